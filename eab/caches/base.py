@@ -1,0 +1,94 @@
+"""What the engine asks of a KV cache, and the alphabet of shapes.
+
+P paths, T tokens in one forward pass, C rows of K and V, H query heads, G key/value heads, D head size, V vocabulary.
+A row holds K and V of one token, in every layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from eab.events import PathRows
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """What one row is made of."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of K and V of one token over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One growth of the tensors: rows after it, and what had to be copied."""
+
+    rows: int
+    rows_copied: int
+    bytes_copied: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KVUsage:
+    """Distinct rows by use (shared + private + spare = all rows held), bytes measured from the tensors."""
+
+    bytes_held: int
+    rows_shared: int
+    rows_private: int
+    rows_spare: int
+    rows_independent: int
+    paths: tuple[PathRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The tokens of one run that go through the model together.
+
+    ids, positions: (T,) int64. keep: (P,) int64, the last token of each path, whose logits are wanted.
+    """
+
+    cache: "KVCache"
+    ids: Tensor
+    positions: Tensor
+    keep: Tensor
+    growth: Growth | None
+
+
+class KVCache(Protocol):
+    """The KV rows of one run. Paths are named by small integers; path 0 exists from the start, without rows."""
+
+    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
+        """Make room for `tokens[i]` at the end of `paths[i]`; the forward pass of the result fills it."""
+        ...
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Store key, value (1, G, T, D) of the pass just packed; query (1, H, T, D) -> output (1, T, H, D)."""
+        ...
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        """End `path`; each child sees all of its rows."""
+        ...
+
+    def release(self, path: int) -> None:
+        """End `path`; the rows that only it saw are free again."""
+        ...
+
+    def trim(self, path: int, length: int) -> None:
+        """Forget the tokens of `path` from position `length` on."""
+        ...
+
+    def usage(self, paths: Sequence[int]) -> KVUsage:
+        """Rows and bytes now, with the share of each of these paths."""
+        ...

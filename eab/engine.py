@@ -1,0 +1,102 @@
+"""The loop: one forward pass per step for all live paths, of one run or of several.
+
+    for event in generate(model, prompt, config): ...
+
+Stop by no longer iterating. Nothing is printed, nothing global changes, and a cache belongs to one run.
+"""
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from eab.config import BranchingConfig
+from eab.errors import MemoryLimitError
+from eab.events import Event, Predicted, Probed, RunEnded, StepTimed
+from eab.generation import Generation, prompt_tokens
+from eab.models.base import LanguageModel
+
+PROBE_STEPS = 64
+PROBE_FLOOR = 0.3  # nats: a confident prompt should not fork because its own quantile is low
+
+
+def generate(model: LanguageModel, prompt: str, config: BranchingConfig) -> Iterator[Event]:
+    """Generate from the prompt, branching as the config says.
+
+    Raises PromptError before the first event. A run that outgrows its memory ends with RunEnded("failed").
+    """
+    tokens = prompt_tokens(model, prompt, config)
+    threshold = yield from _threshold_in_nats(model, prompt, tokens, config)
+    generation = Generation(model, prompt, tokens, config, threshold)
+    yield generation.started
+    try:
+        while generation.live:
+            [events] = step(model, [generation])
+            yield from events
+    except (MemoryLimitError, torch.OutOfMemoryError) as error:
+        yield RunEnded(generation.step, "failed", str(error))
+    else:
+        yield RunEnded(generation.step, "finished")
+
+
+@torch.inference_mode()
+def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[Event]]:
+    """One forward pass for everything that waits in these runs, then each run's decisions -> events per run."""
+    start = time.perf_counter()
+    packed = [generation.pack() for generation in generations]
+    passes = [one_pass for one_pass, _ in packed]
+    logits = model.forward(passes)
+    events = [growths for _, growths in packed]
+    lines = logits.split([len(one_pass.keep) for one_pass in passes])
+    if logits.is_cuda:
+        torch.cuda.synchronize(logits.device)  # or the forward pass would be timed as part of the decisions
+    forward_seconds = time.perf_counter() - start
+    for generation, one_pass, own_logits, own_events in zip(generations, passes, lines, events, strict=True):
+        number = generation.step
+        if not generation.prefilling:
+            own_events.append(generation.measure())
+            own_events += generation.advance(own_logits)
+        seconds = time.perf_counter() - start
+        own_events.append(StepTimed(number, len(one_pass.ids), seconds, forward_seconds))
+    return events
+
+
+def until(events: Iterable[Event], stop: Callable[[], bool]) -> Iterator[Event]:
+    """The same events, ended by RunEnded("stopped") at the first step after `stop()` became true."""
+    for event in events:
+        yield event
+        if isinstance(event, StepTimed | Probed) and stop():
+            yield RunEnded(event.step + 1, "stopped")
+            return
+
+
+def _threshold_in_nats(
+    model: LanguageModel, prompt: str, tokens: Sequence[int], config: BranchingConfig
+) -> Generator[Event, None, float]:
+    """What the config's threshold means for this model and prompt; a quantile needs a greedy probe."""
+    match config.threshold_unit:
+        case "nats":
+            return config.entropy_threshold
+        case "normalised":
+            return config.entropy_threshold * math.log(model.card.vocab_size)
+        case "quantile":
+            entropies = yield from _probe(model, prompt, tokens, config)
+            return max(PROBE_FLOOR, float(torch.tensor(entropies).quantile(config.entropy_threshold)))
+
+
+def _probe(
+    model: LanguageModel, prompt: str, tokens: Sequence[int], config: BranchingConfig
+) -> Generator[Event, None, list[float]]:
+    """Entropies along the greedy continuation of the prompt."""
+    steps = min(PROBE_STEPS, config.max_new_tokens)
+    probe = Generation(model, prompt, tokens, replace(config, policy="greedy", max_paths=1, max_new_tokens=steps), 0.0)
+    entropies: list[float] = []
+    while probe.live:
+        [events] = step(model, [probe])
+        for event in events:
+            if isinstance(event, Predicted):
+                entropies.append(event.entropy)
+                yield Probed(event.step, event.entropy)
+    return entropies

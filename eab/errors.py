@@ -1,0 +1,35 @@
+"""Everything that can go wrong, as one tree.
+
+    EabError
+      ConfigError      a parameter is out of its range, or two of them contradict each other (also a ValueError)
+      PromptError      the prompt is empty, or too long for the model (also a ValueError)
+      ModelError       the model cannot be found, loaded, or driven by this engine
+      MemoryLimitError the KV cache would outgrow the limit of the run
+      RecordError      a run file cannot be read or written
+
+Each message says what was given, what is allowed and what to do.
+"""
+
+
+class EabError(Exception):
+    """Base of all errors that this project raises on purpose."""
+
+
+class ConfigError(EabError, ValueError):
+    """A parameter is outside its range."""
+
+
+class PromptError(EabError, ValueError):
+    """The prompt is empty or does not fit the model."""
+
+
+class ModelError(EabError):
+    """The model cannot be found, loaded, or driven by this engine."""
+
+
+class MemoryLimitError(EabError):
+    """The KV cache would outgrow the run's limit; what was generated so far stays valid."""
+
+
+class RecordError(EabError):
+    """A run file cannot be read or written."""

@@ -1,0 +1,210 @@
+"""What can happen in a run: frozen, plain values, one class per thing, a closed union.
+
+Ids of paths are small integers in order of birth. A path is a stretch without a fork: at a fork it ends and its
+children begin. Decisions carry no clock, so two runs compare exactly; timing is an event of its own.
+Step s chooses the s-th new token; step 0 follows the prefill of the prompt.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from eab.config import BranchingConfig
+
+FinishReason = Literal["stop", "length"]
+EndReason = Literal["finished", "stopped", "failed"]
+
+
+class Candidate(NamedTuple):
+    """One token that the model considered. Probability: processed, rounded to six decimals."""
+
+    token: int
+    text: str
+    probability: float
+
+
+class PathRows(NamedTuple):
+    """KV rows that one live path sees: shared with another live path, or seen by this path alone."""
+
+    path: int
+    shared: int
+    private: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a reader of the run needs to know about the model. row_bytes: K and V of one token, all layers."""
+
+    name: str
+    family: str
+    vocab_size: int
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: str
+    device: str
+    row_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Only before RunStarted, for a quantile threshold: the entropy (nats) at a step of the greedy probe."""
+
+    step: int
+    entropy: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The first event after the probe. `prompt_texts` are the prompt's tokens.
+
+    threshold_nats: what the config's threshold came to; the entropy can reach ln(model.vocab_size).
+    """
+
+    prompt: str
+    prompt_tokens: tuple[int, ...]
+    prompt_texts: tuple[str, ...]
+    model: ModelCard
+    config: BranchingConfig
+    threshold_nats: float
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a decision saw: entropy (nats) of the processed distribution and its most likely tokens."""
+
+    step: int
+    path: int
+    entropy: float
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAppended:
+    """A path grew by one token.
+
+    text: the token's exact bytes, as UTF-8 with `surrogateescape` (half a character stays exact; see token_text).
+    log_prob: under the processed distribution (nats). special: a control token that is not part of the text.
+    """
+
+    step: int
+    path: int
+    token: int
+    text: str
+    log_prob: float
+    special: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A path ended in two or more children, in tree order; each child's first token follows as an event.
+
+    heir: the child that would have come without forking (it keeps the random stream), or -1 if it was pruned.
+    """
+
+    step: int
+    path: int
+    children: tuple[int, ...]
+    weights: tuple[float, ...]
+    heir: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitActed:
+    """The path limit dropped children of this path at birth; `dropped` are their tokens."""
+
+    step: int
+    path: int
+    dropped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """The path limit dropped a path; its private KV rows are free again."""
+
+    step: int
+    path: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reweighted:
+    """The weight of a path changed, because others were pruned (`fair`) or because the count changed (`original`)."""
+
+    step: int
+    path: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class PathFinished:
+    """A path is complete: it drew a stop token, or reached max_new_tokens."""
+
+    step: int
+    path: int
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class RowsAllocated:
+    """The KV tensors grew (measured): rows they hold now, and the rows and bytes that had to be copied.
+
+    peak_bytes: largest number of bytes that old and new tensors held together while growing.
+    """
+
+    step: int
+    rows: int
+    rows_copied: int
+    bytes_copied: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvMeasured:
+    """KV cache right after the forward pass of a step, for the paths that took part in it.
+
+    bytes_held: measured from the tensors. Rows: shared + private are the distinct rows in use, spare the rest.
+    rows_independent: computed; what the same paths would hold, each with a cache of its own.
+    """
+
+    step: int
+    bytes_held: int
+    rows_shared: int
+    rows_private: int
+    rows_spare: int
+    rows_independent: int
+    paths: tuple[PathRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimed:
+    """Wall time of a step (seconds) and the number of tokens that went through the model in it."""
+
+    step: int
+    tokens: int
+    seconds: float
+    forward_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The last event. `message` says what went wrong when the reason is `failed`."""
+
+    step: int
+    reason: EndReason
+    message: str = ""
+
+
+Event: TypeAlias = (
+    Probed
+    | RunStarted
+    | Predicted
+    | TokenAppended
+    | Forked
+    | LimitActed
+    | Pruned
+    | Reweighted
+    | PathFinished
+    | RowsAllocated
+    | KvMeasured
+    | StepTimed
+    | RunEnded
+)

@@ -1,0 +1,203 @@
+"""One run in the making: its tree, weights, random streams, limits and KV cache, as one object.
+
+The engine feeds it logits; it answers with events. It knows nothing of other runs or of the model's inside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from itertools import groupby
+
+from torch import Tensor
+
+from eab.caches.base import Pass
+from eab.caches.tree import TreeCache
+from eab.config import BranchingConfig
+from eab.draws import ROOT
+from eab.errors import ModelError, PromptError
+from eab.events import (
+    Candidate,
+    Event,
+    Forked,
+    KvMeasured,
+    LimitActed,
+    PathFinished,
+    Predicted,
+    Pruned,
+    Reweighted,
+    RowsAllocated,
+    RunStarted,
+    TokenAppended,
+)
+from eab.models.base import LanguageModel
+from eab.policies import Child, Leaf, grown, make_policy
+from eab.sampling import CANDIDATES, Predictions
+
+MAX_PROMPT_CHARACTERS = 200_000
+PREFILL_CHUNK = 512  # tokens; bounds the attention mask of a long prompt
+
+
+class Generation:
+    """The state of one run.
+
+    `leaves` are live and finished paths in tree order. `step` is the number of tokens chosen so far on a live path.
+    """
+
+    def __init__(
+        self, model: LanguageModel, prompt: str, tokens: Sequence[int], config: BranchingConfig, threshold_nats: float
+    ) -> None:
+        self.config = config
+        self.step = 0
+        self.leaves = [Leaf(path=0, lineage=ROOT, weight=1.0, log_prob=0.0)]
+        self.cache = TreeCache(model.kv_shape, config.r, config.kv_limit_mib * 2**20)
+        self._model = model
+        self._policy = make_policy(config, threshold_nats)
+        self._pending = [list(tokens)]  # per live path: chosen, but not through the model yet
+        self._prompt_length = len(tokens)
+        self._next_path = 1
+        self.started = RunStarted(
+            prompt, tuple(tokens), tuple(map(model.text, tokens)), model.card, config, threshold_nats
+        )
+
+    @property
+    def live(self) -> list[Leaf]:
+        """Paths that still grow, in tree order."""
+        return [leaf for leaf in self.leaves if not leaf.finished]
+
+    def pack(self) -> tuple[Pass, list[Event]]:
+        """Room in the cache for the tokens that wait, and the pass that takes them through the model."""
+        before = None if self.cache.rows else self.cache.reserve(self._first_rows())
+        paths = [leaf.path for leaf in self.live]
+        chunk = [waiting[:PREFILL_CHUNK] for waiting in self._pending]
+        self._pending = [waiting[PREFILL_CHUNK:] for waiting in self._pending]
+        packed = self.cache.pack(paths, chunk)
+        growths = [growth for growth in (before, packed.growth) if growth is not None]
+        return packed, [RowsAllocated(self.step, *astuple(growth)) for growth in growths]
+
+    def _first_rows(self) -> int:
+        """The prompt alone; with r at its maximum all rows that the run can ever need."""
+        config = self.config
+        up_front = config.r >= config.max_new_tokens
+        return self._prompt_length + (config.max_paths * config.max_new_tokens if up_front else 0)
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether a part of the prompt still waits for its forward pass."""
+        return any(self._pending)
+
+    def measure(self) -> KvMeasured:
+        """The KV cache as it is now, for the live paths."""
+        usage = self.cache.usage([leaf.path for leaf in self.live])
+        return KvMeasured(
+            self.step,
+            usage.bytes_held,
+            usage.rows_shared,
+            usage.rows_private,
+            usage.rows_spare,
+            usage.rows_independent,
+            usage.paths,
+        )
+
+    def advance(self, logits: Tensor) -> list[Event]:
+        """Choose the next tokens from the logits (P, V) of the live paths: fork, prune, finish."""
+        live = self.live
+        predictions = Predictions(logits, self.config)
+        if not all(entropy == entropy for entropy in predictions.entropies):
+            raise ModelError(f"the model gave logits that are not numbers at step {self.step}; try dtype float32")
+        events: list[Event] = [self._predicted(leaf, line, predictions) for line, leaf in enumerate(live)]
+        families = iter(self._policy.branch(live, predictions, self.step))
+        population = [member for leaf in self.leaves for member in ([leaf] if leaf.finished else next(families))]
+        weights = self._policy.prune(population, self.step)
+        leaves: list[Leaf] = []
+        pairs = zip(population, weights, strict=True)
+        for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
+            leaves += self._commit(list(family), events)
+        self._pending = []
+        self.leaves = [self._finish(leaf, events) for leaf in leaves]
+        self.step += 1
+        return events
+
+    def _predicted(self, leaf: Leaf, line: int, predictions: Predictions) -> Predicted:
+        ranked = zip(predictions.top_tokens[line], predictions.top_probabilities[line], strict=True)
+        candidates = [Candidate(token, self._model.text(token), round(p, 6)) for token, p in ranked if p > 0]
+        return Predicted(self.step, leaf.path, predictions.entropies[line], tuple(candidates[:CANDIDATES]))
+
+    def _commit(self, family: Sequence[tuple[Leaf | Child, float | None]], events: list[Event]) -> list[Leaf]:
+        """What becomes of one path: it is dropped, goes on, or forks."""
+        member = family[0][0]
+        survivors = [(child, weight) for child, weight in family if weight is not None]
+        if not survivors:
+            events.append(Pruned(self.step, _path(member)))
+            if not (isinstance(member, Leaf) and member.finished):
+                self.cache.release(_path(member))
+            return []
+        if isinstance(member, Leaf):
+            return [self._reweighted(member, survivors[0][1], events)]
+        children = [(child, weight) for child, weight in survivors if isinstance(child, Child)]
+        dropped = tuple(child.token for child, weight in family if isinstance(child, Child) and weight is None)
+        if dropped:
+            events.append(LimitActed(self.step, member.leaf.path, dropped))
+        if len(children) == 1:
+            return [self._append(children[0][0], children[0][1], events)]
+        return self._fork(member.leaf, children, events)
+
+    def _append(self, child: Child, weight: float, events: list[Event]) -> Leaf:
+        """The path goes on by one token."""
+        leaf = grown(child, child.leaf.path, weight, self.step)
+        events.append(self._token_appended(leaf, child))
+        return self._reweighted(leaf, weight, events, before=child.leaf.weight)
+
+    def _fork(self, parent: Leaf, children: Sequence[tuple[Child, float]], events: list[Event]) -> list[Leaf]:
+        """The path ends in two or more children, each a path of its own."""
+        ids = range(self._next_path, self._next_path + len(children))
+        self._next_path = ids.stop
+        leaves = [grown(child, path, weight, self.step) for path, (child, weight) in zip(ids, children, strict=True)]
+        heir = next((path for path, (child, _) in zip(ids, children, strict=True) if child.heir), -1)
+        events.append(Forked(self.step, parent.path, tuple(ids), tuple(leaf.weight for leaf in leaves), heir))
+        events += [self._token_appended(leaf, child) for leaf, (child, _) in zip(leaves, children, strict=True)]
+        self.cache.fork(parent.path, ids)
+        return leaves
+
+    def _token_appended(self, leaf: Leaf, child: Child) -> TokenAppended:
+        text, special = self._model.text(child.token), self._model.is_special(child.token)
+        return TokenAppended(self.step, leaf.path, child.token, text, child.token_log_prob, special)
+
+    def _reweighted(self, leaf: Leaf, weight: float, events: list[Event], before: float | None = None) -> Leaf:
+        if weight != (leaf.weight if before is None else before):
+            events.append(Reweighted(self.step, leaf.path, weight))
+        return replace(leaf, weight=weight)
+
+    def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
+        """Mark the leaf finished if it is, and free its rows; otherwise its last token waits for the next pass."""
+        if leaf.finished:
+            return leaf
+        stopped = leaf.token in self._model.stop_ids
+        if not stopped and self.step + 1 < self.config.max_new_tokens:
+            self._pending.append([leaf.token])
+            return leaf
+        events.append(PathFinished(self.step, leaf.path, "stop" if stopped else "length"))
+        self.cache.release(leaf.path)
+        return replace(leaf, finished=True)
+
+
+def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
+    """The prompt's token ids; PromptError if there is nothing to read or no room to write."""
+    if not prompt.strip():
+        raise PromptError("the prompt is empty; write a few words for the model to continue")
+    if len(prompt) > MAX_PROMPT_CHARACTERS:
+        raise PromptError(
+            f"the prompt has {len(prompt):,} characters; at most {MAX_PROMPT_CHARACTERS:,} are allowed. Shorten it"
+        )
+    tokens = model.encode(prompt, config)
+    room = model.context - config.max_new_tokens
+    if not tokens:
+        raise PromptError("the tokenizer makes no token of this prompt; write some words")
+    if len(tokens) > room:
+        raise PromptError(
+            f"the prompt has {len(tokens)} tokens and max_new_tokens is {config.max_new_tokens}, but the model "
+            f"{model.card.name} reads {model.context} in all. Shorten the prompt or lower max_new_tokens"
+        )
+    return tokens
+
+
+def _path(member: Leaf | Child) -> int:
+    return member.path if isinstance(member, Leaf) else member.leaf.path

@@ -1,0 +1,1 @@
+"""Language models: `base` says what the engine needs, `huggingface` drives transformers, `loading` finds a model."""

@@ -1,0 +1,182 @@
+"""A decoder-only transformers model, driven through the caches of this project.
+
+Our attention function is registered with transformers' AttentionInterface. A forward pass carries its passes as a
+keyword argument that the model hands through to every attention layer; there the cache stores the new K and V and
+answers the query. Without that argument the function is transformers' own SDPA, so a model stays usable elsewhere.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from eab.caches.base import KVShape, Pass
+from eab.caches.tree import TreeCache
+from eab.config import BranchingConfig
+from eab.errors import ModelError
+from eab.events import ModelCard
+from eab.models.token_bytes import TokenTexts
+
+ATTENTION = "eab_cache"
+_NO_LIMIT = 2**40
+
+
+class HuggingFaceModel:
+    """See eab.models.base.LanguageModel. Refuses, with ModelError, models whose attention is not ordinary."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+        _refuse_by_config(model)
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        self._texts = TokenTexts(tokenizer)
+        text_config = model.config.get_text_config()
+        self.kv_shape = _kv_shape(model)
+        self.context = _context(text_config)
+        self.stop_ids = _stop_ids(model, tokenizer)
+        self.card = ModelCard(
+            name=name,
+            family=str(text_config.model_type),
+            vocab_size=int(text_config.vocab_size),
+            layers=self.kv_shape.layers,
+            kv_heads=self.kv_shape.kv_heads,
+            head_dim=self.kv_shape.head_dim,
+            dtype=str(self.kv_shape.dtype).removeprefix("torch."),
+            device=str(self.kv_shape.device),
+            row_bytes=self.kv_shape.row_bytes,
+        )
+        model.set_attn_implementation(ATTENTION)
+        self._check_against_plain_forward()
+
+    def forward(self, passes: Sequence[Pass]) -> Tensor:
+        """See LanguageModel.forward."""
+        starts = torch.tensor([0, *(len(one.ids) for one in passes)]).cumsum(0).tolist()
+        keep = torch.cat([one.keep + start for one, start in zip(passes, starts, strict=False)])
+        logits: Tensor = self._model(
+            input_ids=torch.cat([one.ids for one in passes])[None],
+            position_ids=torch.cat([one.positions for one in passes])[None],
+            attention_mask=self._no_mask,  # four dimensions: transformers builds none of its own
+            use_cache=False,
+            logits_to_keep=keep,
+            eab_passes=passes,
+        ).logits
+        return logits[0]
+
+    @property
+    def _no_mask(self) -> Tensor:
+        return torch.zeros((1, 1, 1, 1), device=self.kv_shape.device)
+
+    def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
+        """See LanguageModel.encode. ModelError if a chat template is asked for and the model has none."""
+        if not config.chat:
+            return tuple(self._tokenizer.encode(prompt))
+        if not self._tokenizer.chat_template:
+            raise ModelError(f"{self.card.name} has no chat template; run it without chat")
+        messages = [{"role": "system", "content": config.system}] if config.system else []
+        messages.append({"role": "user", "content": prompt})
+        rendered: Any = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        return tuple(rendered["input_ids"])
+
+    def text(self, token: int) -> str:
+        """See LanguageModel.text."""
+        return self._texts[token]
+
+    def is_special(self, token: int) -> bool:
+        """See LanguageModel.is_special."""
+        return self._texts.is_special(token)
+
+    @torch.inference_mode()
+    def _check_against_plain_forward(self) -> None:
+        """Read a few tokens through our cache and through plain SDPA; both must say the same."""
+        length = min(12, self.context)
+        tokens = [(7 + 31 * index) % self.card.vocab_size for index in range(length)]
+        cache = TreeCache(self.kv_shape, 1, _NO_LIMIT)
+        ours = torch.cat([self.forward([cache.pack([0], [part])]) for part in (tokens[:-3], tokens[-3:])])[-1]
+        plain = self._model(torch.tensor([tokens], device=self.kv_shape.device), use_cache=False).logits[0, -1]
+        exact = self.kv_shape.dtype in (torch.float32, torch.float64)
+        error = (ours.float() - plain.float()).abs().max().item() / max(1.0, plain.float().abs().max().item())
+        if not error < (1e-3 if exact else 0.1):
+            raise ModelError(
+                f"{self.card.name} ({self.card.family}) reads a text differently through a tree cache (relative "
+                f"error {error:.2g}); only ordinary causal attention is supported"
+            )
+
+
+def cache_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    eab_passes: Sequence[Pass] | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention function for transformers: query (1, H, T, D), new key and value (1, G, T, D) -> (1, T, H, D)."""
+    if eab_passes is None:
+        plain: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+        return plain
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    lengths = [len(one.ids) for one in eab_passes]
+    parts = zip(eab_passes, query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    outputs = [one.cache.attend(layer, q, k, v, scale) for one, q, k, v in parts]
+    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
+
+
+AttentionInterface.register(ATTENTION, cache_attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+
+
+def _refuse_by_config(model: PreTrainedModel) -> None:
+    """ModelError for families that a cache of K and V rows under a mask cannot serve."""
+    config = model.config.get_text_config()
+    family, reason = config.model_type, None
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if model.config.is_encoder_decoder:
+        reason = "is an encoder-decoder model; the engine needs a decoder-only one"
+    elif not model.can_generate() or not getattr(model, "_supports_attention_backend", False):
+        reason = "has no attention that can be given another cache (recurrent, or its own kernel)"
+    elif kinds - {"full_attention", "sliding_attention"}:
+        reason = f"has layers of kind {', '.join(sorted(kinds - {'full_attention', 'sliding_attention'}))}"
+    elif getattr(config, "attn_logit_softcapping", None) is not None:
+        reason = "caps its attention scores, which the fused attention kernels do not do"
+    if reason:
+        raise ModelError(
+            f"the model family {family!r} {reason}. Choose a Llama, Qwen, Mistral, GPT-2, GPT-NeoX, OPT or Phi"
+        )
+
+
+def _kv_shape(model: PreTrainedModel) -> KVShape:
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    return KVShape(
+        layers=int(config.num_hidden_layers),
+        kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
+        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
+        dtype=model.dtype,
+        device=model.device,
+    )
+
+
+def _context(config: Any) -> int:
+    """Positions that every layer reads in full: the trained length, or the attention window if that is shorter."""
+    context = int(getattr(config, "max_position_embeddings", None) or 2**20)
+    slides = getattr(config, "layer_types", None) is None or "sliding_attention" in config.layer_types
+    window = getattr(config, "sliding_window", None) if slides and getattr(config, "use_sliding_window", True) else None
+    return min(context, int(window)) if window else context
+
+
+def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """All ids that end a text: the generation config may list several."""
+    found: set[int] = set()
+    sources = (model.generation_config, model.config.get_text_config(), tokenizer)
+    for ids in (getattr(source, "eos_token_id", None) for source in sources):
+        found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
+    return frozenset(found)

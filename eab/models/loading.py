@@ -1,0 +1,85 @@
+"""Find a model by name: `embedded`, a local folder, or a Hugging Face Hub id. Safetensors only, no remote code."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from eab.errors import ModelError
+from eab.models.huggingface import HuggingFaceModel
+
+EMBEDDED: Final = "embedded"
+EMBEDDED_FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "model"
+DTYPES: Final = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") -> HuggingFaceModel:
+    """Load a model and its tokenizer.
+
+    device: `auto` takes CUDA where there is one. dtype: `auto` is bfloat16 on CUDA, float32 on the CPU.
+    ModelError says what is missing: the folder, the network, safetensors, or support for the family.
+    """
+    where = _device(device)
+    source, local = _source(name)
+    options = {"trust_remote_code": False, "local_files_only": local}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=_dtype(dtype, where), use_safetensors=True, **options
+        )
+        model = model.to(device=where)  # type: ignore[arg-type]
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
+        raise ModelError(_explain(name, local, error)) from error
+    return HuggingFaceModel(model, tokenizer, name if not local or name == EMBEDDED else Path(name).name)
+
+
+def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
+    """A model and tokenizer that the caller has loaded already. Its attention function is replaced by ours."""
+    return HuggingFaceModel(model, tokenizer, name or str(model.config.name_or_path or type(model).__name__))
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(f"device is {name!r}; this machine cannot use it. Choose auto or cpu") from error
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in DTYPES:
+        raise ModelError(f"dtype is {name!r}; it must be one of: auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def _source(name: str) -> tuple[str, bool]:
+    """-> what transformers should open, and whether it is on this machine."""
+    if name == EMBEDDED:
+        return str(EMBEDDED_FOLDER), True
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return str(folder), True
+    if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+        raise ModelError(f"model is {name!r}; there is no such folder. Give `embedded`, a folder, or a Hub id")
+    return name, False
+
+
+def _explain(name: str, local: bool, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if local:
+        return f"the model folder {name!r} cannot be loaded: {reason}"
+    return (
+        f"the model {name!r} cannot be loaded from the Hub: {reason} Check the id and the network, or choose "
+        f"`{EMBEDDED}` or a local folder"
+    )

@@ -1,0 +1,61 @@
+"""Exact text of single tokens, for byte-level and for SentencePiece-like vocabularies."""
+
+import json
+import re
+from functools import lru_cache
+
+from transformers import PreTrainedTokenizerBase
+
+from eab import token_text
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class TokenTexts:
+    """`texts[token]`: the token's text as `eab.token_text` defines it; also for ids beyond the vocabulary."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._byte_level = "ByteLevel" in _decoder_kinds(tokenizer)
+        self._known: dict[int, str] = {}
+
+    def __getitem__(self, token: int) -> str:
+        if token not in self._known:
+            self._known[token] = self._text(token)
+        return self._known[token]
+
+    def is_special(self, token: int) -> bool:
+        """Whether the token is a control token."""
+        return token in self._special
+
+    def _text(self, token: int) -> str:
+        piece = self._tokenizer.convert_ids_to_tokens(token)
+        if not isinstance(piece, str):
+            return f"<unused {token}>"  # model vocabularies are padded beyond the tokenizer's
+        if self.is_special(token):
+            return piece
+        if self._byte_level:
+            table = _byte_of_character()
+            if all(character in table for character in piece):
+                return token_text.from_bytes(bytes(table[character] for character in piece))
+            return piece
+        byte = _BYTE_TOKEN.fullmatch(piece)
+        return token_text.from_bytes(bytes([int(byte[1], 16)])) if byte else piece.replace("▁", " ")
+
+
+def _decoder_kinds(tokenizer: PreTrainedTokenizerBase) -> set[str]:
+    """Names of the decoding steps of a fast tokenizer."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = json.loads(backend.to_str()).get("decoder") if backend is not None else None
+    if not decoder:
+        return set()
+    return {step["type"] for step in decoder.get("decoders", [decoder])}
+
+
+@lru_cache(maxsize=1)
+def _byte_of_character() -> dict[str, int]:
+    """The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other bytes for U+0100 onwards."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}

@@ -1,0 +1,190 @@
+"""Where a path forks, which children it gets, what they weigh, and who stays when the path limit acts.
+
+`fair` keeps sum of weight x f(leaf) an unbiased estimate of E f under the processed distribution: a child weighs, in
+expectation, its parent's weight times its probability, and pruning keeps every weight in expectation.
+`original` is the published rule of entropy-adaptive branching, kept to reproduce it: see OriginalPolicy.
+`greedy` takes the most likely token and never forks; it probes a prompt for the quantile threshold.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from eab.config import BranchingConfig
+from eab.draws import child_lineage, pruning_uniform, uniform
+from eab.pruning import fearnhead_clifford
+from eab.sampling import Predictions
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A live or finished path. lineage: key of its random stream (eab.draws). token: its last one, -1 if none."""
+
+    path: int
+    lineage: int
+    weight: float
+    log_prob: float
+    token: int = -1
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One continuation of a leaf by one token. heir: it is what would have come without a fork."""
+
+    leaf: Leaf
+    token: int
+    token_log_prob: float
+    weight: float
+    heir: bool
+
+
+Candidate = Leaf | Child  # a finished leaf, or a continuation; in tree order
+
+
+class Policy(Protocol):
+    """Branching decisions of one run."""
+
+    def branch(self, leaves: Sequence[Leaf], predictions: Predictions, step: int) -> list[list[Child]]:
+        """Children of each live leaf (line i of the predictions belongs to leaf i); two or more are a fork."""
+        ...
+
+    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+        """New weight of each member, None to drop it. Members: finished leaves and children, in tree order."""
+        ...
+
+
+class FairPolicy:
+    """Cells: the k-1 most likely tokens at W x p, and one token drawn from the rest at W x (1 - their mass)."""
+
+    def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
+        self._config, self._threshold = config, threshold_nats
+
+    def branch(self, leaves: Sequence[Leaf], predictions: Predictions, step: int) -> list[list[Child]]:
+        """See Policy.branch."""
+        seed, everyone = self._config.seed, range(len(leaves))
+        heirs = predictions.draw(everyone, [uniform(seed, leaf.lineage, step, 0) for leaf in leaves])
+        forks = [line for line in everyone if predictions.entropies[line] >= self._threshold]
+        heads = [self._head(predictions, line) for line in forks]
+        rest_uniforms = [uniform(seed, leaves[line].lineage, step, 1) for line in forks]
+        rests = predictions.draw(forks, rest_uniforms, without=heads)
+        choices: list[list[tuple[int, float]]] = [[(_some(heir), 1.0)] for heir in heirs]
+        for line, head, rest in zip(forks, heads, rests, strict=True):
+            choices[line] = self._cells(predictions, line, head, rest, _some(heirs[line]))
+        return _children(leaves, predictions, choices, heirs)
+
+    def _head(self, predictions: Predictions, line: int) -> list[int]:
+        ranked = zip(predictions.top_tokens[line], predictions.top_probabilities[line], strict=True)
+        return [token for token, probability in ranked if probability > 0][: self._config.branch_factor - 1]
+
+    def _cells(
+        self, predictions: Predictions, line: int, head: list[int], rest: int | None, heir: int
+    ) -> list[tuple[int, float]]:
+        """Tokens with their share of the parent's weight; the shares sum to 1."""
+        masses = predictions.top_probabilities[line][: len(head)]
+        cells = list(zip(head, masses, strict=True))
+        rest_mass = 1.0 - math.fsum(masses)
+        if rest is not None and rest_mass > 0:
+            cells.append((rest if heir in head else heir, rest_mass))
+        total = math.fsum(mass for _, mass in cells)
+        return [(token, mass / total) for token, mass in cells]
+
+    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+        """See Policy.prune: live and finished paths together are at most max_paths."""
+        weights = [member.weight for member in population]
+        return fearnhead_clifford(weights, self._config.max_paths, pruning_uniform(self._config.seed, step))
+
+
+class OriginalPolicy:
+    """The published rule, with its behaviour at the budget; leaves count equally (weight 1 / leaves).
+
+    With b = max_paths minus the live paths at the start of the step, a path at or above the threshold gets k children
+    if b >= k, b if 0 < b < k, and 2 if b <= 0. So it "forks" into a single child when b = 1 (the tree stops
+    growing one path short of its limit), and at the limit it doubles paths and keeps the most likely: beam search.
+    Children are drawn without replacement. Finished paths leave the budget and are never pruned.
+    Not reproduced: drawing tokens of probability zero when fewer tokens than children are possible.
+    """
+
+    def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
+        self._config, self._threshold = config, threshold_nats
+
+    def branch(self, leaves: Sequence[Leaf], predictions: Predictions, step: int) -> list[list[Child]]:
+        """See Policy.branch."""
+        everyone, factor = range(len(leaves)), self._factor(len(leaves))
+        drawn: list[list[int]] = [[] for _ in everyone]
+        open_lines = list(everyone)
+        for index in range(factor):
+            uniforms = [uniform(self._config.seed, leaves[line].lineage, step, index) for line in open_lines]
+            tokens = predictions.draw(open_lines, uniforms, without=[drawn[line] for line in open_lines])
+            for line, token in zip(open_lines, tokens, strict=True):
+                drawn[line] += [] if token is None else [token]
+            open_lines = [line for line in open_lines if predictions.entropies[line] >= self._threshold]
+        heirs = [tokens[0] for tokens in drawn]
+        return _children(leaves, predictions, [[(token, 1.0) for token in tokens] for tokens in drawn], heirs)
+
+    def _factor(self, live: int) -> int:
+        budget = self._config.max_paths - live
+        return min(budget, self._config.branch_factor) if budget > 0 else 2
+
+    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+        """See Policy.prune: the max_paths most likely live paths stay; the finished ones always do."""
+        live = [index for index, member in enumerate(population) if isinstance(member, Child)]
+        by_log_prob = sorted(live, key=lambda index: -_log_prob(population[index]))
+        dropped = set(by_log_prob[self._config.max_paths :])
+        weight = 1.0 / (len(population) - len(dropped))
+        return [None if index in dropped else weight for index in range(len(population))]
+
+
+class GreedyPolicy:
+    """The most likely token, never a fork."""
+
+    def branch(self, leaves: Sequence[Leaf], predictions: Predictions, step: int) -> list[list[Child]]:
+        """See Policy.branch."""
+        best = [tokens[0] for tokens in predictions.top_tokens]
+        return _children(leaves, predictions, [[(token, 1.0)] for token in best], best)
+
+    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+        """See Policy.prune: there is one path only."""
+        return [member.weight for member in population]
+
+
+def make_policy(config: BranchingConfig, threshold_nats: float) -> Policy:
+    """The policy that the config names."""
+    if config.policy == "greedy":
+        return GreedyPolicy()
+    if config.policy == "original":
+        return OriginalPolicy(config, threshold_nats)
+    return FairPolicy(config, threshold_nats)
+
+
+def grown(child: Child, path: int, weight: float, step: int) -> Leaf:
+    """The leaf that a child becomes; only the heir keeps its parent's random stream."""
+    parent = child.leaf
+    lineage = parent.lineage if child.heir else child_lineage(parent.lineage, step, child.token)
+    return Leaf(path, lineage, weight, _log_prob(child), child.token)
+
+
+def _children(
+    leaves: Sequence[Leaf],
+    predictions: Predictions,
+    choices: Sequence[Sequence[tuple[int, float]]],
+    heirs: Sequence[int | None],
+) -> list[list[Child]]:
+    """One child per (token, share of the parent's weight)."""
+    lines = [line for line, chosen in enumerate(choices) for _ in chosen]
+    log_probs = iter(predictions.log_prob(lines, [token for chosen in choices for token, _ in chosen]))
+    return [
+        [Child(leaf, token, next(log_probs), leaf.weight * share, token == heir) for token, share in chosen]
+        for leaf, chosen, heir in zip(leaves, choices, heirs, strict=True)
+    ]
+
+
+def _log_prob(member: Candidate) -> float:
+    return member.leaf.log_prob + member.token_log_prob if isinstance(member, Child) else member.log_prob
+
+
+def _some(token: int | None) -> int:
+    if token is None:
+        raise ValueError("the distribution has no token left; the logits hold NaN or are all -inf")
+    return token

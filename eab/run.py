@@ -1,0 +1,245 @@
+"""From events to the state of a run: `fold(events) -> Run`. Pure Python; replay opens without a model.
+
+Every prefix of the event list folds, so a run that is still going, was stopped, or broke is just a shorter run.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+from eab import token_text
+from eab.errors import MemoryLimitError, RecordError
+from eab.events import (
+    Candidate,
+    Event,
+    FinishReason,
+    Forked,
+    KvMeasured,
+    LimitActed,
+    PathFinished,
+    Predicted,
+    Probed,
+    Pruned,
+    Reweighted,
+    RowsAllocated,
+    RunEnded,
+    RunStarted,
+    StepTimed,
+    TokenAppended,
+)
+
+PathStatus = Literal["live", "forked", "finished", "pruned"]
+
+
+@dataclass(slots=True)
+class Token:
+    """One generated token, with the entropy (nats) and the candidates of the distribution that it was drawn from."""
+
+    step: int
+    token: int
+    text: str
+    special: bool
+    log_prob: float
+    entropy: float
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(slots=True)
+class Path:
+    """A stretch of tokens without a fork. `parent` is -1 for the first path. `touched`: step of the last change."""
+
+    id: int
+    parent: int
+    weight: float
+    heir: bool
+    touched: int
+    tokens: list[Token] = field(default_factory=list)
+    children: tuple[int, ...] = ()
+    status: PathStatus = "live"
+    finish_reason: FinishReason | None = None
+    limited_steps: list[int] = field(default_factory=list)
+    fork_entropy: float | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """What was measured in one decode step; None where the events do not reach yet."""
+
+    step: int
+    kv: KvMeasured | None = None
+    growth: RowsAllocated | None = None
+    timing: StepTimed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One leaf of the tree as a finished text.
+
+    log_prob: sum over its tokens under the processed distribution (nats). weight: its share as an estimate under that
+    distribution. entropies: nats, one per token. lineage: ids of the paths that it runs through, first to last.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    log_prob: float
+    weight: float
+    entropies: tuple[float, ...]
+    finish_reason: Literal["stop", "length", "unfinished"]
+    lineage: tuple[int, ...]
+
+
+class Run:
+    """The state after some events. Grow it with `apply`; read it as if it were frozen."""
+
+    def __init__(self) -> None:
+        self.started: RunStarted | None = None
+        self.ended: RunEnded | None = None
+        self.probe: list[float] = []
+        self.paths: list[Path] = []
+        self.steps: list[Step] = []
+        self.events_seen = 0
+        self._predicted: dict[int, Predicted] = {}
+
+    def apply(self, event: Event) -> None:
+        """Fold one more event; RecordError if it cannot follow what came before."""
+        if self.started is None and not isinstance(event, RunStarted | Probed | RunEnded):
+            raise RecordError(f"the run begins with {type(event).__name__}; it must begin with RunStarted")
+        try:
+            self._apply(event)
+        except (IndexError, KeyError) as error:
+            raise RecordError(
+                f"event {self.events_seen} ({type(event).__name__}) names a path that is not born"
+            ) from error
+        self.events_seen += 1
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case Probed():
+                self.probe.append(event.entropy)
+            case RunStarted():
+                self._start(event)
+            case Predicted():
+                self._predicted[event.path] = event
+            case TokenAppended():
+                self._append(event)
+            case Forked():
+                self._fork(event)
+            case LimitActed():
+                self._path(event.path).limited_steps.append(event.step)
+            case Pruned():
+                self._touch(event.path, event.step).status = "pruned"
+            case Reweighted():
+                self._touch(event.path, event.step).weight = event.weight
+            case PathFinished():
+                path = self._touch(event.path, event.step)
+                path.status, path.finish_reason = "finished", event.reason
+            case RowsAllocated():
+                self._step(event.step).growth = event
+            case KvMeasured():
+                self._step(event.step).kv = event
+            case StepTimed():
+                self._step(event.step).timing = event
+            case RunEnded():
+                self.ended = event
+            case _:
+                assert_never(event)
+
+    def _start(self, event: RunStarted) -> None:
+        if self.started is not None:
+            raise RecordError("the run starts twice; a run file holds one run")
+        self.started = event
+        self.paths.append(Path(id=0, parent=-1, weight=1.0, heir=True, touched=0))
+
+    def _append(self, event: TokenAppended) -> None:
+        path = self._touch(event.path, event.step)
+        seen = self._predicted[event.path if path.tokens or path.parent < 0 else path.parent]
+        if seen.step != event.step:
+            raise RecordError(f"path {path.id} appends a token at step {event.step}, predicted at step {seen.step}")
+        path.tokens.append(
+            Token(event.step, event.token, event.text, event.special, event.log_prob, seen.entropy, seen.candidates)
+        )
+
+    def _fork(self, event: Forked) -> None:
+        parent = self._touch(event.path, event.step)
+        if event.children != tuple(range(len(self.paths), len(self.paths) + len(event.children))):
+            raise RecordError(f"path {parent.id} forks into {event.children}; ids must follow the order of birth")
+        parent.status, parent.children = "forked", event.children
+        parent.fork_entropy = self._predicted[parent.id].entropy
+        for child, weight in zip(event.children, event.weights, strict=True):
+            self.paths.append(Path(child, parent.id, weight, child == event.heir, touched=event.step))
+
+    def _path(self, path: int) -> Path:
+        if path < 0:
+            raise IndexError(path)
+        return self.paths[path]
+
+    def _touch(self, path: int, step: int) -> Path:
+        found = self._path(path)
+        found.touched = step
+        return found
+
+    def _step(self, step: int) -> Step:
+        if step == len(self.steps):
+            self.steps.append(Step(step))
+        if not 0 <= step < len(self.steps):
+            raise RecordError(f"step {step} is measured after step {len(self.steps) - 1}; steps must follow each other")
+        return self.steps[step]
+
+    def raise_if_failed(self) -> None:
+        """MemoryLimitError if the run ended because its KV cache outgrew the limit."""
+        if self.ended is not None and self.ended.reason == "failed":
+            raise MemoryLimitError(self.ended.message)
+
+    def lineage(self, path: int) -> tuple[int, ...]:
+        """Ids of the paths from the root to this one."""
+        ids: list[int] = []
+        while path >= 0:
+            ids.append(path)
+            path = self.paths[path].parent
+        return tuple(reversed(ids))
+
+    def leaves(self) -> list[Path]:
+        """Live and finished paths, in order of birth; their weights sum to 1."""
+        return [path for path in self.paths if path.status in ("live", "finished")]
+
+    def tokens(self, path: int) -> Iterator[Token]:
+        """All generated tokens from the root to the end of this path."""
+        for ancestor in self.lineage(path):
+            yield from self.paths[ancestor].tokens
+
+    def sample(self, path: int) -> Sample:
+        """The leaf `path` as a text."""
+        tokens = list(self.tokens(path))
+        leaf = self.paths[path]
+        return Sample(
+            text=token_text.join(token.text for token in tokens if not token.special),
+            token_ids=tuple(token.token for token in tokens),
+            tokens=tuple(token.text for token in tokens),
+            log_prob=sum(token.log_prob for token in tokens),
+            weight=leaf.weight,
+            entropies=tuple(token.entropy for token in tokens),
+            finish_reason=leaf.finish_reason or "unfinished",
+            lineage=self.lineage(path),
+        )
+
+    def samples(self) -> list[Sample]:
+        """All leaves, the heaviest first."""
+        return sorted((self.sample(leaf.id) for leaf in self.leaves()), key=lambda sample: -sample.weight)
+
+    def peak_kv(self) -> KvMeasured | None:
+        """The measurement with the most distinct rows in use."""
+        measured = [step.kv for step in self.steps if step.kv is not None]
+        return max(measured, key=lambda kv: kv.rows_shared + kv.rows_private, default=None)
+
+    def tokens_through_model(self) -> int:
+        """Tokens that went through the model, prompt and pruned paths included."""
+        return sum(step.timing.tokens for step in self.steps if step.timing is not None)
+
+
+def fold(events: Iterable[Event]) -> Run:
+    """The state after these events."""
+    run = Run()
+    for event in events:
+        run.apply(event)
+    return run
