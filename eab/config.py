@@ -23,6 +23,8 @@ class BranchingConfig:
     threshold_unit: `nats`; `normalised` (a share of ln V, as in the first EAB implementation); or `quantile` (the
         q-quantile of the entropies of one greedy probe of the prompt, at least 0.3 nats).
     branch_factor: children per fork (k): the k-1 most likely tokens and one drawn from the rest.
+    min_fork_weight: `fair`: only a path that weighs at least this forks, so that unlikely texts do not fill the tree.
+        0 lets every path fork; only then is the tree at a higher threshold a sub-tree of the one at a lower.
     max_paths: `fair`: bounds live and finished paths together; `original`: live paths alone, as published.
     temperature, top_k, top_p: the processed distribution; top_k = 0 and top_p = 1 switch the filters off.
     r: the KV tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1 reallocates at every step,
@@ -34,6 +36,7 @@ class BranchingConfig:
     entropy_threshold: float = 0.65
     threshold_unit: ThresholdUnit = "nats"
     branch_factor: int = 3
+    min_fork_weight: float = 0.0
     max_paths: int = 20
     max_new_tokens: int = 64
     temperature: float = 1.0
@@ -49,6 +52,7 @@ class BranchingConfig:
     def __post_init__(self) -> None:
         self._check_threshold()
         _whole("branch_factor", self.branch_factor, 2, 16)
+        _real("min_fork_weight", self.min_fork_weight, 0.0, 1.0, hint="0 lets every path fork")
         _whole("max_paths", self.max_paths, 1, MAX_PATHS)
         _whole("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
         _real("temperature", self.temperature, 0.01, 10.0)

@@ -1,7 +1,7 @@
 """Counter-based randomness: a draw depends on (seed, lineage, step, index) alone.
 
 Never on the batch, the cache, or the other paths. A lineage is a 64-bit key: the first path has ROOT; at a fork the
-child that would have come anyway keeps the key, every other child gets a new one (research: nested thresholds).
+child that would have come anyway keeps the key, every other child gets a new one.
 """
 
 import struct

@@ -65,7 +65,7 @@ class FairPolicy:
         """See Policy.branch."""
         seed, everyone = self._config.seed, range(len(leaves))
         heirs = predictions.draw(everyone, [uniform(seed, leaf.lineage, step, 0) for leaf in leaves])
-        forks = [line for line in everyone if predictions.entropies[line] >= self._threshold]
+        forks = [line for line in everyone if self._may_fork(leaves[line], predictions.entropies[line])]
         heads = [self._head(predictions, line) for line in forks]
         rest_uniforms = [uniform(seed, leaves[line].lineage, step, 1) for line in forks]
         rests = predictions.draw(forks, rest_uniforms, without=heads)
@@ -73,6 +73,10 @@ class FairPolicy:
         for line, head, rest in zip(forks, heads, rests, strict=True):
             choices[line] = self._cells(predictions, line, head, rest, _some(heirs[line]))
         return _children(leaves, predictions, choices, heirs)
+
+    def _may_fork(self, leaf: Leaf, entropy: float) -> bool:
+        """Any rule that does not look at the draw keeps the weights unbiased."""
+        return entropy >= self._threshold and leaf.weight >= self._config.min_fork_weight
 
     def _head(self, predictions: Predictions, line: int) -> list[int]:
         ranked = zip(predictions.top_tokens[line], predictions.top_probabilities[line], strict=True)

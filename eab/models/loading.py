@@ -4,13 +4,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.errors import RepositoryNotFoundError
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as progress
 
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
 
 EMBEDDED: Final = "embedded"
 EMBEDDED_FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "model"
+HUB_SECONDS: Final = 10
 DTYPES: Final = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -27,16 +31,41 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
     """
     where = _device(device)
     source, local = _source(name)
-    options = {"trust_remote_code": False, "local_files_only": local}
+    try:
+        local = local or _is_cached(source)
+        if not local:
+            _reach_hub(source)
+        tokenizer, model = _read(source, _dtype(dtype, where), local)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
+        raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
+    shown = Path(source).resolve().name if Path(source).is_dir() and name != EMBEDDED else name
+    return HuggingFaceModel(model.to(where), tokenizer, shown)
+
+
+def _read(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
+    bars = progress.is_progress_bar_enabled()
+    progress.disable_progress_bar()  # of reading weights; downloads keep theirs
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=_dtype(dtype, where), use_safetensors=True, **options
-        )
-        model = model.to(device=where)  # type: ignore[arg-type]
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
-        raise ModelError(_explain(name, local, error)) from error
-    return HuggingFaceModel(model, tokenizer, name if not local or name == EMBEDDED else Path(name).name)
+        return tokenizer, AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **options)
+    finally:
+        if bars:
+            progress.enable_progress_bar()
+
+
+def _is_cached(source: str) -> bool:
+    return isinstance(try_to_load_from_cache(source, "config.json"), str)
+
+
+def _reach_hub(source: str) -> None:
+    """Ask once before downloading, so that a wrong id or a missing network is said at once, without retries."""
+    try:
+        HfApi().model_info(source, timeout=HUB_SECONDS)
+    except RepositoryNotFoundError as error:
+        raise ModelError(f"model is {source!r}; the Hub has no such model, or it needs a login") from error
+    except Exception as error:  # the network layer below the Hub client raises what it likes
+        raise ModelError(_explain(source, False, error)) from error
 
 
 def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
@@ -69,6 +98,8 @@ def _source(name: str) -> tuple[str, bool]:
         return str(EMBEDDED_FOLDER), True
     folder = Path(name).expanduser()
     if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
         return str(folder), True
     if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         raise ModelError(f"model is {name!r}; there is no such folder. Give `embedded`, a folder, or a Hub id")
@@ -80,6 +111,6 @@ def _explain(name: str, local: bool, error: Exception) -> str:
     if local:
         return f"the model folder {name!r} cannot be loaded: {reason}"
     return (
-        f"the model {name!r} cannot be loaded from the Hub: {reason} Check the id and the network, or choose "
-        f"`{EMBEDDED}` or a local folder"
+        f"the model {name!r} cannot be loaded from the Hub: {reason.rstrip('.')}. Check the id and "
+        f"the network, or choose `{EMBEDDED}` or a local folder"
     )

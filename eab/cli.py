@@ -1,0 +1,168 @@
+"""The same without a browser: `eab run`, `eab replay`, `eab app`.
+
+Exit codes: 0 done, 1 an error that is explained on stderr, 2 wrong usage, 130 stopped by Ctrl-C (what was generated
+so far is still printed and saved).
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from eab import record, report
+from eab.config import BranchingConfig
+from eab.errors import EabError, RecordError
+from eab.events import Event, RunStarted, StepTimed
+from eab.run import Run
+
+if TYPE_CHECKING:
+    from eab.models.huggingface import HuggingFaceModel
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+DEFAULT = BranchingConfig()
+STOPPED = 128 + signal.SIGINT
+
+
+@app.command()
+def run(
+    prompt: Annotated[str, typer.Argument(help="what the model continues; - reads it from standard input")],
+    model: Annotated[str, typer.Option(help="embedded, a local folder, or a Hub id")] = "embedded",
+    threshold: Annotated[float, typer.Option(help="fork where the entropy reaches it")] = DEFAULT.entropy_threshold,
+    unit: Annotated[str, typer.Option(help="of the threshold: nats, normalised, quantile")] = DEFAULT.threshold_unit,
+    branch_factor: Annotated[int, typer.Option(help="children per fork")] = DEFAULT.branch_factor,
+    min_fork_weight: Annotated[float, typer.Option(help="lighter paths do not fork")] = DEFAULT.min_fork_weight,
+    max_paths: Annotated[int, typer.Option(help="live and finished paths")] = DEFAULT.max_paths,
+    max_new_tokens: Annotated[int, typer.Option(help="per path")] = DEFAULT.max_new_tokens,
+    temperature: Annotated[float, typer.Option()] = DEFAULT.temperature,
+    top_k: Annotated[int, typer.Option(help="0 keeps all tokens")] = DEFAULT.top_k,
+    top_p: Annotated[float, typer.Option(help="1 keeps all tokens")] = DEFAULT.top_p,
+    r: Annotated[int, typer.Option(help="the KV tensors grow by r steps' worth of rows")] = DEFAULT.r,
+    seed: Annotated[int, typer.Option()] = DEFAULT.seed,
+    policy: Annotated[str, typer.Option(help="fair, original, greedy")] = DEFAULT.policy,
+    chat: Annotated[bool, typer.Option("--chat", help="use the model's chat template")] = DEFAULT.chat,
+    system: Annotated[str, typer.Option(help="system message, with --chat")] = DEFAULT.system,
+    kv_limit_mib: Annotated[int, typer.Option(help="end the run before its KV cache is larger")] = DEFAULT.kv_limit_mib,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")] = "auto",
+    json_file: Annotated[str, typer.Option("--json", help="write the samples as JSON; - for standard output")] = "",
+    record_file: Annotated[str, typer.Option("--record", help="write the run, for eab replay and the app")] = "",
+) -> None:
+    """Generate from PROMPT, branching where the model hesitates."""
+    settings = {name: value for name, value in locals().items() if name in BranchingConfig.__dataclass_fields__}
+    settings |= {"entropy_threshold": threshold, "threshold_unit": unit}
+    config = BranchingConfig.from_settings(settings)
+    _check_writable(json_file, record_file)
+    text = sys.stdin.read() if prompt == "-" else prompt
+    events, state = _generate(_load(model, device, dtype), text, config)
+    if record_file:
+        record.save(events, record_file)
+    if json_file:
+        _write_json(report.as_json(state), json_file)
+    if json_file != "-":
+        Console().print(report.summary(state))
+    _exit_like(state)
+
+
+@app.command()
+def replay(file: Annotated[Path, typer.Argument(help="a run file written by --record or by the app")]) -> None:
+    """Show a recorded run; needs no model."""
+    state = Run()
+    for event in record.load(file):
+        state.apply(event)
+    Console().print(report.summary(state))
+
+
+@app.command("app")
+def open_app(port: Annotated[int, typer.Option(help="port of the page")] = 8501) -> None:
+    """Open the explorer in the browser."""
+    root = Path(__file__).resolve().parent.parent
+    os.chdir(root)  # where .streamlit/config.toml is
+    command = [sys.executable, "-m", "streamlit", "run", str(root / "app" / "main.py"), f"--server.port={port}"]
+    os.execv(sys.executable, command)
+
+
+def _load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
+    with Console(stderr=True).status(f"Loading {name} ..."):
+        from eab.models.loading import load_model
+
+        return load_model(name, device, dtype)
+
+
+def _generate(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> tuple[list[Event], Run]:
+    from eab.engine import generate, until
+
+    events: list[Event] = []
+    state = Run()
+    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+        task = bar.add_task("probing", total=config.max_new_tokens)
+        for event in until(generate(model, prompt, config), interrupted.is_set):
+            events.append(event)
+            state.apply(event)
+            if isinstance(event, RunStarted | StepTimed):
+                bar.update(task, completed=len(state.steps), description=f"{len(state.leaves())} paths")
+    return events, state
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[Flag]:
+    """Ctrl-C sets the flag, once; a second one interrupts as usual."""
+    flag = Flag()
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(*_: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _progress_bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("step {task.completed}/{task.total}"))
+    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+
+
+def _check_writable(*files: str) -> None:
+    """Find out before the work, not after it."""
+    for file in files:
+        folder = Path(file).parent
+        if file not in ("", "-") and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise RecordError(f"{file} cannot be written: the folder {folder} is missing or read-only")
+
+
+def _write_json(value: dict[str, Any], file: str) -> None:
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if file == "-":
+        print(text)
+        return
+    try:
+        Path(file).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _exit_like(state: Run) -> None:
+    if state.ended is not None and state.ended.reason == "stopped":
+        raise typer.Exit(STOPPED)
+    state.raise_if_failed()
+
+
+def main() -> None:
+    """Entry point: errors of this project become one line on stderr and exit code 1."""
+    try:
+        app()
+    except EabError as error:
+        Console(stderr=True).print("Error:", str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)

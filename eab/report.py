@@ -1,0 +1,113 @@
+"""A run in words, tables and JSON values: what the command line prints and what scripts read."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from eab import token_text
+from eab.run import Path, Run, Sample
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Samples, KV bytes at the peak, settings and seconds of a run, as plain JSON values."""
+    started = run.started
+    timings = [step.timing for step in run.steps if step.timing is not None]
+    return {
+        "prompt": started.prompt if started else "",
+        "samples": [_sample_json(sample) for sample in run.samples()] if started else [],
+        "kv": kv_bytes(run),
+        "settings": asdict(started.config) if started else {},
+        "threshold_nats": started.threshold_nats if started else None,
+        "model": asdict(started.model) if started else {},
+        "tokens_through_model": run.tokens_through_model(),
+        "seconds": sum(timing.seconds for timing in timings),
+        "ended": run.ended.reason if run.ended else None,
+    }
+
+
+def kv_bytes(run: Run) -> dict[str, int]:
+    """Bytes at the step with the most distinct rows: held (measured) = shared + private + spare; independent: computed,
+    the same paths with a cache each."""
+    kv = run.peak_kv()
+    if kv is None or run.started is None:
+        return dict.fromkeys(("bytes_held", "bytes_shared", "bytes_private", "bytes_spare", "bytes_independent"), 0)
+    row = run.started.model.row_bytes
+    return {
+        "bytes_held": kv.bytes_held,
+        "bytes_shared": kv.rows_shared * row,
+        "bytes_private": kv.rows_private * row,
+        "bytes_spare": kv.rows_spare * row,
+        "bytes_independent": kv.rows_independent * row,
+    }
+
+
+def _sample_json(sample: Sample) -> dict[str, Any]:
+    return {
+        "text": sample.text,
+        "token_ids": list(sample.token_ids),
+        "log_prob": sample.log_prob,
+        "weight": sample.weight,
+        "entropies": list(sample.entropies),
+        "finish_reason": sample.finish_reason,
+        "lineage": list(sample.lineage),
+    }
+
+
+def summary(run: Run) -> RenderableType:
+    """The tree, the samples and the cost of a run, for a terminal."""
+    if run.started is None:
+        return Text("The run has not started.")
+    return Group(_tree(run), _sample_table(run), Text(cost_sentence(run)))
+
+
+def cost_sentence(run: Run) -> str:
+    """What the run cost, in one sentence."""
+    kv, leaves = kv_bytes(run), run.leaves()
+    seconds = sum(step.timing.seconds for step in run.steps if step.timing is not None)
+    saved = kv["bytes_independent"] / kv["bytes_held"] if kv["bytes_held"] else 1.0
+    ending = {"stopped": " Stopped.", "failed": " Failed: "}.get(run.ended.reason, "") if run.ended else " Unfinished."
+    return (
+        f"{len(leaves)} paths, {run.tokens_through_model()} tokens through the model in {seconds:.1f} s. KV cache: "
+        f"{human_bytes(kv['bytes_held'])} held (measured), {human_bytes(kv['bytes_independent'])} with a cache each "
+        f"(computed): {saved:.1f} times.{ending}{run.ended.message if run.ended else ''}"
+    )
+
+
+def human_bytes(count: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def _tree(run: Run) -> Tree:
+    assert run.started is not None
+    root = Tree(Text(token_text.visible(run.started.prompt), style="bold"))
+    branches = {-1: root}
+    for path in run.paths:  # parents are born before their children
+        branches[path.id] = branches[path.parent].add(_path_label(path))
+    return root
+
+
+def _path_label(path: Path) -> Text:
+    text = token_text.visible_join(token.text for token in path.tokens)
+    label = Text.assemble((f"{path.weight:6.1%} ", "cyan"), text)
+    if path.status == "forked" and path.fork_entropy is not None:
+        label.append(f"  ◆ {path.fork_entropy:.2f} nats", "magenta")
+    label.append({"finished": "  ■", "pruned": "  × pruned"}.get(path.status, ""), "green")
+    return label
+
+
+def _sample_table(run: Run) -> Table:
+    table = Table("weight", "log p (nats)", "mean H (nats)", "tokens", "end", "text", show_lines=False)
+    for sample in run.samples():
+        entropy = sum(sample.entropies) / max(1, len(sample.entropies))
+        numbers = (f"{sample.weight:.1%}", f"{sample.log_prob:.2f}", f"{entropy:.2f}", str(len(sample.token_ids)))
+        table.add_row(*numbers, sample.finish_reason, Text(token_text.visible(sample.text)))
+    return table
