@@ -32,6 +32,7 @@ from eab.models.base import LanguageModel
 from eab.policies import Child, Leaf, grown, make_policy
 from eab.sampling import CANDIDATES, Predictions
 
+RECORDED_FROM = 0.0005  # candidates less likely than this are not worth their place in a run file
 MAX_PROMPT_CHARACTERS = 200_000
 PREFILL_CHUNK = 512  # tokens; bounds the attention mask of a long prompt
 
@@ -118,7 +119,7 @@ class Generation:
 
     def _predicted(self, leaf: Leaf, line: int, predictions: Predictions) -> Predicted:
         ranked = zip(predictions.top_tokens[line], predictions.top_probabilities[line], strict=True)
-        candidates = [Candidate(token, self._model.text(token), round(p, 6)) for token, p in ranked if p > 0]
+        candidates = [Candidate(token, self._model.text(token), round(p, 6)) for token, p in ranked if p >= RECORDED_FROM]
         return Predicted(self.step, leaf.path, predictions.entropies[line], tuple(candidates[:CANDIDATES]))
 
     def _commit(self, family: Sequence[tuple[Leaf | Child, float | None]], events: list[Event]) -> list[Leaf]:

@@ -70,6 +70,17 @@ class Step:
     growth: RowsAllocated | None = None
     timing: StepTimed | None = None
 
+    def add_timing(self, timing: StepTimed) -> None:
+        """A long prompt goes through the model in chunks, each timed as step 0: their times add up."""
+        if self.timing is not None:
+            timing = StepTimed(
+                self.step,
+                self.timing.tokens + timing.tokens,
+                self.timing.seconds + timing.seconds,
+                self.timing.forward_seconds + timing.forward_seconds,
+            )
+        self.timing = timing
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -139,7 +150,7 @@ class Run:
             case KvMeasured():
                 self._step(event.step).kv = event
             case StepTimed():
-                self._step(event.step).timing = event
+                self._step(event.step).add_timing(event)
             case RunEnded():
                 self.ended = event
             case _:

@@ -20,7 +20,8 @@ class Predictions:
         scores = logits if logits.dtype == torch.float64 else logits.float()  # (P, V)
         self._log_probs = torch.log_softmax(_filtered(scores, config), dim=-1)
         self._probs = self._log_probs.exp()
-        self.entropies: list[float] = torch.special.entr(self._probs).sum(dim=-1).tolist()
+        finite = self._log_probs.clamp(min=torch.finfo(self._log_probs.dtype).min)  # 0 x -inf would be NaN
+        self.entropies: list[float] = (-(self._probs * finite).sum(dim=-1)).clamp(min=0.0).tolist()
         count = min(max(CANDIDATES, config.branch_factor), self._probs.shape[-1])
         probabilities, tokens = self._probs.topk(count, dim=-1)
         self.top_tokens: list[list[int]] = tokens.tolist()
@@ -59,7 +60,8 @@ class Predictions:
 
 def _filtered(scores: Tensor, config: BranchingConfig) -> Tensor:
     """Temperature, then top-k, then top-p, as `generate` of transformers orders and defines them."""
-    scores = scores / config.temperature
+    if config.temperature != 1.0:
+        scores = scores / config.temperature
     if not config.top_k and config.top_p == 1.0:
         return scores
     from transformers import TopKLogitsWarper, TopPLogitsWarper

@@ -1,0 +1,88 @@
+"""What one browser tab looks at. The only user of st.session_state's own keys, st.cache_resource and the page's URL."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import streamlit as st
+
+from app import gallery
+from app.worker import LiveRun, Worker
+from eab import record
+from eab.config import BranchingConfig
+from eab.events import Event
+from eab.run import Run, fold
+
+_SHOWN: Final = "shown"
+_RUN_IN_URL: Final = "run"
+
+
+@dataclass
+class Shown:
+    """The run on the screen: a live one, or a recorded one (then `live` is None). `key` names it for the board."""
+
+    key: str
+    title: str
+    events: Sequence[Event]
+    state: Run
+    live: LiveRun | None = None
+    autoplay: bool = field(default=False)
+
+
+@st.cache_resource(show_spinner=False)
+def worker() -> Worker:
+    """The one worker of this process."""
+    return Worker()
+
+
+def shown() -> Shown:
+    """What this tab shows: its own run, the run named in the URL after a reload, or the first bundled recording."""
+    if _SHOWN not in st.session_state:
+        live = worker().find(st.query_params.get(_RUN_IN_URL, ""))
+        if live is not None:
+            _show(_shown_live(live))
+        else:
+            st.query_params.pop(_RUN_IN_URL, None)
+            show_recording(gallery.recordings()[0])
+    return cast(Shown, st.session_state[_SHOWN])
+
+
+def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
+    """Begin a run and show it; a run of this tab that is still going is stopped."""
+    stop()
+    live = worker().start(prompt, config, model_name)
+    st.query_params[_RUN_IN_URL] = live.id
+    _show(_shown_live(live))
+
+
+def stop() -> None:
+    """Stop the run on the screen, if it is going."""
+    current = cast(Shown | None, st.session_state.get(_SHOWN))
+    if current is not None and current.live is not None:
+        current.live.stop()
+
+
+def show_recording(recording: gallery.Recording) -> None:
+    """Show a bundled run from its beginning."""
+    _show_events(gallery.events_of(recording), recording.title)
+
+
+def show_file(data: bytes, name: str) -> None:
+    """Show an uploaded run file. RecordError leaves the screen as it is."""
+    _show_events(record.loads(data, name), name)
+
+
+def _show_events(events: Sequence[Event], title: str) -> None:
+    stop()
+    st.query_params.pop(_RUN_IN_URL, None)
+    key = hashlib.sha256(f"{title}{len(events)}{events[-1]}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    _show(Shown(f"recorded-{key}", title, events, fold(events), autoplay=True))
+
+
+def _shown_live(live: LiveRun) -> Shown:
+    return Shown(f"live-{live.id}", live.prompt, live.events, live.state, live)
+
+
+def _show(new: Shown) -> None:
+    st.session_state[_SHOWN] = new

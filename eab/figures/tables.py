@@ -1,0 +1,66 @@
+"""A run as tables, for reading, for downloads, and as the full equivalent of the pictures."""
+
+import math
+
+import pandas as pd
+
+from eab import token_text
+from eab.run import Run
+
+
+def samples_table(run: Run) -> pd.DataFrame:
+    """One line per leaf, the heaviest first. log_prob and mean_entropy in nats."""
+    lines = [
+        {
+            "weight": sample.weight,
+            "text": sample.text,
+            "log_prob": sample.log_prob,
+            "mean_entropy": math.fsum(sample.entropies) / len(sample.entropies) if sample.entropies else 0.0,
+            "tokens": len(sample.token_ids),
+            "end": sample.finish_reason,
+            "path": sample.lineage[-1],
+        }
+        for sample in run.samples()
+    ]
+    return pd.DataFrame(lines, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"])
+
+
+def tokens_table(run: Run) -> pd.DataFrame:
+    """One line per generated token of the tree, in order of birth of the paths."""
+    lines = [
+        {
+            "path": path.id,
+            "parent": path.parent,
+            "step": token.step,
+            "token_id": token.token,
+            "token": token_text.visible(token.text),
+            "probability": math.exp(token.log_prob),
+            "entropy": token.entropy,
+            "path_weight": path.weight,
+            "path_status": path.status,
+        }
+        for path in run.paths
+        for token in path.tokens
+    ]
+    return pd.DataFrame(lines)
+
+
+def steps_table(run: Run) -> pd.DataFrame:
+    """One line per decode step: live paths, KV bytes (independent is computed, the others measured), milliseconds."""
+    row_bytes = run.started.model.row_bytes if run.started else 0
+    lines = [
+        {
+            "step": step.step,
+            "live_paths": len(step.kv.paths),
+            "shared_bytes": step.kv.rows_shared * row_bytes,
+            "private_bytes": step.kv.rows_private * row_bytes,
+            "spare_bytes": step.kv.rows_spare * row_bytes,
+            "held_bytes": step.kv.bytes_held,
+            "independent_bytes": step.kv.rows_independent * row_bytes,
+            "rows_copied": step.growth.rows_copied if step.growth else 0,
+            "milliseconds": step.timing.seconds * 1000 if step.timing else None,
+        }
+        for step in run.steps
+        if step.kv is not None
+    ]
+    return pd.DataFrame(lines)
