@@ -49,7 +49,10 @@ class HuggingFaceModel:
             row_bytes=self.kv_shape.row_bytes,
         )
         model.set_attn_implementation(ATTENTION)
-        self._check_against_plain_forward()
+        try:
+            self._check_against_plain_forward()
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ModelError(f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}") from error
 
     def forward(self, passes: Sequence[Pass]) -> Tensor:
         """See LanguageModel.forward."""
@@ -122,6 +125,8 @@ def cache_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
         return plain
+    if kwargs.get("s_aux") is not None:
+        raise ModelError("this model's attention has sinks, which the tree cache does not know")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     lengths = [len(one.ids) for one in eab_passes]
     parts = zip(eab_passes, query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)

@@ -1,0 +1,122 @@
+"""The command line, run as people run it: exit codes, files, messages."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eab import record
+from eab.run import fold
+
+PROMPT = "I tossed a coin and it landed on"
+KV_PARTS = ("bytes_shared", "bytes_private", "bytes_spare")
+
+
+def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "eab", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("cli")
+    out = eab(
+        "run", PROMPT, "--max-new-tokens", "6", "--json", str(folder / "a.json"), "--record", str(folder / "a.eab")
+    )
+    assert out.returncode == 0, out.stderr
+    assert "weight" in out.stdout
+    return folder / "a.json", folder / "a.eab"
+
+
+def test_json_holds_samples_whose_weights_sum_to_one(files: tuple[Path, Path]) -> None:
+    value = json.loads(files[0].read_text())
+    assert sum(sample["weight"] for sample in value["samples"]) == pytest.approx(1)
+    for sample in value["samples"]:
+        assert len(sample["token_ids"]) == len(sample["entropies"]) > 0
+        assert sample["log_prob"] < 0
+        assert sample["finish_reason"] in ("stop", "length")
+    assert value["settings"]["max_new_tokens"] == 6
+    assert value["seconds"] > 0
+
+
+def test_json_kv_parts_add_up_to_what_is_held(files: tuple[Path, Path]) -> None:
+    kv = json.loads(files[0].read_text())["kv"]
+    assert kv["bytes_held"] == sum(kv[part] for part in KV_PARTS) > 0
+    assert kv["bytes_independent"] > kv["bytes_shared"] + kv["bytes_private"]
+
+
+def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) -> None:
+    run = fold(record.load(files[1]))
+    samples = json.loads(files[0].read_text())["samples"]
+    assert [sample.text for sample in run.samples()] == [sample["text"] for sample in samples]
+    shown = eab("replay", str(files[1]))
+    assert shown.returncode == 0
+    assert PROMPT in shown.stdout
+
+
+def test_json_to_standard_output_is_json_alone() -> None:
+    out = eab("run", PROMPT, "--max-new-tokens", "2", "--json", "-")
+    assert json.loads(out.stdout)["prompt"] == PROMPT
+
+
+def test_the_prompt_may_come_from_standard_input() -> None:
+    out = eab("run", "-", "--max-new-tokens", "1", "--json", "-", input="Once upon a time")
+    assert json.loads(out.stdout)["prompt"] == "Once upon a time"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", " "], "the prompt is empty"),
+        (["run", "x", "--temperature", "0"], "temperature is 0.0; it must be a number from 0.01 to 10"),
+        (["run", "x", "--max-paths", "0"], "max_paths is 0"),
+        (["run", "x", "--policy", "best"], "policy is 'best'; it must be one of: fair, original, greedy"),
+        (["run", "x", "--model", "./nowhere"], "there is no such folder"),
+        (["run", "x", "--device", "warp"], "device is 'warp'"),
+        (["run", "x", "--dtype", "int3"], "dtype is 'int3'; it must be one of"),
+        (["run", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing or read-only"),
+        (["run", "word " * 600], "Shorten the prompt or lower max_new_tokens"),
+        (["replay", "nowhere.eab"], "nowhere.eab cannot be read"),
+    ],
+)
+def test_bad_input_is_explained_on_stderr_with_exit_code_1(arguments: list[str], message: str) -> None:
+    out = eab(*arguments)
+    assert out.returncode == 1
+    assert message in " ".join(out.stderr.split())
+    assert "Traceback" not in out.stderr
+
+
+def test_wrong_usage_has_exit_code_2() -> None:
+    assert eab("run").returncode == 2
+    assert eab("fly").returncode == 2
+    assert eab("run", "x", "--seed", "many").returncode == 2
+
+
+INTERRUPTED = """
+import os, signal, sys
+from eab import cli, engine
+
+whole_step = engine.step
+
+def step_then_ctrl_c(model, generations):
+    if generations[0].step == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+    return whole_step(model, generations)
+
+engine.step = step_then_ctrl_c
+cli.main()
+"""
+
+
+def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
+    file = tmp_path / "stopped.eab"
+    command = [sys.executable, "-c", INTERRUPTED, "run", "Once upon a time", "--record", str(file)]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 130, out.stderr
+    run = fold(record.load(file))
+    assert run.ended is not None
+    assert run.ended.reason == "stopped"
+    assert len(run.steps) == 6
+    assert run.samples()
