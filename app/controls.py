@@ -13,6 +13,21 @@ from eab.events import RunStarted
 START: Final = BranchingConfig(min_fork_weight=0.01, max_paths=12, max_new_tokens=48, kv_limit_mib=1024)
 R_STEPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FORK_WEIGHTS: Final = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
+START_THRESHOLDS: Final = {"nats": START.entropy_threshold, "normalised": 0.08, "quantile": 0.8}
+FIELDS: Final = (
+    "threshold_unit",
+    "branch_factor",
+    "min_fork_weight",
+    "max_paths",
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "r",
+    "seed",
+    "policy",
+    "chat",
+)
 EMBEDDED, FOLDER, HUB = "Embedded", "Local folder", "Hub id"
 _UNIT_HELP: Final = {
     "nats": "entropy in nats; e to its power is the number of live options",
@@ -21,28 +36,25 @@ _UNIT_HELP: Final = {
 }
 
 
+def ensure_defaults() -> None:
+    """Give every widget that has no value yet its starting value (Streamlit forgets widgets that were not drawn)."""
+    for name in FIELDS:
+        st.session_state.setdefault(f"set_{name}", getattr(START, name))
+    st.session_state.setdefault("set_model_kind", EMBEDDED)
+    for unit, value in START_THRESHOLDS.items():
+        st.session_state.setdefault(f"set_threshold_{unit}", value)
+
+
 def fill_from(started: RunStarted | None) -> None:
     """Set all widgets to a run's prompt and settings, so that Run repeats it."""
     if started is None:
         return
     config, state = started.config, st.session_state
     state.prompt = started.prompt
-    for name in (
-        "branch_factor",
-        "max_paths",
-        "max_new_tokens",
-        "temperature",
-        "top_k",
-        "top_p",
-        "seed",
-        "policy",
-        "chat",
-    ):
+    for name in FIELDS:
         state[f"set_{name}"] = getattr(config, name)
-    state.set_unit = config.threshold_unit
+    state.set_r, state.set_min_fork_weight = _nearest(config.r, R_STEPS), _nearest(config.min_fork_weight, FORK_WEIGHTS)
     state[f"set_threshold_{config.threshold_unit}"] = config.entropy_threshold
-    state.set_r = _nearest(config.r, R_STEPS)
-    state.set_fork_weight = _nearest(config.min_fork_weight, FORK_WEIGHTS)
 
 
 def prompt_box() -> str:
@@ -52,7 +64,7 @@ def prompt_box() -> str:
 
 def model_name() -> str:
     """The model picker in the sidebar -> a name for eab.models.loading."""
-    kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], default=EMBEDDED, key="set_model_kind")
+    kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True)
     if kind == FOLDER:
         return str(st.text_input("Folder on this machine", key="set_model_folder", placeholder="./my-model")).strip()
     if kind == HUB:
@@ -62,69 +74,56 @@ def model_name() -> str:
 
 def settings() -> dict[str, Any]:
     """The sliders in the sidebar -> settings of a BranchingConfig."""
-    found: dict[str, Any] = {"kv_limit_mib": START.kv_limit_mib}
+    return {"kv_limit_mib": START.kv_limit_mib} | _forking() | _sampling() | _memory()
+
+
+def _forking() -> dict[str, Any]:
     st.subheader("Where it forks")
-    found |= _threshold()
-    found["branch_factor"] = st.slider(
-        "Branch factor", 2, 8, START.branch_factor, key="set_branch_factor", help="Children per fork."
-    )
-    found["max_paths"] = st.slider(
-        "Max paths", 1, 64, START.max_paths, key="set_max_paths", help="Live and finished paths together (policy fair)."
-    )
-    found["min_fork_weight"] = st.select_slider(
-        "Forks only paths that weigh at least",
-        FORK_WEIGHTS,
-        START.min_fork_weight,
-        format_func=lambda weight: f"{weight:.1%}" if weight else "anything",
-        key="set_fork_weight",
-        help="Keeps unlikely texts from filling the tree. The estimate stays unbiased.",
-    )
-    found["policy"] = st.selectbox(
-        "Policy",
-        [name for name in get_args(PolicyName) if name != "greedy"],
-        key="set_policy",
-        help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally.",
-    )
-    return found | _sampling() | _memory()
+    return _threshold() | {
+        "branch_factor": st.slider("Branch factor", 2, 8, key="set_branch_factor", help="Children per fork."),
+        "max_paths": st.slider(
+            "Max paths", 1, 64, key="set_max_paths", help="Live and finished together (policy fair)."
+        ),
+        "min_fork_weight": st.select_slider(
+            "Only paths this heavy fork",
+            FORK_WEIGHTS,
+            format_func=lambda weight: f"{weight:.1%}" if weight else "any weight",
+            key="set_min_fork_weight",
+            help="Keeps unlikely texts from filling the tree. The estimate stays unbiased.",
+        ),
+        "policy": st.selectbox(
+            "Policy",
+            [name for name in get_args(PolicyName) if name != "greedy"],
+            key="set_policy",
+            help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally.",
+        ),
+    }
 
 
 def _threshold() -> dict[str, Any]:
-    unit = st.selectbox("Threshold in", get_args(ThresholdUnit), key="set_unit", format_func=str)
-    key = f"set_threshold_{unit}"
-    if unit == "nats":
-        value = st.slider(
-            "Entropy threshold (nats)", 0.0, 4.0, START.entropy_threshold, 0.05, key=key, help=_UNIT_HELP[unit]
-        )
-        st.caption(f"Forks where {math.exp(value):.1f} or more options are alive.")
-    else:
-        start = 0.8 if unit == "quantile" else 0.08
-        value = st.slider(f"Entropy threshold ({unit})", 0.0, 1.0, start, 0.01, key=key, help=_UNIT_HELP[unit])
-        st.caption(
-            f"The {1 - value:.0%} most uncertain tokens fork." if unit == "quantile" else "Forks at this share of ln V."
-        )
+    unit = st.selectbox("Threshold in", get_args(ThresholdUnit), key="set_threshold_unit")
+    key, highest = f"set_threshold_{unit}", 4.0 if unit == "nats" else 1.0
+    value = st.slider(f"Entropy threshold ({unit})", 0.0, highest, step=0.01, key=key, help=_UNIT_HELP[unit])
+    st.caption(
+        {
+            "nats": f"Forks where {math.exp(value):.1f} or more options are alive.",
+            "normalised": "Forks at this share of ln V, the largest possible entropy.",
+            "quantile": f"The {1 - min(value, 1):.0%} most uncertain tokens of a greedy probe would fork.",
+        }[unit]
+    )
     return {"threshold_unit": unit, "entropy_threshold": value}
 
 
 def _sampling() -> dict[str, Any]:
     st.subheader("What it draws from")
-    entropy_is_after = "The entropy is taken after it."
-    temperature = st.slider(
-        "Temperature", 0.1, 2.0, START.temperature, 0.05, key="set_temperature", help=entropy_is_after
-    )
-    top_k = st.slider("Top-k", 0, 100, START.top_k, key="set_top_k", help=f"0 keeps all tokens. {entropy_is_after}")
-    top_p = st.slider(
-        "Top-p", 0.05, 1.0, START.top_p, 0.05, key="set_top_p", help=f"1 keeps all tokens. {entropy_is_after}"
-    )
-    new_tokens = st.slider("Max new tokens", 1, 256, START.max_new_tokens, key="set_max_new_tokens", help="Per path.")
-    seed = st.number_input("Seed", 0, 2**31 - 1, START.seed, key="set_seed", help="Same seed, same run.")
-    chat = st.toggle("Chat template", START.chat, key="set_chat", help="For instruction-tuned models that have one.")
+    after = "The entropy is taken after it."
     return {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "max_new_tokens": new_tokens,
-        "seed": int(seed),
-        "chat": chat,
+        "temperature": st.slider("Temperature", 0.1, 2.0, step=0.05, key="set_temperature", help=after),
+        "top_k": st.slider("Top-k", 0, 100, key="set_top_k", help=f"0 keeps all tokens. {after}"),
+        "top_p": st.slider("Top-p", 0.05, 1.0, step=0.05, key="set_top_p", help=f"1 keeps all tokens. {after}"),
+        "max_new_tokens": st.slider("Max new tokens", 1, 256, key="set_max_new_tokens", help="Per path."),
+        "seed": int(st.number_input("Seed", 0, 2**31 - 1, key="set_seed", help="Same seed, same run.")),
+        "chat": st.toggle("Chat template", key="set_chat", help="For instruction-tuned models that have one."),
     }
 
 
@@ -133,7 +132,6 @@ def _memory() -> dict[str, Any]:
     r = st.select_slider(
         "r: rows for so many steps at a time",
         R_STEPS,
-        START.r,
         key="set_r",
         help="BMC: 1 copies the cache at every step; at max new tokens or more, all rows are allocated up front. "
         "It changes time and bytes, never the text.",

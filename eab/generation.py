@@ -119,7 +119,9 @@ class Generation:
 
     def _predicted(self, leaf: Leaf, line: int, predictions: Predictions) -> Predicted:
         ranked = zip(predictions.top_tokens[line], predictions.top_probabilities[line], strict=True)
-        candidates = [Candidate(token, self._model.text(token), round(p, 6)) for token, p in ranked if p >= RECORDED_FROM]
+        candidates = [
+            Candidate(token, self._model.text(token), round(p, 6)) for token, p in ranked if p >= RECORDED_FROM
+        ]
         return Predicted(self.step, leaf.path, predictions.entropies[line], tuple(candidates[:CANDIDATES]))
 
     def _commit(self, family: Sequence[tuple[Leaf | Child, float | None]], events: list[Event]) -> list[Leaf]:

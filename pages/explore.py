@@ -70,6 +70,7 @@ def status(name: str) -> None:
 shown = session.shown()
 if "prompt" not in st.session_state:
     controls.fill_from(shown.state.started)
+controls.ensure_defaults()
 active = shown.live is not None and shown.live.active
 st.session_state.polling = active
 

@@ -1,0 +1,353 @@
+// The board: one run as tree, entropy trace and KV bars, with one cursor (a step) over the three.
+// `update(message)` takes what eab/figures/board.py makes, from any transport; records may come twice.
+
+import { element, downloadSvg } from "./svg.js";
+import { TreeView } from "./tree.js";
+import { EntropyView, MemoryView } from "./charts.js";
+import { Inspector } from "./inspector.js";
+
+const STEPS_PER_SECOND = 6;
+const KEYS = "Space play or pause · ← → step · Shift+← → fork · ↑ ↓ path · Home End · Enter inspect · Escape clear · F fit · ? this help";
+
+export class Board {
+  constructor(host) {
+    this.paths = new Map();
+    this.steps = new Map();
+    this.layout = { x: [], y: [], box: [], prompt_box: 0, width: 0, height: 0 };
+    Object.assign(this, { version: -1, cursor: 0, lastStep: 0, maxSteps: 0, threshold: 1, minForkWeight: 0, highestEntropy: 0, highestBytes: 1 });
+    Object.assign(this, { prompt: "", ended: "", sentences: {}, mode: "replay", follow: true, playing: false, aligned: false, presenting: false });
+    this.selected = { path: null, token: 0 };
+    this.hovered = null;
+    this.lineage = null;
+    this.still = matchMedia("(prefers-reduced-motion: reduce)");
+    this.animates = !this.still.matches;
+    this.build(host);
+  }
+
+  // ---- building
+
+  build(host) {
+    this.root = element("div", { class: "eab", tabindex: "0", role: "group", "aria-label": "Run: tree, entropy and KV cache. Press ? for the keys." });
+    this.tree = new TreeView(this);
+    this.entropy = new EntropyView(this);
+    this.memory = new MemoryView(this);
+    this.inspector = new Inspector(this);
+    this.live = element("p", { class: "for-readers", "aria-live": "polite" });
+    this.help = element("p", { class: "help", hidden: "" }, KEYS);
+    const charts = element("div", { class: "charts" });
+    charts.append(
+      this.panel("Entropy per step", "entropy", this.entropy.svg, this.key([["trace-key", "a path"], ["fork-key", "◆ fork"]])),
+      this.panel("KV cache", "memory", this.memory.svg, this.key([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare (all measured)"], ["independent-key", "computed"]])),
+    );
+    this.root.append(
+      this.panel("Tree of texts", "tree", this.tree.svg, this.key([["e0", "sure"], ["e2", "less sure"], ["e3", "◆ at the threshold or above"], ["plain", "■ ended by itself  ▪ at the length limit  × pruned"]])),
+      this.transport(), this.help, charts, this.inspector.root, this.live,
+    );
+    this.root.addEventListener("keydown", (event) => this.onKey(event));
+    new ResizeObserver(() => this.resized()).observe(this.root);
+    host.append(this.root);
+  }
+
+  panel(title, name, svg, key) {
+    const panel = element("section", { class: `panel ${name}-panel` });
+    const head = element("header");
+    const sentence = element("p", { class: "sentence" });
+    this[`${name}Sentence`] = sentence;
+    const save = this.button("⭳ SVG", `Download the ${title.toLowerCase()} as SVG`, () => downloadSvg(svg, `${name}.svg`));
+    head.append(element("h3", {}, title), key, save);
+    panel.append(head, sentence, svg);
+    return panel;
+  }
+
+  key(entries) {
+    const key = element("span", { class: "key" });
+    for (const [kind, words] of entries) {
+      const entry = element("span", { class: "key-entry" });
+      if (kind !== "plain") entry.append(element("i", { class: `swatch ${kind}` }));
+      entry.append(words);
+      key.append(entry);
+    }
+    return key;
+  }
+
+  button(text, label, action) {
+    const made = element("button", { type: "button", title: label, "aria-label": label }, text);
+    made.onclick = action;
+    return made;
+  }
+
+  transport() {
+    const bar = element("div", { class: "transport", role: "toolbar", "aria-label": "Replay" });
+    this.playButton = this.button("▶", "Play", () => this.togglePlay());
+    this.playButton.classList.add("play");
+    this.slider = element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
+    this.slider.oninput = () => this.goTo(Number(this.slider.value));
+    this.stepLabel = element("output", { class: "step-label" });
+    this.speed = element("select", { "aria-label": "Speed", title: "Speed" });
+    for (const speed of [0.5, 1, 2, 4]) this.speed.append(element("option", { value: speed }, `${speed}×`));
+    this.speed.value = "1";
+    this.alignButton = this.button("By step", "Lay the tree out by step, like the entropy trace", () => this.toggleAligned());
+    this.presentButton = this.button("Presenter", "Larger, for a projector", () => this.togglePresenting());
+    bar.append(
+      this.button("⏮", "First step", () => this.goTo(0)), this.button("◀", "One step back", () => this.goTo(this.cursor - 1)),
+      this.playButton, this.button("▸", "One step on", () => this.goTo(this.cursor + 1)), this.button("⏭", "Last step, and follow", () => this.goToEnd()),
+      this.slider, this.stepLabel, this.speed, this.alignButton,
+      this.button("−", "Zoom out", () => this.tree.zoom(1 / 1.25)), this.button("+", "Zoom in", () => this.tree.zoom(1.25)), this.button("Fit", "Fit the tree", () => this.fit()),
+      this.presentButton, this.button("?", "Keys", () => this.toggleHelp()),
+    );
+    return bar;
+  }
+
+  // ---- taking messages in
+
+  update(message) {
+    if (message.version < this.version && message.run === this.run) return;
+    if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep + 1)) return this.api?.setTriggerValue("resync", message.version);
+    if (message.run !== this.run) this.forget();
+    const first = this.version < 0;
+    Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, layout: message.layout });
+    Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, sentences: message.sentences });
+    for (const record of message.paths) this.take(record);
+    for (const step of message.steps) this.takeStep(step);
+    if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
+    else if (this.follow && !this.playing) this.cursor = this.lastStep;
+    this.announce();
+    this.render();
+  }
+
+  forget() {
+    this.version = -1;
+    this.paths.clear();
+    this.steps.clear();
+    for (const node of this.tree.nodes.values()) { node.group.remove(); node.edge.remove(); }
+    this.tree.nodes.clear();
+    this.tree.touched = false;
+    this.selected = { path: null, token: 0 };
+    Object.assign(this, { cursor: 0, lastStep: 0, highestEntropy: 0, highestBytes: 1, lineage: null, hovered: null, follow: true, playing: false });
+  }
+
+  take(record) {
+    const before = this.paths.get(record.id);
+    if (before && before.touched > record.touched) return;
+    record.firstChild = before ? before.firstChild : undefined;
+    this.paths.set(record.id, record);
+    const parent = this.paths.get(record.parent);
+    if (parent && (parent.firstChild === undefined || parent.firstChild > record.id)) parent.firstChild = record.id;
+    for (const token of record.tokens) this.highestEntropy = Math.max(this.highestEntropy, token[3]);
+  }
+
+  takeStep(step) {
+    this.steps.set(step.step, step);
+    this.lastStep = Math.max(this.lastStep, step.step);
+    this.highestBytes = Math.max(this.highestBytes, step.independent, step.shared + step.private + step.spare);
+  }
+
+  announce() {
+    const now = Date.now();
+    if (now - (this.announcedAt || 0) < 5000 && !this.ended) return;
+    this.announcedAt = now;
+    this.live.textContent = this.sentences.tree;
+  }
+
+  // ---- what is to be seen at the cursor
+
+  shownPaths() {
+    return [...this.paths.values()].filter((path) => path.tokens.length && path.born <= this.cursor);
+  }
+
+  tokensShown(path) {
+    return Math.max(0, Math.min(path.tokens.length, this.cursor - path.born + 1));
+  }
+
+  statusAt(path) {
+    if (path.status === "live") return "live";
+    const lastStep = path.born + path.tokens.length - 1;
+    if (path.status === "forked") return this.cursor > lastStep ? "forked" : "live";
+    return this.cursor >= Math.max(lastStep, path.status === "pruned" ? path.touched : 0) ? path.status : "live";
+  }
+
+  stepAt(step) {
+    return this.steps.get(step) || this.steps.get(this.lastStep);
+  }
+
+  shareOf(path) {
+    if (path.parent < 0) return null;
+    return path.tokens.length ? path.tokens[0][2] : null;
+  }
+
+  onChosenLineage(id) {
+    return this.lineage !== null && this.lineage.has(id);
+  }
+
+  selectedIn(path) {
+    return this.selected.path === path.id ? this.selected.token : -1;
+  }
+
+  // ---- choosing and moving
+
+  select(path, token) {
+    this.selected = { path, token: Math.max(0, token) };
+    this.highlight(null);
+    this.inspector.render();
+    this.render();
+  }
+
+  highlight(path) {
+    this.hovered = path;
+    const wanted = path === null ? this.selected.path : path;
+    const lineage = wanted === null ? null : new Set();
+    for (let id = wanted; id !== null && id >= 0; id = this.paths.get(id)?.parent ?? -1) lineage.add(id);
+    const before = this.lineage ? [...this.lineage].join() : "";
+    this.lineage = lineage;
+    this.root.classList.toggle("choosing", lineage !== null);
+    if ((lineage ? [...lineage].join() : "") !== before) this.render();
+  }
+
+  goTo(step) {
+    this.pause();
+    this.cursor = Math.min(this.lastStep, Math.max(0, step));
+    this.follow = this.cursor === this.lastStep;
+    this.render();
+  }
+
+  goToEnd() {
+    this.goTo(this.lastStep);
+  }
+
+  goToFork(direction) {
+    const steps = [...new Set([...this.paths.values()].filter((path) => path.parent >= 0).map((path) => path.born))].sort((a, b) => direction * (a - b));
+    this.goTo(steps.find((step) => direction * (step - this.cursor) > 0) ?? this.cursor);
+  }
+
+  walk(direction) {
+    const shown = this.shownPaths().sort((a, b) => this.layout.y[a.id] - this.layout.y[b.id]);
+    if (!shown.length) return;
+    const at = shown.findIndex((path) => path.id === this.selected.path);
+    const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];
+    this.select(next.id, this.tokensShown(next) - 1);
+  }
+
+  play() {
+    if (this.cursor >= this.lastStep) this.cursor = 0;
+    Object.assign(this, { playing: true, follow: false, playedAt: performance.now() });
+    this.wake();
+  }
+
+  pause() {
+    this.playing = false;
+  }
+
+  togglePlay() {
+    if (this.playing) this.pause();
+    else this.play();
+    this.render();
+  }
+
+  toggleAligned() {
+    this.aligned = !this.aligned;
+    this.alignButton.setAttribute("aria-pressed", this.aligned);
+    this.tree.touched = false;
+    this.render();
+  }
+
+  togglePresenting() {
+    this.presenting = !this.presenting;
+    this.presentButton.setAttribute("aria-pressed", this.presenting);
+    this.root.classList.toggle("presenting", this.presenting);
+    this.fit();
+    this.render();
+  }
+
+  toggleHelp() {
+    this.help.hidden = !this.help.hidden;
+  }
+
+  fit() {
+    this.tree.touched = false;
+    this.render();
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
+    if (event.key === " " && event.target.tagName === "BUTTON") return;
+    const actions = {
+      " ": () => this.togglePlay(),
+      ArrowLeft: () => (event.shiftKey ? this.goToFork(-1) : this.goTo(this.cursor - 1)),
+      ArrowRight: () => (event.shiftKey ? this.goToFork(1) : this.goTo(this.cursor + 1)),
+      ArrowUp: () => this.walk(-1),
+      ArrowDown: () => this.walk(1),
+      Home: () => this.goTo(0),
+      End: () => this.goToEnd(),
+      Enter: () => event.target === this.root && this.walk(0),
+      Escape: () => this.select(null, 0),
+      f: () => this.fit(),
+      "?": () => this.toggleHelp(),
+    };
+    const action = actions[event.key];
+    if (!action || (event.key === "Enter" && event.target !== this.root)) return;
+    event.preventDefault();
+    action();
+  }
+
+  // ---- drawing
+
+  render() {
+    this.theme();
+    this.animates = !this.still.matches;
+    this.tree.render();
+    this.entropy.render();
+    this.memory.render();
+    if (this.inspector.root.childElementCount === 0 || this.selected.path !== null) this.inspector.render();
+    for (const name of ["tree", "entropy", "memory"]) this[`${name}Sentence`].textContent = this.sentences[name] || "";
+    Object.assign(this.slider, { max: this.lastStep, value: this.cursor });
+    this.stepLabel.textContent = `step ${this.cursor} of ${this.lastStep}`;
+    this.playButton.textContent = this.playing ? "⏸" : "▶";
+    this.playButton.setAttribute("aria-label", this.playing ? "Pause" : "Play");
+    this.root.dataset.cursor = this.cursor;
+    this.root.dataset.paths = this.shownPaths().length;
+    this.root.dataset.playing = this.playing;
+    this.wake();
+  }
+
+  theme() {
+    const [red, green, blue] = (getComputedStyle(this.root).getPropertyValue("--eab-ink-probe") && getComputedStyle(this.root).color.match(/[\d.]+/g)) || [0, 0, 0];
+    this.root.classList.toggle("dark", Number(red) + Number(green) + Number(blue) > 384);
+  }
+
+  resized() {
+    const width = this.root.clientWidth;
+    if (width && width !== this.drawnWidth) {
+      this.drawnWidth = width;
+      if (this.version >= 0) this.render();
+    }
+  }
+
+  wake() {
+    if (!this.frame) this.frame = requestAnimationFrame((now) => this.onFrame(now));
+  }
+
+  onFrame(now) {
+    this.frame = 0;
+    const moving = this.tree.tick(this.animates ? 0.28 : 1);
+    if (this.playing) this.advance(now);
+    if (moving || this.playing) this.wake();
+  }
+
+  advance(now) {
+    const due = (now - this.playedAt) / 1000 * STEPS_PER_SECOND * Number(this.speed.value);
+    if (due < 1) return;
+    this.playedAt = now;
+    this.cursor = Math.min(this.lastStep, this.cursor + Math.max(1, Math.floor(due)));
+    if (this.cursor === this.lastStep) {
+      this.playing = false;
+      this.follow = true;
+    }
+    this.render();
+  }
+}
+
+export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
+  const board = (parentElement.__board ??= new Board(parentElement));
+  board.api = { setStateValue, setTriggerValue };
+  if (data) board.update(data);
+}

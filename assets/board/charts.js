@@ -1,0 +1,172 @@
+// Entropy against step, and KV bytes per path at the cursor. Drawn anew on each change: they are small.
+
+import { shape, set, bytes, ticks, heat } from "./svg.js";
+
+const LEFT = 52;
+const RIGHT = 12;
+const TOP = 12;
+const BOTTOM = 34;
+
+function frame(svg, fallback) {
+  const width = svg.clientWidth || fallback;
+  const height = svg.clientHeight || 220;
+  return { width, height, innerWidth: Math.max(10, width - LEFT - RIGHT), innerHeight: height - TOP - BOTTOM };
+}
+
+function axisTitle(text, attributes) {
+  return shape("text", { class: "axis-title", ...attributes }, text);
+}
+
+export class EntropyView {
+  constructor(board) {
+    this.board = board;
+    this.svg = shape("svg", { class: "chart entropy", role: "img" });
+    this.svg.addEventListener("pointerdown", (event) => this.scrub(event));
+    this.svg.addEventListener("pointermove", (event) => event.buttons && this.scrub(event));
+  }
+
+  scrub(event) {
+    const { innerWidth } = frame(this.svg, 600);
+    const share = (event.clientX - this.svg.getBoundingClientRect().left - LEFT) / innerWidth;
+    this.board.goTo(Math.round(share * this.steps()));
+  }
+
+  steps() {
+    return Math.max(1, this.board.ended ? this.board.lastStep : Math.max(this.board.lastStep, this.board.maxSteps - 1));
+  }
+
+  render() {
+    const board = this.board;
+    const { width, height, innerWidth, innerHeight } = frame(this.svg, 600);
+    const highest = Math.max(board.threshold * 1.4, board.highestEntropy, 0.1) * 1.06;
+    const x = (step) => LEFT + (step / this.steps()) * innerWidth;
+    const y = (entropy) => TOP + innerHeight * (1 - entropy / highest);
+    const parts = [];
+    for (const value of ticks(highest)) {
+      parts.push(shape("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
+      parts.push(shape("text", { class: "tick-label end", x: LEFT - 6, y: y(value) + 4 }, String(value)));
+    }
+    for (const step of ticks(this.steps(), Math.max(2, innerWidth / 90)).filter(Number.isInteger)) {
+      parts.push(shape("text", { class: "tick-label middle", x: x(step), y: height - BOTTOM + 15 }, String(step)));
+    }
+    parts.push(axisTitle("step (token of the path)", { x: LEFT + innerWidth / 2, y: height - 4, class: "axis-title middle" }));
+    parts.push(axisTitle("entropy (nats)", { class: "axis-title middle", transform: `translate(12 ${TOP + innerHeight / 2}) rotate(-90)` }));
+    parts.push(...this.lines(x, y), ...this.forks(x, y));
+    parts.push(shape("line", { class: "threshold", x1: LEFT, x2: width - RIGHT, y1: y(board.threshold), y2: y(board.threshold) }));
+    parts.push(shape("text", { class: "threshold-label end", x: width - RIGHT - 2, y: y(board.threshold) - 5 }, `forks from ${board.threshold.toFixed(2)} nats`));
+    parts.push(shape("line", { class: "cursor", x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight }));
+    this.svg.replaceChildren(...parts);
+    set(this.svg, { "aria-label": board.sentences.entropy || "Entropy per step" });
+  }
+
+  lines(x, y) {
+    const found = [];
+    for (const path of this.board.shownPaths()) {
+      const count = this.board.tokensShown(path);
+      if (!count) continue;
+      const parent = this.board.paths.get(path.parent);
+      const last = parent && parent.tokens.length ? [[path.born - 1, parent.tokens[parent.tokens.length - 1][3]]] : [];
+      const points = [...last, ...path.tokens.slice(0, count).map((token, index) => [path.born + index, token[3]])];
+      const chosen = this.board.onChosenLineage(path.id) ? " chosen" : "";
+      const line = points.map(([step, entropy]) => `${x(step).toFixed(1)},${y(entropy).toFixed(1)}`).join(" ");
+      found.push(shape("polyline", { class: `trace ${this.board.statusAt(path)}${chosen}`, points: line }));
+      if (points.length === 1) found.push(shape("circle", { class: `trace-dot${chosen}`, cx: x(points[0][0]), cy: y(points[0][1]), r: 2 }));
+    }
+    return found;
+  }
+
+  forks(x, y) {
+    const found = [];
+    for (const path of this.board.shownPaths()) {
+      if (path.parent < 0 || this.board.paths.get(path.parent).firstChild !== path.id) continue;
+      const [px, py] = [x(path.born), y(path.tokens[0][3])];
+      found.push(shape("path", { class: "fork", d: `M${px} ${py - 5}L${px + 5} ${py}L${px} ${py + 5}L${px - 5} ${py}Z` }));
+    }
+    return found;
+  }
+}
+
+export class MemoryView {
+  constructor(board) {
+    this.board = board;
+    this.svg = shape("svg", { class: "chart memory", role: "img" });
+  }
+
+  render() {
+    const { width, height, innerWidth, innerHeight } = frame(this.svg, 400);
+    const step = this.board.stepAt(this.board.cursor);
+    const parts = [this.hatch()];
+    if (step) {
+      const totalWidth = Math.min(150, innerWidth * 0.36);
+      parts.push(...this.totals(step, LEFT, totalWidth, innerHeight, height));
+      parts.push(...this.paths(step, LEFT + totalWidth + 56, width - RIGHT, innerHeight, height));
+    }
+    this.svg.replaceChildren(...parts);
+    set(this.svg, { "aria-label": this.board.sentences.memory || "KV cache" });
+  }
+
+  hatch() {
+    const definitions = shape("defs");
+    const pattern = shape("pattern", { id: "eab-hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
+    pattern.append(shape("rect", { class: "private-ground", width: 5, height: 5 }), shape("rect", { class: "private-line", width: 2, height: 5 }));
+    definitions.append(pattern);
+    return definitions;
+  }
+
+  // One bar: shared, private and spare on top of each other.
+  stack(x, width, parts, scale, bottom, chosen = "") {
+    let y = bottom;
+    return ["shared", "private", "spare"].map((kind, index) => {
+      const tall = parts[index] * scale;
+      y -= tall;
+      return shape("rect", { class: `${kind}${chosen}`, x, y: y.toFixed(1), width, height: Math.max(0, tall).toFixed(1) });
+    });
+  }
+
+  axis(highest, scale, x, bottom, right) {
+    const found = [];
+    for (const value of ticks(highest / 1024, 3).map((kib) => kib * 1024)) {
+      found.push(shape("line", { class: "grid", x1: x, x2: right, y1: bottom - value * scale, y2: bottom - value * scale }));
+      found.push(shape("text", { class: "tick-label end", x: x - 4, y: bottom - value * scale + 4 }, bytes(value)));
+    }
+    return found;
+  }
+
+  totals(step, x, width, innerHeight, height) {
+    const bottom = TOP + innerHeight;
+    const highest = this.board.highestBytes * 1.05;
+    const scale = innerHeight / highest;
+    const bar = width / 2 - 8;
+    const parts = this.axis(highest, scale, x, bottom, x + width);
+    parts.push(...this.stack(x + 4, bar, [step.shared, step.private, step.spare], scale, bottom));
+    const tall = step.independent * scale;
+    parts.push(shape("rect", { class: "independent", x: x + bar + 12, y: bottom - tall, width: bar, height: tall }));
+    parts.push(shape("text", { class: "tick-label middle", x: x + 4 + bar / 2, y: bottom + 15 }, "together"));
+    parts.push(shape("text", { class: "tick-label middle", x: x + bar * 1.5 + 12, y: bottom + 15 }, "a cache each"));
+    parts.push(axisTitle("all paths, bytes", { class: "axis-title middle", x: x + width / 2, y: height - 4 }));
+    return parts;
+  }
+
+  paths(step, x, right, innerHeight, height) {
+    const bottom = TOP + innerHeight;
+    const spare = step.spare / Math.max(1, step.paths.length);
+    const highest = Math.max(1, ...step.paths.map(([, shared, own]) => shared + own + spare)) * 1.08;
+    const scale = innerHeight / highest;
+    const slot = (right - x) / Math.max(1, step.paths.length);
+    const bar = Math.max(2, Math.min(34, slot - 3));
+    const parts = this.axis(highest, scale, x, bottom, right);
+    step.paths.forEach(([path, shared, own], index) => {
+      const chosen = this.board.onChosenLineage(path) ? " chosen" : "";
+      const group = shape("g", { class: "path-bar" });
+      group.append(shape("title", {}, `path ${path}: shared ${bytes(shared)}, private ${bytes(own)}, its part of the spare rows ${bytes(spare)}`));
+      group.append(...this.stack(x + index * slot + (slot - bar) / 2, bar, [shared, own, spare], scale, bottom, chosen));
+      group.addEventListener("pointerenter", () => this.board.highlight(path));
+      group.addEventListener("pointerleave", () => this.board.highlight(null));
+      group.addEventListener("click", () => this.board.select(path, this.board.tokensShown(this.board.paths.get(path)) - 1));
+      parts.push(group);
+      if (slot >= 16) parts.push(shape("text", { class: "tick-label middle", x: x + (index + 0.5) * slot, y: bottom + 15 }, String(path)));
+    });
+    parts.push(axisTitle(`live paths at step ${step.step}, bytes each sees`, { class: "axis-title middle", x: (x + right) / 2, y: height - 4 }));
+    return parts;
+  }
+}

@@ -1,0 +1,132 @@
+"""What the board in the browser is told: records of paths and steps, the layout, and what the pictures say in words.
+
+Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds the paths that
+changed at or after that step and the steps from it on; the layout always holds all paths, since boxes move.
+"""
+
+import math
+from typing import Any
+
+from eab import token_text
+from eab.figures.layout import PROMPT_LONGEST, pieces, shorten, tidy
+from eab.report import human_bytes
+from eab.run import Path, Run, Step, Token
+
+
+def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
+    """JSON values for `assets/board/`; since_step = 0 is the whole run (a keyframe). Entropies in nats, KV in bytes."""
+    started = run.started
+    layout = tidy(run)
+    return {
+        "version": run.events_seen,
+        "since": since_step,
+        "prompt": shorten(token_text.visible(started.prompt), PROMPT_LONGEST) if started else "",
+        "prompt_tokens": len(started.prompt_tokens) if started else 0,
+        "threshold": started.threshold_nats if started else None,
+        "branch_factor": started.config.branch_factor if started else None,
+        "min_fork_weight": started.config.min_fork_weight if started else 0.0,
+        "max_steps": started.config.max_new_tokens if started else 0,
+        "ended": run.ended.reason if run.ended else "",
+        "layout": {
+            "x": [round(value, 1) for value in layout.x],
+            "y": [round(value, 1) for value in layout.y],
+            "box": [round(value, 1) for value in layout.box],
+            "prompt_box": round(layout.prompt_box, 1),
+            "width": round(layout.width, 1),
+            "height": round(layout.height, 1),
+        },
+        "paths": [_path_record(path) for path in run.paths if path.touched >= since_step],
+        "steps": [_step_record(run, step) for step in run.steps[since_step:] if step.kv is not None],
+        "sentences": {"tree": tree_sentence(run), "entropy": entropy_sentence(run), "memory": memory_sentence(run)},
+    }
+
+
+def _path_record(path: Path) -> dict[str, Any]:
+    return {
+        "id": path.id,
+        "parent": path.parent,
+        "status": path.status,
+        "reason": path.finish_reason,
+        "weight": path.weight,
+        "heir": path.heir,
+        "born": path.tokens[0].step if path.tokens else path.touched,
+        "touched": path.touched,
+        "limited": path.limited_steps,
+        "fork_entropy": path.fork_entropy,
+        "tokens": [_token_record(token, piece) for token, piece in zip(path.tokens, pieces(path), strict=True)],
+    }
+
+
+def _token_record(token: Token, piece: str) -> list[Any]:
+    """[piece of the path's text, the token alone, probability, entropy, [[candidate, probability], ...]]"""
+    candidates = [[token_text.visible(candidate.text), candidate.probability] for candidate in token.candidates]
+    alone = token_text.visible(token.text)
+    return [piece, alone, round(math.exp(token.log_prob), 6), round(token.entropy, 4), candidates]
+
+
+def _step_record(run: Run, step: Step) -> dict[str, Any]:
+    assert step.kv is not None
+    row = run.started.model.row_bytes if run.started else 0
+    return {
+        "step": step.step,
+        "shared": step.kv.rows_shared * row,
+        "private": step.kv.rows_private * row,
+        "spare": step.kv.rows_spare * row,
+        "independent": step.kv.rows_independent * row,
+        "paths": [[path, shared * row, private * row] for path, shared, private in step.kv.paths],
+    }
+
+
+def tree_sentence(run: Run) -> str:
+    """What the tree shows."""
+    leaves, forks = run.leaves(), [path for path in run.paths if path.status == "forked"]
+    if not run.steps:
+        return "Nothing generated yet."
+    if not forks:
+        return _no_fork_sentence(run)
+    limited = sum(len(path.limited_steps) for path in run.paths)
+    acted = (
+        f" The limit of {run.started.config.max_paths} paths acted {limited} times." if limited and run.started else ""
+    )
+    return f"{_count(len(forks), 'fork')} in {_count(len(run.steps), 'step')}: {_count(len(leaves), 'path')}.{acted}"
+
+
+def _no_fork_sentence(run: Run) -> str:
+    highest = _highest(run)
+    if highest is None or run.started is None:
+        return "No fork yet."
+    return (
+        f"No fork: the highest entropy was {highest.entropy:.2f} nats, the threshold is "
+        f"{run.started.threshold_nats:.2f}. Lower the threshold to see the tree branch."
+    )
+
+
+def entropy_sentence(run: Run) -> str:
+    """What the entropy trace shows."""
+    highest = _highest(run)
+    if highest is None or run.started is None:
+        return "No entropy measured yet."
+    return (
+        f"Highest entropy {highest.entropy:.2f} nats, like {math.exp(highest.entropy):.0f} equal options, at step "
+        f"{highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
+    )
+
+
+def memory_sentence(run: Run) -> str:
+    """What the KV bars show, at the step with the most rows in use."""
+    kv = run.peak_kv()
+    if kv is None or run.started is None or not kv.bytes_held:
+        return "No KV cache yet."
+    independent = kv.rows_independent * run.started.model.row_bytes
+    return (
+        f"{_count(len(kv.paths), 'path')} held {human_bytes(kv.bytes_held)} at the peak (step {kv.step}); with a cache "
+        f"each they would hold {human_bytes(independent)}, {independent / kv.bytes_held:.1f} times as much."
+    )
+
+
+def _highest(run: Run) -> Token | None:
+    return max((token for path in run.paths for token in path.tokens), key=lambda token: token.entropy, default=None)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

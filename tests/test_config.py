@@ -1,0 +1,118 @@
+"""A config checks itself when it is made, and is a value."""
+
+import dataclasses
+import math
+
+import pytest
+
+from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, BranchingConfig
+from eab.errors import ConfigError, EabError
+
+BOUNDS = [
+    ("entropy_threshold", 0.0, 20.0),
+    ("branch_factor", 2, 16),
+    ("min_fork_weight", 0.0, 1.0),
+    ("max_paths", 1, MAX_PATHS),
+    ("max_new_tokens", 1, MAX_NEW_TOKENS),
+    ("temperature", 0.01, 10.0),
+    ("top_k", 0, 1_000_000),
+    ("top_p", 0.01, 1.0),
+    ("r", 1, MAX_NEW_TOKENS),
+    ("seed", 0, MAX_SEED),
+    ("kv_limit_mib", 1, 1_000_000),
+]
+WHOLE = [name for name, low, _ in BOUNDS if isinstance(low, int)]
+
+
+@pytest.mark.parametrize(("name", "low", "high"), BOUNDS)
+def test_both_ends_of_a_range_are_allowed(name, low, high):
+    for value in (low, high):
+        assert getattr(BranchingConfig(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(("name", "low", "high"), BOUNDS)
+def test_a_value_outside_its_range_is_named_with_the_range(name, low, high):
+    step = 1 if isinstance(low, int) else 0.001
+    for value in (low - step, high + step):
+        with pytest.raises(ConfigError) as error:
+            BranchingConfig(**{name: value})
+        message = str(error.value)
+        assert name in message
+        assert repr(value) in message
+        assert f"from {low if name in WHOLE else format(low, 'g')} to {high if name in WHOLE else format(high, 'g')}" in (
+            message
+        )
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in BOUNDS])
+@pytest.mark.parametrize("value", [None, "3", True, math.nan, math.inf, [3], 3 + 0j])
+def test_a_value_of_the_wrong_kind_is_refused(name, value):
+    with pytest.raises(ConfigError, match=name):
+        BranchingConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_half_a_number_is_no_whole_number(name):
+    with pytest.raises(ConfigError, match=f"{name} is 2.5; it must be a whole number"):
+        BranchingConfig(**{name: 2.5})
+
+
+@pytest.mark.parametrize("unit", ["normalised", "quantile"])
+def test_a_relative_threshold_is_at_most_one(unit):
+    assert BranchingConfig(entropy_threshold=1.0, threshold_unit=unit).entropy_threshold == 1.0
+    with pytest.raises(ConfigError, match=f"entropy_threshold is 1.5; it must be a number from 0 to 1 .*{unit}"):
+        BranchingConfig(entropy_threshold=1.5, threshold_unit=unit)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("policy", "best", "fair, original, greedy"),
+        ("policy", None, "fair, original, greedy"),
+        ("policy", ["fair"], "fair, original, greedy"),
+        ("threshold_unit", "bits", "nats, normalised, quantile"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_answered_with_those_that_do(name, value, allowed):
+    with pytest.raises(ConfigError) as error:
+        BranchingConfig(**{name: value})
+    assert str(error.value) == f"{name} is {value!r}; it must be one of: {allowed}"
+
+
+def test_a_system_message_needs_chat():
+    with pytest.raises(ConfigError, match="chat=True"):
+        BranchingConfig(system="You are a pirate.")
+    assert BranchingConfig(system="You are a pirate.", chat=True).chat
+
+
+@pytest.mark.parametrize(("name", "value"), [("chat", 1), ("chat", "yes"), ("system", 3), ("system", None)])
+def test_chat_and_system_have_their_own_kinds(name, value):
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}"):
+        BranchingConfig(**{name: value})
+
+
+def test_an_unknown_setting_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError) as error:
+        BranchingConfig.from_settings({"treshold": 0.5})
+    message = str(error.value)
+    assert "'treshold'" in message
+    assert all(field.name in message for field in dataclasses.fields(BranchingConfig))
+
+
+def test_settings_that_exist_are_taken():
+    assert BranchingConfig.from_settings({"r": 3, "policy": "original"}) == BranchingConfig(r=3, policy="original")
+
+
+def test_a_config_is_a_value_that_nobody_can_change():
+    config = BranchingConfig()
+    assert config == BranchingConfig()
+    assert hash(config) == hash(BranchingConfig())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.r = 3
+    with pytest.raises(ConfigError):
+        dataclasses.replace(config, temperature=0)
+
+
+def test_a_config_error_is_also_a_value_error():
+    assert issubclass(ConfigError, EabError)
+    assert issubclass(ConfigError, ValueError)

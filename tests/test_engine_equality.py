@@ -1,0 +1,157 @@
+"""Whatever the engine does with its cache, every leaf says what the plain model says about it."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, TopKLogitsWarper, TopPLogitsWarper
+
+from eab.config import BranchingConfig
+from eab.engine import generate, step
+from eab.events import Event, Forked, KvMeasured, Predicted, Pruned, RowsAllocated, StepTimed
+from eab.generation import Generation
+from eab.models.loading import EMBEDDED_FOLDER
+from eab.run import Run, fold
+
+FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral", "qwen3", "phi"]
+PROMPT = "w5 w9 w33 w2"
+EXACT = 1e-9
+MEASUREMENTS = (RowsAllocated, KvMeasured, StepTimed)
+
+SETTINGS = {
+    "fork everywhere": {"entropy_threshold": 0.0, "max_paths": 12},
+    "fork sometimes": {"entropy_threshold": 2.5, "max_paths": 40, "branch_factor": 2, "r": 1},
+    "light paths stay": {"entropy_threshold": 1.0, "min_fork_weight": 0.05, "r": 3},
+    "cold, few tokens": {"temperature": 0.7, "top_k": 9, "entropy_threshold": 1.0, "branch_factor": 4},
+    "nucleus": {"temperature": 1.3, "top_p": 0.8, "entropy_threshold": 1.5, "max_paths": 6, "r": 64},
+    "both filters": {"top_k": 20, "top_p": 0.9, "entropy_threshold": 2.0, "max_paths": 1},
+    "original": {"policy": "original", "entropy_threshold": 2.8, "max_paths": 7, "top_k": 30},
+    "original, full": {"policy": "original", "entropy_threshold": 0.5, "max_paths": 4, "top_p": 0.9, "r": 2},
+}
+
+
+def processed(logits: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
+    """Log-probabilities as transformers' own `generate` would sample from them."""
+    scores = logits / config.temperature
+    nothing = torch.empty(0, dtype=torch.int64)
+    if config.top_k:
+        scores = TopKLogitsWarper(config.top_k)(nothing, scores)
+    if config.top_p < 1:
+        scores = TopPLogitsWarper(config.top_p)(nothing, scores)
+    return scores.log_softmax(-1)
+
+
+@torch.inference_mode()
+def plain_reading(
+    model: torch.nn.Module, prompt: Sequence[int], new: Sequence[int], config: BranchingConfig
+) -> tuple[list[float], list[float]]:
+    """Log-probability and entropy at each new token, from one full forward pass without any cache."""
+    logits = model(torch.tensor([[*prompt, *new]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    log_probs = processed(logits, config)
+    entropies = torch.special.entr(log_probs.exp()).sum(-1)
+    return log_probs.gather(1, torch.tensor(new)[:, None])[:, 0].tolist(), entropies.tolist()
+
+
+def assert_leaves_match(run: Run, model: torch.nn.Module, tolerance: float) -> None:
+    assert run.started is not None
+    prompt, config = run.started.prompt_tokens, run.started.config
+    for leaf in run.leaves():
+        tokens = list(run.tokens(leaf.id))
+        log_probs, entropies = plain_reading(model, prompt, [token.token for token in tokens], config)
+        assert [token.log_prob for token in tokens] == pytest.approx(log_probs, abs=tolerance)
+        assert [token.entropy for token in tokens] == pytest.approx(entropies, abs=tolerance)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize("family", FAMILIES[:4])
+def test_every_leaf_equals_a_full_forward_pass_without_a_cache(twins, family, settings):
+    for seed in (1, 2):
+        config = BranchingConfig(max_new_tokens=14, seed=seed, **settings)
+        run = fold(generate(twins(family).ours, PROMPT, config))
+        assert len(run.leaves()) > (config.max_paths > 1)
+        assert_leaves_match(run, twins(family).plain, EXACT)
+
+
+@pytest.mark.parametrize("family", FAMILIES[4:])
+def test_further_families_equal_a_full_forward_pass_without_a_cache(twins, family):
+    config = BranchingConfig(max_new_tokens=16, entropy_threshold=1.5, max_paths=9, r=4)
+    run = fold(generate(twins(family).ours, PROMPT, config))
+    assert_leaves_match(run, twins(family).plain, EXACT)
+
+
+def test_a_run_that_forks_and_prunes_much_is_among_those_compared(twins):
+    config = BranchingConfig(max_new_tokens=14, seed=1, **SETTINGS["fork everywhere"])
+    events = list(generate(twins("qwen2").ours, PROMPT, config))
+    assert sum(isinstance(event, Forked) for event in events) > 10
+    assert sum(isinstance(event, Pruned) for event in events) > 5
+
+
+def test_the_candidates_shown_are_the_most_likely_tokens_of_the_plain_model(twins):
+    pair, config = twins("llama"), BranchingConfig(max_new_tokens=4, temperature=0.8)
+    events = list(generate(pair.ours, PROMPT, config))
+    first = next(event for event in events if isinstance(event, Predicted))
+    with torch.inference_mode():
+        prompt = torch.tensor([list(pair.ours.encode(PROMPT, config))])
+        probabilities = processed(pair.plain(prompt).logits[0, -1:], config).exp()[0]
+    best = probabilities.topk(8)
+    assert [candidate.token for candidate in first.candidates] == best.indices.tolist()
+    assert [candidate.probability for candidate in first.candidates] == [round(p, 6) for p in best.values.tolist()]
+
+
+@pytest.mark.parametrize("policy", ["fair", "original"])
+def test_the_allocation_step_r_changes_no_decision(twins, policy):
+    def decisions(r: int) -> list[object]:
+        config = BranchingConfig(
+            max_new_tokens=12, entropy_threshold=1.5, max_paths=10, branch_factor=3, policy=policy, r=r
+        )
+        events = list(generate(twins("qwen2").ours, PROMPT, config))
+        return [event for event in events[1:] if not isinstance(event, MEASUREMENTS)]
+
+    expected = decisions(1)
+    assert all(decisions(r) == expected for r in (2, 3, 5, 12, 200))
+
+
+def test_a_long_prompt_goes_through_in_chunks_and_equals_one_pass(twins, monkeypatch):
+    monkeypatch.setattr("eab.generation.PREFILL_CHUNK", 7)
+    prompt = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(45))
+    config = BranchingConfig(max_new_tokens=8, entropy_threshold=1.5, max_paths=6)
+    events = list(generate(twins("qwen2").ours, prompt, config))
+    run = fold(events)
+    assert_leaves_match(run, twins("qwen2").plain, EXACT)
+    timed = [event.tokens for event in events if isinstance(event, StepTimed) and event.step == 0]
+    assert timed == [7, 7, 7, 7, 7, 7, 3]
+    assert run.steps[0].timing is not None
+    assert run.steps[0].timing.tokens == 45
+
+
+def test_runs_that_share_a_forward_pass_decide_as_they_do_alone(twins):
+    model = twins("llama").ours
+    prompts = [PROMPT, "w7 w8", "w40 w41 w42 w43 w44 w45 w46"]
+    configs = [
+        BranchingConfig(max_new_tokens=9, entropy_threshold=1.0 + index, max_paths=5 + index, seed=index, r=index + 1)
+        for index in range(3)
+    ]
+    alone = [list(generate(model, prompt, config)) for prompt, config in zip(prompts, configs, strict=True)]
+    together = [
+        Generation(model, prompt, model.encode(prompt, config), config, config.entropy_threshold)
+        for prompt, config in zip(prompts, configs, strict=True)
+    ]
+    events: list[list[Event]] = [[generation.started] for generation in together]
+    while any(generation.live for generation in together):
+        for own, new in zip(events, step(model, together), strict=True):
+            own += new
+    for run, expected in zip(map(fold, events), map(fold, alone), strict=True):
+        texts, wanted = run.samples(), expected.samples()
+        assert sorted(text.token_ids for text in texts) == sorted(text.token_ids for text in wanted)
+        assert sorted(text.weight for text in texts) == pytest.approx(sorted(text.weight for text in wanted), abs=EXACT)
+        assert_leaves_match(run, twins("llama").plain, EXACT)
+
+
+@pytest.mark.parametrize("policy", ["fair", "original"])
+def test_the_embedded_model_in_float32_equals_its_plain_forward_pass(embedded, policy):
+    plain = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32).eval()
+    for seed in (0, 1):
+        config = BranchingConfig(max_new_tokens=24, entropy_threshold=0.8, max_paths=12, seed=seed, policy=policy)
+        run = fold(generate(embedded, "Once upon a time there was a little", config))
+        assert len(run.leaves()) > 3
+        assert_leaves_match(run, plain, 2e-4)

@@ -1,0 +1,206 @@
+"""The fold: from events to the tree, the samples and the measurements, at every prefix."""
+
+from dataclasses import replace
+
+import pytest
+from table_model import TableModel, random_table
+
+from eab.config import BranchingConfig
+from eab.engine import generate, until
+from eab.errors import MemoryLimitError, RecordError
+from eab.events import (
+    Event,
+    Forked,
+    KvMeasured,
+    PathFinished,
+    Predicted,
+    Probed,
+    Pruned,
+    Reweighted,
+    RowsAllocated,
+    RunEnded,
+    RunStarted,
+    StepTimed,
+    TokenAppended,
+)
+from eab.run import Run, fold
+from eab.token_text import from_bytes
+
+MODEL = TableModel(random_table(2, 5), stop_ids=[4])
+STARTED = RunStarted("0", (0,), (" 0",), MODEL.card, BranchingConfig(), 0.65)
+
+
+def events_of(**settings: object) -> list[Event]:
+    settings = {"entropy_threshold": 0.4, "max_paths": 6, "max_new_tokens": 8} | settings
+    return list(generate(MODEL, "0", BranchingConfig(**settings)))
+
+
+def hand_made(texts: list[str], special: bool = False) -> list[Event]:
+    """One path that says these tokens."""
+    events: list[Event] = [STARTED]
+    for step, text in enumerate(texts):
+        events += [Predicted(step, 0, 1.0, ()), TokenAppended(step, 0, 7, text, -0.5, special)]
+    return events
+
+
+@pytest.mark.parametrize("settings", [{}, {"policy": "original"}, {"threshold_unit": "quantile"}, {"seed": 5, "r": 1}])
+def test_every_prefix_of_the_events_folds(settings):
+    events = events_of(**settings)
+    for length in range(len(events) + 1):
+        run = fold(events[:length])
+        assert run.events_seen == length
+        for sample in run.samples():
+            assert len(sample.tokens) == len(sample.token_ids) == len(sample.entropies)
+            assert sample.finish_reason in ("stop", "length", "unfinished")
+        run.peak_kv()
+        run.tokens_through_model()
+    assert run.ended is not None
+    assert run.ended.reason == "finished"
+    assert all(sample.finish_reason != "unfinished" for sample in run.samples())
+
+
+def test_folding_one_by_one_and_all_at_once_give_the_same():
+    events = events_of()
+    run = Run()
+    for event in events:
+        run.apply(event)
+    assert run.samples() == fold(events).samples()
+    assert run.paths == fold(events).paths
+
+
+def test_samples_come_heaviest_first_and_run_from_the_root():
+    run = fold(events_of())
+    samples = run.samples()
+    assert [sample.weight for sample in samples] == sorted((sample.weight for sample in samples), reverse=True)
+    for sample in samples:
+        assert sample.lineage[0] == 0
+        assert all(run.paths[child].parent == parent for parent, child in zip(sample.lineage, sample.lineage[1:]))
+        assert sample.log_prob == pytest.approx(sum(token.log_prob for token in run.tokens(sample.lineage[-1])))
+
+
+def test_texts_join_characters_that_tokens_split():
+    euro = "€".encode()
+    [sample] = fold(hand_made(["a", from_bytes(euro[:1]), from_bytes(euro[1:])])).samples()
+    assert sample.text == "a€"
+    assert "".join(sample.tokens).encode("utf-8", "surrogateescape") == b"a\xe2\x82\xac"
+
+
+def test_control_tokens_are_no_part_of_the_text():
+    [sample] = fold(hand_made(["<|end|>"], special=True)).samples()
+    assert (sample.text, sample.tokens) == ("", ("<|end|>",))
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[2J", "\u202e", "{{}}", "$x$", "[a](javascript:0)"])
+def test_hostile_texts_pass_unchanged(text):
+    assert fold(hand_made([text])).samples()[0].text == text
+
+
+def test_the_peak_is_the_step_with_most_rows_in_use():
+    run = fold(events_of())
+    peak = run.peak_kv()
+    assert peak is not None
+    used = [step.kv.rows_shared + step.kv.rows_private for step in run.steps if step.kv is not None]
+    assert peak.rows_shared + peak.rows_private == max(used)
+
+
+def test_the_tokens_through_the_model_are_those_of_the_passes():
+    run = fold(events_of())
+    assert run.tokens_through_model() == 1 + sum(len(step.kv.paths) for step in run.steps[1:] if step.kv)
+
+
+def test_each_token_keeps_what_its_decision_saw():
+    events = events_of()
+    entropies = {(event.step, event.path): event.entropy for event in events if isinstance(event, Predicted)}
+    run = fold(events)
+    for path in run.paths:
+        for token in path.tokens:
+            origin = path.parent if path.parent >= 0 and token is path.tokens[0] else path.id
+            assert token.entropy == entropies[token.step, origin]
+
+
+def test_a_failed_run_raises_only_when_asked():
+    run = fold([*hand_made(["a"]), RunEnded(1, "failed", "too much")])
+    assert run.samples()[0].text == "a"
+    with pytest.raises(MemoryLimitError, match="too much"):
+        run.raise_if_failed()
+    fold(events_of()).raise_if_failed()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        [Predicted(0, 0, 1.0, ())],
+        [KvMeasured(0, 0, 0, 0, 0, 0, ())],
+        [STARTED, STARTED],
+        [STARTED, TokenAppended(0, 0, 1, "a", 0.0, False)],
+        [STARTED, Predicted(0, 0, 1.0, ()), TokenAppended(1, 0, 1, "a", 0.0, False)],
+        [STARTED, Predicted(0, 0, 1.0, ()), TokenAppended(0, 1, 1, "a", 0.0, False)],
+        [STARTED, Predicted(0, 0, 1.0, ()), TokenAppended(0, -1, 1, "a", 0.0, False)],
+        [STARTED, Pruned(0, 3)],
+        [STARTED, Reweighted(0, -1, 0.5)],
+        [STARTED, PathFinished(0, 1, "stop")],
+        [STARTED, Forked(0, 0, (1, 2), (0.5, 0.5), 1)],
+        [STARTED, Predicted(0, 0, 1.0, ()), Forked(0, 0, (2, 3), (0.5, 0.5), 2)],
+        [STARTED, Predicted(0, 0, 1.0, ()), Forked(0, 0, (0, 1), (0.5, 0.5), 1)],
+        [STARTED, Predicted(0, 0, 1.0, ()), Forked(0, 7, (1, 2), (0.5, 0.5), 1)],
+        [STARTED, RowsAllocated(1, 1, 0, 0, 0)],
+        [STARTED, StepTimed(-1, 1, 0.0, 0.0)],
+        [STARTED, StepTimed(10**12, 1, 0.0, 0.0)],
+    ],
+    ids=lambda events: "-".join(type(event).__name__ for event in events),
+)
+def test_events_that_cannot_follow_each_other_are_refused(broken):
+    with pytest.raises(RecordError):
+        fold(broken)
+
+
+def test_a_fork_needs_one_weight_per_child():
+    with pytest.raises(RecordError):
+        fold([STARTED, Predicted(0, 0, 1.0, ()), Forked(0, 0, (1, 2), (0.5, 0.3, 0.2), 1)])
+
+
+def test_a_path_that_has_ended_does_not_grow_again():
+    fork = [*hand_made(["a"]), Predicted(1, 0, 1.0, ()), Forked(1, 0, (1, 2), (0.5, 0.5), 1)]
+    for event in (Forked(1, 0, (3, 4), (0.5, 0.5), 3), TokenAppended(1, 0, 1, "b", -1.0, False)):
+        with pytest.raises(RecordError):
+            fold([*fork, event])
+
+
+def test_a_prediction_is_for_a_path_that_is_born():
+    with pytest.raises(RecordError):
+        fold([STARTED, Predicted(0, 5, 1.0, ())])
+
+
+def test_a_prompt_in_chunks_adds_its_times_up():
+    run = fold([STARTED, StepTimed(0, 5, 2.0, 1.5), StepTimed(0, 3, 1.0, 0.5)])
+    assert run.steps[0].timing == StepTimed(0, 8, 3.0, 2.0)
+
+
+def test_a_stopped_run_keeps_its_tree_and_says_so():
+    seen = 0
+
+    def stop() -> bool:
+        nonlocal seen
+        seen += 1
+        return seen == 3
+
+    events = list(until(generate(MODEL, "0", BranchingConfig(entropy_threshold=0.4, max_new_tokens=30)), stop))
+    assert events[-1] == RunEnded(3, "stopped")
+    assert sum(isinstance(event, StepTimed) for event in events) == 3
+    run = fold(events)
+    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+    assert any(sample.finish_reason == "unfinished" for sample in run.samples())
+
+
+def test_a_probe_can_be_stopped_too():
+    config = BranchingConfig(threshold_unit="quantile", max_new_tokens=5)
+    events = list(until(generate(MODEL, "0", config), lambda: True))
+    assert [type(event) for event in events] == [Probed, RunEnded]
+    assert fold(events).samples() == []
+
+
+def test_a_run_that_nobody_stops_passes_through_unchanged():
+    config = BranchingConfig(max_new_tokens=3, entropy_threshold=0.4)
+    [passed, plain] = ([*until(generate(MODEL, "0", config), lambda: False)], [*generate(MODEL, "0", config)])
+    untimed = [[replace(e, seconds=0, forward_seconds=0) if isinstance(e, StepTimed) else e for e in one] for one in (passed, plain)]
+    assert untimed[0] == untimed[1]

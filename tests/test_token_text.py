@@ -1,0 +1,59 @@
+"""Token texts lose no byte, and what the eye gets cannot play tricks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.token_text import from_bytes, join, visible, visible_join
+
+
+@given(text=st.text(), cuts=st.lists(st.integers(0, 400)))
+def test_a_text_cut_at_any_bytes_joins_to_itself(text, cuts):
+    raw = text.encode()
+    places = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
+    pieces = [raw[start:end] for start, end in zip(places, places[1:], strict=False)]
+    assert join(map(from_bytes, pieces)) == text
+
+
+@given(raw=st.binary())
+def test_any_bytes_survive_as_text_and_join_without_error(raw):
+    assert from_bytes(raw).encode("utf-8", "surrogateescape") == raw
+    assert join([from_bytes(raw)]) == raw.decode("utf-8", "replace")
+    assert join([from_bytes(bytes([byte])) for byte in raw]) == raw.decode("utf-8", "replace")
+
+
+def test_half_a_character_becomes_a_replacement_sign_when_its_other_half_never_comes():
+    assert join([from_bytes(b"caf"), from_bytes(b"\xc3")]) == "caf\ufffd"
+    assert join([from_bytes(b"\xc3"), from_bytes(b"\xa9")]) == "é"
+    assert join([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        ("a b", "a b"),
+        ("\n\r\t", "↵␍⇥"),
+        (from_bytes(b"\xe2\x82"), "⟨E2⟩⟨82⟩"),
+        ("\x00\x1b[31m", "⟨U+0000⟩⟨U+001B⟩[31m"),
+        ("\x7f\x9b", "⟨U+007F⟩⟨U+009B⟩"),
+        ("\u202eevil\u2069", "⟨U+202E⟩evil⟨U+2069⟩"),
+        ("\u200e\u200f", "⟨U+200E⟩⟨U+200F⟩"),
+        ("<script>&amp;", "<script>&amp;"),
+        ("漢字 é 🙂", "漢字 é 🙂"),
+    ],
+)
+def test_what_the_eye_gets_shows_control_signs_instead_of_obeying_them(token, shown):
+    assert visible(token) == shown
+
+
+@given(raw=st.binary())
+def test_what_the_eye_gets_can_always_be_written_as_utf8(raw):
+    shown = visible_join([from_bytes(bytes([byte])) for byte in raw])
+    assert shown.encode().decode() == shown
+    assert not any(ord(character) < 0x20 or 0x202A <= ord(character) <= 0x202E for character in shown)
+
+
+def test_halves_that_meet_become_their_character_for_the_eye():
+    euro = "€".encode()
+    assert visible_join([from_bytes(euro[:1]), from_bytes(euro[1:])]) == "€"
+    assert visible_join([from_bytes(euro[:2]), "\n"]) == "⟨E2⟩⟨82⟩↵"
