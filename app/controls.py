@@ -10,9 +10,9 @@ from eab.config import BranchingConfig, PolicyName, ThresholdUnit
 from eab.events import RunStarted
 
 # What the page starts with where it differs from the library: unlikely paths do not fork, and a run ends in seconds.
-START: Final = BranchingConfig(min_fork_weight=0.01, max_paths=12, max_new_tokens=48, kv_limit_mib=1024)
+START: Final = BranchingConfig(min_fork_weight=0.03, max_paths=20, max_new_tokens=48, kv_limit_mib=1024)
 R_STEPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-FORK_WEIGHTS: Final = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
+FORK_WEIGHTS: Final = (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1)
 START_THRESHOLDS: Final = {"nats": START.entropy_threshold, "normalised": 0.08, "quantile": 0.8}
 FIELDS: Final = (
     "threshold_unit",
@@ -28,7 +28,7 @@ FIELDS: Final = (
     "policy",
     "chat",
 )
-EMBEDDED, FOLDER, HUB = "Embedded", "Local folder", "Hub id"
+EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
 _UNIT_HELP: Final = {
     "nats": "entropy in nats; e to its power is the number of live options",
     "normalised": "share of the largest possible entropy, ln V",
@@ -59,7 +59,8 @@ def fill_from(started: RunStarted | None) -> None:
 
 def prompt_box() -> str:
     """The prompt, as typed."""
-    return str(st.text_area("Prompt", key="prompt", height=80, placeholder="What should the model continue?"))
+    hint = "What should the model continue?"
+    return str(st.text_area("Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed"))
 
 
 def model_name() -> str:

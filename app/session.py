@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import streamlit as st
@@ -14,6 +14,7 @@ from eab.config import BranchingConfig
 from eab.events import Event
 from eab.run import Run, fold
 
+WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
 
@@ -24,16 +25,25 @@ class Shown:
 
     key: str
     title: str
+    shows: str
     events: Sequence[Event]
     state: Run
     live: LiveRun | None = None
-    autoplay: bool = field(default=False)
+    autoplay: bool = False
+    before: "Shown | None" = None
+
+    @property
+    def picture(self) -> "Shown":
+        """What to draw: a run that has not started yet leaves the one before it on the screen."""
+        return self.before if self.state.started is None and self.before is not None else self
 
 
 @st.cache_resource(show_spinner=False)
 def worker() -> Worker:
     """The one worker of this process."""
-    return Worker()
+    made = Worker()
+    made.warm_up("embedded", after=WARM_UP_AFTER)
+    return made
 
 
 def shown() -> Shown:
@@ -53,7 +63,8 @@ def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
     stop()
     live = worker().start(prompt, config, model_name)
     st.query_params[_RUN_IN_URL] = live.id
-    _show(_shown_live(live))
+    before = replace(shown().picture, before=None, autoplay=False)
+    _show(replace(_shown_live(live), before=before))
 
 
 def stop() -> None:
@@ -65,23 +76,45 @@ def stop() -> None:
 
 def show_recording(recording: gallery.Recording) -> None:
     """Show a bundled run from its beginning."""
-    _show_events(gallery.events_of(recording), recording.title)
+    _show_events(gallery.events_of(recording), recording.title, recording.shows)
 
 
 def show_file(data: bytes, name: str) -> None:
     """Show an uploaded run file. RecordError leaves the screen as it is."""
-    _show_events(record.loads(data, name), name)
+    _show_events(record.loads(data, name), name, "Opened from a file.")
 
 
-def _show_events(events: Sequence[Event], title: str) -> None:
+def progress(live: LiveRun) -> tuple[float, str]:
+    """How far a live run is, as a share and in words."""
+    steps, started = len(live.state.steps), live.state.started
+    if live.status == "loading":
+        return 0.0, "Loading the model ..."
+    if live.status == "failed":
+        return 1.0, "This run could not go on"
+    if not live.active:
+        return 1.0, f"{'Stopped' if live.stopped else 'Done'} after {steps} steps"
+    if started is None:
+        return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
+    return min(1.0, steps / started.config.max_new_tokens), f"Step {steps} of {started.config.max_new_tokens}"
+
+
+def problems(shown: Shown) -> list[str]:
+    """What went wrong, for the user to read: with an action just taken, or with the run on the screen."""
+    just_now = st.session_state.pop("problem", "")
+    live = shown.live.message if shown.live is not None else ""
+    ended = shown.state.ended.message if shown.state.ended is not None else ""
+    return [problem for problem in (just_now, live, ended) if problem]
+
+
+def _show_events(events: Sequence[Event], title: str, shows: str) -> None:
     stop()
     st.query_params.pop(_RUN_IN_URL, None)
     key = hashlib.sha256(f"{title}{len(events)}{events[-1]}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    _show(Shown(f"recorded-{key}", title, events, fold(events), autoplay=True))
+    _show(Shown(f"recorded-{key}", title, shows, events, fold(events), autoplay=True))
 
 
 def _shown_live(live: LiveRun) -> Shown:
-    return Shown(f"live-{live.id}", live.prompt, live.events, live.state, live)
+    return Shown(f"live-{live.id}", live.prompt, "", live.events, live.state, live)
 
 
 def _show(new: Shown) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from eab.config import BranchingConfig
@@ -46,6 +47,11 @@ class LiveRun:
     def active(self) -> bool:
         """Whether it still changes."""
         return self.status in ("loading", "running")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended before its time."""
+        return self.state.ended is not None and self.state.ended.reason == "stopped"
 
     @property
     def stopping(self) -> bool:
@@ -93,6 +99,16 @@ class Worker:
         self._runs[run.id] = run
         threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
         return run
+
+    def warm_up(self, model_name: str, after: float) -> None:
+        """Load a model in the background, so that the first run begins at once."""
+        timer = threading.Timer(after, self._warm_up_now, (model_name,))
+        timer.daemon = True
+        timer.start()
+
+    def _warm_up_now(self, model_name: str) -> None:
+        with suppress(EabError):  # whoever runs it will be told
+            self._model(model_name)
 
     def find(self, run_id: str) -> LiveRun | None:
         """The run of this id, unless it is forgotten."""

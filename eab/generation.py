@@ -66,6 +66,7 @@ class Generation:
 
     def pack(self) -> tuple[Pass, list[Event]]:
         """Room in the cache for the tokens that wait, and the pass that takes them through the model."""
+        self.cache.r = min(self.config.r, self.config.max_new_tokens - self.step)  # no rows for steps that never come
         before = None if self.cache.rows else self.cache.reserve(self._first_rows())
         paths = [leaf.path for leaf in self.live]
         chunk = [waiting[:PREFILL_CHUNK] for waiting in self._pending]

@@ -75,7 +75,7 @@ def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> No
 
 
 def test_an_unknown_model_is_explained(page: AppTest) -> None:
-    page.segmented_control(key="set_model_kind").set_value("Local folder").run()
+    page.segmented_control(key="set_model_kind").set_value("Folder").run()
     page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
     page.button(key="run_button").click().run()
     run_to_its_end(page)

@@ -201,6 +201,9 @@ def test_a_probe_can_be_stopped_too():
 
 def test_a_run_that_nobody_stops_passes_through_unchanged():
     config = BranchingConfig(max_new_tokens=3, entropy_threshold=0.4)
-    [passed, plain] = ([*until(generate(MODEL, "0", config), lambda: False)], [*generate(MODEL, "0", config)])
-    untimed = [[replace(e, seconds=0, forward_seconds=0) if isinstance(e, StepTimed) else e for e in one] for one in (passed, plain)]
-    assert untimed[0] == untimed[1]
+    passed, plain = list(until(generate(MODEL, "0", config), lambda: False)), list(generate(MODEL, "0", config))
+    assert [untimed(event) for event in passed] == [untimed(event) for event in plain]
+
+
+def untimed(event: Event) -> Event:
+    return replace(event, seconds=0, forward_seconds=0) if isinstance(event, StepTimed) else event

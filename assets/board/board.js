@@ -7,6 +7,7 @@ import { EntropyView, MemoryView } from "./charts.js";
 import { Inspector } from "./inspector.js";
 
 const STEPS_PER_SECOND = 6;
+const GLIDE_STEPS_PER_SECOND = 12;
 const KEYS = "Space play or pause · ← → step · Shift+← → fork · ↑ ↓ path · Home End · Enter inspect · Escape clear · F fit · ? this help";
 
 export class Board {
@@ -36,11 +37,11 @@ export class Board {
     this.help = element("p", { class: "help", hidden: "" }, KEYS);
     const charts = element("div", { class: "charts" });
     charts.append(
-      this.panel("Entropy per step", "entropy", this.entropy.svg, this.key([["trace-key", "a path"], ["fork-key", "◆ fork"]])),
-      this.panel("KV cache", "memory", this.memory.svg, this.key([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare (all measured)"], ["independent-key", "computed"]])),
+      this.panel("Entropy per step", "entropy", this.entropy.svg, this.key([["trace-key", "a path"], ["plain", "◆ a fork"]])),
+      this.panel("KV cache", "memory", this.memory.svg, this.key([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]])),
     );
     this.root.append(
-      this.panel("Tree of texts", "tree", this.tree.svg, this.key([["e0", "sure"], ["e2", "less sure"], ["e3", "◆ at the threshold or above"], ["plain", "■ ended by itself  ▪ at the length limit  × pruned"]])),
+      this.panel("Tree of texts", "tree", this.tree.svg, this.key([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "■ ended by itself   … cut at the length limit   × pruned"]])),
       this.transport(), this.help, charts, this.inspector.root, this.live,
     );
     this.root.addEventListener("keydown", (event) => this.onKey(event));
@@ -54,8 +55,8 @@ export class Board {
     const sentence = element("p", { class: "sentence" });
     this[`${name}Sentence`] = sentence;
     const save = this.button("⭳ SVG", `Download the ${title.toLowerCase()} as SVG`, () => downloadSvg(svg, `${name}.svg`));
-    head.append(element("h3", {}, title), key, save);
-    panel.append(head, sentence, svg);
+    head.append(element("h3", {}, title), sentence, save);
+    panel.append(head, key, svg);
     return panel;
   }
 
@@ -110,9 +111,14 @@ export class Board {
     for (const record of message.paths) this.take(record);
     for (const step of message.steps) this.takeStep(step);
     if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
-    else if (this.follow && !this.playing) this.cursor = this.lastStep;
+    else if (this.follow && !this.playing && !this.glides(first)) this.cursor = this.lastStep;
     this.announce();
     this.render();
+  }
+
+  // A small model is faster than the eye: while a run is live the cursor glides after it instead of jumping.
+  glides(first) {
+    return this.mode === "live" && this.animates && !(first && this.ended);
   }
 
   forget() {
@@ -330,7 +336,18 @@ export class Board {
     this.frame = 0;
     const moving = this.tree.tick(this.animates ? 0.28 : 1);
     if (this.playing) this.advance(now);
-    if (moving || this.playing) this.wake();
+    else if (this.follow && this.cursor < this.lastStep) this.glide(now);
+    if (moving || this.playing || (this.follow && this.cursor < this.lastStep)) this.wake();
+  }
+
+  glide(now) {
+    const speed = Math.max(GLIDE_STEPS_PER_SECOND, 2 * (this.lastStep - this.cursor));
+    const due = Math.min(0.2, (now - (this.glidedAt ?? now)) / 1000) * speed;
+    this.glidedAt ??= now;
+    if (due < 1) return;
+    this.glidedAt = now;
+    this.cursor = Math.min(this.lastStep, this.cursor + Math.floor(due));
+    this.render();
   }
 
   advance(now) {

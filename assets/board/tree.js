@@ -185,7 +185,7 @@ export class TreeView {
       x: (13 + index * width).toFixed(2), y: BOX / 2 - 5, height: 3, width: Math.max(0.6, width - 0.8).toFixed(2), "data-token": index,
     })));
     set(node.mark, { x: target.width + 5 });
-    node.mark.textContent = { forked: "", finished: path.reason === "stop" ? "■" : "▪", pruned: "×", live: "" }[status];
+    node.mark.textContent = { forked: "", finished: path.reason === "stop" ? "■" : "…", pruned: "×", live: "" }[status];
     const share = this.board.shareOf(path);
     node.share.textContent = share === null ? "" : percent(share);
     node.title.textContent = `path ${path.id}: ${whole}\nweight ${percent(path.weight)}, ${count} tokens, highest entropy ${hottest.toFixed(2)} nats`;

@@ -117,10 +117,11 @@ def memory_sentence(run: Run) -> str:
     kv = run.peak_kv()
     if kv is None or run.started is None or not kv.bytes_held:
         return "No KV cache yet."
-    independent = kv.rows_independent * run.started.model.row_bytes
+    row, used = run.started.model.row_bytes, kv.rows_shared + kv.rows_private
     return (
-        f"{_count(len(kv.paths), 'path')} held {human_bytes(kv.bytes_held)} at the peak (step {kv.step}); with a cache "
-        f"each they would hold {human_bytes(independent)}, {independent / kv.bytes_held:.1f} times as much."
+        f"{_count(len(kv.paths), 'path')} share {human_bytes(used * row)} at the peak (measured; spare "
+        f"{human_bytes(kv.rows_spare * row)}). A cache each: {human_bytes(kv.rows_independent * row)} (computed), "
+        f"{kv.rows_independent / used:.1f} times as much."
     )
 
 

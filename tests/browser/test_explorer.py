@@ -1,0 +1,270 @@
+"""The page in a real Chromium: first visit, live run, Stop, replay, keyboard, tabs, reload, hostile text, themes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Download, Locator, Page, expect
+
+from app import gallery
+from eab import record
+from eab.events import Candidate, Event, Predicted, RunStarted, TokenAppended
+from eab.token_text import from_bytes
+
+pytestmark = pytest.mark.browser
+SECONDS = 1000  # Playwright counts milliseconds
+HOSTILE = [
+    "<script>document.title='broken'</script>",
+    "$x^2$",
+    "line\nbreak",
+    from_bytes(b"\xe2\x82"),
+    "\u202eright to left",
+    "مرحبا",
+    "<b>",
+]
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
+    contexts = []
+
+    def open_page(query: str = "", **options: object) -> Page:
+        context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60 * SECONDS)
+        page.goto(address + query)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def board(page: Page) -> Locator:
+    return page.locator(".eab")
+
+
+def number(page: Page, name: str) -> int:
+    return int(board(page).get_attribute(f"data-{name}") or -1)
+
+
+def wait_for_board(page: Page) -> None:
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+
+
+def run(page: Page, prompt: str, new_tokens: int | None = None) -> None:
+    page.get_by_role("textbox", name="Prompt").fill(prompt)
+    if new_tokens is not None:
+        slider = page.get_by_role("slider", name="Max new tokens")
+        slider.focus()
+        slider.press("Home")
+        for _ in range(new_tokens - 1):
+            slider.press("ArrowRight")
+    page.get_by_role("button", name="Run", exact=True).click()
+
+
+def wait_for_end(page: Page) -> None:
+    expect(page.get_by_role("button", name="Stop generation")).to_be_disabled(timeout=120 * SECONDS)
+
+
+def test_the_first_visit_moves_by_itself(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    first = number(page, "cursor")
+    page.wait_for_function(f"before => Number({_CURSOR}) > before", arg=first)
+    assert board(page).get_attribute("data-playing") == "true"
+
+
+def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    board(page).evaluate("root => { root.mine = true; root.querySelector('svg.tree').mine = true; }")
+    run(page, "Once upon a time, there was a little dog. One day, the dog")
+    page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
+    seen = []
+    while page.get_by_role("button", name="Stop generation").is_enabled():
+        seen.append(number(page, "cursor"))
+        page.wait_for_timeout(100)
+    assert len(set(seen)) > 3, "the tree did not grow step by step"
+    assert board(page).evaluate("root => root.mine && root.querySelector('svg.tree').mine")
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
+
+
+def test_stop_ends_the_run_and_keeps_its_tree(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    slider = page.get_by_role("slider", name="Max new tokens")
+    slider.focus()
+    slider.press("End")
+    run(page, "Once upon a time")
+    expect(page.get_by_text("of 256")).to_be_visible()
+    page.wait_for_function(f"() => Number({_CURSOR}) >= 5")
+    page.get_by_role("button", name="Stop generation").click()
+    expect(page.get_by_text("Stopped after")).to_be_visible(timeout=5 * SECONDS)
+    assert 5 <= number(page, "cursor") < 250
+    assert number(page, "paths") > 1
+
+
+def test_two_tabs_run_at_the_same_time_without_mixing(open_page: Callable[..., Page]) -> None:
+    one, two = open_page(), open_page()
+    for page, prompt in ((one, "The first cat"), (two, "The second dog")):
+        wait_for_board(page)
+        run(page, prompt)
+    for page, own, other in ((one, "The first cat", "The second dog"), (two, "The second dog", "The first cat")):
+        wait_for_end(page)
+        assert own in page.locator(".eab .box.prompt").text_content()  # type: ignore[operator]
+        assert other not in page.content()
+
+
+def test_a_reload_finds_the_run_again(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    run(page, "The reloaded cat", new_tokens=12)
+    wait_for_end(page)
+    page.reload()
+    expect(page.locator(".eab .box.prompt")).to_contain_text("The reloaded cat", timeout=30 * SECONDS)
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
+
+
+def test_the_cursor_moves_all_three_pictures(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    page.get_by_role("button", name="Last step, and follow").click()
+    last = number(page, "cursor")
+    before = [
+        page.locator(".eab svg.entropy line.cursor").get_attribute("x1"),
+        page.locator(".eab svg.memory").inner_html(),
+        number(page, "paths"),
+    ]
+    page.get_by_role("button", name="First step").click()
+    after = [
+        page.locator(".eab svg.entropy line.cursor").get_attribute("x1"),
+        page.locator(".eab svg.memory").inner_html(),
+        number(page, "paths"),
+    ]
+    assert last > 0 == number(page, "cursor")
+    assert all(old != new for old, new in zip(before, after, strict=True))
+
+
+def test_the_keyboard_does_it_all(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    board(page).focus()
+    page.keyboard.press("End")
+    last = number(page, "cursor")
+    page.keyboard.press("ArrowLeft")
+    assert number(page, "cursor") == last - 1
+    page.keyboard.press("Home")
+    assert number(page, "cursor") == 0
+    page.keyboard.press("Space")
+    page.wait_for_function(f"() => Number({_CURSOR}) > 1")
+    page.keyboard.press("Space")
+    assert board(page).get_attribute("data-playing") == "false"
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+ArrowRight")
+    assert 0 < number(page, "cursor") < last
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".eab .inspector dl")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".eab .inspector dl")).to_have_count(0)
+    page.keyboard.press("Tab")
+    assert page.evaluate(f"() => {_ROOT}.activeElement?.tagName") == "BUTTON", "the board must not trap the keyboard"
+
+
+def test_a_click_on_a_token_shows_what_the_model_considered(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    page.get_by_role("button", name="Last step, and follow").click()
+    page.locator(".eab .box.path .label").first.click(force=True)
+    expect(page.locator(".eab .inspector .candidates li")).not_to_have_count(0)
+    expect(page.locator(".eab .inspector .why")).to_contain_text("threshold")
+
+
+def test_bad_input_is_explained_and_the_picture_stays(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    wait_for_board(page)
+    before = page.locator(".eab .box.prompt").text_content()
+    run(page, "   ")
+    expect(page.get_by_text("the prompt is empty")).to_be_visible()
+    assert page.locator(".eab .box.prompt").text_content() == before
+
+
+def test_a_broken_run_file_is_explained(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    page = open_page()
+    wait_for_board(page)
+    file = tmp_path / "broken.eab"
+    file.write_bytes(b"this is no run")
+    page.locator("input[type=file]").set_input_files(file)
+    expect(page.get_by_text("is no run file of the EAB Explorer")).to_be_visible()
+    wait_for_board(page)
+
+
+def test_hostile_tokens_are_text_and_nothing_else(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    page = open_page()
+    wait_for_board(page)
+    title = page.title()
+    file = tmp_path / "hostile.eab"
+    record.save([_hostile(event) for event in gallery.events_of(gallery.recordings()[0])], file)
+    page.locator("input[type=file]").set_input_files(file)
+    page.wait_for_function(f"() => {_TEXT}.includes('<script>')")
+    page.get_by_role("button", name="Last step, and follow").click()
+    page.wait_for_timeout(500)
+    text = board(page).evaluate("root => root.textContent")
+    assert all(part in text for part in ("$x^2$", "⟨E2⟩", "⟨U+202E⟩", "مرحبا", "↵"))
+    assert page.title() == title
+    assert board(page).evaluate("root => root.querySelectorAll('script, b').length") == 0
+
+
+def _hostile(event: Event) -> Event:
+    match event:
+        case RunStarted():
+            return replace(event, prompt="<script>document.title='broken'</script> $y$ " + event.prompt)
+        case TokenAppended():
+            return replace(event, text=HOSTILE[(event.path + event.step) % len(HOSTILE)])
+        case Predicted():
+            return replace(event, candidates=(Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[3], 0.25)))
+        case _:
+            return event
+
+
+def test_the_page_follows_the_dark_mode_of_the_system(open_page: Callable[..., Page]) -> None:
+    for scheme, dark in (("light", False), ("dark", True)):
+        page = open_page(color_scheme=scheme)
+        wait_for_board(page)
+        assert ("dark" in (board(page).get_attribute("class") or "").split()) is dark
+
+
+def test_reduced_motion_does_not_play_by_itself(open_page: Callable[..., Page]) -> None:
+    page = open_page(reduced_motion="reduce")
+    wait_for_board(page)
+    page.wait_for_timeout(800)
+    assert board(page).get_attribute("data-playing") == "false"
+
+
+def test_downloads_hold_the_run(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    page = open_page()
+    wait_for_board(page)
+    page.get_by_role("tab", name="Take it home").click()
+    saved = _download(page, "Run file", tmp_path)
+    assert record.load(saved) == list(gallery.events_of(gallery.recordings()[0]))
+    picture = _download(page, "Download the tree of texts as SVG", tmp_path)
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+
+
+def _download(page: Page, button: str, folder: Path) -> Path:
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=button).click()
+    download: Download = waiting.value
+    target = folder / download.suggested_filename
+    download.save_as(target)
+    return target
+
+
+# The board lives in the component's shadow root; page functions have to look there.
+_ROOT = "[...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r && r.querySelector('.eab'))"
+_CURSOR = f"({_ROOT})?.querySelector('.eab').dataset.cursor"
+_TEXT = f"(({_ROOT})?.querySelector('.eab').textContent ?? '')"

@@ -1,0 +1,138 @@
+"""The library object: one import, samples from `generate`, events from `stream`."""
+
+import subprocess
+import sys
+
+import pytest
+from table_model import TableModel, random_table
+
+import eab
+from eab import BranchingConfig, EntropyAdaptiveBranching
+from eab.errors import ConfigError, MemoryLimitError, ModelError, PromptError
+from eab.events import RunEnded, RunStarted
+
+MODEL = TableModel(random_table(2, 5), stop_ids=[4])
+
+
+def test_generate_gives_samples_whose_weights_sum_to_one_heaviest_first():
+    samples = EntropyAdaptiveBranching(MODEL, entropy_threshold=0.4, max_paths=6, max_new_tokens=8).generate("0")
+    weights = [sample.weight for sample in samples]
+    assert sum(weights) == pytest.approx(1)
+    assert weights == sorted(weights, reverse=True)
+    assert 1 < len(samples) <= 6
+
+
+def test_the_names_and_places_of_the_first_settings_are_kept():
+    explorer = EntropyAdaptiveBranching(MODEL, 0.9, 2, 7, max_new_tokens=3)
+    started = next(iter(explorer.stream("0")))
+    assert isinstance(started, RunStarted)
+    assert started.config == BranchingConfig(entropy_threshold=0.9, branch_factor=2, max_paths=7, max_new_tokens=3)
+
+
+def test_a_setting_of_one_call_does_not_stay():
+    explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
+    configs = [explorer.run("0", **settings).started.config for settings in ({"seed": 5, "max_paths": 2}, {})]
+    assert (configs[0].seed, configs[0].max_paths) == (5, 2)
+    assert configs[1] == BranchingConfig(max_new_tokens=3)
+
+
+def test_run_keeps_the_tree_and_stream_gives_the_events_of_the_same_run():
+    explorer = EntropyAdaptiveBranching(MODEL, entropy_threshold=0.4, max_new_tokens=5)
+    run = explorer.run("0")
+    assert run.samples() == eab.fold(explorer.stream("0")).samples() == explorer.generate("0")
+    assert len(run.paths) > len(run.leaves())
+
+
+def test_a_stream_can_be_left_at_any_time():
+    stream = EntropyAdaptiveBranching(MODEL, max_new_tokens=4000).stream("0")
+    assert isinstance(next(stream), RunStarted)
+    stream.close()
+
+
+def test_bad_settings_are_refused_when_the_object_is_made_and_when_it_is_called():
+    with pytest.raises(ConfigError, match="branch_factor is 1"):
+        EntropyAdaptiveBranching(MODEL, branch_factor=1)
+    with pytest.raises(ConfigError, match="there is no setting 'beam'; the settings are: entropy_threshold"):
+        EntropyAdaptiveBranching(MODEL, beam=4)
+    explorer = EntropyAdaptiveBranching(MODEL)
+    for call in (explorer.generate, explorer.run, explorer.stream):
+        with pytest.raises(ConfigError, match="there is no setting 'threshold'"):
+            call("0", threshold=0.3)
+
+
+def test_bad_settings_are_refused_before_a_model_is_loaded():
+    with pytest.raises(ConfigError):
+        EntropyAdaptiveBranching("no-such-owner/no-such-model", max_paths=0)
+
+
+def test_a_loaded_model_comes_with_its_tokenizer_as_a_pair_or_by_name(twins, make_model, words):
+    wrapped = twins("llama").ours
+    raw = wrapped._model
+    for explorer in (
+        EntropyAdaptiveBranching((raw, words), max_new_tokens=4),
+        EntropyAdaptiveBranching(raw, tokenizer=words, max_new_tokens=4),
+        EntropyAdaptiveBranching(wrapped, max_new_tokens=4),
+    ):
+        assert explorer.generate("w5 w6")[0].token_ids == explorer.generate("w5 w6")[0].token_ids
+        assert explorer.model.card.family == "llama"
+
+
+@pytest.mark.parametrize("model", [None, 3, object(), ("a", "b", "c"), ["embedded"]])
+def test_what_is_no_model_is_refused_with_what_is_one(model):
+    with pytest.raises(ModelError, match=r"give a name, a folder, a \(model, tokenizer\) pair"):
+        EntropyAdaptiveBranching(model)
+
+
+def test_a_pair_that_is_no_model_and_tokenizer_is_refused():
+    with pytest.raises(ModelError):
+        EntropyAdaptiveBranching((3, 4))
+
+
+def test_a_model_without_its_tokenizer_is_refused(twins):
+    with pytest.raises(ModelError, match="tokenizer="):
+        EntropyAdaptiveBranching(twins("llama").plain)
+
+
+def test_bad_prompts_raise_before_the_first_event():
+    with pytest.raises(PromptError):
+        EntropyAdaptiveBranching(MODEL).generate(" ")
+
+
+def test_a_run_that_outgrows_its_memory_raises_but_its_stream_ends_in_words():
+    table = random_table(2, 5, concentration=5.0)
+    heavy = TableModel(table)
+    explorer = EntropyAdaptiveBranching(heavy, 0.0, max_paths=200, max_new_tokens=4000, kv_limit_mib=1, r=4000)
+    with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
+        explorer.generate("0")
+    *_, last = explorer.stream("0")
+    assert isinstance(last, RunEnded)
+    assert last.reason == "failed"
+
+
+def test_the_embedded_model_is_the_default(embedded):
+    samples = EntropyAdaptiveBranching(device="cpu").generate("Once upon a time", max_new_tokens=6)
+    assert sum(sample.weight for sample in samples) == pytest.approx(1)
+
+
+def test_the_package_offers_its_names_and_names_them_when_one_is_wrong():
+    for name in eab.__all__:
+        assert getattr(eab, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'generat'; it has: BranchingConfig"):
+        _ = eab.generat
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import eab",
+        "import eab.run, eab.events, eab.record, eab.config, eab.token_text, eab.errors",
+        "import importlib, pkgutil, eab.figures as f\n"
+        "for m in pkgutil.iter_modules(f.__path__): importlib.import_module('eab.figures.' + m.name)",
+        "from eab import BranchingConfig, fold, load, save, Run, Sample",
+    ],
+    ids=["package", "shell", "figures", "names"],
+)
+def test_reading_and_drawing_a_run_imports_no_torch(statement):
+    code = f"import sys\n{statement}\nassert not {{'torch', 'transformers', 'streamlit'}} & set(sys.modules), 'torch'"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

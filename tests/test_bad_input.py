@@ -1,0 +1,110 @@
+"""What a run answers to prompts and limits that do not work out: an error in words, or a tree cut short."""
+
+import math
+
+import pytest
+import torch
+from table_model import TableModel, random_table
+
+from eab.config import BranchingConfig
+from eab.engine import generate
+from eab.errors import EabError, ModelError, PromptError
+from eab.events import RunEnded
+from eab.generation import MAX_PROMPT_CHARACTERS
+from eab.run import fold
+
+
+def first_event(model, prompt: str, **settings: object) -> object:
+    return next(generate(model, prompt, BranchingConfig(**settings)))
+
+
+@pytest.mark.parametrize("prompt", ["", " ", "\n\t \u00a0", "\u3000"])
+def test_an_empty_prompt_is_refused(twins, prompt):
+    with pytest.raises(PromptError, match="the prompt is empty; write a few words"):
+        first_event(twins("llama").ours, prompt)
+
+
+def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenised(monkeypatch):
+    model = TableModel(random_table(1, 4))
+    monkeypatch.setattr(model, "encode", lambda *_: pytest.fail("it was tokenised"))
+    with pytest.raises(PromptError, match="the prompt has 200,001 characters; at most 200,000 are allowed"):
+        first_event(model, "w" * (MAX_PROMPT_CHARACTERS + 1))
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(twins):
+    model = twins("llama").ours
+    prompt = " ".join(["w5"] * 100)
+    assert first_event(model, prompt, max_new_tokens=28)
+    with pytest.raises(PromptError) as error:
+        first_event(model, prompt, max_new_tokens=29)
+    assert str(error.value) == (
+        "the prompt has 100 tokens and max_new_tokens is 29, but the model llama reads 128 in all. "
+        "Shorten the prompt or lower max_new_tokens"
+    )
+
+
+def test_the_whole_context_can_be_used(twins):
+    config = BranchingConfig(max_new_tokens=28, entropy_threshold=20.0)
+    for seed in range(3):
+        [sample] = fold(generate(twins("llama").ours, " ".join(["w5"] * 100), config)).samples()
+        assert sample.finish_reason in ("stop", "length"), seed
+
+
+def test_a_prompt_without_any_token_is_refused(monkeypatch):
+    model = TableModel(random_table(1, 4))
+    monkeypatch.setattr(model, "encode", lambda *_: ())
+    with pytest.raises(PromptError, match="makes no token of this prompt"):
+        first_event(model, "?")
+
+
+@pytest.mark.parametrize(
+    "prompt", ["<script>alert(1)</script>", "\x00", "\u202eabc", "{{ 7 * 7 }}", "a" * 300, "🙂" * 50, "\ufffe", "%s%n"]
+)
+def test_a_hostile_prompt_is_just_a_text(embedded, prompt):
+    config = BranchingConfig(max_new_tokens=3, entropy_threshold=1.0, max_paths=4)
+    run = fold(generate(embedded, prompt, config))
+    assert run.started is not None
+    assert run.started.prompt == prompt
+    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("prompt", ["\ud800", "half a \udce2 character"])
+def test_a_prompt_that_is_no_unicode_text_is_refused_in_words(embedded, prompt):
+    with pytest.raises(EabError):
+        first_event(embedded, prompt)
+
+
+@pytest.mark.parametrize("prompt", [None, 3, b"bytes", ["a", "b"]])
+def test_a_prompt_that_is_no_text_is_refused(prompt):
+    with pytest.raises((EabError, TypeError, AttributeError)):
+        first_event(TableModel(random_table(1, 4)), prompt)
+
+
+def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree():
+    model = TableModel(random_table(2, 5, concentration=5.0))
+    config = BranchingConfig(entropy_threshold=0.0, max_paths=40, max_new_tokens=4000, kv_limit_mib=1, r=400)
+    events = list(generate(model, "0", config))  # 16 bytes a row: 65 536 rows
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].reason == "failed"
+    assert "kv_limit_mib allows 1" in events[-1].message
+    assert "Use fewer paths or new tokens, a smaller r, or a higher kv_limit_mib" in events[-1].message
+    run = fold(events)
+    assert len(run.steps) > 100
+    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+    assert all(step.kv.bytes_held <= 2**20 for step in run.steps if step.kv is not None)
+
+
+def test_a_prompt_that_does_not_fit_the_memory_fails_before_its_first_token():
+    model = TableModel(random_table(2, 5), context=200_000)
+    config = BranchingConfig(max_new_tokens=1, kv_limit_mib=1)
+    events = list(generate(model, "1 " * 70_000, config))
+    assert [type(event).__name__ for event in events] == ["RunStarted", "RunEnded"]
+    assert events[-1].reason == "failed"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_model_whose_numbers_overflow_is_said_to(monkeypatch, value):
+    model = TableModel(random_table(1, 4))
+    monkeypatch.setattr(model, "_logits", torch.full((4, 4), value, dtype=torch.float64))
+    with pytest.raises(ModelError, match="logits that are not numbers at step 0; try dtype float32"):
+        list(generate(model, "0", BranchingConfig()))

@@ -1,0 +1,300 @@
+"""Run files: what is saved comes back equal, and a file from a stranger is read with care."""
+
+import errno
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from table_model import TableModel, random_table
+
+from eab.config import BranchingConfig
+from eab.engine import generate
+from eab.errors import RecordError
+from eab.events import Event, ModelCard
+from eab.record import MAX_FILE_BYTES, dumps, load, loads, save
+from eab.run import fold
+
+CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
+EVENTS = list(generate(TableModel(random_table(2, 5), stop_ids=[4]), "0", CONFIG))
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+st.register_type_strategy(float, NUMBERS)
+st.register_type_strategy(
+    str, st.text(st.one_of(st.characters(), st.integers(0xDC80, 0xDCFF).map(chr)))
+)  # with the lone surrogates that stand for bytes
+CONFIGS = st.builds(
+    BranchingConfig,
+    entropy_threshold=st.floats(0, 1),
+    threshold_unit=st.sampled_from(["nats", "normalised", "quantile"]),
+    branch_factor=st.integers(2, 16),
+    min_fork_weight=st.floats(0, 1),
+    max_paths=st.integers(1, 256),
+    temperature=st.floats(0.01, 10),
+    top_k=st.integers(0, 100),
+    top_p=st.floats(0.01, 1),
+    seed=st.integers(0, 2**63 - 1),
+    policy=st.sampled_from(["fair", "original", "greedy"]),
+    chat=st.just(True),
+    system=st.text(),
+)
+st.register_type_strategy(BranchingConfig, CONFIGS)
+
+
+def unpacked(data: bytes) -> list[Any]:
+    return [json.loads(line) for line in gzip.decompress(data).decode("ascii").split("\n")]
+
+
+def packed(lines: list[Any]) -> bytes:
+    """A file of these lines; what is no text already is written as JSON."""
+    return gzip.compress("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode())
+
+
+def with_changed_event(kind: str, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """The file of a real run with one event changed."""
+    lines = unpacked(dumps(EVENTS))
+    change(next(line for line in lines if line.get("event") == kind))
+    return packed(lines)
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(RecordError) as error:
+        loads(data, "strange.eab")
+    assert "strange.eab" in str(error.value)
+    return str(error.value)
+
+
+# ------------------------------------------------------------------------------------------ round trips
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+def test_every_event_comes_back_equal(kind):
+    @given(event=st.from_type(kind))
+    def comes_back(event: Event) -> None:
+        with patch("eab.record.fold"):  # a single event is no run
+            [found] = loads(dumps([event]))
+        assert found == event
+        assert repr(found) == repr(event)  # also the types of its values
+
+    comes_back()
+
+
+def test_a_run_that_is_saved_loads_equal(tmp_path):
+    path = tmp_path / "run.eab"
+    save(EVENTS, path)
+    assert load(path) == EVENTS
+    assert load(str(path)) == EVENTS
+    assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
+
+
+def test_every_prefix_of_a_run_loads():
+    for length in range(1, len(EVENTS)):
+        assert loads(dumps(EVENTS[:length])) == EVENTS[:length]
+
+
+def test_the_same_events_give_the_same_bytes(tmp_path):
+    assert dumps(EVENTS) == dumps(iter(EVENTS)) == dumps(loads(dumps(EVENTS)))
+    save(EVENTS, tmp_path / "one.eab")
+    save(EVENTS, tmp_path / "two.eab")
+    assert (tmp_path / "one.eab").read_bytes() == (tmp_path / "two.eab").read_bytes()
+
+
+def test_the_first_line_says_what_the_file_is():
+    assert unpacked(dumps(EVENTS))[0] == {"format": "eab-run", "version": 1}
+
+
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[1].glob("assets/runs/*.eab")), ids=lambda path: path.name)
+def test_the_bundled_runs_load_and_fold(path):
+    run = fold(load(path))
+    assert run.ended is not None
+    assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
+
+
+# -------------------------------------------------------------------------------- files that are no runs
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "cut short|no run file"),
+        (b"not gzip at all", "no run file"),
+        (b"\x1f\x8b", "cut short"),
+        (gzip.compress(b""), "line 1 is not JSON"),
+        (gzip.compress("é".encode()), "no run file"),
+        (gzip.compress(b"{"), "line 1 is not JSON"),
+        (packed(["null"]), "no run file"),
+        (packed([[1, 2]]), "no run file"),
+        (packed([{"format": "something else", "version": 1}]), "no run file"),
+        (packed([{"format": "eab-run", "version": 2}]), "version 2; this program reads version 1"),
+        (packed([{"format": "eab-run", "version": "1"}]), "version '1'"),
+        (packed([{"format": "eab-run"}]), "version None"),
+        (packed([{"format": "eab-run", "version": 1}]), "holds no event"),
+        (packed(["[" * 100_000]), "not JSON"),
+        (packed(["9" * 10_000]), "not JSON"),
+    ],
+    ids=range(15),
+)
+def test_what_is_no_run_file_is_refused_in_words(data, reason):
+    with pytest.raises(RecordError, match=reason):
+        loads(data, "strange.eab")
+
+
+def test_a_file_that_is_cut_anywhere_is_refused():
+    data = dumps(EVENTS)
+    for length in [*range(0, 60), *range(60, len(data), 97), len(data) - 1]:
+        with pytest.raises(RecordError):
+            loads(data[:length])
+
+
+@given(place=st.integers(10, len(dumps(EVENTS)) - 1), byte=st.integers(0, 255))
+def test_a_file_with_a_broken_byte_is_refused_or_harmless(place, byte):
+    data = bytearray(dumps(EVENTS))
+    data[place] = byte
+    try:
+        fold(loads(bytes(data)))
+    except RecordError:
+        pass
+
+
+def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(monkeypatch):
+    monkeypatch.setattr("eab.record.MAX_TEXT_BYTES", 2**20)
+    bomb = gzip.compress(b" " * 2**24)
+    assert len(bomb) < 2**16
+    assert "unpacks to more than 1 MiB" in refusal(bomb)
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "huge.eab"
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("it was read"))
+    with pytest.raises(RecordError, match="larger than 32 MiB"):
+        load(path)
+
+
+def test_bytes_that_are_too_many_are_refused():
+    assert "larger than 32 MiB" in refusal(b"\x1f" * (MAX_FILE_BYTES + 1))
+
+
+@pytest.mark.parametrize(("make", "reason"), [(lambda path: None, "No such file"), (Path.mkdir, "Is a directory")])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
+    path = tmp_path / "absent.eab"
+    make(path)
+    with pytest.raises(RecordError, match=f"absent.eab cannot be read: {reason}"):
+        load(path)
+
+
+# ------------------------------------------------------------------------------- events that are no events
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("TokenAppended", "token", "3"),
+        ("TokenAppended", "token", True),
+        ("TokenAppended", "token", 3.0),
+        ("TokenAppended", "text", 5),
+        ("TokenAppended", "special", 1),
+        ("TokenAppended", "log_prob", "-1"),
+        ("TokenAppended", "log_prob", None),
+        ("TokenAppended", "log_prob", 10**400),
+        ("Predicted", "candidates", [[1, "a"]]),
+        ("Predicted", "candidates", 3),
+        ("Forked", "children", {"1": 2}),
+        ("Forked", "children", [[1]]),
+        ("PathFinished", "reason", "tired"),
+        ("RunEnded", "reason", 1),
+        ("RunStarted", "model", None),
+        ("RunStarted", "prompt_texts", [1]),
+        ("KvMeasured", "paths", [[0, 1, 2, 3]]),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_and_never_converted(kind, field, value):
+    message = refusal(with_changed_event(kind, lambda event: event.__setitem__(field, value)))
+    assert "line " in message
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_none_is_refused(value):
+    data = with_changed_event("TokenAppended", lambda event: event.__setitem__("log_prob", 12345.5))
+    refusal(gzip.compress(gzip.decompress(data).replace(b"12345.5", value.encode())))
+
+
+def test_an_extra_key_and_a_missing_key_are_refused():
+    refusal(with_changed_event("TokenAppended", lambda event: event.__setitem__("extra", 1)))
+    refusal(with_changed_event("TokenAppended", lambda event: event.pop("token")))
+    refusal(with_changed_event("RunStarted", lambda event: event["config"].__setitem__("extra", 1)))
+
+
+@pytest.mark.parametrize("line", [{"event": "Exploded"}, {}, [], 3, None, {"event": 3}, {"event": "Event"}, "{", "NaN"])
+def test_a_line_that_is_no_event_is_named_by_its_number(line):
+    lines = unpacked(dumps(EVENTS))
+    assert "line 4" in refusal(packed([*lines[:3], line, *lines[3:]]))
+
+
+def test_a_config_out_of_its_range_is_refused_with_its_words():
+    message = refusal(with_changed_event("RunStarted", lambda event: event["config"].__setitem__("branch_factor", 99)))
+    assert "branch_factor is 99; it must be a whole number from 2 to 16" in message
+
+
+def test_events_that_do_not_fold_are_refused():
+    lines = unpacked(dumps(EVENTS))
+    for broken in ([lines[0], *lines[2:]], [lines[0], *lines[:1:-1]], [*lines, lines[1]]):
+        with pytest.raises(RecordError):
+            loads(packed(broken))
+    fork = with_changed_event("Forked", lambda event: event["weights"].append(0.5))
+    with pytest.raises(RecordError):
+        loads(fork)
+
+
+# ----------------------------------------------------------------------------------------------- saving
+
+
+def test_a_full_disk_leaves_the_older_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "run.eab"
+    save(EVENTS, path)
+    before = path.read_bytes()
+
+    def write_half(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    with pytest.raises(RecordError, match=r"cannot be saved as .*run\.eab: No space left on device. Free some space"):
+        save(EVENTS[:5], path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(RecordError, match="No such file or directory"):
+        save(EVENTS, tmp_path / "absent" / "run.eab")
+
+
+def test_an_error_while_the_events_are_made_leaves_the_older_file_as_it_was(tmp_path):
+    def half_a_run():
+        yield from EVENTS[:5]
+        raise RuntimeError("the model broke")
+
+    path = tmp_path / "run.eab"
+    save(EVENTS, path)
+    with pytest.raises(RuntimeError):
+        save(half_a_run(), path)
+    assert load(path) == EVENTS
+    assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]
+
+
+def test_a_model_card_of_a_stranger_is_only_text():
+    def change(event: dict[str, Any]) -> None:
+        event["model"]["name"] = "<img src=x onerror=alert(1)>"
+
+    run = fold(loads(with_changed_event("RunStarted", change)))
+    assert run.started is not None
+    assert isinstance(run.started.model, ModelCard)
+    assert run.started.model.name == "<img src=x onerror=alert(1)>"
