@@ -191,6 +191,10 @@ def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) ->
         raise PromptError(
             f"the prompt has {len(prompt):,} characters; at most {MAX_PROMPT_CHARACTERS:,} are allowed. Shorten it"
         )
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(f"the prompt is no valid text at character {error.start + 1}; type it again") from error
     tokens = model.encode(prompt, config)
     room = model.context - config.max_new_tokens
     if not tokens:

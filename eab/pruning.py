@@ -17,12 +17,13 @@ def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> 
     result: list[float | None] = [None] * len(weights)
     for index in order[:kept]:
         result[index] = weights[index]
-    light = sorted(order[kept:])
+    light = sorted(index for index in order[kept:] if weights[index] > 0)
     light_total = math.fsum(weights[index] for index in light)
     seen, picked = 0.0, 0
-    for index in light if light_total > 0 else ():
+    for index in light:
         seen += weights[index]
-        reached = math.floor(min(seen / light_total, 1.0) * (limit - kept) + uniform)
+        share = 1.0 if index == light[-1] else seen / light_total
+        reached = min(limit - kept, math.floor(share * (limit - kept) + uniform))  # rounding must not add or lose one
         if reached > picked:
             result[index], picked = c, reached
     return result

@@ -5,6 +5,7 @@ A run file is untrusted: sizes are limited, every field is checked for its type,
 
 import gzip
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable
@@ -91,7 +92,7 @@ def _unpack(data: bytes, name: str) -> str:
 
 def _parse(line: str, name: str, number: int) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{name}, line {number} is not JSON: {error}") from error
 
@@ -100,11 +101,30 @@ def _event(value: Any, name: str, number: int) -> Event:
     try:
         event: Event = _converter.structure(value, Event)  # type: ignore[arg-type]
         return event
-    except ConfigError as error:
-        raise RecordError(f"{name}, line {number}: {error}") from error
-    except Exception as error:  # cattrs raises what the value provokes
-        why = "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else repr(error)
+    except Exception as error:  # cattrs raises what the value provokes, in groups
+        why = "; ".join(_reasons(error))
         raise RecordError(f"{name}, line {number} is no event of this version: {why[:300]}") from error
+
+
+def _reasons(error: BaseException) -> list[str]:
+    """What went wrong, innermost first to be said: a setting's own words, or cattrs' path to the bad field."""
+    if isinstance(error, ConfigError):
+        return [str(error)]
+    if isinstance(error, BaseExceptionGroup):
+        words = [reason for inner in error.exceptions for reason in _reasons(inner) if _speaks(inner)]
+        return words or cattrs.transform_error(error)
+    return [repr(error)]
+
+
+def _speaks(error: BaseException) -> bool:
+    """Whether a ConfigError is in there."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_speaks(inner) for inner in error.exceptions)
+    return isinstance(error, ConfigError)
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _make_converter() -> cattrs.Converter:
@@ -117,8 +137,10 @@ def _make_converter() -> cattrs.Converter:
 
 def _exactly(value: Any, kind: Any) -> Any:
     """No coercion: "3" is not 3, and True is not 1; only a whole float may arrive as an int."""
-    if type(value) is kind or (kind is float and type(value) is int):
-        return float(value) if kind is float else value
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind is not float and type(value) is kind:
+        return value
     raise TypeError(f"expected {kind.__name__}, got {value!r:.40}")
 
 

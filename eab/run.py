@@ -131,6 +131,7 @@ class Run:
             case RunStarted():
                 self._start(event)
             case Predicted():
+                self._live(event.path)
                 self._predicted[event.path] = event
             case TokenAppended():
                 self._append(event)
@@ -163,7 +164,8 @@ class Run:
         self.paths.append(Path(id=0, parent=-1, weight=1.0, heir=True, touched=0))
 
     def _append(self, event: TokenAppended) -> None:
-        path = self._touch(event.path, event.step)
+        path = self._live(event.path)
+        path.touched = event.step
         seen = self._predicted[event.path if path.tokens or path.parent < 0 else path.parent]
         if seen.step != event.step:
             raise RecordError(f"path {path.id} appends a token at step {event.step}, predicted at step {seen.step}")
@@ -172,7 +174,10 @@ class Run:
         )
 
     def _fork(self, event: Forked) -> None:
-        parent = self._touch(event.path, event.step)
+        parent = self._live(event.path)
+        parent.touched = event.step
+        if len(event.weights) != len(event.children):
+            raise RecordError(f"path {parent.id} forks into {event.children} with {len(event.weights)} weights")
         if event.children != tuple(range(len(self.paths), len(self.paths) + len(event.children))):
             raise RecordError(f"path {parent.id} forks into {event.children}; ids must follow the order of birth")
         parent.status, parent.children = "forked", event.children
@@ -184,6 +189,12 @@ class Run:
         if path < 0:
             raise IndexError(path)
         return self.paths[path]
+
+    def _live(self, path: int) -> Path:
+        found = self._path(path)
+        if found.status != "live":
+            raise RecordError(f"path {path} is {found.status}; it cannot go on")
+        return found
 
     def _touch(self, path: int, step: int) -> Path:
         found = self._path(path)

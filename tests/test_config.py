@@ -39,8 +39,9 @@ def test_a_value_outside_its_range_is_named_with_the_range(name, low, high):
         message = str(error.value)
         assert name in message
         assert repr(value) in message
-        assert f"from {low if name in WHOLE else format(low, 'g')} to {high if name in WHOLE else format(high, 'g')}" in (
-            message
+        assert (
+            f"from {low if name in WHOLE else format(low, 'g')} to {high if name in WHOLE else format(high, 'g')}"
+            in (message)
         )
 
 

@@ -1,5 +1,6 @@
 """Counter-based randomness: a draw depends on its four numbers and on nothing else."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -59,7 +60,7 @@ def test_draws_are_uniform_along_each_of_their_numbers(varied):
 
 def test_neighbouring_draws_are_independent():
     draws = [uniform(5, ROOT, step, 0) for step in range(20_001)]
-    pairs = Counter((int(one * 7), int(two * 7)) for one, two in zip(draws, draws[1:], strict=False))
+    pairs = Counter((int(one * 7), int(two * 7)) for one, two in itertools.pairwise(draws))
     assert chi_square(pairs, 49, 20_000) < 98
 
 

@@ -15,7 +15,6 @@ from eab import token_text
 from eab.config import BranchingConfig
 from eab.engine import generate
 from eab.errors import ModelError, PromptError
-from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
 from eab.models.token_bytes import TokenTexts
 from eab.run import Run, fold
@@ -143,7 +142,7 @@ def test_a_folder_loads_and_is_named_after_itself(llama_folder):
 def test_a_folder_with_pickled_weights_only_is_refused(llama_folder):
     torch.save({"evil": torch.zeros(1)}, llama_folder / "pytorch_model.bin")
     (llama_folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="cannot be loaded: .*safetensors"):
+    with pytest.raises(ModelError, match=r"cannot be loaded: .*safetensors"):
         load_model(str(llama_folder))
 
 
@@ -182,7 +181,7 @@ def test_a_folder_without_a_config_holds_no_model(tmp_path):
 
 def test_an_unknown_id_is_answered_soon_and_in_words():
     start = time.monotonic()
-    with pytest.raises(ModelError, match="no-such-owner/no-such-model.*Hub"):
+    with pytest.raises(ModelError, match=r"no-such-owner/no-such-model.*Hub"):
         load_model("no-such-owner/no-such-model")
     assert time.monotonic() - start < 15
 

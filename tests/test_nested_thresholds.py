@@ -1,5 +1,7 @@
 """While no limit acts, a higher threshold gives a sub-tree: forking more never changes what was there before."""
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_model import TableModel, random_table
@@ -41,7 +43,7 @@ def test_the_tree_at_a_higher_threshold_is_a_sub_tree_of_that_at_a_lower(
     model = TableModel(random_table(chain, size), sorted(stops))
     settings = {"branch_factor": factor, "max_new_tokens": 5, "seed": seed, "top_p": top_p}
     trees = [prefixes(grow(model, threshold, **settings)) for threshold in sorted([*thresholds, NO_FORK])]
-    for lower, higher in zip(trees, trees[1:], strict=False):
+    for lower, higher in itertools.pairwise(trees):
         assert higher <= lower
 
 

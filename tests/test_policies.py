@@ -127,6 +127,16 @@ def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
     assert len(heirs) >= 4
 
 
+def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream():
+    table = same_line([0.05, 0.4, 0.1, 0.3, 0.15])
+    draws = [uniform(6, ROOT, step, 0) for step in range(5)]
+    expected = tuple(np.searchsorted(np.cumsum(table[0]), draws, side="right").tolist())
+    for threshold in (20.0, 1.0):
+        run = tree_of(table, seed=6, max_new_tokens=5, max_paths=256, entropy_threshold=threshold)
+        [heir] = [leaf.id for leaf in run.leaves() if all(run.paths[path].heir for path in run.lineage(leaf.id))]
+        assert run.sample(heir).token_ids == expected
+
+
 @pytest.mark.parametrize("policy", ["fair", "original"])
 def test_no_child_has_probability_zero_when_fewer_tokens_than_children_are_possible(policy):
     for seed in SEEDS:
@@ -200,9 +210,7 @@ def test_the_original_rule_stops_one_path_short_of_its_limit():
     assert sum(path.status == "forked" for path in run.paths) == 1
 
 
-@pytest.mark.parametrize(
-    ("live", "children"), [(1, 3), (16, 3), (17, 3), (18, 2), (19, 1), (20, 2), (25, 2)]
-)
+@pytest.mark.parametrize(("live", "children"), [(1, 3), (16, 3), (17, 3), (18, 2), (19, 1), (20, 2), (25, 2)])
 def test_the_budget_of_the_original_rule_gives_three_two_one_two_children(live, children):
     config = BranchingConfig(policy="original", max_paths=20, branch_factor=3, entropy_threshold=0.5)
     leaves = [Leaf(path, path, 1 / live, 0.0) for path in range(live)]

@@ -74,7 +74,9 @@ def test_samples_come_heaviest_first_and_run_from_the_root():
     assert [sample.weight for sample in samples] == sorted((sample.weight for sample in samples), reverse=True)
     for sample in samples:
         assert sample.lineage[0] == 0
-        assert all(run.paths[child].parent == parent for parent, child in zip(sample.lineage, sample.lineage[1:]))
+        assert all(
+            run.paths[child].parent == parent for parent, child in zip(sample.lineage, sample.lineage[1:], strict=False)
+        )
         assert sample.log_prob == pytest.approx(sum(token.log_prob for token in run.tokens(sample.lineage[-1])))
 
 
@@ -90,7 +92,9 @@ def test_control_tokens_are_no_part_of_the_text():
     assert (sample.text, sample.tokens) == ("", ("<|end|>",))
 
 
-@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[2J", "\u202e", "{{}}", "$x$", "[a](javascript:0)"])
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "\x00\x1b[2J", "\u202e", "{{}}", "$x$", "[a](javascript:0)"]
+)
 def test_hostile_texts_pass_unchanged(text):
     assert fold(hand_made([text])).samples()[0].text == text
 

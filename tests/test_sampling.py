@@ -16,7 +16,9 @@ LAST = 1 - 2.0**-53
 DTYPES = [torch.float32, torch.float64]
 
 
-def predictions(probabilities: list[list[float]], dtype: torch.dtype = torch.float64, **settings: object) -> Predictions:
+def predictions(
+    probabilities: list[list[float]], dtype: torch.dtype = torch.float64, **settings: object
+) -> Predictions:
     logits = torch.tensor(probabilities, dtype=torch.float64).log().to(dtype)
     return Predictions(logits, BranchingConfig(**settings))
 

@@ -48,10 +48,14 @@ class HuggingFaceModel:
             device=str(self.kv_shape.device),
             row_bytes=self.kv_shape.row_bytes,
         )
+        before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         try:
             self._check_against_plain_forward()
-        except (RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:
+            model.set_attn_implementation(before)
+            if isinstance(error, ModelError):
+                raise
             raise ModelError(f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}") from error
 
     def forward(self, passes: Sequence[Pass]) -> Tensor:

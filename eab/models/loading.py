@@ -6,7 +6,8 @@ from typing import Any, Final
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import RepositoryNotFoundError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as progress
 
 from eab.errors import ModelError
@@ -36,7 +37,7 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
         if not local:
             _reach_hub(source)
         tokenizer, model = _read(source, _dtype(dtype, where), local)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
     shown = Path(source).resolve().name if Path(source).is_dir() and name != EMBEDDED else name
     return HuggingFaceModel(model.to(where), tokenizer, shown)
@@ -69,7 +70,13 @@ def _reach_hub(source: str) -> None:
 
 
 def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
-    """A model and tokenizer that the caller has loaded already. Its attention function is replaced by ours."""
+    """A model and tokenizer that the caller has loaded already. Its attention function is replaced by ours.
+
+    The model stays usable elsewhere: without our cache, our function is transformers' own SDPA.
+    """
+    if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        given = f"a {type(model).__name__} and a {type(tokenizer).__name__}"
+        raise ModelError(f"model and tokenizer are {given}; give a model and a tokenizer of transformers")
     return HuggingFaceModel(model, tokenizer, name or str(model.config.name_or_path or type(model).__name__))
 
 
@@ -97,7 +104,7 @@ def _source(name: str) -> tuple[str, bool]:
     if name == EMBEDDED:
         return str(EMBEDDED_FOLDER), True
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if name.strip() and folder.is_dir():
         if not (folder / "config.json").is_file():
             raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
         return str(folder), True

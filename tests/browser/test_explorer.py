@@ -62,7 +62,10 @@ def run(page: Page, prompt: str, new_tokens: int | None = None) -> None:
         slider.press("Home")
         for _ in range(new_tokens - 1):
             slider.press("ArrowRight")
+    before = page.url
     page.get_by_role("button", name="Run", exact=True).click()
+    if prompt.strip():
+        page.wait_for_function("before => location.href !== before", arg=before)  # the server has begun the run
 
 
 def wait_for_end(page: Page) -> None:
@@ -80,9 +83,9 @@ def test_the_first_visit_moves_by_itself(open_page: Callable[..., Page]) -> None
 def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
-    board(page).evaluate("root => { root.mine = true; root.querySelector('svg.tree').mine = true; }")
-    run(page, "Once upon a time, there was a little dog. One day, the dog")
+    run(page, "Once upon a time, there was a little dog. One day, the dog", new_tokens=200)
     page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
+    board(page).evaluate("root => { root.mine = true; root.querySelector('svg.tree').mine = true; }")
     seen = []
     while page.get_by_role("button", name="Stop generation").is_enabled():
         seen.append(number(page, "cursor"))
