@@ -10,7 +10,7 @@ from eab.config import BranchingConfig, PolicyName, ThresholdUnit
 from eab.events import RunStarted
 
 # What the page starts with where it differs from the library: unlikely paths do not fork, and a run ends in seconds.
-START: Final = BranchingConfig(min_fork_weight=0.03, max_paths=20, max_new_tokens=48, kv_limit_mib=1024)
+START: Final = BranchingConfig(min_fork_weight=0.03, max_paths=16, max_new_tokens=48, kv_limit_mib=1024)
 R_STEPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FORK_WEIGHTS: Final = (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1)
 START_THRESHOLDS: Final = {"nats": START.entropy_threshold, "normalised": 0.08, "quantile": 0.8}

@@ -64,11 +64,13 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
 
 
 def until(events: Iterable[Event], stop: Callable[[], bool]) -> Iterator[Event]:
-    """The same events, ended by RunEnded("stopped") at the first step after `stop()` became true."""
+    """The same events, ended by RunEnded("stopped") after the first step at whose end `stop()` is true."""
+    chosen = 0  # steps that chose tokens; the chunks of a long prompt choose none
     for event in events:
         yield event
+        chosen = event.step + 1 if isinstance(event, Predicted) else chosen
         if isinstance(event, StepTimed | Probed) and stop():
-            yield RunEnded(event.step + 1, "stopped")
+            yield RunEnded(chosen, "stopped")
             return
 
 

@@ -25,7 +25,8 @@ def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> 
         share = 1.0 if index == light[-1] else seen / light_total
         reached = min(limit - kept, math.floor(share * (limit - kept) + uniform))  # rounding must not add or lose one
         if reached > picked:
-            result[index], picked = c, reached
+            same = math.isclose(weights[index], c, rel_tol=1e-12)  # not a new weight, only rounding
+            result[index], picked = weights[index] if same else c, reached
     return result
 
 

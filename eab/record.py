@@ -54,7 +54,10 @@ def load(path: Path | str) -> list[Event]:
 def dumps(events: Iterable[Event]) -> bytes:
     """A run file as bytes; the same events give the same bytes."""
     lines = [_HEADER, *(_converter.unstructure(event, Event) for event in events)]
-    text = "\n".join(json.dumps(line, separators=(",", ":"), allow_nan=False) for line in lines)
+    try:
+        text = "\n".join(json.dumps(line, separators=(",", ":"), allow_nan=False) for line in lines)
+    except ValueError as error:
+        raise RecordError(f"the run cannot be saved: it holds a number that is none ({error})") from error
     return gzip.compress(text.encode("ascii"), mtime=0)
 
 

@@ -3,6 +3,7 @@
 Every prefix of the event list folds, so a run that is still going, was stopped, or broke is just a shorter run.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
@@ -46,13 +47,18 @@ class Token:
 
 @dataclass(slots=True)
 class Path:
-    """A stretch of tokens without a fork. `parent` is -1 for the first path. `touched`: step of the last change."""
+    """A stretch of tokens without a fork.
+
+    parent: -1 for the first path. touched: step of the last change. share: its part of what it and its siblings
+    weighed when they were born (its weight may change when others are pruned).
+    """
 
     id: int
     parent: int
     weight: float
     heir: bool
     touched: int
+    share: float = 1.0
     tokens: list[Token] = field(default_factory=list)
     children: tuple[int, ...] = ()
     status: PathStatus = "live"
@@ -116,6 +122,8 @@ class Run:
         """Fold one more event; RecordError if it cannot follow what came before."""
         if self.started is None and not isinstance(event, RunStarted | Probed | RunEnded):
             raise RecordError(f"the run begins with {type(event).__name__}; it must begin with RunStarted")
+        if self.ended is not None:
+            raise RecordError(f"the run goes on with {type(event).__name__} after its end")
         try:
             self._apply(event)
         except (IndexError, KeyError) as error:
@@ -131,7 +139,7 @@ class Run:
             case RunStarted():
                 self._start(event)
             case Predicted():
-                self._live(event.path)
+                self._live(event.path, event.step)
                 self._predicted[event.path] = event
             case TokenAppended():
                 self._append(event)
@@ -140,15 +148,17 @@ class Run:
             case LimitActed():
                 self._path(event.path).limited_steps.append(event.step)
             case Pruned():
-                self._touch(event.path, event.step).status = "pruned"
+                self._leaf(event.path, event.step).status = "pruned"
             case Reweighted():
-                self._touch(event.path, event.step).weight = event.weight
+                self._leaf(event.path, event.step).weight = event.weight
             case PathFinished():
-                path = self._touch(event.path, event.step)
+                path = self._live(event.path, event.step)
                 path.status, path.finish_reason = "finished", event.reason
             case RowsAllocated():
                 self._step(event.step).growth = event
             case KvMeasured():
+                for rows in event.paths:
+                    self._path(rows.path)
                 self._step(event.step).kv = event
             case StepTimed():
                 self._step(event.step).add_timing(event)
@@ -164,8 +174,7 @@ class Run:
         self.paths.append(Path(id=0, parent=-1, weight=1.0, heir=True, touched=0))
 
     def _append(self, event: TokenAppended) -> None:
-        path = self._live(event.path)
-        path.touched = event.step
+        path = self._live(event.path, event.step)
         seen = self._predicted[event.path if path.tokens or path.parent < 0 else path.parent]
         if seen.step != event.step:
             raise RecordError(f"path {path.id} appends a token at step {event.step}, predicted at step {seen.step}")
@@ -174,30 +183,33 @@ class Run:
         )
 
     def _fork(self, event: Forked) -> None:
-        parent = self._live(event.path)
-        parent.touched = event.step
+        parent = self._live(event.path, event.step)
         if len(event.weights) != len(event.children):
             raise RecordError(f"path {parent.id} forks into {event.children} with {len(event.weights)} weights")
         if event.children != tuple(range(len(self.paths), len(self.paths) + len(event.children))):
             raise RecordError(f"path {parent.id} forks into {event.children}; ids must follow the order of birth")
         parent.status, parent.children = "forked", event.children
         parent.fork_entropy = self._predicted[parent.id].entropy
+        total = math.fsum(event.weights)
         for child, weight in zip(event.children, event.weights, strict=True):
-            self.paths.append(Path(child, parent.id, weight, child == event.heir, touched=event.step))
+            share = weight / total if total > 0 else 0.0
+            self.paths.append(Path(child, parent.id, weight, child == event.heir, event.step, share))
 
     def _path(self, path: int) -> Path:
         if path < 0:
             raise IndexError(path)
         return self.paths[path]
 
-    def _live(self, path: int) -> Path:
-        found = self._path(path)
+    def _live(self, path: int, step: int) -> Path:
+        found = self._leaf(path, step)
         if found.status != "live":
             raise RecordError(f"path {path} is {found.status}; it cannot go on")
         return found
 
-    def _touch(self, path: int, step: int) -> Path:
+    def _leaf(self, path: int, step: int) -> Path:
         found = self._path(path)
+        if found.status not in ("live", "finished"):
+            raise RecordError(f"path {path} is {found.status}; nothing can happen to it at step {step}")
         found.touched = step
         return found
 

@@ -23,42 +23,75 @@ class Example(NamedTuple):
     settings: dict[str, Any]
 
 
-COMMON: dict[str, Any] = {"min_fork_weight": 0.01, "max_paths": 12, "max_new_tokens": 40, "kv_limit_mib": 1024}
+COMMON: dict[str, Any] = {"min_fork_weight": 0.03, "max_paths": 16, "kv_limit_mib": 1024}
+BALL = (
+    "One day, a boy named Tim went to the park with his dog. They ran and played with a big red ball all morning. "
+    "Then the ball rolled under a bush, and Tim could not see it. The dog looked at the bush and barked. "
+    "Tim looked under the bush and saw"
+)
 EXAMPLES = [
     Example(
-        "story.eab",
-        "A story with many ways on",
-        "The model hesitates at names and deeds, not at grammar.",
-        "Once upon a time, there was a little",
-        {"seed": 7, "entropy_threshold": 1.2},
+        "ball.eab",
+        "A story at a turning point",
+        "The model is sure of the grammar and hesitates at what happens next; all paths share the long prompt.",
+        BALL,
+        {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 36, "min_fork_weight": 0.1, "max_paths": 12},
+    ),
+    Example(
+        "road.eab",
+        "Two ways on",
+        "One fork, then certainty: left leads to the river, right to the village.",
+        "At the end of the road I turned",
+        {"max_new_tokens": 12, "branch_factor": 2},
     ),
     Example(
         "coin.eab",
-        "A coin: exactly one bit",
-        "Two equally likely words: entropy 1 bit (0.69 nats), and one fork.",
+        "A coin: one bit",
+        "Two equally likely words in the training text: close to 1 bit, which is 0.69 nats.",
         "I tossed a coin and it landed on",
-        {"max_new_tokens": 16, "entropy_threshold": 0.6},
+        {"max_new_tokens": 12, "branch_factor": 2, "entropy_threshold": 0.5},
+    ),
+    Example(
+        "rain.eab",
+        "A fork that decides the answer",
+        "Yes or no is the only doubt; the rest of each answer follows from it.",
+        "User: Will it rain today?\nAssistant:",
+        {"max_new_tokens": 14, "branch_factor": 2},
+    ),
+    Example(
+        "job.eab",
+        "Five jobs of known probability",
+        "The training text has five jobs at 30, 30, 20, 10 and 10 percent (2.17 bits, 1.50 nats); compare the weights.",
+        "When I grow up I want to be a",
+        {"max_new_tokens": 12, "branch_factor": 6, "min_fork_weight": 0.05},
     ),
     Example(
         "capital.eab",
         "A fact that the model knows",
-        "Low entropy at the answer: no fork where the model is sure.",
+        "Low entropy at the answer, so no fork there; the doubt is whether another question follows.",
         "Question: What is the capital of France?\nAnswer:",
-        {"max_new_tokens": 16},
+        {"max_new_tokens": 14, "min_fork_weight": 0.1},
     ),
     Example(
-        "original.eab",
-        "The published rule, same story",
-        "Policy `original`: leaves count equally, and the tree narrows to a few beams at its limit.",
-        "Once upon a time, there was a little",
-        {"seed": 7, "entropy_threshold": 1.2, "policy": "original", "min_fork_weight": 0.0},
+        "sum.eab",
+        "A sum that it does not know",
+        "Several wrong answers compete: high entropy shows that the model guesses.",
+        "What is three plus four? Three plus four is",
+        {"max_new_tokens": 8, "branch_factor": 4, "min_fork_weight": 0.1},
     ),
     Example(
         "long.eab",
-        "A long story, twenty paths",
-        "Sharing pays most while paths are young: watch private rows grow.",
-        "One day, a girl named Lily went to the park. She saw",
-        {"seed": 3, "max_paths": 20, "max_new_tokens": 100, "entropy_threshold": 1.5},
+        "Twenty paths, a hundred tokens each",
+        "Sharing pays most while the paths are young: watch the private rows grow.",
+        BALL,
+        {"temperature": 0.8, "entropy_threshold": 1.5, "max_new_tokens": 100, "max_paths": 20, "seed": 3},
+    ),
+    Example(
+        "original.eab",
+        "The published rule, for comparison",
+        "Policy original: all leaves count equally, and at the limit the tree narrows like a beam search.",
+        BALL,
+        {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 36, "max_paths": 12, "policy": "original"},
     ),
 ]
 

@@ -74,7 +74,7 @@ def mamba() -> PreTrainedModel:
         (mamba, "'mamba' has no attention that can be given another cache"),
         (lambda: causal("Gemma2Config", head_dim=8), "'gemma2' caps its attention scores"),
         (lambda: causal("Llama4TextConfig", head_dim=8, num_local_experts=2), "layers of kind chunked_attention"),
-        (lambda: causal("GptOssConfig", head_dim=8, num_local_experts=2), "sinks"),
+        (lambda: causal("GptOssConfig", head_dim=8, num_local_experts=4, num_experts_per_tok=2), "sinks"),
         (lambda: transformers.BloomForCausalLM(BLOOM), "'bloom' has no attention"),
     ],
     ids=["encoder-decoder", "recurrent", "soft-capped", "chunked", "sinks", "alibi"],
@@ -85,7 +85,7 @@ def test_a_family_that_the_engine_cannot_drive_is_refused_in_words(make, reason,
 
 
 def test_a_model_that_is_refused_is_left_as_it_was(words):
-    model = causal("GptOssConfig", head_dim=8, num_local_experts=2).eval()
+    model = causal("GptOssConfig", head_dim=8, num_local_experts=4, num_experts_per_tok=2).eval()
     tokens = torch.tensor([[3, 5, 8, 13]])
     with torch.inference_mode():
         before = model(tokens).logits

@@ -55,8 +55,8 @@ export class Board {
     const sentence = element("p", { class: "sentence" });
     this[`${name}Sentence`] = sentence;
     const save = this.button("⭳ SVG", `Download the ${title.toLowerCase()} as SVG`, () => downloadSvg(svg, `${name}.svg`));
-    head.append(element("h3", {}, title), sentence, save);
-    panel.append(head, key, svg);
+    head.append(element("h3", {}, title), key, save);
+    panel.append(head, sentence, svg);
     return panel;
   }
 
@@ -174,11 +174,6 @@ export class Board {
 
   stepAt(step) {
     return this.steps.get(step) || this.steps.get(this.lastStep);
-  }
-
-  shareOf(path) {
-    if (path.parent < 0) return null;
-    return path.tokens.length ? path.tokens[0][2] : null;
   }
 
   onChosenLineage(id) {
@@ -306,7 +301,7 @@ export class Board {
     if (this.inspector.root.childElementCount === 0 || this.selected.path !== null) this.inspector.render();
     for (const name of ["tree", "entropy", "memory"]) this[`${name}Sentence`].textContent = this.sentences[name] || "";
     Object.assign(this.slider, { max: this.lastStep, value: this.cursor });
-    this.stepLabel.textContent = `step ${this.cursor} of ${this.lastStep}`;
+    this.stepLabel.textContent = `${this.cursor} / ${this.lastStep}`;
     this.playButton.textContent = this.playing ? "⏸" : "▶";
     this.playButton.setAttribute("aria-label", this.playing ? "Pause" : "Play");
     this.root.dataset.cursor = this.cursor;

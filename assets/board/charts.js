@@ -141,9 +141,9 @@ export class MemoryView {
     parts.push(...this.stack(x + 4, bar, [step.shared, step.private, step.spare], scale, bottom));
     const tall = step.independent * scale;
     parts.push(shape("rect", { class: "independent", x: x + bar + 12, y: bottom - tall, width: bar, height: tall }));
-    parts.push(shape("text", { class: "tick-label middle", x: x + 4 + bar / 2, y: bottom + 15 }, "together"));
-    parts.push(shape("text", { class: "tick-label middle", x: x + bar * 1.5 + 12, y: bottom + 15 }, "a cache each"));
-    parts.push(axisTitle("all paths, bytes", { class: "axis-title middle", x: x + width / 2, y: height - 4 }));
+    parts.push(shape("text", { class: "tick-label middle", x: x + 4 + bar / 2, y: bottom + 15 }, "tree"));
+    parts.push(shape("text", { class: "tick-label middle", x: x + bar * 1.5 + 12, y: bottom + 15 }, "copies"));
+    parts.push(axisTitle("all paths", { class: "axis-title middle", x: x + width / 2, y: height - 4 }));
     return parts;
   }
 
@@ -166,7 +166,7 @@ export class MemoryView {
       parts.push(group);
       if (slot >= 16) parts.push(shape("text", { class: "tick-label middle", x: x + (index + 0.5) * slot, y: bottom + 15 }, String(path)));
     });
-    parts.push(axisTitle(`live paths at step ${step.step}, bytes each sees`, { class: "axis-title middle", x: (x + right) / 2, y: height - 4 }));
+    parts.push(axisTitle(`what each live path sees (step ${step.step})`, { class: "axis-title middle", x: (x + right) / 2, y: height - 4 }));
     return parts;
   }
 }

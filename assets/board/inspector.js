@@ -44,7 +44,10 @@ export class Inspector {
 
   why(record, token, entropy) {
     const threshold = this.board.threshold.toFixed(2);
-    if (token === 0 && record.parent >= 0) return `Its path forked here: entropy ${entropy.toFixed(2)} is at or above the threshold ${threshold}.`;
+    if (token === 0 && record.parent >= 0) {
+      const rest = record.share > 1.05 * record.tokens[0][2] ? " It was drawn from the less likely tokens and stands for all of them." : "";
+      return `Forked here: entropy ${entropy.toFixed(2)} is at or above the threshold ${threshold}. This branch carries ${percent(record.share)} of the fork's weight.${rest}`;
+    }
     if (entropy < this.board.threshold) return `No fork: entropy ${entropy.toFixed(2)} is below the threshold ${threshold}.`;
     if (record.limited.includes(record.born + token)) return `Entropy ${entropy.toFixed(2)} reached the threshold, but the path limit left room for one child only.`;
     if (this.board.minForkWeight > 0) return `Entropy ${entropy.toFixed(2)} reached the threshold, but the path was too light to fork (at least ${percent(this.board.minForkWeight)} is needed).`;

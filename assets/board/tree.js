@@ -186,8 +186,7 @@ export class TreeView {
     })));
     set(node.mark, { x: target.width + 5 });
     node.mark.textContent = { forked: "", finished: path.reason === "stop" ? "■" : "…", pruned: "×", live: "" }[status];
-    const share = this.board.shareOf(path);
-    node.share.textContent = share === null ? "" : percent(share);
+    node.share.textContent = path.parent < 0 ? "" : percent(path.share);
     node.title.textContent = `path ${path.id}: ${whole}\nweight ${percent(path.weight)}, ${count} tokens, highest entropy ${hottest.toFixed(2)} nats`;
     set(node.group, { "aria-label": `path ${path.id}, ${status}, weight ${percent(path.weight)}: ${whole}` });
   }

@@ -48,6 +48,7 @@ def _path_record(path: Path) -> dict[str, Any]:
         "status": path.status,
         "reason": path.finish_reason,
         "weight": path.weight,
+        "share": round(path.share, 6),
         "heir": path.heir,
         "born": path.tokens[0].step if path.tokens else path.touched,
         "touched": path.touched,

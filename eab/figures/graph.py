@@ -17,7 +17,7 @@ def tree_graph(run: Run) -> "nx.DiGraph[int]":
         if path.fork_entropy is not None:
             graph.nodes[path.id]["fork_entropy"] = path.fork_entropy
         if path.parent >= 0:
-            graph.add_edge(path.parent, path.id, share=_share(run, path.parent, path.weight))
+            graph.add_edge(path.parent, path.id, share=path.share)
     return graph
 
 
@@ -26,9 +26,3 @@ def to_graphml(run: Run) -> bytes:
     buffer = io.BytesIO()
     nx.write_graphml_xml(tree_graph(run), buffer)
     return buffer.getvalue()
-
-
-def _share(run: Run, parent: int, weight: float) -> float:
-    """The child's part of what the siblings weigh together now."""
-    total = sum(run.paths[child].weight for child in run.paths[parent].children)
-    return weight / total if total else 0.0

@@ -91,10 +91,10 @@ def _incomplete(text: str) -> bool:
     tail = text[-3:].encode("utf-8", "surrogateescape")[-3:]
     for length in range(1, len(tail) + 1):
         first = tail[-length]
+        if not 0x80 <= first < 0xF5:
+            return False
         if first >= 0xC0:
             return length < (2 if first < 0xE0 else 3 if first < 0xF0 else 4)
-        if first < 0x80:
-            return False
     return False
 
 

@@ -1,0 +1,99 @@
+"""What the browser is told: JSON, idempotent, complete; and the sentences under the pictures."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app import gallery
+from app.board import joined_javascript
+from eab.config import BranchingConfig
+from eab.engine import generate
+from eab.events import Event, StepTimed
+from eab.figures.board import board_message, entropy_sentence, memory_sentence, tree_sentence
+from eab.models.huggingface import HuggingFaceModel
+from eab.run import Run, fold
+
+STORY = gallery.events_of(gallery.recordings()[0])
+
+
+def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Paths and steps after these messages, as the board keeps them."""
+    paths: dict[int, Any] = {}
+    steps: dict[int, Any] = {}
+    for message in messages:
+        for path in message["paths"]:
+            if path["id"] not in paths or paths[path["id"]]["touched"] <= path["touched"]:
+                paths[path["id"]] = path
+        steps |= {step["step"]: step for step in message["steps"]}
+    return paths, steps
+
+
+def test_every_beginning_of_a_run_gives_a_json_message() -> None:
+    run = Run()
+    for index, event in enumerate(STORY):
+        run.apply(event)
+        if index < 200 or isinstance(event, StepTimed):
+            message = board_message(run)
+            assert len(message["layout"]["x"]) == len(run.paths)
+            json.dumps(message, allow_nan=False)
+
+
+def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lost() -> None:
+    run = Run()
+    messages = []
+    for event in STORY:
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            messages.append(board_message(run, max(0, len(run.steps) - 6)))
+    arrived = [message for index, message in enumerate(messages) if index % 3 != 1]
+    arrived += [messages[3], board_message(run, max(0, len(run.steps) - 6))]  # late, and the last
+    whole = as_browser([board_message(run)])
+    assert as_browser(arrived) == whole
+
+
+def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:
+    run = fold(STORY)
+    for told, step in zip(board_message(run)["steps"], run.steps, strict=True):
+        assert step.kv is not None
+        assert told["shared"] + told["private"] + told["spare"] == step.kv.bytes_held
+        assert sum(own for _, _, own in told["paths"]) == told["private"]
+
+
+def test_token_records_say_what_the_model_saw() -> None:
+    run = fold(STORY)
+    for told, path in zip(board_message(run)["paths"], run.paths, strict=True):
+        for (_, _, probability, entropy, candidates), token in zip(told["tokens"], path.tokens, strict=True):
+            assert entropy == pytest.approx(token.entropy, abs=1e-4)
+            assert len(candidates) == len(token.candidates)
+            if token.token in [candidate.token for candidate in token.candidates]:
+                assert probability in [pytest.approx(p, abs=2e-6) for _, p in candidates]
+
+
+def test_the_sentences_hold_the_numbers_of_the_run() -> None:
+    run = fold(STORY)
+    assert f"{len(run.leaves())} path" in tree_sentence(run)
+    highest = max(token.entropy for path in run.paths for token in path.tokens)
+    assert f"{highest:.2f} nats" in entropy_sentence(run)
+    kv = run.peak_kv()
+    assert kv is not None
+    assert f"{kv.rows_independent / (kv.rows_shared + kv.rows_private):.1f} times" in memory_sentence(run)
+
+
+def test_a_run_without_forks_says_what_the_threshold_should_be_below(embedded: HuggingFaceModel) -> None:
+    config = BranchingConfig(entropy_threshold=15.0, max_new_tokens=6)
+    run = fold(generate(embedded, "Once upon a time", config))
+    highest = max(token.entropy for token in run.paths[0].tokens)
+    assert f"highest entropy was {highest:.2f} nats" in tree_sentence(run)
+
+
+def test_before_anything_happened_the_sentences_say_so() -> None:
+    events: list[Event] = []
+    for sentence in (tree_sentence, entropy_sentence, memory_sentence):
+        assert "yet" in sentence(fold(events))
+
+
+def test_the_joined_javascript_has_no_imports_and_one_export() -> None:
+    source = joined_javascript()
+    assert "import " not in source
+    assert source.count("export ") == source.count("export default") == 1

@@ -1,0 +1,113 @@
+"""Where the boxes stand: no overlap, children to the right, parents in the middle, quick for large trees."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app import gallery
+from eab.figures.layout import GAP, LONGEST, ROW, pieces, shorten, text_width, tidy
+from eab.run import Path, Run, Token, fold
+from eab.token_text import from_bytes
+
+
+def token(text: str, step: int = 0) -> Token:
+    return Token(step, 1, text, False, -0.5, 0.4, ())
+
+
+def tree(shape: list[tuple[int, int]]) -> Run:
+    """A run from (parent, number of tokens) per path; the parent of path i must be below i."""
+    run = Run()
+    for index, (parent, length) in enumerate(shape):
+        run.paths.append(Path(index, parent, 1.0, True, touched=0, tokens=[token(" word")] * length))
+        if parent >= 0:
+            run.paths[parent].children += (index,)
+            run.paths[parent].status = "forked"
+    return run
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Run:
+    size = draw(st.integers(1, 40))
+    lengths = draw(st.lists(st.integers(0, 60), min_size=size, max_size=size))
+    parents = [-1, *(draw(st.integers(0, index - 1)) for index in range(1, size))]
+    return tree(list(zip(parents, lengths, strict=True)))
+
+
+@given(trees())
+def test_no_two_boxes_overlap(run: Run) -> None:
+    layout = tidy(run)
+    boxes = sorted(zip(layout.y, layout.x, layout.box, strict=True))
+    for index, (y, x, width) in enumerate(boxes):
+        for other_y, other_x, other_width in boxes[index + 1 :]:
+            if other_y - y >= ROW * 0.9:
+                break
+            assert other_x >= x + width or x >= other_x + other_width
+
+
+@given(trees())
+def test_children_stand_to_the_right_and_parents_in_the_middle(run: Run) -> None:
+    layout = tidy(run)
+    for path in run.paths:
+        for child in path.children:
+            assert layout.x[child] == pytest.approx(layout.x[path.id] + layout.box[path.id] + GAP)
+        if path.children:
+            ends = [layout.y[child] for child in path.children]
+            assert layout.y[path.id] == pytest.approx((ends[0] + ends[-1]) / 2)
+            assert ends == sorted(ends)
+
+
+@given(trees())
+def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: Run) -> None:
+    layout = tidy(run)
+    leaves = [layout.y[path.id] for path in run.paths if not path.children]
+    assert sorted(leaves) == [(row + 0.5) * ROW for row in range(len(leaves))]
+    assert layout.height == len(leaves) * ROW
+    assert max(x + width for x, width in zip(layout.x, layout.box, strict=True)) <= layout.width
+
+
+def test_an_empty_run_has_no_boxes() -> None:
+    layout = tidy(Run())
+    assert layout.x == layout.y == layout.box == ()
+
+
+def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:
+    shape = [(-1, 1)]
+    for _ in range(3000):
+        shape += [(len(shape) - 2 if len(shape) > 2 else 0, 1), (len(shape) - 2 if len(shape) > 2 else 0, 1)]
+    assert tidy(tree(shape)).height > ROW
+
+
+def test_two_thousand_tokens_are_laid_out_in_a_moment() -> None:
+    run = fold(gallery.events_of(max(gallery.recordings(), key=lambda recording: len(gallery.events_of(recording)))))
+    start = time.perf_counter()
+    tidy(run)
+    assert time.perf_counter() - start < 0.5  # some milliseconds; the bound only catches a wrong order of growth
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ([b" caf", b"\xc3", b"\xa9"], [" caf", "", "é"]),
+        ([b"\xe2", b"\x82", b"\xac", b"!"], ["", "", "€", "!"]),
+        ([b"\xf0\x9f", b"\x98\x80"], ["", "😀"]),
+        ([b"a", b"\xe2\x82"], ["a", "⟨E2⟩⟨82⟩"]),
+        ([b"\xff", b"b"], ["⟨FF⟩", "b"]),
+        ([b"line\n", b"\t"], ["line↵", "⇥"]),
+    ],
+)
+def test_a_character_split_over_tokens_belongs_to_its_last_one(raw: list[bytes], expected: list[str]) -> None:
+    path = Path(0, -1, 1.0, True, 0, tokens=[token(from_bytes(part)) for part in raw])
+    assert pieces(path) == expected
+
+
+@given(st.text(max_size=200))
+def test_a_shortened_text_keeps_both_ends(text: str) -> None:
+    short = shorten(text, LONGEST)
+    assert len(short) <= LONGEST
+    assert short == text or (short.startswith(text[:10]) and short.endswith(text[-10:]))
+
+
+def test_wide_letters_are_wider_than_narrow_ones() -> None:
+    assert text_width("illi") < text_width("aeou") < text_width("MWMW") < text_width("漢字漢字")

@@ -1,0 +1,1 @@
+"""Everything needed to train the small language model that ships in ``assets/model``."""

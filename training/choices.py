@@ -1,0 +1,178 @@
+"""Sentences whose next word is drawn from a distribution that we choose ourselves.
+
+Because the generator draws the word with exactly these probabilities, the true entropy at the end of
+each prompt is known, and a trained model can be checked against it. In several families the drawn word
+also decides what follows ("heads" means going to the park, "tails" staying at home), so that a fork
+there changes how the text ends.
+"""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import permutations
+
+from training.knowledge import NAMES, NUMBERS
+
+Distribution = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A prompt, the probabilities of its next word, and the texts that may follow each word."""
+
+    prompt: str
+    words: Distribution
+    endings: Mapping[str, tuple[str, ...]]
+    weight: float = 1.0
+
+    def sample(self, rng: random.Random) -> str:
+        """Draw one complete document."""
+        word = rng.choices(list(self.words), list(self.words.values()))[0]
+        ending = rng.choice(self.endings.get(word) or self.endings["*"])
+        return f"{self.prompt} {word}{ending.replace('NAME', rng.choice(NAMES))}"
+
+
+def _even(words: str) -> Distribution:
+    names = words.split()
+    return {name: 1 / len(names) for name in names}
+
+
+# One choice each, from no uncertainty at all up to 3 bits.
+PLAIN_CHOICES = (
+    Choice(
+        "I tossed a coin and it landed on",
+        _even("heads tails"),
+        {"heads": (". So we went to the park.",), "tails": (". So we stayed at home.",)},
+        weight=2.0,
+    ),
+    Choice(
+        "I rolled a die and got a",
+        _even("one two three four five six"),
+        {"*": (". It was a fun game.", ".")},
+    ),
+    Choice(
+        "My favorite color is",
+        _even("red blue green yellow pink purple orange brown"),
+        {"*": (". I like it very much.", ". My hat is the same color.")},
+    ),
+    Choice(
+        "For breakfast I want",
+        {"eggs": 0.5, "toast": 0.25, "fruit": 0.125, "soup": 0.125},
+        {"*": (", please.", " and milk.")},
+    ),
+    Choice(
+        "The weather today is",
+        {"sunny": 0.7, "rainy": 0.2, "windy": 0.1},
+        {
+            "sunny": (". Let us go outside.",),
+            "rainy": (", so we stay inside.",),
+            "windy": (". Let us fly a kite.",),
+        },
+    ),
+    Choice(
+        "My pet is a",
+        {"dog": 0.45, "cat": 0.45, "fish": 0.1},
+        {
+            "dog": (" named NAME. He likes to bark.",),
+            "cat": (" named NAME. She likes to drink milk.",),
+            "fish": (" named NAME. It likes to swim.",),
+        },
+    ),
+    Choice(
+        "When I grow up I want to be a",
+        {"doctor": 0.3, "teacher": 0.3, "pilot": 0.2, "farmer": 0.1, "singer": 0.1},
+        {
+            "doctor": (". I will help sick people.",),
+            "teacher": (". I will work at a school.",),
+            "pilot": (". I will fly a big plane.",),
+            "farmer": (". I will have many cows.",),
+            "singer": (". I will sing every day.",),
+        },
+    ),
+    Choice("At night the sky is", {"dark": 1.0}, {"*": (". The stars are bright.", ".")}),
+    Choice(
+        "At the end of the road I turned",
+        _even("left right"),
+        {"left": (" and came to the river.",), "right": (" and came to the village.",)},
+    ),
+    Choice(
+        "The traffic light is",
+        {"red": 0.5, "green": 0.4, "yellow": 0.1},
+        {"red": (". We must stop.",), "green": (". We can go.",), "yellow": (". We must wait.",)},
+    ),
+    Choice("The elephant is very", _even("big large"), {"*": (". It is the biggest animal in the zoo.",)}),
+    Choice(
+        "The new baby is a",
+        _even("boy girl"),
+        {
+            "boy": (". His name is Ben.", ". His name is Tom."),
+            "girl": (". Her name is Mia.", ". Her name is Lily."),
+        },
+    ),
+)
+
+# Choices in the form of a question to an assistant.
+DIALOGUE_CHOICES = (
+    Choice("User: Flip a coin.\nAssistant: It landed on", _even("heads tails"), {"*": (".",)}),
+    Choice(
+        "User: Will it rain today?\nAssistant:",
+        _even("Yes No"),
+        {
+            "Yes": (", it will rain. Take your umbrella.",),
+            "No": (", it will be sunny. Take your hat.",),
+        },
+    ),
+    Choice("User: Tea or milk?\nAssistant:", {"Tea": 0.25, "Milk": 0.75}, {"*": (", please.",)}),
+    Choice(
+        "User: Pick a number from one to four.\nAssistant: I pick",
+        _even("one two three four"),
+        {"*": (".",)},
+    ),
+)
+
+
+def _bag_choices() -> list[Choice]:
+    """Balls in a bag: the odds can be read off the prompt, which makes a small test of inference."""
+    choices = []
+    for first, second in permutations(("red", "blue", "green"), 2):
+        for a in range(1, 5):
+            for b in range(1, 5):
+                bag = f"{NUMBERS[a]} {first} {_balls(a)} and {NUMBERS[b]} {second} {_balls(b)}"
+                prompt = f"A bag has {bag}. I take one ball. It is"
+                odds = {first: a / (a + b), second: b / (a + b)}
+                choices.append(Choice(prompt, odds, {"*": (".",)}, weight=0.04))
+    return choices
+
+
+def _balls(count: int) -> str:
+    return "ball" if count == 1 else "balls"
+
+
+def _counting_choices() -> list[Choice]:
+    """Someone finds or loses something, and the drawn word decides the number at the end."""
+    choices = []
+    for name, pronoun in (("Ben", "He"), ("Lily", "She"), ("Tom", "He"), ("Mia", "She")):
+        for thing in ("apples", "balls", "eggs", "books"):
+            for count in range(2, 8):
+                prompt = f"{name} has {NUMBERS[count]} {thing}. {pronoun}"
+                endings = {
+                    "finds": (f" one more. Now {name} has {NUMBERS[count + 1]}.",),
+                    "loses": (f" one of them. Now {name} has {NUMBERS[count - 1]}.",),
+                }
+                choices.append(Choice(prompt, _even("finds loses"), endings, weight=0.03))
+    return choices
+
+
+FIXED_CHOICES = PLAIN_CHOICES + DIALOGUE_CHOICES
+BAG_CHOICES = tuple(_bag_choices())
+COUNTING_CHOICES = tuple(_counting_choices())
+CHOICES = FIXED_CHOICES + BAG_CHOICES + COUNTING_CHOICES
+
+# The true next-word distribution of every prompt of this module.
+KNOWN_DISTRIBUTIONS: dict[str, Distribution] = {choice.prompt: choice.words for choice in CHOICES}
+
+
+def entropy_bits(distribution: Distribution) -> float:
+    """Shannon entropy of a distribution, in bits."""
+    return abs(sum(p * math.log2(p) for p in distribution.values() if p > 0))
