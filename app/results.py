@@ -1,4 +1,7 @@
-"""Below the picture, once a run no longer changes: its texts, where the mass went, the steps, and downloads."""
+"""Below the picture, once a run no longer changes: its texts, where the mass went, the steps, and downloads.
+
+Each tab imports what it draws with (pandas, plotly, networkx) when it is opened: the first picture should not wait.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -6,39 +9,67 @@ from dataclasses import fields
 import streamlit as st
 
 from app.session import Shown
-from eab import record
+from app.words import plain
+from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.events import RunStarted
-from eab.figures.graph import to_graphml
-from eab.figures.mass import mass_figure, mass_sentence
-from eab.figures.tables import samples_table, steps_table, tokens_table
+from eab.figures.board import mass_sentence
 from eab.report import cost_sentence
 
 
 def show(shown: Shown) -> None:
-    """All results of one run, in tabs."""
-    texts, mass, tokens, steps, take_home = st.tabs(
-        ["Texts", "Probability mass", "Tokens", "Steps and bytes", "Take it home"]
-    )
+    """All results of one run, in tabs; only the open one is computed and sent."""
+    panels = {
+        "Texts": _texts,
+        "Probability mass": _mass,
+        "Tokens": _tokens,
+        "Steps and bytes": _steps,
+        "Take it home": _take_home,
+    }
+    tabs = st.tabs(list(panels), on_change="rerun", key="results")
+    for tab, panel in zip(tabs, panels.values(), strict=True):
+        if tab.open:
+            with tab:
+                panel(shown)
+
+
+def _texts(shown: Shown) -> None:
+    from eab.figures.tables import samples_table
+
     run = shown.state
-    with texts:
-        st.text(mass_sentence(run))
-        weight = st.column_config.ProgressColumn("weight", format="percent", min_value=0, max_value=1)
-        st.dataframe(samples_table(run), hide_index=True, column_config={"weight": weight}, alt=mass_sentence(run))
-    with mass:
-        st.text(mass_sentence(run))
-        st.plotly_chart(mass_figure(run), key=f"mass-{shown.key}", alt=mass_sentence(run))
-    with tokens:
-        st.text("Every generated token of the tree: probability, and the entropy (nats) of what it was drawn from.")
-        st.dataframe(tokens_table(run), hide_index=True)
-    with steps:
-        st.text(cost_sentence(run))
-        st.dataframe(steps_table(run), hide_index=True)
-    with take_home:
-        _downloads(shown)
+    st.text(mass_sentence(run))
+    table = samples_table(run)
+    table["text"] = [plain(token_text.visible(text)) for text in table["text"]]
+    table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
+    st.table(table.set_index("path").round({"log_prob": 2, "mean_entropy": 2}))
 
 
-def _downloads(shown: Shown) -> None:
+def _mass(shown: Shown) -> None:
+    from eab.figures.mass import mass_figure
+
+    sentence = mass_sentence(shown.state)
+    st.text(sentence)
+    st.plotly_chart(mass_figure(shown.state), key=f"mass-{shown.key}", alt=sentence)
+
+
+def _tokens(shown: Shown) -> None:
+    from eab.figures.tables import tokens_table
+
+    st.text("Every generated token of the tree: probability, and the entropy (nats) of what it was drawn from.")
+    st.dataframe(tokens_table(shown.state), hide_index=True)
+
+
+def _steps(shown: Shown) -> None:
+    from eab.figures.tables import steps_table
+
+    st.text(cost_sentence(shown.state))
+    st.dataframe(steps_table(shown.state), hide_index=True)
+
+
+def _take_home(shown: Shown) -> None:
+    from eab.figures.graph import to_graphml
+    from eab.figures.tables import samples_table, tokens_table
+
     run = shown.state
     assert run.started is not None
     columns = st.columns(4)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import board, controls, gallery, session
+from app import board, controls, gallery, results, session
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
@@ -62,6 +62,22 @@ controls.ensure_defaults()
 active = shown.live is not None and shown.live.active
 st.session_state.polling = active
 
+st.subheader("Where does the model hesitate?")
+left, right = st.columns([5, 1])
+with left:
+    prompt = controls.prompt_box()
+with right:
+    st.button("Run", on_click=run, type="primary", icon=":material/play_arrow:", width="stretch", key="run_button")
+    st.button("Stop generation", on_click=session.stop, disabled=not active, width="stretch", key="stop_button")
+
+notices = st.container()
+for problem in session.problems(shown):
+    notices.error(plain(problem))
+if shown.live is None:
+    notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
+
+st.fragment(watch, run_every=POLL_SECONDS if active else None)()
+
 with st.sidebar:
     st.selectbox(
         "Recorded runs",
@@ -77,25 +93,7 @@ with st.sidebar:
     st.session_state.wanted = wanted
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
 
-st.subheader("Where does the model hesitate?")
-left, right = st.columns([5, 1])
-with left:
-    prompt = controls.prompt_box()
-with right:
-    st.button("Run", on_click=run, type="primary", icon=":material/play_arrow:", width="stretch", key="run_button")
-    st.button("Stop generation", on_click=session.stop, disabled=not active, width="stretch", key="stop_button")
-
-with st.container():
-    for problem in session.problems(shown):
-        st.error(plain(problem))
-    if shown.live is None:
-        st.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
-    elif not active and (difference := controls.changed_since(shown.state.started, prompt, wanted)):
-        st.caption(difference)
-
-st.fragment(watch, run_every=POLL_SECONDS if active else None)()
-
+if not active and shown.live is not None:
+    notices.caption(controls.changed_since(shown.state.started, prompt, wanted))
 if not active and shown.picture.state.started is not None:
-    from app import results  # pandas and plotly: the picture above should not wait for their import
-
     results.show(shown.picture)

@@ -8,8 +8,9 @@ import pytest
 
 from app import gallery
 from eab.events import Event, StepTimed
+from eab.figures.board import mass_sentence
 from eab.figures.graph import to_graphml, tree_graph
-from eab.figures.mass import mass_figure, mass_sentence
+from eab.figures.mass import mass_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.run import Run, fold
 

@@ -180,6 +180,18 @@ export class Board {
     return this.lineage !== null && this.lineage.has(id);
   }
 
+  // What stays bright while a path is chosen: its ancestors, itself, and what grew out of it.
+  kin(id) {
+    if (this.lineage === null || this.lineage.has(id)) return this.lineage !== null;
+    const chosen = this.hovered ?? this.selected.path;
+    for (let at = id; at >= 0; at = this.paths.get(at)?.parent ?? -1) if (at === chosen) return true;
+    return false;
+  }
+
+  kinClass(id) {
+    return (this.onChosenLineage(id) ? " chosen" : "") + (this.kin(id) ? " kin" : "");
+  }
+
   selectedIn(path) {
     return this.selected.path === path.id ? this.selected.token : -1;
   }

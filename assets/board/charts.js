@@ -67,7 +67,7 @@ export class EntropyView {
       const parent = this.board.paths.get(path.parent);
       const last = parent && parent.tokens.length ? [[path.born - 1, parent.tokens[parent.tokens.length - 1][3]]] : [];
       const points = [...last, ...path.tokens.slice(0, count).map((token, index) => [path.born + index, token[3]])];
-      const chosen = this.board.onChosenLineage(path.id) ? " chosen" : "";
+      const chosen = this.board.kinClass(path.id);
       const line = points.map(([step, entropy]) => `${x(step).toFixed(1)},${y(entropy).toFixed(1)}`).join(" ");
       found.push(shape("polyline", { class: `trace ${this.board.statusAt(path)}${chosen}`, points: line }));
       if (points.length === 1) found.push(shape("circle", { class: `trace-dot${chosen}`, cx: x(points[0][0]), cy: y(points[0][1]), r: 2 }));
@@ -125,7 +125,8 @@ export class MemoryView {
 
   axis(highest, scale, x, bottom, right) {
     const found = [];
-    for (const value of ticks(highest / 1024, 3).map((kib) => kib * 1024)) {
+    const unit = highest >= 2 ** 20 ? 2 ** 20 : 2 ** 10;
+    for (const value of ticks(highest / unit, 3).map((count) => count * unit)) {
       found.push(shape("line", { class: "grid", x1: x, x2: right, y1: bottom - value * scale, y2: bottom - value * scale }));
       found.push(shape("text", { class: "tick-label end", x: x - 4, y: bottom - value * scale + 4 }, bytes(value)));
     }
@@ -156,7 +157,7 @@ export class MemoryView {
     const bar = Math.max(2, Math.min(34, slot - 3));
     const parts = this.axis(highest, scale, x, bottom, right);
     step.paths.forEach(([path, shared, own], index) => {
-      const chosen = this.board.onChosenLineage(path) ? " chosen" : "";
+      const chosen = this.board.kinClass(path);
       const group = shape("g", { class: "path-bar" });
       group.append(shape("title", {}, `path ${path}: shared ${bytes(shared)}, private ${bytes(own)}, its part of the spare rows ${bytes(spare)}`));
       group.append(...this.stack(x + index * slot + (slot - bar) / 2, bar, [shared, own, spare], scale, bottom, chosen));
@@ -166,7 +167,7 @@ export class MemoryView {
       parts.push(group);
       if (slot >= 16) parts.push(shape("text", { class: "tick-label middle", x: x + (index + 0.5) * slot, y: bottom + 15 }, String(path)));
     });
-    parts.push(axisTitle(`what each live path sees (step ${step.step})`, { class: "axis-title middle", x: (x + right) / 2, y: height - 4 }));
+    parts.push(axisTitle(`each live path at step ${step.step}`, { class: "axis-title middle", x: (x + right) / 2, y: height - 4 }));
     return parts;
   }
 }

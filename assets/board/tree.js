@@ -160,8 +160,8 @@ export class TreeView {
     if (!node.at || !this.board.animates) node.at = { ...target };
     const count = this.board.tokensShown(path);
     const status = this.board.statusAt(path);
-    node.group.setAttribute("class", `box path ${status}${this.board.onChosenLineage(path.id) ? " chosen" : ""}`);
-    node.edge.setAttribute("class", `edge ${status}${this.board.onChosenLineage(path.id) ? " chosen" : ""}`);
+    node.group.setAttribute("class", `box path ${status}${this.board.kinClass(path.id)}`);
+    node.edge.setAttribute("class", `edge ${status}${this.board.kinClass(path.id)}`);
     node.edge.style.strokeWidth = (1 + 6 * Math.sqrt(path.weight)).toFixed(2);
     const signature = [count, status, this.board.aligned, target.width, path.tokens.length, this.board.selectedIn(path)].join();
     if (node.signature !== signature) {

@@ -126,6 +126,16 @@ def memory_sentence(run: Run) -> str:
     )
 
 
+def mass_sentence(run: Run) -> str:
+    """What the icicle shows, in one sentence."""
+    samples = run.samples()
+    if not samples:
+        return "No text yet."
+    text = token_text.visible(samples[0].text).strip()
+    shown = text if len(text) <= 60 else text[:59] + "…"
+    return f"The heaviest of {len(samples)} texts carries {samples[0].weight:.1%} of the probability mass: “{shown}”"
+
+
 def _highest(run: Run) -> Token | None:
     return max((token for path in run.paths for token in path.tokens), key=lambda token: token.entropy, default=None)
 

@@ -35,16 +35,6 @@ def mass_figure(run: Run) -> go.Figure:
     return figure
 
 
-def mass_sentence(run: Run) -> str:
-    """What the icicle shows, in one sentence."""
-    samples = run.samples()
-    if not samples:
-        return "No text yet."
-    text = token_text.visible(samples[0].text).strip()
-    shown = text if len(text) <= 60 else text[:59] + "…"
-    return f"The heaviest of {len(samples)} texts carries {samples[0].weight:.1%} of the probability mass: “{shown}”"
-
-
 def _label(path: Path) -> str:
     text = token_text.visible_join(token.text for token in path.tokens).strip() or "(start)"
     return html.escape(text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…")
