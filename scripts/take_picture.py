@@ -1,4 +1,4 @@
-"""Make the README's picture again: `make picture`. The real page in Chromium, the first bundled run at its last step."""
+"""Make the README's picture again: `make picture`. The real page in Chromium, the first bundled run at its end."""
 
 import subprocess
 import sys

@@ -64,7 +64,9 @@ def test_run_generates_from_the_prompt(page: AppTest) -> None:
     run_to_its_end(page)
     assert not page.exception
     assert not page.error
-    assert "The cat sat on the" in page.code[0].value
+    told = json.loads(board(page))
+    assert told["prompt"] == "The cat sat on the"
+    assert len(told["steps"]) == 5
 
 
 def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> None:

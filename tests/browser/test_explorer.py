@@ -83,7 +83,7 @@ def test_the_first_visit_moves_by_itself(open_page: Callable[..., Page]) -> None
 def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
-    run(page, "Once upon a time, there was a little dog. One day, the dog", new_tokens=200)
+    run(page, "Once upon a time, there was a little dog. One day, the dog", new_tokens=70)
     page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
     board(page).evaluate("root => { root.mine = true; root.querySelector('svg.tree').mine = true; }")
     seen = []
