@@ -57,51 +57,69 @@ def fill_from(started: RunStarted | None) -> None:
     state[f"set_threshold_{config.threshold_unit}"] = config.entropy_threshold
 
 
-def prompt_box() -> str:
-    """The prompt, as typed."""
+def prompt_box() -> None:
+    """The prompt; see `prompt`."""
     hint = "What should the model continue?"
-    return str(st.text_area("Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed"))
+    st.text_area("Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed")
+
+
+def sidebar() -> None:
+    """All widgets of a run; what they say is read by `prompt`, `model_name` and `settings`."""
+    _model()
+    _forking()
+    _sampling()
+    _memory()
+
+
+def prompt() -> str:
+    """The prompt, as typed."""
+    return str(st.session_state.prompt)
 
 
 def model_name() -> str:
-    """The model picker in the sidebar -> a name for eab.models.loading."""
-    kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True)
-    if kind == FOLDER:
-        return str(st.text_input("Folder on this machine", key="set_model_folder", placeholder="./my-model")).strip()
-    if kind == HUB:
-        return str(st.text_input("Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M")).strip()
-    return "embedded"
+    """The chosen model, as a name for eab.models.loading."""
+    kind = st.session_state.set_model_kind
+    typed = {FOLDER: "set_model_folder", HUB: "set_model_hub"}
+    return str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
 
 
 def settings() -> dict[str, Any]:
-    """The sliders in the sidebar -> settings of a BranchingConfig."""
-    return {"kv_limit_mib": START.kv_limit_mib} | _forking() | _sampling() | _memory()
+    """The settings of a BranchingConfig, as the widgets stand now (in a callback: already with the latest change)."""
+    found = {name: st.session_state[f"set_{name}"] for name in FIELDS} | {"kv_limit_mib": START.kv_limit_mib}
+    unit = found["threshold_unit"]
+    threshold = st.session_state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])
+    return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
 
 
-def _forking() -> dict[str, Any]:
+def _model() -> None:
+    kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True)
+    if kind == FOLDER:
+        st.text_input("Folder on this machine", key="set_model_folder", placeholder="./my-model")
+    if kind == HUB:
+        st.text_input("Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M")
+
+
+def _forking() -> None:
     st.subheader("Where it forks")
-    return _threshold() | {
-        "branch_factor": st.slider("Branch factor", 2, 8, key="set_branch_factor", help="Children per fork."),
-        "max_paths": st.slider(
-            "Max paths", 1, 64, key="set_max_paths", help="Live and finished together (policy fair)."
-        ),
-        "min_fork_weight": st.select_slider(
-            "Only paths this heavy fork",
-            FORK_WEIGHTS,
-            format_func=lambda weight: f"{weight:.1%}" if weight else "any weight",
-            key="set_min_fork_weight",
-            help="Keeps unlikely texts from filling the tree. The estimate stays unbiased.",
-        ),
-        "policy": st.selectbox(
-            "Policy",
-            [name for name in get_args(PolicyName) if name != "greedy"],
-            key="set_policy",
-            help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally.",
-        ),
-    }
+    _threshold()
+    st.slider("Branch factor", 2, 8, key="set_branch_factor", help="Children per fork.")
+    st.slider("Max paths", 1, 64, key="set_max_paths", help="Live and finished together (policy fair).")
+    st.select_slider(
+        "Only paths this heavy fork",
+        FORK_WEIGHTS,
+        format_func=lambda weight: f"{weight:.1%}" if weight else "any weight",
+        key="set_min_fork_weight",
+        help="Keeps unlikely texts from filling the tree. The estimate stays unbiased.",
+    )
+    st.selectbox(
+        "Policy",
+        [name for name in get_args(PolicyName) if name != "greedy"],
+        key="set_policy",
+        help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally.",
+    )
 
 
-def _threshold() -> dict[str, Any]:
+def _threshold() -> None:
     unit = st.selectbox("Threshold in", get_args(ThresholdUnit), key="set_threshold_unit")
     key, highest = f"set_threshold_{unit}", 4.0 if unit == "nats" else 1.0
     value = st.slider(f"Entropy threshold ({unit})", 0.0, highest, step=0.01, key=key, help=_UNIT_HELP[unit])
@@ -112,42 +130,36 @@ def _threshold() -> dict[str, Any]:
             "quantile": f"The {1 - min(value, 1):.0%} most uncertain tokens of a greedy probe would fork.",
         }[unit]
     )
-    return {"threshold_unit": unit, "entropy_threshold": value}
 
 
-def _sampling() -> dict[str, Any]:
+def _sampling() -> None:
     st.subheader("What it draws from")
     after = "The entropy is taken after it."
-    return {
-        "temperature": st.slider("Temperature", 0.1, 2.0, step=0.05, key="set_temperature", help=after),
-        "top_k": st.slider("Top-k", 0, 100, key="set_top_k", help=f"0 keeps all tokens. {after}"),
-        "top_p": st.slider("Top-p", 0.05, 1.0, step=0.05, key="set_top_p", help=f"1 keeps all tokens. {after}"),
-        "max_new_tokens": st.slider("Max new tokens", 1, 256, key="set_max_new_tokens", help="Per path."),
-        "seed": int(st.number_input("Seed", 0, 2**31 - 1, key="set_seed", help="Same seed, same run.")),
-        "chat": st.toggle("Chat template", key="set_chat", help="For instruction-tuned models that have one."),
-    }
+    st.slider("Temperature", 0.1, 2.0, step=0.05, key="set_temperature", help=after)
+    st.slider("Top-k", 0, 100, key="set_top_k", help=f"0 keeps all tokens. {after}")
+    st.slider("Top-p", 0.05, 1.0, step=0.05, key="set_top_p", help=f"1 keeps all tokens. {after}")
+    st.slider("Max new tokens", 1, 256, key="set_max_new_tokens", help="Per path.")
+    st.number_input("Seed", 0, 2**31 - 1, key="set_seed", help="Same seed, same run.")
+    st.toggle("Chat template", key="set_chat", help="For instruction-tuned models that have one.")
 
 
-def _memory() -> dict[str, Any]:
+def _memory() -> None:
     st.subheader("How the KV cache grows")
-    r = st.select_slider(
+    st.select_slider(
         "r: rows for so many steps at a time",
         R_STEPS,
         key="set_r",
         help="BMC: 1 copies the cache at every step; at max new tokens or more, all rows are allocated up front. "
         "It changes time and bytes, never the text.",
     )
-    return {"r": r}
 
 
-def changed_since(started: RunStarted | None, prompt: str, wanted: dict[str, Any]) -> str:
+def changed_since(started: RunStarted | None) -> str:
     """Words on how the widgets differ from the run on the screen; empty if they do not."""
     if started is None:
         return ""
-    names = [
-        name for name, value in wanted.items() if name != "kv_limit_mib" and getattr(started.config, name) != value
-    ]
-    names = (["prompt"] if prompt != started.prompt else []) + names
+    names = [name for name, value in settings().items() if getattr(started.config, name) != value]
+    names = (["prompt"] if prompt() != started.prompt else []) + names
     return f"Changed since this run: {plain(', '.join(names))}. Press Run to apply." if names else ""
 
 

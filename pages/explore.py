@@ -30,8 +30,8 @@ def open_upload() -> None:
 
 def run() -> None:
     try:
-        config = BranchingConfig.from_settings(st.session_state.wanted)
-        session.start(st.session_state.prompt, config, st.session_state.wanted_model)
+        config = BranchingConfig.from_settings(controls.settings())
+        session.start(controls.prompt(), config, controls.model_name())
     except EabError as error:
         st.session_state.problem = str(error)
 
@@ -65,7 +65,7 @@ st.session_state.polling = active
 st.subheader("Where does the model hesitate?")
 left, right = st.columns([5, 1])
 with left:
-    prompt = controls.prompt_box()
+    controls.prompt_box()
 with right:
     st.button("Run", on_click=run, type="primary", icon=":material/play_arrow:", width="stretch", key="run_button")
     st.button("Stop generation", on_click=session.stop, disabled=not active, width="stretch", key="stop_button")
@@ -88,12 +88,10 @@ with st.sidebar:
         on_change=open_recording,
         placeholder="Choose one to replay",
     )
-    st.session_state.wanted_model = controls.model_name()
-    wanted = controls.settings()
-    st.session_state.wanted = wanted
+    controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
 
 if not active and shown.live is not None:
-    notices.caption(controls.changed_since(shown.state.started, prompt, wanted))
+    notices.caption(controls.changed_since(shown.state.started))
 if not active and shown.picture.state.started is not None:
     results.show(shown.picture)

@@ -73,6 +73,7 @@ def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> No
     before = json.loads(board(page))["paths"]
     page.text_area(key="prompt").set_value("   ")
     page.button(key="run_button").click().run()
+    run_to_its_end(page)
     assert "the prompt is empty" in page.error[0].value
     assert json.loads(board(page))["paths"] == before
 
