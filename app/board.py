@@ -15,7 +15,7 @@ from eab.figures.board import board_message
 from eab.run import Run
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "board"
-MODULES: Final = ("svg.js", "tree.js", "charts.js", "inspector.js", "board.js")
+MODULES: Final = ("svg.js", "tree.js", "charts.js", "inspector.js", "controls.js", "board.js")
 OVERLAP: Final = 8  # messages: the browser may miss some of them
 KEYFRAME: Final = 60  # messages
 

@@ -7,7 +7,7 @@ import streamlit as st
 st.set_page_config(
     page_title="EAB Explorer", page_icon=str(Path(__file__).parent.parent / "assets" / "icon.svg"), layout="wide"
 )
-st.html("<style>.stMainBlockContainer { padding-top: 2.2rem; }</style>")  # the picture is the page, not the margin
+st.html("<style>.stMainBlockContainer { padding-top: 3rem; }</style>")  # the picture is the page, not the margin
 st.navigation(
     [
         st.Page("../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True),

@@ -4,6 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_runs import WORDS, invented_run
 
 from app import gallery
 from app.board import joined_javascript
@@ -14,6 +17,7 @@ from eab.figures.board import board_message, entropy_sentence, memory_sentence, 
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 
+HOSTILE = ["<script>", "$x$", "\n\t", "\u202egnp", "\udce2\udc82", "\x00", "مرحبا"]
 STORY = gallery.events_of(gallery.recordings()[0])
 
 
@@ -23,8 +27,13 @@ def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int
     steps: dict[int, Any] = {}
     for message in messages:
         for path in message["paths"]:
-            if path["id"] not in paths or paths[path["id"]]["touched"] <= path["touched"]:
-                paths[path["id"]] = path
+            before = paths.get(path["id"], {"touched": -1, "tokens": [], "born": path["born"]})
+            if before["touched"] > path["touched"]:
+                continue
+            assert path["from"] <= len(before["tokens"])
+            tokens = before["tokens"][: path["from"]] + path["tokens"]
+            born = before["born"] if path["from"] else path["born"]
+            paths[path["id"]] = path | {"tokens": tokens, "born": born, "from": 0}
         steps |= {step["step"]: step for step in message["steps"]}
     return paths, steps
 
@@ -50,6 +59,32 @@ def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lo
     arrived += [messages[3], board_message(run, max(0, len(run.steps) - 6))]  # late, and the last
     whole = as_browser([board_message(run)])
     assert as_browser(arrived) == whole
+
+
+@given(st.integers(0, 500), st.integers(1, 20), st.integers(1, 12), st.floats(0, 1))
+def test_hostile_tokens_leave_as_plain_text(seed: int, steps: int, paths: int, until: float) -> None:
+    events = invented_run(seed, steps, paths, WORDS + HOSTILE)
+    message = board_message(fold(events[: int(until * len(events))]))
+    assert json.loads(json.dumps(message, allow_nan=False)) == message
+    assert json.dumps(message, ensure_ascii=False).encode("utf-8")  # no half characters are left
+
+
+@given(st.integers(0, 500), st.integers(2, 25), st.integers(0, 8))
+def test_split_characters_add_up_too(seed: int, steps: int, back: int) -> None:
+    run, messages = Run(), []
+    for event in invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"]):
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            messages.append(board_message(run, max(0, len(run.steps) - 1 - back)))
+    assert as_browser([*messages, board_message(run, max(0, len(run.steps) - 1 - back))]) == as_browser(
+        [board_message(run)]
+    )
+
+
+def test_a_message_about_the_last_steps_is_small() -> None:
+    run = fold(invented_run(2, 60, 12))
+    whole, last = (len(json.dumps(board_message(run, since))) for since in (0, 57))
+    assert last < whole / 3
 
 
 def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:

@@ -5,9 +5,10 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from invented_runs import invented_run
 
 from app import gallery
-from eab.figures.layout import GAP, LONGEST, ROW, pieces, shorten, text_width, tidy
+from eab.figures.layout import BOX_HEIGHT, GAP, LONGEST, ROW, STUB_HEIGHT, pieces, shorten, text_width, tidy
 from eab.run import Path, Run, Token, fold
 from eab.token_text import from_bytes
 
@@ -44,6 +45,26 @@ def test_no_two_boxes_overlap(run: Run) -> None:
             if other_y - y >= ROW * 0.9:
                 break
             assert other_x >= x + width or x >= other_x + other_width
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 40))
+def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(seed: int, steps: int, paths: int) -> None:
+    run = fold(invented_run(seed, steps, paths))
+    layout = tidy(run)
+    boxes = [(0.0, layout.prompt_box, layout.y[0], BOX_HEIGHT)]
+    for path, x, width, y in zip(run.paths, layout.x, layout.box, layout.y, strict=True):
+        boxes.append((x, x + width, y, STUB_HEIGHT if path.status == "pruned" else BOX_HEIGHT))
+    for index, (left, right, y, height) in enumerate(boxes):
+        for other_left, other_right, other_y, other_height in boxes[:index]:
+            beside = left >= other_right or right <= other_left
+            assert beside or abs(y - other_y) >= (height + other_height) / 2
+
+
+def test_a_pruned_leaf_takes_less_height() -> None:
+    run = tree([(-1, 2), (0, 3), (0, 3)])
+    before = tidy(run).height
+    run.paths[2].status = "pruned"
+    assert tidy(run).height < before
 
 
 @given(trees())
@@ -100,6 +121,11 @@ def test_two_thousand_tokens_are_laid_out_in_a_moment() -> None:
 def test_a_character_split_over_tokens_belongs_to_its_last_one(raw: list[bytes], expected: list[str]) -> None:
     path = Path(0, -1, 1.0, True, 0, tokens=[token(from_bytes(part)) for part in raw])
     assert pieces(path) == expected
+
+
+def test_control_tokens_are_no_part_of_the_text() -> None:
+    end = Token(1, 0, "<|endoftext|>", True, -0.5, 0.4, ())
+    assert pieces(Path(0, -1, 1.0, True, 0, tokens=[token(" word"), end])) == [" word", ""]
 
 
 @given(st.text(max_size=200))

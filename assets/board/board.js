@@ -1,14 +1,14 @@
 // The board: one run as tree, entropy trace and KV bars, with one cursor (a step) over the three.
 // `update(message)` takes what eab/figures/board.py makes, from any transport; records may come twice.
 
-import { element, downloadSvg } from "./svg.js";
+import { element, downloadSvg, textFont } from "./svg.js";
 import { TreeView } from "./tree.js";
 import { EntropyView, MemoryView } from "./charts.js";
 import { Inspector } from "./inspector.js";
+import { button, legend, onKey, transport, KEYS } from "./controls.js";
 
 const STEPS_PER_SECOND = 6;
 const GLIDE_STEPS_PER_SECOND = 12;
-const KEYS = "Space play or pause · ← → step · Shift+← → fork · ↑ ↓ path · Home End · Enter inspect · Escape clear · F fit · ? this help";
 
 export class Board {
   constructor(host) {
@@ -34,19 +34,23 @@ export class Board {
     this.memory = new MemoryView(this);
     this.inspector = new Inspector(this);
     this.live = element("p", { class: "for-readers", "aria-live": "polite" });
+    this.tipBox = element("div", { class: "tooltip", hidden: "", "aria-hidden": "true" });
     this.help = element("p", { class: "help", hidden: "" }, KEYS);
     const charts = element("div", { class: "charts" });
     charts.append(
-      this.panel("Entropy per step", "entropy", this.entropy.svg, this.key([["trace-key", "a path"], ["plain", "◆ a fork"]])),
-      this.panel("KV cache", "memory", this.memory.svg, this.key([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]])),
+      this.panel("Entropy per step", "entropy", this.entropy.svg, legend([["trace-key", "a path"], ["plain", "◆ a fork"]])),
+      this.panel("KV cache", "memory", this.memory.svg, legend([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]])),
     );
     this.root.append(
-      this.panel("Tree of texts", "tree", this.tree.svg, this.key([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "■ ended by itself   … cut at the length limit   × pruned"]])),
-      this.transport(), this.help, charts, this.inspector.root, this.live,
+      this.panel("Tree of texts", "tree", this.tree.svg, legend([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"]])),
+      transport(this), this.help, this.inspector.root, charts, this.tipBox, this.live,
     );
-    this.root.addEventListener("keydown", (event) => this.onKey(event));
-    new ResizeObserver(() => this.resized()).observe(this.root);
+    this.root.addEventListener("keydown", (event) => onKey(this, event));
+    this.root.addEventListener("fullscreenchange", () => this.present(document.fullscreenElement !== null));
     host.append(this.root);
+    this.sizes = new Map();
+    const observer = new ResizeObserver((entries) => this.resized(entries));
+    for (const { svg } of [this.tree, this.entropy, this.memory]) observer.observe(svg);
   }
 
   panel(title, name, svg, key) {
@@ -54,61 +58,31 @@ export class Board {
     const head = element("header");
     const sentence = element("p", { class: "sentence" });
     this[`${name}Sentence`] = sentence;
-    const save = this.button("⭳ SVG", `Download the ${title.toLowerCase()} as SVG`, () => downloadSvg(svg, `${name}.svg`));
+    const save = button("⭳ SVG", `Download the ${title.toLowerCase()} as SVG`, () => downloadSvg(svg, `${name}.svg`, this.wholePicture(name)));
     head.append(element("h3", {}, title), key, save);
     panel.append(head, sentence, svg);
     return panel;
   }
 
-  key(entries) {
-    const key = element("span", { class: "key" });
-    for (const [kind, words] of entries) {
-      const entry = element("span", { class: "key-entry" });
-      if (kind !== "plain") entry.append(element("i", { class: `swatch ${kind}` }));
-      entry.append(words);
-      key.append(entry);
-    }
-    return key;
-  }
-
-  button(text, label, action) {
-    const made = element("button", { type: "button", title: label, "aria-label": label }, text);
-    made.onclick = action;
-    return made;
-  }
-
-  transport() {
-    const bar = element("div", { class: "transport", role: "toolbar", "aria-label": "Replay" });
-    this.playButton = this.button("▶", "Play", () => this.togglePlay());
-    this.playButton.classList.add("play");
-    this.slider = element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
-    this.slider.oninput = () => this.goTo(Number(this.slider.value));
-    this.stepLabel = element("output", { class: "step-label" });
-    this.speed = element("select", { "aria-label": "Speed", title: "Speed" });
-    for (const speed of [0.5, 1, 2, 4]) this.speed.append(element("option", { value: speed }, `${speed}×`));
-    this.speed.value = "1";
-    this.alignButton = this.button("By step", "Lay the tree out by step, like the entropy trace", () => this.toggleAligned());
-    this.presentButton = this.button("Presenter", "Larger, for a projector", () => this.togglePresenting());
-    bar.append(
-      this.button("⏮", "First step", () => this.goTo(0)), this.button("◀", "One step back", () => this.goTo(this.cursor - 1)),
-      this.playButton, this.button("▸", "One step on", () => this.goTo(this.cursor + 1)), this.button("⏭", "Last step, and follow", () => this.goToEnd()),
-      this.slider, this.stepLabel, this.speed, this.alignButton,
-      this.button("−", "Zoom out", () => this.tree.zoom(1 / 1.25)), this.button("+", "Zoom in", () => this.tree.zoom(1.25)), this.button("Fit", "Fit the tree", () => this.fit()),
-      this.presentButton, this.button("?", "Keys", () => this.toggleHelp()),
-    );
-    return bar;
+  // The tree's file holds all of it, not only what is in view.
+  wholePicture(name) {
+    if (name !== "tree" || this.aligned) return null;
+    const { width, height } = this.tree.extent();
+    return { width: Math.ceil(width) + 28, height: Math.ceil(height) + 28, transform: "translate(14 14)" };
   }
 
   // ---- taking messages in
 
   update(message) {
+    this.theme();
     if (message.version < this.version && message.run === this.run) return;
-    if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep + 1)) return this.api?.setTriggerValue("resync", message.version);
+    if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep)) return this.api?.setTriggerValue("resync", message.version);
     if (message.run !== this.run) this.forget();
     const first = this.version < 0;
     Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, layout: message.layout });
     Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, sentences: message.sentences });
-    for (const record of message.paths) this.take(record);
+    const complete = message.paths.every((record) => this.take(record));
+    if (!complete) return this.api?.setTriggerValue("resync", message.version);
     for (const step of message.steps) this.takeStep(step);
     if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
     else if (this.follow && !this.playing && !this.glides(first)) this.cursor = this.lastStep;
@@ -125,21 +99,24 @@ export class Board {
     this.version = -1;
     this.paths.clear();
     this.steps.clear();
-    for (const node of this.tree.nodes.values()) { node.group.remove(); node.edge.remove(); }
-    this.tree.nodes.clear();
-    this.tree.touched = false;
+    this.tree.forget();
+    this.root.classList.remove("choosing");
+    this.inspector.root.replaceChildren();
     this.selected = { path: null, token: 0 };
     Object.assign(this, { cursor: 0, lastStep: 0, highestEntropy: 0, highestBytes: 1, lineage: null, hovered: null, follow: true, playing: false });
   }
 
   take(record) {
     const before = this.paths.get(record.id);
-    if (before && before.touched > record.touched) return;
-    record.firstChild = before ? before.firstChild : undefined;
-    this.paths.set(record.id, record);
+    if (before && before.touched > record.touched) return true;
+    if (record.from > (before ? before.tokens.length : 0)) return false; // tokens between them were never sent
+    const tokens = before ? before.tokens.slice(0, record.from).concat(record.tokens) : record.tokens;
+    const born = record.from > 0 ? before.born : record.born;
+    this.paths.set(record.id, { ...record, tokens, born, firstChild: before?.firstChild }); // a message may be given twice: copy
     const parent = this.paths.get(record.parent);
     if (parent && (parent.firstChild === undefined || parent.firstChild > record.id)) parent.firstChild = record.id;
     for (const token of record.tokens) this.highestEntropy = Math.max(this.highestEntropy, token[3]);
+    return true;
   }
 
   takeStep(step) {
@@ -238,6 +215,21 @@ export class Board {
     const at = shown.findIndex((path) => path.id === this.selected.path);
     const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];
     this.select(next.id, this.tokensShown(next) - 1);
+    this.tree.focusOn(next.id);
+  }
+
+  leave() {
+    this.select(null, 0);
+    this.root.focus({ preventScroll: true });
+  }
+
+  tip(event, words = "") {
+    this.tipBox.hidden = event === null;
+    if (event === null) return;
+    this.tipBox.textContent = words;
+    const box = this.root.getBoundingClientRect();
+    const left = Math.min(event.clientX - box.left + 12, box.width - this.tipBox.offsetWidth - 4);
+    this.tipBox.style.transform = `translate(${left.toFixed(0)}px, ${(event.clientY - box.top + 18).toFixed(0)}px)`;
   }
 
   play() {
@@ -259,15 +251,25 @@ export class Board {
   toggleAligned() {
     this.aligned = !this.aligned;
     this.alignButton.setAttribute("aria-pressed", this.aligned);
-    this.tree.touched = false;
+    this.root.classList.toggle("aligned", this.aligned);
+    this.tree.touched = this.tree.aimed = false;
     this.render();
   }
 
+  // Full screen where the browser allows it; larger text in any case.
   togglePresenting() {
-    this.presenting = !this.presenting;
-    this.presentButton.setAttribute("aria-pressed", this.presenting);
-    this.root.classList.toggle("presenting", this.presenting);
-    this.fit();
+    const wanted = !this.presenting;
+    this.present(wanted);
+    if (wanted) this.root.requestFullscreen?.().catch(() => {});
+    else if (document.fullscreenElement) document.exitFullscreen();
+  }
+
+  present(wanted) {
+    if (wanted === this.presenting) return;
+    this.presenting = wanted;
+    this.presentButton.setAttribute("aria-pressed", wanted);
+    this.root.classList.toggle("presenting", wanted);
+    this.tree.touched = false;
     this.render();
   }
 
@@ -276,36 +278,14 @@ export class Board {
   }
 
   fit() {
+    this.tree.whole = this.tree.touched || !this.tree.whole;
     this.tree.touched = false;
     this.render();
-  }
-
-  onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
-    if (event.key === " " && event.target.tagName === "BUTTON") return;
-    const actions = {
-      " ": () => this.togglePlay(),
-      ArrowLeft: () => (event.shiftKey ? this.goToFork(-1) : this.goTo(this.cursor - 1)),
-      ArrowRight: () => (event.shiftKey ? this.goToFork(1) : this.goTo(this.cursor + 1)),
-      ArrowUp: () => this.walk(-1),
-      ArrowDown: () => this.walk(1),
-      Home: () => this.goTo(0),
-      End: () => this.goToEnd(),
-      Enter: () => event.target === this.root && this.walk(0),
-      Escape: () => this.select(null, 0),
-      f: () => this.fit(),
-      "?": () => this.toggleHelp(),
-    };
-    const action = actions[event.key];
-    if (!action || (event.key === "Enter" && event.target !== this.root)) return;
-    event.preventDefault();
-    action();
   }
 
   // ---- drawing
 
   render() {
-    this.theme();
     this.animates = !this.still.matches;
     this.tree.render();
     this.entropy.render();
@@ -316,6 +296,7 @@ export class Board {
     this.stepLabel.textContent = `${this.cursor} / ${this.lastStep}`;
     this.playButton.textContent = this.playing ? "⏸" : "▶";
     this.playButton.setAttribute("aria-label", this.playing ? "Pause" : "Play");
+    this.fitButton.setAttribute("aria-pressed", this.tree.whole && !this.tree.touched);
     this.root.dataset.cursor = this.cursor;
     this.root.dataset.paths = this.shownPaths().length;
     this.root.dataset.playing = this.playing;
@@ -323,15 +304,28 @@ export class Board {
   }
 
   theme() {
-    const [red, green, blue] = (getComputedStyle(this.root).getPropertyValue("--eab-ink-probe") && getComputedStyle(this.root).color.match(/[\d.]+/g)) || [0, 0, 0];
+    const style = getComputedStyle(this.root);
+    textFont(style.fontFamily);
+    const [red, green, blue] = style.color.match(/[\d.]+/g) || [0, 0, 0];
     this.root.classList.toggle("dark", Number(red) + Number(green) + Number(blue) > 384);
   }
 
-  resized() {
-    const width = this.root.clientWidth;
-    if (width && width !== this.drawnWidth) {
-      this.drawnWidth = width;
-      if (this.version >= 0) this.render();
+  // Sizes are noted when they change: to ask for them while drawing would lay the page out each time.
+  sizeOf(svg) {
+    if (!this.sizes.has(svg)) this.sizes.set(svg, { width: svg.clientWidth || 600, height: svg.clientHeight || 220 });
+    return this.sizes.get(svg);
+  }
+
+  resized(entries) {
+    let redraw = false;
+    for (const { target, contentRect: { width, height } } of entries) {
+      const before = this.sizeOf(target);
+      redraw ||= width !== before.width || (target !== this.tree.svg && height !== before.height);
+      if (width) this.sizes.set(target, { width, height });
+    }
+    if (redraw && this.version >= 0) {
+      this.theme();
+      this.render();
     }
   }
 

@@ -3,13 +3,12 @@
 import { shape, set, bytes, ticks, heat } from "./svg.js";
 
 const LEFT = 52;
-const RIGHT = 12;
+const RIGHT = 20;
 const TOP = 12;
 const BOTTOM = 34;
 
-function frame(svg, fallback) {
-  const width = svg.clientWidth || fallback;
-  const height = svg.clientHeight || 220;
+function frame(board, svg) {
+  const { width, height } = board.sizeOf(svg);
   return { width, height, innerWidth: Math.max(10, width - LEFT - RIGHT), innerHeight: height - TOP - BOTTOM };
 }
 
@@ -26,20 +25,27 @@ export class EntropyView {
   }
 
   scrub(event) {
-    const { innerWidth } = frame(this.svg, 600);
+    const { innerWidth } = frame(this.board, this.svg);
     const share = (event.clientX - this.svg.getBoundingClientRect().left - LEFT) / innerWidth;
-    this.board.goTo(Math.round(share * this.steps()));
+    this.board.goTo(Math.round(share * (this.steps() + 1) - 0.5));
   }
 
   steps() {
     return Math.max(1, this.board.ended ? this.board.lastStep : Math.max(this.board.lastStep, this.board.maxSteps - 1));
   }
 
+  // The middle of a step's band; the tree by step uses it too.
+  x(step) {
+    const { innerWidth } = frame(this.board, this.svg);
+    return LEFT + ((step + 0.5) / (this.steps() + 1)) * innerWidth;
+  }
+
   render() {
     const board = this.board;
-    const { width, height, innerWidth, innerHeight } = frame(this.svg, 600);
+    const { width, height, innerWidth, innerHeight } = frame(this.board, this.svg);
+    const band = innerWidth / (this.steps() + 1);
     const highest = Math.max(board.threshold * 1.4, board.highestEntropy, 0.1) * 1.06;
-    const x = (step) => LEFT + (step / this.steps()) * innerWidth;
+    const x = (step) => LEFT + (step + 0.5) * band;
     const y = (entropy) => TOP + innerHeight * (1 - entropy / highest);
     const parts = [];
     for (const value of ticks(highest)) {
@@ -69,7 +75,8 @@ export class EntropyView {
       const points = [...last, ...path.tokens.slice(0, count).map((token, index) => [path.born + index, token[3]])];
       const chosen = this.board.kinClass(path.id);
       const line = points.map(([step, entropy]) => `${x(step).toFixed(1)},${y(entropy).toFixed(1)}`).join(" ");
-      found.push(shape("polyline", { class: `trace ${this.board.statusAt(path)}${chosen}`, points: line }));
+      const seen = (0.3 + 0.7 * Math.sqrt(path.weight)).toFixed(2);
+      found.push(shape("polyline", { class: `trace ${this.board.statusAt(path)}${chosen}`, points: line, "stroke-opacity": seen }));
       if (points.length === 1) found.push(shape("circle", { class: `trace-dot${chosen}`, cx: x(points[0][0]), cy: y(points[0][1]), r: 2 }));
     }
     return found;
@@ -93,7 +100,7 @@ export class MemoryView {
   }
 
   render() {
-    const { width, height, innerWidth, innerHeight } = frame(this.svg, 400);
+    const { width, height, innerWidth, innerHeight } = frame(this.board, this.svg);
     const step = this.board.stepAt(this.board.cursor);
     const parts = [this.hatch()];
     if (step) {
@@ -156,7 +163,9 @@ export class MemoryView {
     const slot = (right - x) / Math.max(1, step.paths.length);
     const bar = Math.max(2, Math.min(34, slot - 3));
     const parts = this.axis(highest, scale, x, bottom, right);
-    step.paths.forEach(([path, shared, own], index) => {
+    const rows = this.board.layout.y;
+    const inTreeOrder = [...step.paths].sort((a, b) => rows[a[0]] - rows[b[0]]);
+    inTreeOrder.forEach(([path, shared, own], index) => {
       const chosen = this.board.kinClass(path);
       const group = shape("g", { class: "path-bar" });
       group.append(shape("title", {}, `path ${path}: shared ${bytes(shared)}, private ${bytes(own)}, its part of the spare rows ${bytes(spare)}`));

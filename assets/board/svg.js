@@ -23,16 +23,56 @@ export function set(node, attributes) {
   }
 }
 
-export function shorten(text, longest) {
+const pen = document.createElement("canvas").getContext("2d");
+const widths = new Map();
+
+export function textFont(family) {
+  if (pen.family === family) return;
+  pen.family = family;
+  pen.font = `13px ${family}`;
+  widths.clear();
+}
+
+// Width in pixels at 13 px: a canvas measures without laying the page out, and each character once.
+export function textWidth(text) {
+  let sum = 0;
+  for (const character of text) {
+    let width = widths.get(character);
+    if (width === undefined) widths.set(character, (width = pen.measureText(character).width));
+    sum += width;
+  }
+  return sum;
+}
+
+// The text, or as much of its beginning as fits.
+export function clip(text, room) {
   const characters = [...text];
-  if (characters.length <= longest) return text;
-  const head = Math.floor((longest * 3) / 5);
-  return characters.slice(0, head).join("") + " … " + characters.slice(characters.length - (longest - head - 3)).join("");
+  if (textWidth(text) <= room) return text;
+  while (characters.length && textWidth(characters.join("") + "…") > room) characters.pop();
+  return characters.length ? characters.join("") + "…" : "";
+}
+
+// The tokens' text with its middle left out where it is too long, and the [left, right] of each token in it; the
+// tokens left out share the place of the ellipsis.
+export function fold(pieces, longest) {
+  const characters = pieces.map((piece) => [...piece]);
+  const all = characters.flat();
+  const cut = all.length <= longest ? all.length : Math.floor((longest * 3) / 5);
+  const tail = all.length <= longest ? all.length : all.length - (longest - cut - 3);
+  const gap = cut < tail ? " … " : "";
+  const at = [0]; // left edge of each character
+  all.forEach((character, index) => {
+    const hidden = index >= cut && index < tail;
+    at.push(at[index] + (hidden ? textWidth(gap) / (tail - cut) : textWidth(character)));
+  });
+  let from = 0;
+  const cells = characters.map((piece) => [at[from], at[(from += piece.length)]]);
+  return { text: all.slice(0, cut).join("") + gap + all.slice(tail).join(""), width: at[all.length], cells };
 }
 
 export function bytes(count) {
   for (const unit of ["B", "KiB", "MiB"]) {
-    if (count < 1024) return (unit === "B" || count >= 100 ? count.toFixed(0) : count.toFixed(1)) + " " + unit;
+    if (count < 1024) return (unit === "B" || count >= 100 ? count.toFixed(0) : String(+count.toFixed(1))) + " " + unit;
     count /= 1024;
   }
   return count.toFixed(1) + " GiB";
@@ -59,16 +99,19 @@ export function ticks(highest, wanted = 4) {
 }
 
 // The picture as a file of its own: computed colours and fonts are written into each element.
-export function downloadSvg(svg, name) {
+// area: what to show where that is more than the screen holds.
+export function downloadSvg(svg, name, area = null) {
   const copy = svg.cloneNode(true);
   const originals = [svg, ...svg.querySelectorAll("*")];
-  const styles = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
+  const styles = ["display", "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "paint-order", "font-size", "font-family", "font-weight", "text-anchor", "white-space"];
   [copy, ...copy.querySelectorAll("*")].forEach((node, index) => {
     const computed = getComputedStyle(originals[index]);
     for (const style of styles) node.style.setProperty(style, computed.getPropertyValue(style));
   });
   const box = svg.getBoundingClientRect();
-  set(copy, { xmlns: SVG, width: box.width, height: box.height });
+  set(copy, { xmlns: SVG, width: area ? area.width : box.width, height: area ? area.height : box.height });
+  copy.style.height = "";
+  if (area) set(copy.querySelector("g"), { transform: area.transform });
   copy.style.background = getComputedStyle(svg.closest(".eab")).getPropertyValue("--eab-panel");
   const link = element("a", { download: name });
   link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));

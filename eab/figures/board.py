@@ -1,16 +1,19 @@
 """What the board in the browser is told: records of paths and steps, the layout, and what the pictures say in words.
 
 Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds the paths that
-changed at or after that step and the steps from it on; the layout always holds all paths, since boxes move.
+changed at or after that step, their tokens and the steps from about then on; the layout always holds all paths, since
+boxes move.
 """
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from eab import token_text
 from eab.figures.layout import PROMPT_LONGEST, pieces, shorten, tidy
 from eab.report import human_bytes
 from eab.run import Path, Run, Step, Token
+
+BYTES_OF_CHARACTER: Final = 4  # so many tokens back, a token's part of the text may still change
 
 
 def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
@@ -35,13 +38,16 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
             "width": round(layout.width, 1),
             "height": round(layout.height, 1),
         },
-        "paths": [_path_record(path) for path in run.paths if path.touched >= since_step],
+        "paths": [_path_record(path, since_step) for path in run.paths if path.touched >= since_step],
         "steps": [_step_record(run, step) for step in run.steps[since_step:] if step.kv is not None],
         "sentences": {"tree": tree_sentence(run), "entropy": entropy_sentence(run), "memory": memory_sentence(run)},
     }
 
 
-def _path_record(path: Path) -> dict[str, Any]:
+def _path_record(path: Path, since_step: int) -> dict[str, Any]:
+    """`tokens` begin with the path's token number `from`; the browser has those before it."""
+    first = sum(token.step < since_step - BYTES_OF_CHARACTER for token in path.tokens)
+    records = zip(path.tokens[first:], pieces(path)[first:], strict=True)
     return {
         "id": path.id,
         "parent": path.parent,
@@ -54,7 +60,8 @@ def _path_record(path: Path) -> dict[str, Any]:
         "touched": path.touched,
         "limited": path.limited_steps,
         "fork_entropy": path.fork_entropy,
-        "tokens": [_token_record(token, piece) for token, piece in zip(path.tokens, pieces(path), strict=True)],
+        "from": first,
+        "tokens": [_token_record(token, piece) for token, piece in records],
     }
 
 
@@ -85,9 +92,11 @@ def tree_sentence(run: Run) -> str:
         return "Nothing generated yet."
     if not forks:
         return _no_fork_sentence(run)
-    limited = sum(len(path.limited_steps) for path in run.paths)
+    limited = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
     acted = (
-        f" The limit of {run.started.config.max_paths} paths acted {limited} times." if limited and run.started else ""
+        ""
+        if limited is None or run.started is None
+        else (f" The limit of {run.started.config.max_paths} paths acts from step {limited} on.")
     )
     return f"{_count(len(forks), 'fork')} in {_count(len(run.steps), 'step')}: {_count(len(leaves), 'path')}.{acted}"
 

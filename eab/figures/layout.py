@@ -1,18 +1,22 @@
 """Where the boxes of the tree stand: left to right, one row per leaf, parents in the middle of their children.
 
-Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap that grows with the number of
-children, so boxes never overlap: subtrees keep to rows of their own, and a child stands right of its parent.
+Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap, so boxes never overlap: subtrees keep
+to rows of their own, and a child stands right of its parent. Pruned leaves are stubs in lower rows.
 """
 
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from eab import token_text
 from eab.run import Path, Run
 
-ROW: Final = 30.0
+ROW: Final = 28.0
+STUB_ROW: Final = 20.0
+BOX_HEIGHT: Final = 24.0  # boxes of stubs are lower: see assets/board/tree.js
+STUB_HEIGHT: Final = 17.0
 GAP: Final = 58.0
 PADDING: Final = 20.0
 LONGEST: Final = 44  # characters of a box
@@ -42,28 +46,29 @@ def tidy(run: Run) -> Layout:
     x: list[float] = []
     for path in run.paths:  # parents are born before their children
         x.append(prompt_box + GAP / 2 if path.parent < 0 else x[path.parent] + boxes[path.parent] + GAP)
-    y, rows = _middle_lines(run.paths)
+    y, height = _middle_lines(run.paths)
     right = max((left + width for left, width in zip(x, boxes, strict=True)), default=prompt_box)
-    return Layout(tuple(x), tuple(y), tuple(boxes), prompt_box, right, max(1, rows) * ROW)
+    return Layout(tuple(x), tuple(y), tuple(boxes), prompt_box, right, max(ROW, height))
 
 
-def _middle_lines(paths: Sequence[Path]) -> tuple[list[float], int]:
-    """y of each path and the number of leaf rows; iterative, for trees deeper than Python's stack."""
+def _middle_lines(paths: Sequence[Path]) -> tuple[list[float], float]:
+    """y of each path and the height of all rows; iterative, for trees deeper than Python's stack."""
     y = [0.0] * len(paths)
-    rows = 0
+    height = 0.0
     waiting = [(0, False)] if paths else []
     while waiting:
         path, children_done = waiting.pop()
         children = [child for child in paths[path].children if child < len(paths)]
         if not children:
-            y[path] = (rows + 0.5) * ROW
-            rows += 1
+            row = STUB_ROW if paths[path].status == "pruned" else ROW
+            y[path] = height + row / 2
+            height += row
         elif children_done:
             y[path] = (y[children[0]] + y[children[-1]]) / 2
         else:
             waiting.append((path, True))
             waiting += [(child, False) for child in reversed(children)]
-    return y, rows
+    return y, height
 
 
 def _box_width(path: Path) -> float:
@@ -71,19 +76,27 @@ def _box_width(path: Path) -> float:
 
 
 def pieces(path: Path) -> list[str]:
-    """Each token's part of the path's visible text; a character split over tokens belongs to its last one."""
+    """Each token's part of the path's visible text; a character split over tokens belongs to its last one.
+
+    Control tokens have no part in it: that a path ended is shown by its mark.
+    """
     found: list[str] = []
     held = ""
     for token in path.tokens:
-        held += token.text
+        held += "" if token.special else token.text
         if _incomplete(held):
             found.append("")
             continue
-        found.append(token_text.visible_join([held]))
+        found.append(_visible(held))
         held = ""
     if held and found:
-        found[-1] = token_text.visible_join([held])
+        found[-1] = _visible(held)
     return found
+
+
+@lru_cache(maxsize=1 << 16)
+def _visible(text: str) -> str:
+    return token_text.visible_join([text])
 
 
 def _incomplete(text: str) -> bool:
@@ -111,6 +124,7 @@ def text_width(text: str) -> float:
     return sum(_character_width(character) for character in text)
 
 
+@lru_cache(maxsize=1 << 14)
 def _character_width(character: str) -> float:
     if character in _NARROW:
         return 4.2

@@ -1,0 +1,322 @@
+"""The board in a real Chromium, on a bare page without Streamlit: the same class that a notebook would feed."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invented_runs import WORDS, invented_run
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from app.board import FOLDER, joined_javascript
+from eab.events import StepTimed
+from eab.figures.board import board_message
+from eab.run import Run, fold
+
+pytestmark = pytest.mark.browser
+HOSTILE = [
+    "<script>document.title='broken'</script>",
+    "<b>",
+    "$x^2$",
+    "\n",
+    "\udce2\udc82",
+    "\u202eright to left",
+    "مرحبا",
+]
+LIGHT = "--st-text-color:#31333f;--st-background-color:#fff;--st-secondary-background-color:#f8f8f7"
+DARK = "--st-text-color:#faf9f5;--st-background-color:#171614;--st-secondary-background-color:#2d2b27"
+_MOUNT = """async ([code, css]) => {
+  const root = document.getElementById("host").attachShadow({ mode: "open" });
+  const style = document.createElement("style");
+  style.textContent = css;
+  root.append(style);
+  const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+  window.triggers = [];
+  const setTriggerValue = (name) => triggers.push(name);
+  window.feed = (data) => module.default({ data, parentElement: root, setStateValue() {}, setTriggerValue });
+}"""
+
+
+class BoardPage:
+    """A page with one board, and the messages that it is fed."""
+
+    def __init__(self, page: Page, theme: str) -> None:
+        self.page = page
+        page.set_content(f'<title>calm</title><body style="{theme}"><div id="host"></div></body>')
+        page.evaluate(_MOUNT, [joined_javascript(), (FOLDER / "board.css").read_text(encoding="utf-8")])
+        self.root = page.locator(".eab")
+
+    def feed(self, run: Run, since: int = 0, mode: str = "replay", autoplay: bool = False, name: str = "one") -> None:
+        extra = {"run": name, "mode": mode, "autoplay": autoplay}
+        self.page.evaluate("message => feed(message)", board_message(run, since) | extra)
+
+    def data(self, name: str) -> int:
+        return int(self.root.get_attribute(f"data-{name}") or -1)
+
+    def expect_cursor(self, step: int) -> None:
+        expect(self.root).to_have_attribute("data-cursor", str(step))
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def box(self, path: int) -> Locator:
+        return self.page.locator(f'.box.path[data-path="{path}"]')
+
+
+@pytest.fixture
+def board(browser: Browser) -> Iterator[Callable[..., BoardPage]]:
+    contexts = []
+
+    def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
+        context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        made = BoardPage(page, theme)
+        made.problems = problems  # type: ignore[attr-defined]
+        boards.append(made)
+        return made
+
+    boards: list[BoardPage] = []
+    yield make
+    found = [problem for made in boards for problem in made.problems]  # type: ignore[attr-defined]
+    for context in contexts:
+        context.close()
+    assert found == []
+
+
+STORY = invented_run(5, 20, 8)
+
+
+def test_a_live_run_grows_and_nothing_is_replaced(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    run, sent = Run(), 0
+    for event in STORY:
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            shown.feed(run, since=sent, mode="live")
+            sent = max(0, event.step - 3)
+            if event.step == 0:
+                nodes = "window.first = [root(), root().querySelector('.box.path'), root().querySelector('svg.tree')]"
+                shown.page.evaluate(nodes.replace("root()", _ROOT))
+    shown.feed(run, mode="live")
+    shown.expect_cursor(19)
+    assert shown.data("paths") == len(run.paths)
+    same = "first[0] === root() && first[1] === root().querySelector('.box.path') && first[2].isConnected"
+    assert shown.page.evaluate(same.replace("root()", _ROOT))
+    assert shown.page.evaluate("triggers") == []
+
+
+def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    half = next(index for index, event in enumerate(STORY) if isinstance(event, StepTimed) and event.step == 5)
+    shown.feed(fold(STORY[: half + 1]), mode="live")
+    shown.feed(fold(STORY), since=15, mode="live")
+    assert shown.page.evaluate("triggers") == ["resync"]
+    shown.feed(fold(STORY), mode="live")
+    shown.expect_cursor(19)
+    shown.feed(fold(STORY[: half + 1]), mode="live")
+    shown.expect_cursor(19)
+
+
+def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(STORY))
+    shown.page.evaluate("m => { feed(m); feed(m); }", board_message(fold(STORY), 15) | {"run": "one", "mode": "replay"})
+    tokens = shown.page.evaluate(f"[...{_ROOT}.getRootNode().__board.paths.values()].map(path => path.tokens.length)")
+    assert tokens == [len(path.tokens) for path in fold(STORY).paths]
+
+
+def test_another_run_begins_with_nothing_chosen(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(STORY))
+    shown.root.focus()
+    shown.press("End", "ArrowDown")
+    expect(shown.page.locator(".inspector .candidates")).to_have_count(1)
+    shown.feed(fold(invented_run(9, 5, 3)), name="another")
+    expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
+    expect(shown.page.locator(".eab.choosing")).to_have_count(0)
+    shown.expect_cursor(4)
+
+
+def test_one_cursor_moves_all_three_pictures(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(STORY))
+    shown.root.focus()
+    seen = []
+    for key in ("Home", "ArrowRight", "End"):
+        shown.press(key)
+        memory = shown.page.locator("svg.memory").inner_html()
+        line = shown.page.locator("svg.entropy line.cursor").get_attribute("x1")
+        texts = shown.page.locator(".box.path:not(.hidden) .label").all_text_contents()
+        seen.append((memory, line, tuple(texts)))
+    for picture in zip(*seen, strict=True):
+        assert len(set(picture)) == 3
+    shown.page.get_by_label("Step", exact=True).fill("7")
+    shown.expect_cursor(7)
+
+
+def test_a_replay_keeps_every_box_where_it_is(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(fold(STORY))
+    shown.root.focus()
+    places = {}
+    for _ in range(20):
+        for box in shown.page.locator(".box.path:not(.hidden)").all():
+            places.setdefault(box.get_attribute("data-path"), set()).add(box.get_attribute("transform"))
+        shown.press("ArrowLeft")
+    assert all(len(found) == 1 for found in places.values())
+
+
+def test_the_keyboard_does_it_all(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(STORY))
+    shown.root.focus()
+    shown.press("Home", "ArrowRight", "ArrowRight", "ArrowLeft")
+    shown.expect_cursor(1)
+    forks = sorted({path.tokens[0].step for path in fold(STORY).paths if path.parent >= 0})
+    shown.press("Home", "Shift+ArrowRight")
+    shown.expect_cursor(forks[0] if forks[0] > 0 else forks[1])
+    shown.press("End", "ArrowDown")
+    expect(shown.page.locator(".inspector .candidates li")).to_have_count(4)
+    assert shown.page.evaluate(f"{_ROOT}.getRootNode().activeElement.getAttribute('role')") == "treeitem"
+    shown.press("Escape")
+    expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
+    shown.press("?")
+    expect(shown.page.locator(".help")).to_be_visible()
+    shown.press(" ")
+    expect(shown.root).to_have_attribute("data-playing", "true")
+    shown.press(" ")
+    expect(shown.root).to_have_attribute("data-playing", "false")
+
+
+def test_tab_leads_out_of_the_board(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(STORY))
+    shown.page.evaluate("document.body.append(Object.assign(document.createElement('button'), { id: 'after' }))")
+    shown.root.focus()
+    shown.press("ArrowDown")
+    for _ in range(30):
+        shown.press("Tab")
+        if shown.page.evaluate("document.activeElement.id") == "after":
+            return
+    pytest.fail("Tab never left the board")
+
+
+def test_clicking_a_word_inspects_its_token(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    run = fold(invented_run(1, 6, 1, ["first", "second"]))
+    shown.feed(run)
+    frame = shown.box(0).locator(".frame").bounding_box()
+    assert frame is not None
+    for share, index in ((0.08, 0), (0.9, 5)):
+        shown.page.mouse.click(frame["x"] + share * frame["width"], frame["y"] + frame["height"] / 2)
+        expect(shown.page.locator(".inspector dd").first).to_have_text(run.paths[0].tokens[index].text)
+        expect(shown.page.locator(".inspector .why")).to_contain_text("threshold")
+
+
+def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    run = fold(STORY)
+    shown.feed(run)
+    leaf = run.steps[-1].kv.paths[0].path  # type: ignore[union-attr]
+    shown.box(leaf).locator(".label").hover()
+    lineage = run.lineage(leaf)
+    expect(shown.page.locator(".box.path.chosen")).to_have_count(len(lineage))
+    expect(shown.page.locator("polyline.trace.chosen")).to_have_count(len(lineage))
+    expect(shown.page.locator(".path-bar .shared.chosen")).to_have_count(1)
+    expect(shown.page.locator(".tooltip")).to_contain_text("nats")
+
+
+def test_by_step_the_tree_and_the_trace_share_their_axis(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(fold(STORY))
+    shown.page.get_by_role("button", name="Lay the tree out by step").click()
+    shown.root.focus()
+    for key in ("Home", "ArrowRight", "End"):
+        shown.press(key)
+        lines = [shown.page.locator(f"svg.{name} line.cursor").bounding_box() for name in ("tree", "entropy")]
+        assert lines[0] is not None
+        assert lines[1] is not None
+        assert lines[0]["x"] == pytest.approx(lines[1]["x"], abs=1)
+
+
+def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(invented_run(3, 12, 4, HOSTILE)))
+    shown.root.focus()
+    shown.press("End", "ArrowDown")
+    assert shown.page.title() == "calm"
+    assert shown.page.locator(".eab script, .eab b").count() == 0
+    text = shown.root.text_content() or ""
+    assert "⟨U+202E⟩" in text
+    assert "\u202e" not in text
+
+
+def test_long_paths_are_folded(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(invented_run(0, 80, 1)))
+    label = shown.box(0).locator(".label").text_content() or ""
+    assert " … " in label
+    assert len(label) <= 46
+
+
+def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(board: Callable[..., BoardPage]) -> None:
+    moving, still = board(), board(reduced_motion="reduce")
+    for shown in (moving, still):
+        shown.feed(fold(STORY), autoplay=True)
+    expect(moving.root).to_have_attribute("data-playing", "true")
+    moving.expect_cursor(19)
+    expect(still.root).to_have_attribute("data-playing", "false")
+
+
+@pytest.mark.parametrize(("theme", "shared"), [(LIGHT, "rgb(0, 114, 178)"), (DARK, "rgb(86, 180, 233)")])
+def test_both_themes_take_their_palette(board: Callable[..., BoardPage], theme: str, shared: str) -> None:
+    shown = board(theme)
+    shown.feed(fold(STORY))
+    fill = shown.page.locator("svg.memory rect.shared").first.evaluate("node => getComputedStyle(node).fill")
+    assert fill == shared
+
+
+@pytest.mark.parametrize("width", [400, 1280, 1920])
+def test_nothing_is_wider_than_the_page(board: Callable[..., BoardPage], width: int) -> None:
+    shown = board(width=width)
+    shown.feed(fold(STORY))
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_downloaded_picture_stands_alone(board: Callable[..., BoardPage], tmp_path: Path) -> None:
+    shown = board()
+    shown.feed(fold(STORY))
+    with shown.page.expect_download() as download:
+        shown.page.get_by_role("button", name="Download the tree").click()
+    file = tmp_path / "tree.svg"
+    download.value.save_as(file)
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+    assert "var(" not in text
+    alone = shown.page.context.new_page()
+    alone.goto(file.as_uri())
+    assert alone.evaluate("document.querySelectorAll('.label').length") > len(fold(STORY).paths) / 2
+
+
+def test_large_runs_stay_usable(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    run = fold(invented_run(1, 100, 60, WORDS))
+    assert sum(len(path.tokens) for path in run.paths) > 2000
+    message = json.dumps(board_message(run) | {"run": "one", "mode": "replay", "autoplay": False})
+    shown.page.evaluate("message => feed(JSON.parse(message))", message)
+    shown.root.focus()
+    shown.press("Home", "End", "f")
+    shown.expect_cursor(99)
+    boxes = shown.page.locator("svg.tree").bounding_box()
+    last = shown.page.locator(".box.path:not(.hidden)").last.bounding_box()
+    assert boxes is not None
+    assert last is not None
+    assert boxes["y"] <= last["y"] <= boxes["y"] + boxes["height"]
+
+
+_ROOT = "document.getElementById('host').shadowRoot.querySelector('.eab')"
