@@ -1,6 +1,7 @@
 """Where the probability mass went: an icicle whose areas are weights. For runs that no longer change."""
 
 import html
+import math
 
 import plotly.graph_objects as go
 
@@ -11,7 +12,7 @@ _LONGEST_LABEL = 40
 
 
 def mass_figure(run: Run) -> go.Figure:
-    """Icicle of the tree: one tile per path, as wide as the weight of the leaves below it."""
+    """Icicle of the tree: one tile per path, as high as the weight of the leaves below it, coloured by its entropy."""
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)
     for path in reversed(run.paths):  # children are born after their parent
@@ -28,13 +29,22 @@ def mass_figure(run: Run) -> go.Figure:
             tiling={"orientation": "h"},
             texttemplate="%{label}<br>%{percentRoot:.1%}",
             hovertemplate="%{label}<br>%{percentRoot:.2%} of the probability mass<extra></extra>",
-            marker={"colorscale": "Cividis", "line": {"width": 1}},
+            marker={
+                "colors": [_mean_entropy(path) for path in paths],
+                "colorscale": "Cividis",
+                "colorbar": {"title": {"text": "mean entropy<br>(nats)"}},
+                "line": {"width": 1},
+            },
         )
     )
-    figure.update_layout(margin={"l": 0, "r": 0, "t": 8, "b": 0}, height=420)
+    figure.update_layout(margin={"l": 0, "r": 0, "t": 8, "b": 0}, height=max(240, 34 * len(leaf_weight)))
     return figure
+
+
+def _mean_entropy(path: Path) -> float:
+    return math.fsum(token.entropy for token in path.tokens) / max(1, len(path.tokens))
 
 
 def _label(path: Path) -> str:
     text = token_text.visible_join(token.text for token in path.tokens).strip() or "(start)"
-    return html.escape(text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…")
+    return html.escape(text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False)
