@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import streamlit as st
 
@@ -48,19 +48,28 @@ class _Sent:
         self.steps.clear()
 
 
-def show(run: Run, *, key: str, mode: Literal["live", "replay"], autoplay: bool) -> None:
-    """Draw the run; `key` names it, so that the board starts afresh with another run.
+def message(run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool) -> dict[str, Any]:
+    """What to tell the browser about the run; `key` names it, so that the board starts afresh with another run.
 
-    A recorded run is sent whole, once. A live one is sent from a few messages back, now and then whole.
+    A recorded run is told whole, once. A live one is told from a few messages back, now and then whole.
     """
-    sent: _Sent = st.session_state.setdefault("board_sent", _Sent())
+    sent = _sent()
     if sent.key != key:
         sent.key = key
         sent.resync()
     since = _since(sent) if mode == "live" else 0
     sent.steps.append(max(0, len(run.steps) - 1))
-    message = board_message(run, since) | {"run": key, "mode": mode, "autoplay": autoplay}
-    _mount(key="board", data=message, on_resync_change=sent.resync)
+    return board_message(run, since) | {"run": key, "mode": mode, "autoplay": autoplay}
+
+
+def mount(message: dict[str, Any]) -> None:
+    """Put the board on the page with this message."""
+    _mount(key="board", data=message, on_resync_change=_sent().resync)
+
+
+def _sent() -> _Sent:
+    sent: _Sent = st.session_state.setdefault("board_sent", _Sent())
+    return sent
 
 
 def _since(sent: _Sent) -> int:

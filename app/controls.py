@@ -14,20 +14,19 @@ START: Final = BranchingConfig(min_fork_weight=0.03, max_paths=16, max_new_token
 R_STEPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FORK_WEIGHTS: Final = (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1)
 START_THRESHOLDS: Final = {"nats": START.entropy_threshold, "normalised": 0.08, "quantile": 0.8}
-FIELDS: Final = (
-    "threshold_unit",
-    "branch_factor",
-    "min_fork_weight",
-    "max_paths",
-    "max_new_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "r",
-    "seed",
-    "policy",
-    "chat",
-)
+# From, to: what the page offers; the library allows more.
+RANGES: Final[dict[str, tuple[Any, Any]]] = {
+    "branch_factor": (2, 8),
+    "max_paths": (1, 64),
+    "max_new_tokens": (1, 256),
+    "temperature": (0.1, 2.0),
+    "top_k": (0, 100),
+    "top_p": (0.05, 1.0),
+    "seed": (0, 2**31 - 1),
+}
+HIGHEST_THRESHOLD: Final = {"nats": 4.0, "normalised": 1.0, "quantile": 1.0}
+POLICIES: Final = tuple(name for name in get_args(PolicyName) if name != "greedy")
+FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "policy", "chat")
 EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
 _UNIT_HELP: Final = {
     "nats": "entropy in nats; e to its power is the number of live options",
@@ -45,16 +44,31 @@ def ensure_defaults() -> None:
         st.session_state.setdefault(f"set_threshold_{unit}", value)
 
 
-def fill_from(started: RunStarted | None) -> None:
-    """Set all widgets to a run's prompt and settings, so that Run repeats it."""
-    if started is None:
-        return
-    config, state = started.config, st.session_state
-    state.prompt = started.prompt
+def fill_from(prompt: str | None, config: BranchingConfig | None) -> str:
+    """Set the widgets to a run's prompt and settings; words on what the page cannot offer, if there is any."""
+    if prompt is None or config is None:
+        return ""
+    state = st.session_state
+    state.prompt = prompt
     for name in FIELDS:
-        state[f"set_{name}"] = getattr(config, name)
-    state.set_r, state.set_min_fork_weight = _nearest(config.r, R_STEPS), _nearest(config.min_fork_weight, FORK_WEIGHTS)
-    state[f"set_threshold_{config.threshold_unit}"] = config.entropy_threshold
+        state[f"set_{name}"] = _offered(name, getattr(config, name))
+    unit = config.threshold_unit
+    state[f"set_threshold_{unit}"] = min(float(config.entropy_threshold), HIGHEST_THRESHOLD[unit])
+    wanted = {name: getattr(config, name) for name in (*FIELDS, "entropy_threshold")}
+    names = [f"{name} = {value}" for name, value in wanted.items() if settings()[name] != value]
+    names += ["a system message"] if config.system else []
+    return f"This run used {', '.join(names)}, which the page does not offer; Run takes the nearest." if names else ""
+
+
+def _offered(name: str, value: Any) -> Any:
+    """The nearest value that the widget of this setting has."""
+    if name in RANGES:
+        low, high = RANGES[name]
+        return min(max(value, low), high)
+    choices = {"r": R_STEPS, "min_fork_weight": FORK_WEIGHTS}.get(name)
+    if choices is not None:
+        return min(choices, key=lambda choice: abs(choice - value))
+    return START.policy if name == "policy" and value not in POLICIES else value
 
 
 def prompt_box() -> None:
@@ -102,8 +116,8 @@ def _model() -> None:
 def _forking() -> None:
     st.subheader("Where it forks")
     _threshold()
-    st.slider("Branch factor", 2, 8, key="set_branch_factor", help="Children per fork.")
-    st.slider("Max paths", 1, 64, key="set_max_paths", help="Live and finished together (policy fair).")
+    st.slider("Branch factor", *RANGES["branch_factor"], key="set_branch_factor", help="Children per fork.")
+    st.slider("Max paths", *RANGES["max_paths"], key="set_max_paths", help="Live and finished together (policy fair).")
     st.select_slider(
         "Only paths this heavy fork",
         FORK_WEIGHTS,
@@ -113,7 +127,7 @@ def _forking() -> None:
     )
     st.selectbox(
         "Policy",
-        [name for name in get_args(PolicyName) if name != "greedy"],
+        POLICIES,
         key="set_policy",
         help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally.",
     )
@@ -121,13 +135,13 @@ def _forking() -> None:
 
 def _threshold() -> None:
     unit = st.selectbox("Threshold in", get_args(ThresholdUnit), key="set_threshold_unit")
-    key, highest = f"set_threshold_{unit}", 4.0 if unit == "nats" else 1.0
-    value = st.slider(f"Entropy threshold ({unit})", 0.0, highest, step=0.01, key=key, help=_UNIT_HELP[unit])
+    key, label = f"set_threshold_{unit}", f"Entropy threshold ({unit})"
+    value = st.slider(label, 0.0, HIGHEST_THRESHOLD[unit], step=0.01, key=key, help=_UNIT_HELP[unit])
     st.caption(
         {
             "nats": f"Forks where {math.exp(value):.1f} or more options are alive.",
             "normalised": "Forks at this share of ln V, the largest possible entropy.",
-            "quantile": f"The {1 - min(value, 1):.0%} most uncertain tokens of a greedy probe would fork.",
+            "quantile": f"The {1 - min(value, 1):.0%} most uncertain tokens of a greedy probe fork, from 0.3 nats on.",
         }[unit]
     )
 
@@ -135,11 +149,11 @@ def _threshold() -> None:
 def _sampling() -> None:
     st.subheader("What it draws from")
     after = "The entropy is taken after it."
-    st.slider("Temperature", 0.1, 2.0, step=0.05, key="set_temperature", help=after)
-    st.slider("Top-k", 0, 100, key="set_top_k", help=f"0 keeps all tokens. {after}")
-    st.slider("Top-p", 0.05, 1.0, step=0.05, key="set_top_p", help=f"1 keeps all tokens. {after}")
-    st.slider("Max new tokens", 1, 256, key="set_max_new_tokens", help="Per path.")
-    st.number_input("Seed", 0, 2**31 - 1, key="set_seed", help="Same seed, same run.")
+    st.slider("Temperature", *RANGES["temperature"], step=0.05, key="set_temperature", help=after)
+    st.slider("Top-k", *RANGES["top_k"], key="set_top_k", help=f"0 keeps all tokens. {after}")
+    st.slider("Top-p", *RANGES["top_p"], step=0.05, key="set_top_p", help=f"1 keeps all tokens. {after}")
+    st.slider("Max new tokens", *RANGES["max_new_tokens"], key="set_max_new_tokens", help="Per path.")
+    st.number_input("Seed", *RANGES["seed"], key="set_seed", help="Same seed, same run.")
     st.toggle("Chat template", key="set_chat", help="For instruction-tuned models that have one.")
 
 
@@ -161,7 +175,3 @@ def changed_since(started: RunStarted | None) -> str:
     names = [name for name, value in settings().items() if getattr(started.config, name) != value]
     names = (["prompt"] if prompt() != started.prompt else []) + names
     return f"Changed since this run: {plain(', '.join(names))}. Press Run to apply." if names else ""
-
-
-def _nearest(value: float, allowed: tuple[Any, ...]) -> Any:
-    return min(allowed, key=lambda candidate: abs(candidate - value))

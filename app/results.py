@@ -13,15 +13,14 @@ from app.words import plain
 from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.events import RunStarted
-from eab.figures.board import mass_sentence
-from eab.report import cost_sentence
+from eab.figures.sentences import cost_sentence, weight_sentence
 
 
 def show(shown: Shown) -> None:
     """All results of one run, in tabs; only the open one is computed and sent."""
     panels = {
         "Texts": _texts,
-        "Probability mass": _mass,
+        "Weights": _mass,
         "Tokens": _tokens,
         "Steps and bytes": _steps,
         "Take it home": _take_home,
@@ -37,7 +36,7 @@ def _texts(shown: Shown) -> None:
     from eab.figures.tables import samples_table
 
     run = shown.state
-    st.text(mass_sentence(run))
+    st.text(weight_sentence(run))
     table = samples_table(run)
     table["text"] = [plain(token_text.visible(text)) for text in table["text"]]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
@@ -47,7 +46,7 @@ def _texts(shown: Shown) -> None:
 def _mass(shown: Shown) -> None:
     from eab.figures.mass import mass_figure
 
-    sentence = mass_sentence(shown.state)
+    sentence = weight_sentence(shown.state)
     st.text(sentence)
     st.plotly_chart(mass_figure(shown.state), key=f"mass-{shown.key}", alt=sentence)
 
@@ -75,8 +74,18 @@ def _take_home(shown: Shown) -> None:
     columns = st.columns(4)
     files: list[tuple[str, str, Callable[[], str | bytes], str]] = [
         ("Run file", "run.eab", lambda: record.dumps(shown.events), "opens here, in `eab replay`, anywhere"),
-        ("Texts (CSV)", "texts.csv", lambda: samples_table(run).to_csv(index=False), "one line per leaf"),
-        ("Tokens (CSV)", "tokens.csv", lambda: tokens_table(run).to_csv(index=False), "one line per token"),
+        (
+            "Texts (CSV)",
+            "texts.csv",
+            lambda: samples_table(run).to_csv(index=False),
+            "one line per leaf; import as text",
+        ),
+        (
+            "Tokens (CSV)",
+            "tokens.csv",
+            lambda: tokens_table(run).to_csv(index=False),
+            "one line per token; import as text",
+        ),
         ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run), "for Gephi, yEd, networkx"),
     ]
     for column, (label, name, make, use) in zip(columns, files, strict=True):

@@ -2,19 +2,22 @@
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import streamlit as st
 
 from app import gallery
+from app.model_shelf import ModelShelf
 from app.worker import LiveRun, Worker
-from eab import record
+from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.events import Event
 from eab.run import Run, fold
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
+_PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
 
@@ -33,6 +36,16 @@ class Shown:
     before: "Shown | None" = None
 
     @property
+    def prompt(self) -> str | None:
+        """What was asked, also of a run that never started."""
+        return self.live.prompt if self.live else self.state.started.prompt if self.state.started else None
+
+    @property
+    def config(self) -> BranchingConfig | None:
+        """How it was asked."""
+        return self.live.config if self.live else self.state.started.config if self.state.started else None
+
+    @property
     def picture(self) -> "Shown":
         """What to draw: a run that has not started yet leaves the one before it on the screen."""
         return self.before if self.state.started is None and self.before is not None else self
@@ -41,7 +54,7 @@ class Shown:
 @st.cache_resource(show_spinner=False)
 def worker() -> Worker:
     """The one worker of this process."""
-    made = Worker()
+    made = Worker(ModelShelf())
     made.warm_up("embedded", after=WARM_UP_AFTER)
     return made
 
@@ -76,12 +89,13 @@ def stop() -> None:
 
 def show_recording(recording: gallery.Recording) -> None:
     """Show a bundled run from its beginning."""
-    _show_events(gallery.events_of(recording), recording.title, recording.shows)
+    _show_events(gallery.events_of(recording), recording.title, recording.shows, key=recording.file)
 
 
 def show_file(data: bytes, name: str) -> None:
     """Show an uploaded run file. RecordError leaves the screen as it is."""
-    _show_events(record.loads(data, name), name, "Opened from a file.")
+    key = hashlib.sha256(data).hexdigest()[:16]
+    _show_events(record.loads(data, name), name, "Opened from a file.", key)
 
 
 def progress(live: LiveRun) -> tuple[float, str]:
@@ -89,6 +103,8 @@ def progress(live: LiveRun) -> tuple[float, str]:
     steps, started = len(live.state.steps), live.state.started
     if live.status == "loading":
         return 0.0, "Loading the model ..."
+    if live.active and (ahead := worker().ahead_of(live)):
+        return 0.0, f"Waiting: {ahead} {'run' if ahead == 1 else 'runs'} before yours"
     if live.status == "failed":
         return 1.0, "This run could not go on"
     if not live.active:
@@ -98,18 +114,27 @@ def progress(live: LiveRun) -> tuple[float, str]:
     return min(1.0, steps / started.config.max_new_tokens), f"Step {steps} of {started.config.max_new_tokens}"
 
 
+def held_still(shown: Shown) -> AbstractContextManager[object]:
+    """While this is open the run on the screen does not change."""
+    return shown.live.lock if shown.live is not None else nullcontext()
+
+
 def problems(shown: Shown) -> list[str]:
     """What went wrong, for the user to read: with an action just taken, or with the run on the screen."""
-    just_now = st.session_state.pop("problem", "")
+    just_now = st.session_state.get(_PROBLEM, "")
     live = shown.live.message if shown.live is not None else ""
     ended = shown.state.ended.message if shown.state.ended is not None else ""
-    return [problem for problem in (just_now, live, ended) if problem]
+    return [token_text.visible(problem) for problem in (just_now, live, ended) if problem]
 
 
-def _show_events(events: Sequence[Event], title: str, shows: str) -> None:
+def say(problem: str) -> None:
+    """Keep a message on the page until the next action; an empty one takes it away."""
+    st.session_state[_PROBLEM] = problem
+
+
+def _show_events(events: Sequence[Event], title: str, shows: str, key: str) -> None:
     stop()
     st.query_params.pop(_RUN_IN_URL, None)
-    key = hashlib.sha256(f"{title}{len(events)}{events[-1]}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
     _show(Shown(f"recorded-{key}", title, shows, events, fold(events), autoplay=True))
 
 

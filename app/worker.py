@@ -4,27 +4,24 @@ One thread takes one step of each run in turn, so several people at once all see
 breaks ends alone. Models load in threads of their own. A run that nobody watches any more is stopped.
 """
 
-import gc
-import os
+import atexit
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from app.model_shelf import ModelShelf
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.events import Event, Probed, RunEnded, StepTimed
 from eab.run import Run
 
-if TYPE_CHECKING:
-    from eab.models.base import LanguageModel
-
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 KEPT_RUNS: Final = 100
-KEPT_MODELS: Final = 2
+AT_ONCE: Final = 8  # runs that take turns; the others wait for their turn to begin
 
 LiveStatus = Literal["loading", "running", "ended", "failed"]
 
@@ -59,8 +56,18 @@ class LiveRun:
         return self._stop.is_set() or time.monotonic() - self._watched_at > UNWATCHED_SECONDS
 
     def stop(self) -> None:
-        """End the run at its next step; what it has stays."""
+        """End the run at its next step, or at once while its model is loading; what it has stays."""
         self._stop.set()
+        with self.lock:
+            if self.status == "loading":
+                self._take(RunEnded(0, "stopped"))
+
+    def begin(self) -> bool:
+        """From `loading` to `running`, unless it ended meanwhile."""
+        with self.lock:
+            if self.status == "loading":
+                self.status = "running"
+            return self.active
 
     def watch(self) -> None:
         """Say that somebody looks at it."""
@@ -69,36 +76,61 @@ class LiveRun:
     def add(self, event: Event) -> None:
         """Take one more event in."""
         with self.lock:
-            self.events.append(event)
-            self.state.apply(event)
-            if isinstance(event, RunEnded):
-                self.status = "ended"
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        self.events.append(event)
+        self.state.apply(event)
+        if isinstance(event, RunEnded):
+            self.status = "ended"
 
     def fail(self, message: str) -> None:
         """End it with an explanation; the events so far stay."""
         with self.lock:
-            self.message, self.status = message, "failed"
+            if self.active:
+                self.message, self.status = message, "failed"
 
 
 class Worker:
     """Makes the runs of all sessions. Start one per process."""
 
-    def __init__(self, load: "Callable[[str], LanguageModel] | None" = None) -> None:
-        self._load = load or _load_model
+    def __init__(self, models: ModelShelf) -> None:
+        self._models = models
+        self._books = threading.Lock()
         self._runs: OrderedDict[str, LiveRun] = OrderedDict()
-        self._models: OrderedDict[str, LanguageModel] = OrderedDict()
-        self._loading = threading.Lock()
         self._ready: list[tuple[LiveRun, Iterator[Event]]] = []
         self._wake = threading.Condition()
-        threading.Thread(target=self._work, name="eab-worker", daemon=True).start()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start(self, prompt: str, config: BranchingConfig, model_name: str) -> LiveRun:
         """Begin a run; it appears at once, in state `loading`."""
         run = LiveRun(prompt, config, model_name)
-        self._forget_old_runs()
-        self._runs[run.id] = run
+        with self._books:
+            ended = [known.id for known in self._runs.values() if not known.active]
+            for run_id in ended[: max(0, len(self._runs) - KEPT_RUNS + 1)]:
+                del self._runs[run_id]
+            self._runs[run.id] = run
         threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
         return run
+
+    def close(self) -> None:
+        """Stop all runs and end the thread."""
+        with self._books:
+            for run in self._runs.values():
+                run.stop()
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join(timeout=10)
+
+    def ahead_of(self, run: LiveRun) -> int:
+        """How many runs must end before this one takes its first turn."""
+        with self._wake:
+            place = next((index for index, (ready, _) in enumerate(self._ready) if ready is run), 0)
+        return max(0, place - AT_ONCE + 1)
 
     def warm_up(self, model_name: str, after: float) -> None:
         """Load a model in the background, so that the first run begins at once."""
@@ -108,50 +140,34 @@ class Worker:
 
     def _warm_up_now(self, model_name: str) -> None:
         with suppress(EabError):  # whoever runs it will be told
-            self._model(model_name)
+            self._models.get(model_name)
 
     def find(self, run_id: str) -> LiveRun | None:
         """The run of this id, unless it is forgotten."""
-        return self._runs.get(run_id)
-
-    def _forget_old_runs(self) -> None:
-        ended = [run.id for run in self._runs.values() if not run.active]
-        for run_id in ended[: max(0, len(self._runs) - KEPT_RUNS + 1)]:
-            del self._runs[run_id]
+        with self._books:
+            return self._runs.get(run_id)
 
     def _prepare(self, run: LiveRun) -> None:
         try:
-            model = self._model(run.model_name)
+            model = self._models.get(run.model_name)
             from eab.engine import generate, until
 
             events = until(generate(model, run.prompt, run.config), lambda: run.stopping)
         except Exception as error:
             run.fail(_explain(error))
             return
-        if run.stopping:
-            run.add(RunEnded(0, "stopped"))
-            return
-        run.status = "running"
-        with self._wake:
-            self._ready.append((run, events))
-            self._wake.notify()
-
-    def _model(self, name: str) -> "LanguageModel":
-        with self._loading:  # two sessions must not load the same model twice
-            if name not in self._models:
-                while len(self._models) >= KEPT_MODELS:
-                    self._models.popitem(last=False)
-                self._models[name] = self._load(name)
-                gc.collect()
-                gc.freeze()  # torch's modules need no further look by the collector
-            self._models.move_to_end(name)
-            return self._models[name]
+        if run.begin():
+            with self._wake:
+                self._ready.append((run, events))
+                self._wake.notify()
 
     def _work(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: bool(self._ready))
-                turn = list(self._ready)
+                self._wake.wait_for(lambda: self._closed or bool(self._ready))
+                if self._closed:
+                    return
+                turn = self._ready[:AT_ONCE]
             done = [entry for entry in turn if not _one_step(*entry)]
             with self._wake:
                 self._ready = [entry for entry in self._ready if entry not in done]
@@ -173,12 +189,3 @@ def _explain(error: Exception) -> str:
     if isinstance(error, EabError):
         return str(error)
     return f"the run broke ({type(error).__name__}: {error}). What it had is kept; try other settings"
-
-
-def _load_model(name: str) -> "LanguageModel":
-    import torch
-
-    from eab.models.loading import load_model
-
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core to the page
-    return load_model(name)

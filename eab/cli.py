@@ -63,12 +63,9 @@ def run(
     _check_writable(json_file, record_file)
     text = sys.stdin.read() if prompt == "-" else prompt
     events, state = _generate(_load(model, device, dtype), text, config)
-    if record_file:
-        record.save(events, record_file)
-    if json_file:
-        _write_json(report.as_json(state), json_file)
     if json_file != "-":
         Console().print(report.summary(state))
+    _save(events, state, json_file, record_file)
     _exit_like(state)
 
 
@@ -134,9 +131,34 @@ def _progress_bar() -> Progress:
     return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
 
 
-def _check_writable(*files: str) -> None:
+def _save(events: list[Event], state: Run, json_file: str, record_file: str) -> None:
+    """Write what was asked for; one file that cannot be written does not cost the other."""
+    problems: list[str] = []
+    if record_file:
+        with _collecting(problems):
+            record.save(events, record_file)
+    if json_file:
+        with _collecting(problems):
+            _write_json(report.as_json(state), json_file)
+    if problems:
+        raise RecordError("; ".join(problems))
+
+
+@contextmanager
+def _collecting(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except RecordError as error:
+        problems.append(str(error))
+
+
+def _check_writable(json_file: str, record_file: str) -> None:
     """Find out before the work, not after it."""
-    for file in files:
+    if record_file == "-":
+        raise RecordError("--record needs a file name; only --json can go to standard output")
+    for file in (json_file, record_file):
+        if file not in ("", "-") and (Path(file).is_dir() or (Path(file).exists() and not os.access(file, os.W_OK))):
+            raise RecordError(f"{file} cannot be written: it is a folder or read-only")
         folder = Path(file).parent
         if file not in ("", "-") and not (folder.is_dir() and os.access(folder, os.W_OK)):
             raise RecordError(f"{file} cannot be written: the folder {folder} is missing or read-only")

@@ -28,17 +28,26 @@ def generate(model: LanguageModel, prompt: str, config: BranchingConfig) -> Iter
     Raises PromptError before the first event. A run that outgrows its memory ends with RunEnded("failed").
     """
     tokens = prompt_tokens(model, prompt, config)
-    threshold = yield from _threshold_in_nats(model, prompt, tokens, config)
-    generation = Generation(model, prompt, tokens, config, threshold)
-    yield generation.started
+    steps = 0
     try:
+        threshold = yield from _threshold_in_nats(model, prompt, tokens, config)
+        generation = Generation(model, prompt, tokens, config, threshold)
+        yield generation.started
         while generation.live:
             [events] = step(model, [generation])
             yield from events
-    except (MemoryLimitError, torch.OutOfMemoryError) as error:
-        yield RunEnded(generation.step, "failed", str(error))
+            steps = generation.step
+    except (MemoryLimitError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        yield RunEnded(steps, "failed", str(error))
     else:
-        yield RunEnded(generation.step, "finished")
+        yield RunEnded(steps, "finished")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Our own limit, CUDA's error, or the CPU allocator's, which is a plain RuntimeError."""
+    return isinstance(error, MemoryLimitError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 @torch.inference_mode()

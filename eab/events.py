@@ -145,9 +145,9 @@ class PathFinished:
 
 @dataclass(frozen=True, slots=True)
 class RowsAllocated:
-    """The KV tensors grew (measured): rows they hold now, and the rows and bytes that had to be copied.
+    """The KV tensors grew: rows they hold now, and the rows and bytes that had to be copied.
 
-    peak_bytes: largest number of bytes that old and new tensors held together while growing.
+    peak_bytes: the most bytes that old and new tensors held together while growing (computed).
     """
 
     step: int
@@ -161,7 +161,7 @@ class RowsAllocated:
 class KvMeasured:
     """KV cache right after the forward pass of a step, for the paths that took part in it.
 
-    bytes_held: measured from the tensors. Rows: shared + private are the distinct rows in use, spare the rest.
+    bytes_held: measured from the tensors. Rows, counted: shared + private are the distinct ones in use, spare the rest.
     rows_independent: computed; what the same paths would hold, each with a cache of its own.
     """
 

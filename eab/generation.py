@@ -34,7 +34,8 @@ from eab.sampling import CANDIDATES, Predictions
 
 RECORDED_FROM = 0.0005  # candidates less likely than this are not worth their place in a run file
 MAX_PROMPT_CHARACTERS = 200_000
-PREFILL_CHUNK = 512  # tokens; bounds the attention mask of a long prompt
+PREFILL_CHUNK = 512  # tokens
+MASK_CELLS = 2**23  # tokens of a chunk times rows that they may see: bounds the attention mask of a long prompt
 
 
 class Generation:
@@ -69,8 +70,9 @@ class Generation:
         self.cache.r = min(self.config.r, self.config.max_new_tokens - self.step)  # no rows for steps that never come
         before = None if self.cache.rows else self.cache.reserve(self._first_rows())
         paths = [leaf.path for leaf in self.live]
-        chunk = [waiting[:PREFILL_CHUNK] for waiting in self._pending]
-        self._pending = [waiting[PREFILL_CHUNK:] for waiting in self._pending]
+        size = max(16, min(PREFILL_CHUNK, MASK_CELLS // self._prompt_length))
+        chunk = [waiting[:size] for waiting in self._pending]
+        self._pending = [waiting[size:] for waiting in self._pending]
         packed = self.cache.pack(paths, chunk)
         growths = [growth for growth in (before, packed.growth) if growth is not None]
         return packed, [RowsAllocated(self.step, *astuple(growth)) for growth in growths]

@@ -40,7 +40,7 @@ class Child:
     heir: bool
 
 
-Candidate = Leaf | Child  # a finished leaf, or a continuation; in tree order
+Member = Leaf | Child  # of the population: a finished leaf, or a continuation; in tree order
 
 
 class Policy(Protocol):
@@ -50,7 +50,7 @@ class Policy(Protocol):
         """Children of each live leaf (line i of the predictions belongs to leaf i); two or more are a fork."""
         ...
 
-    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """New weight of each member, None to drop it. Members: finished leaves and children, in tree order."""
         ...
 
@@ -94,7 +94,7 @@ class FairPolicy:
         total = math.fsum(mass for _, mass in cells)
         return [(token, mass / total) for token, mass in cells]
 
-    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """See Policy.prune: live and finished paths together are at most max_paths."""
         weights = [member.weight for member in population]
         return fearnhead_clifford(weights, self._config.max_paths, pruning_uniform(self._config.seed, step))
@@ -131,7 +131,7 @@ class OriginalPolicy:
         budget = self._config.max_paths - live
         return min(budget, self._config.branch_factor) if budget > 0 else 2
 
-    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """See Policy.prune: the max_paths most likely live paths stay; the finished ones always do."""
         live = [index for index, member in enumerate(population) if isinstance(member, Child)]
         by_log_prob = sorted(live, key=lambda index: -_log_prob(population[index]))
@@ -148,7 +148,7 @@ class GreedyPolicy:
         best = [tokens[0] for tokens in predictions.top_tokens]
         return _children(leaves, predictions, [[(token, 1.0)] for token in best], best)
 
-    def prune(self, population: Sequence[Candidate], step: int) -> list[float | None]:
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """See Policy.prune: there is one path only."""
         return [member.weight for member in population]
 
@@ -184,7 +184,7 @@ def _children(
     ]
 
 
-def _log_prob(member: Candidate) -> float:
+def _log_prob(member: Member) -> float:
     return member.leaf.log_prob + member.token_log_prob if isinstance(member, Child) else member.log_prob
 
 

@@ -15,14 +15,28 @@ from typing import Any, Final
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
+from eab.config import MAX_SEED
 from eab.errors import ConfigError, RecordError
-from eab.events import Event
+from eab.events import (
+    Event,
+    Forked,
+    KvMeasured,
+    Predicted,
+    Probed,
+    Reweighted,
+    RunEnded,
+    RunStarted,
+    StepTimed,
+    TokenAppended,
+)
 from eab.run import fold
 
 SUFFIX: Final = ".eab"
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 32 * 2**20
-MAX_TEXT_BYTES: Final = 512 * 2**20
+MAX_TEXT_BYTES: Final = 64 * 2**20
+MAX_EVENTS: Final = 1_000_000
+MAX_NATS: Final = 100.0
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
 
 
@@ -63,7 +77,10 @@ def dumps(events: Iterable[Event]) -> bytes:
 
 def loads(data: bytes, name: str = "the run file") -> list[Event]:
     """The events in the bytes of a run file; `name` is for the messages."""
-    lines = _unpack(data, name).split("\n")
+    text = _unpack(data, name)
+    if text.count("\n") > MAX_EVENTS:
+        raise RecordError(f"{name} holds more than {MAX_EVENTS:,} events; that is no run file")
+    lines = text.split("\n")
     header = _parse(lines[0], name, 1)
     if not isinstance(header, dict) or header.get("format") != _HEADER["format"]:
         raise RecordError(f"{name} is no run file of the EAB Explorer (its first line does not say so)")
@@ -103,10 +120,49 @@ def _parse(line: str, name: str, number: int) -> Any:
 def _event(value: Any, name: str, number: int) -> Event:
     try:
         event: Event = _converter.structure(value, Event)  # type: ignore[arg-type]
+        _check_ranges(event)
         return event
     except Exception as error:  # cattrs raises what the value provokes, in groups
         why = "; ".join(_reasons(error))
         raise RecordError(f"{name}, line {number} is no event of this version: {why[:300]}") from error
+
+
+def _check_ranges(event: Event) -> None:
+    """ValueError for numbers and texts that no run can hold, so that whoever shows a loaded run need not ask."""
+    match event:
+        case RunStarted():
+            _within("threshold_nats", event.threshold_nats, 0.0, MAX_NATS)
+            _within("row_bytes", event.model.row_bytes, 1, 2**40)
+            _within("vocab_size", event.model.vocab_size, 1, 2**40)
+            for text in (event.prompt, event.model.name, event.model.family, event.config.system):
+                text.encode("utf-8")
+        case Predicted() | Probed():
+            _within("entropy", event.entropy, 0.0, MAX_NATS)
+        case TokenAppended():
+            _within("log_prob", event.log_prob, -1e6, 1e-3)
+        case Forked():
+            for weight in event.weights:
+                _within("weight", weight, 0.0, 1.001)
+        case Reweighted():
+            _within("weight", event.weight, 0.0, 1.001)
+        case KvMeasured():
+            for rows in (
+                event.rows_shared,
+                event.rows_private,
+                event.rows_spare,
+                event.rows_independent,
+                event.bytes_held,
+            ):
+                _within("rows or bytes", rows, 0, 2**50)
+        case StepTimed():
+            _within("seconds", event.seconds, 0.0, 1e9)
+        case RunEnded():
+            event.message.encode("utf-8")
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value!r:.40}; it must lie between {low:g} and {high:g}")
 
 
 def _reasons(error: BaseException) -> list[str]:
@@ -142,7 +198,12 @@ def _exactly(value: Any, kind: Any) -> Any:
     """No coercion: "3" is not 3, and True is not 1; only a whole float may arrive as an int."""
     if kind is float and type(value) in (int, float) and math.isfinite(value):
         return float(value)
-    if kind is not float and type(value) is kind:
+    if kind is str and type(value) is str:
+        value.encode("utf-8", "surrogateescape")  # no other lone surrogates than those of token_text
+        return value
+    if kind is int and type(value) is int and abs(value) <= MAX_SEED:
+        return value
+    if kind is bool and type(value) is bool:
         return value
     raise TypeError(f"expected {kind.__name__}, got {value!r:.40}")
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eab import token_text
+from eab.figures.sentences import cost_sentence
 from eab.run import Path, Run, Sample
 
 
@@ -62,28 +63,6 @@ def summary(run: Run) -> RenderableType:
     if run.started is None:
         return Text("The run has not started.")
     return Group(_tree(run), _sample_table(run), Text(cost_sentence(run)))
-
-
-def cost_sentence(run: Run) -> str:
-    """What the run cost, in one sentence."""
-    kv, leaves = kv_bytes(run), run.leaves()
-    seconds = sum(step.timing.seconds for step in run.steps if step.timing is not None)
-    saved = kv["bytes_independent"] / kv["bytes_held"] if kv["bytes_held"] else 1.0
-    ending = {"stopped": " Stopped.", "failed": " Failed: "}.get(run.ended.reason, "") if run.ended else " Unfinished."
-    return (
-        f"{len(leaves)} paths, {run.tokens_through_model()} tokens through the model in {seconds:.1f} s. KV cache: "
-        f"{human_bytes(kv['bytes_held'])} held (measured), {human_bytes(kv['bytes_independent'])} with a cache each "
-        f"(computed): {saved:.1f} times.{ending}{run.ended.message if run.ended else ''}"
-    )
-
-
-def human_bytes(count: float) -> str:
-    """1536 -> '1.5 KiB'."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
 
 
 def _tree(run: Run) -> Tree:

@@ -13,7 +13,7 @@ POLL_SECONDS = 0.25
 def open_recording() -> None:
     if st.session_state.recording is not None:
         session.show_recording(st.session_state.recording)
-        controls.fill_from(session.shown().state.started)
+        fill_in()
 
 
 def open_upload() -> None:
@@ -23,41 +23,48 @@ def open_upload() -> None:
     try:
         session.show_file(upload.getvalue(), upload.name)
     except RecordError as error:
-        st.session_state.problem = str(error)
+        session.say(str(error))
     else:
-        controls.fill_from(session.shown().state.started)
+        st.session_state.recording = None
+        fill_in()
+
+
+def fill_in() -> None:
+    shown = session.shown()
+    session.say(controls.fill_from(shown.prompt, shown.config))
 
 
 def run() -> None:
+    session.say("")
     try:
         config = BranchingConfig.from_settings(controls.settings())
         session.start(controls.prompt(), config, controls.model_name())
     except EabError as error:
-        st.session_state.problem = str(error)
+        session.say(str(error))
+    else:
+        st.session_state.recording = None  # so that the same recording can be chosen again
 
 
 def watch() -> None:
     """Draw what is on the screen; a live run is polled until it ends."""
     shown = session.shown()
-    live = shown.live
+    picture, live = shown.picture, shown.live
     status = st.container()  # always there: the board keeps its place, and with it its state in the browser
-    if live is None:
-        board.show(shown.state, key=shown.key, mode="replay", autoplay=shown.autoplay)
-        return
-    live.watch()
-    with live.lock:
-        picture = shown.picture
-        mode = "live" if picture.live else "replay"
+    with session.held_still(picture):
+        message = board.message(picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay)
+    ended = live is not None and not live.active
+    if live is not None:
+        live.watch()
         status.progress(*session.progress(live))
-        board.show(picture.state, key=picture.key, mode=mode, autoplay=False)
-        ended = not live.active
+    board.mount(message)
     if ended and st.session_state.polling:
         st.rerun()
 
 
 shown = session.shown()
 if "prompt" not in st.session_state:
-    controls.fill_from(shown.state.started)
+    controls.ensure_defaults()
+    fill_in()
 controls.ensure_defaults()
 active = shown.live is not None and shown.live.active
 st.session_state.polling = active
@@ -94,4 +101,5 @@ with st.sidebar:
 if not active and shown.live is not None:
     notices.caption(controls.changed_since(shown.state.started))
 if not active and shown.picture.state.started is not None:
-    results.show(shown.picture)
+    with session.held_still(shown.picture):
+        results.show(shown.picture)

@@ -1,5 +1,6 @@
 """Make the README's picture again: `make picture`. The real page in Chromium, the first bundled run at its end."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -45,7 +46,7 @@ def _wait_until_it_answers() -> None:
 def _take(file: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 1500, "height": 1240}, color_scheme="light")
         page.goto(ADDRESS)

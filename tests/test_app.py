@@ -4,12 +4,17 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
+from eab import record
+from eab.config import BranchingConfig
+from eab.events import RunStarted, TokenAppended
 from eab.run import fold
 
 MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
@@ -114,3 +119,52 @@ def test_an_unknown_run_in_the_url_falls_back_to_a_bundled_run() -> None:
 
 def test_streamlit_run_finds_the_packages_from_any_folder(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", "import eab, app"], cwd=tmp_path, check=True)
+
+
+EXTREMES = [
+    {"max_new_tokens": 4096, "max_paths": 256, "branch_factor": 16, "top_k": 1_000_000, "r": 4096, "seed": 2**63 - 1},
+    {"entropy_threshold": 20.0, "temperature": 10.0, "min_fork_weight": 1.0},
+    {"temperature": 0.01, "top_p": 0.01, "entropy_threshold": 0.0, "max_paths": 1, "r": 1, "max_new_tokens": 1},
+    {"threshold_unit": "quantile", "entropy_threshold": 1.0, "policy": "greedy"},
+    {
+        "threshold_unit": "normalised",
+        "entropy_threshold": 1,
+        "policy": "original",
+        "chat": True,
+        "system": "Be *brief*",
+    },
+]
+
+
+@pytest.mark.parametrize("settings", EXTREMES, ids=lambda settings: ",".join(settings))
+def test_a_run_file_with_settings_beyond_the_sliders_opens_and_says_so(page: AppTest, settings: dict[str, Any]) -> None:
+    events = list(gallery.events_of(gallery.recordings()[1]))
+    assert isinstance(events[0], RunStarted)
+    events[0] = replace(events[0], config=BranchingConfig(**settings))
+    page.file_uploader(key="upload").set_value(("far.eab", record.dumps(events), "")).run()
+    assert not page.exception
+    assert "which the page does not offer" in page.error[0].value
+    assert "far" in page.main.caption[0].value
+    page.button(key="run_button").click().run()  # the nearest settings are valid ones
+    assert not page.exception
+
+
+def test_the_same_recording_can_be_chosen_again_after_a_run(page: AppTest) -> None:
+    second = gallery.recordings()[1]
+    page.selectbox(key="recording").set_value(second).run()
+    page.slider(key="set_max_new_tokens").set_value(2)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert page.selectbox(key="recording").value is None
+    page.selectbox(key="recording").set_value(second).run()
+    assert second.title in page.main.caption[0].value.replace("\\", "")
+
+
+def test_two_different_files_of_equal_length_are_two_runs(page: AppTest) -> None:
+    one = list(gallery.events_of(gallery.recordings()[1]))
+    other = [replace(event, text=" other") if isinstance(event, TokenAppended) else event for event in one]
+    keys = []
+    for events in (one, other):
+        page.file_uploader(key="upload").set_value(("run.eab", record.dumps(events), "")).run()
+        keys.append(json.loads(board(page))["run"])
+    assert keys[0] != keys[1]

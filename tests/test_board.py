@@ -13,7 +13,8 @@ from app.board import joined_javascript
 from eab.config import BranchingConfig
 from eab.engine import generate
 from eab.events import Event, StepTimed
-from eab.figures.board import board_message, entropy_sentence, memory_sentence, tree_sentence
+from eab.figures.board import board_message
+from eab.figures.sentences import entropy_sentence, memory_sentence, tree_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 

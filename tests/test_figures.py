@@ -8,9 +8,9 @@ import pytest
 
 from app import gallery
 from eab.events import Event, StepTimed
-from eab.figures.board import mass_sentence
 from eab.figures.graph import to_graphml, tree_graph
 from eab.figures.mass import mass_figure
+from eab.figures.sentences import weight_sentence
 from eab.figures.tables import samples_table, steps_table, tokens_table
 from eab.run import Run, fold
 
@@ -85,5 +85,5 @@ def test_every_figure_draws_every_beginning_of_a_run() -> None:
         run = fold(events[:end])
         assert len(samples_table(run)) == len(run.leaves())
         tokens_table(run), steps_table(run), tree_graph(run)
-        assert mass_sentence(run)
+        assert weight_sentence(run)
         mass_figure(run).to_json()

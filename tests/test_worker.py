@@ -1,10 +1,12 @@
 """The app's worker, without a browser: several runs at once, stop, failure, forgetting."""
 
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
+from app.model_shelf import ModelShelf
 from app.worker import LiveRun, Worker
 from eab.config import BranchingConfig
 from eab.errors import ModelError
@@ -30,7 +32,7 @@ def worker() -> Worker:
             raise ModelError("there is no such model")
         return model
 
-    return Worker(load)  # type: ignore[arg-type]
+    return Worker(ModelShelf(load))  # type: ignore[arg-type]
 
 
 def finished(run: LiveRun) -> bool:
@@ -103,3 +105,62 @@ def test_old_runs_are_forgotten_but_not_live_ones(worker: Worker, monkeypatch: p
         wait_until(lambda: finished(runs[-1]))
     assert worker.find(runs[0].id) is None
     assert worker.find(runs[-1].id) is runs[-1]
+
+
+def slow_shelf(started: threading.Event, go_on: threading.Event) -> ModelShelf:
+    """A shelf on which the model `slow` loads until `go_on` is set."""
+    embedded = load_model()
+
+    def load(name: str) -> object:
+        if name == "slow":
+            started.set()
+            go_on.wait(20)
+        return embedded
+
+    return ModelShelf(load)  # type: ignore[arg-type]
+
+
+def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -> None:
+    started, go_on = threading.Event(), threading.Event()
+    worker = Worker(slow_shelf(started, go_on))
+    slow = worker.start("Once upon a time", CONFIG, "slow")
+    assert started.wait(10)
+    other = worker.start("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: finished(other))
+    assert slow.status == "loading"
+    slow.stop()
+    assert slow.status == "ended"
+    assert slow.stopped
+    go_on.set()
+    time.sleep(0.2)
+    assert not slow.state.paths, "a run that was stopped while loading must not begin later"
+
+
+def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
+    broken = [worker.start("x", CONFIG, "missing") for _ in range(4)]
+    wait_until(lambda: all(map(finished, broken)))
+    run = worker.start("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: finished(run))
+    assert run.status == "ended"
+
+
+def test_more_runs_than_take_turns_wait_and_all_end(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.worker.AT_ONCE", 2)
+    runs = [worker.start("Once upon a time", CONFIG, "embedded") for _ in range(6)]
+    wait_until(lambda: all(map(finished, runs)))
+    assert all(run.status == "ended" for run in runs)
+    assert worker.ahead_of(runs[-1]) == 0
+
+
+def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
+    runs: list[LiveRun] = []
+    threads = [
+        threading.Thread(target=lambda: runs.extend(worker.start(" ", CONFIG, "embedded") for _ in range(40)))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_until(lambda: all(map(finished, runs)))
+    assert len(runs) == 240

@@ -80,7 +80,7 @@ export class Board {
     if (message.run !== this.run) this.forget();
     const first = this.version < 0;
     Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, layout: message.layout });
-    Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, sentences: message.sentences });
+    Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, policy: message.policy, branchFactor: message.branch_factor, sentences: message.sentences });
     const complete = message.paths.every((record) => this.take(record));
     if (!complete) return this.api?.setTriggerValue("resync", message.version);
     for (const step of message.steps) this.takeStep(step);
@@ -364,8 +364,8 @@ export class Board {
   }
 }
 
-export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const board = (parentElement.__board ??= new Board(parentElement));
-  board.api = { setStateValue, setTriggerValue };
+  board.api = { setTriggerValue };
   if (data) board.update(data);
 }

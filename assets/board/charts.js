@@ -168,7 +168,7 @@ export class MemoryView {
     inTreeOrder.forEach(([path, shared, own], index) => {
       const chosen = this.board.kinClass(path);
       const group = shape("g", { class: "path-bar" });
-      group.append(shape("title", {}, `path ${path}: shared ${bytes(shared)}, private ${bytes(own)}, its part of the spare rows ${bytes(spare)}`));
+      group.append(shape("title", {}, `path ${path}: shared ${bytes(shared)}, private ${bytes(own)}, an equal part of the spare rows ${bytes(spare)}`));
       group.append(...this.stack(x + index * slot + (slot - bar) / 2, bar, [shared, own, spare], scale, bottom, chosen));
       group.addEventListener("pointerenter", () => this.board.highlight(path));
       group.addEventListener("pointerleave", () => this.board.highlight(null));

@@ -44,13 +44,20 @@ export class Inspector {
 
   why(record, token, entropy) {
     const threshold = this.board.threshold.toFixed(2);
-    if (token === 0 && record.parent >= 0) {
-      const rest = record.share > 1.05 * record.tokens[0][2] ? " It was drawn from the less likely tokens and stands for all of them." : "";
-      return `Forked here: entropy ${entropy.toFixed(2)} is at or above the threshold ${threshold}. This branch carries ${percent(record.share)} of the fork's weight.${rest}`;
-    }
+    const reached = `Entropy ${entropy.toFixed(2)} reached the threshold ${threshold}`;
+    if (token === 0 && record.parent >= 0) return `Forked here: entropy ${entropy.toFixed(2)} is at or above the threshold ${threshold}.${this.role(record)}`;
     if (entropy < this.board.threshold) return `No fork: entropy ${entropy.toFixed(2)} is below the threshold ${threshold}.`;
-    if (record.limited.includes(record.born + token)) return `Entropy ${entropy.toFixed(2)} reached the threshold, but the path limit left room for one child only.`;
-    if (this.board.minForkWeight > 0) return `Entropy ${entropy.toFixed(2)} reached the threshold, but the path was too light to fork (at least ${percent(this.board.minForkWeight)} is needed).`;
-    return `Entropy ${entropy.toFixed(2)} reached the threshold, but only one continuation was possible.`;
+    if (record.limited.includes(record.born + token)) return `${reached}, but the path limit left room for one child only.`;
+    if (this.board.policy === "fair" && this.board.minForkWeight > 0) return `${reached}, but the path was lighter than ${percent(this.board.minForkWeight)} then, so it did not fork.`;
+    return `${reached}, but the policy (${this.board.policy}) made no second child here.`;
+  }
+
+  // What a child stands for: under `fair` the last one is drawn from all tokens but the most likely.
+  role(record) {
+    if (this.board.policy !== "fair") return "";
+    const [, text, , , candidates] = record.tokens[0];
+    const head = candidates.slice(0, this.board.branchFactor - 1).some(([candidate]) => candidate === text);
+    const part = ` This branch began with ${percent(record.share)} of the fork's weight.`;
+    return head ? part : `${part} It was drawn from the tokens below the ${this.board.branchFactor - 1} most likely and stands for all of them.`;
   }
 }

@@ -90,12 +90,12 @@ export function heat(entropy, threshold) {
 }
 
 export function ticks(highest, wanted = 4) {
+  if (!Number.isFinite(highest) || highest <= 0) return [0];
   const rough = highest / wanted;
-  const power = 10 ** Math.floor(Math.log10(rough || 1));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough) || 1;
-  const found = [];
-  for (let value = 0; value <= highest * 1.0001; value += step) found.push(+value.toPrecision(6));
-  return found;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough) || 10 * power;
+  const count = Math.min(50, Math.floor((highest / step) * 1.0001));
+  return Array.from({ length: count + 1 }, (_, index) => +(index * step).toPrecision(6));
 }
 
 // The picture as a file of its own: computed colours and fonts are written into each element.

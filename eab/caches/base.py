@@ -32,7 +32,7 @@ class KVShape:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One growth of the tensors: rows after it, and what had to be copied."""
+    """One growth of the tensors: rows after it, what had to be copied, and the most bytes held meanwhile (computed)."""
 
     rows: int
     rows_copied: int
@@ -42,7 +42,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class KVUsage:
-    """Distinct rows by use (shared + private + spare = all rows held), bytes measured from the tensors."""
+    """Distinct rows by use (shared + private + spare = all rows held); bytes_held is measured from the tensors."""
 
     bytes_held: int
     rows_shared: int
@@ -86,7 +86,7 @@ class KVCache(Protocol):
         ...
 
     def trim(self, path: int, length: int) -> None:
-        """Forget the tokens of `path` from position `length` on."""
+        """Forget the tokens of `path` from position `length` on (drafts that speculation rejects)."""
         ...
 
     def usage(self, paths: Sequence[int]) -> KVUsage:

@@ -1,4 +1,4 @@
-"""What the board in the browser is told: records of paths and steps, the layout, and what the pictures say in words.
+"""What the board in the browser is told: records of paths and steps, the layout, and the sentences under the pictures.
 
 Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds the paths that
 changed at or after that step, their tokens and the steps from about then on; the layout always holds all paths, since
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from eab import token_text
 from eab.figures.layout import PROMPT_LONGEST, pieces, shorten, tidy
-from eab.report import human_bytes
+from eab.figures.sentences import entropy_sentence, memory_sentence, tree_sentence
 from eab.run import Path, Run, Step, Token
 
 BYTES_OF_CHARACTER: Final = 4  # so many tokens back, a token's part of the text may still change
@@ -24,9 +24,9 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
         "version": run.events_seen,
         "since": since_step,
         "prompt": shorten(token_text.visible(started.prompt), PROMPT_LONGEST) if started else "",
-        "prompt_tokens": len(started.prompt_tokens) if started else 0,
         "threshold": started.threshold_nats if started else None,
-        "branch_factor": started.config.branch_factor if started else None,
+        "policy": started.config.policy if started else "",
+        "branch_factor": started.config.branch_factor if started else 0,
         "min_fork_weight": started.config.min_fork_weight if started else 0.0,
         "max_steps": started.config.max_new_tokens if started else 0,
         "ended": run.ended.reason if run.ended else "",
@@ -55,11 +55,9 @@ def _path_record(path: Path, since_step: int) -> dict[str, Any]:
         "reason": path.finish_reason,
         "weight": path.weight,
         "share": round(path.share, 6),
-        "heir": path.heir,
         "born": path.tokens[0].step if path.tokens else path.touched,
         "touched": path.touched,
         "limited": path.limited_steps,
-        "fork_entropy": path.fork_entropy,
         "from": first,
         "tokens": [_token_record(token, piece) for token, piece in records],
     }
@@ -83,71 +81,3 @@ def _step_record(run: Run, step: Step) -> dict[str, Any]:
         "independent": step.kv.rows_independent * row,
         "paths": [[path, shared * row, private * row] for path, shared, private in step.kv.paths],
     }
-
-
-def tree_sentence(run: Run) -> str:
-    """What the tree shows."""
-    leaves, forks = run.leaves(), [path for path in run.paths if path.status == "forked"]
-    if not run.steps:
-        return "Nothing generated yet."
-    if not forks:
-        return _no_fork_sentence(run)
-    limited = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-    acted = (
-        ""
-        if limited is None or run.started is None
-        else (f" The limit of {run.started.config.max_paths} paths acts from step {limited} on.")
-    )
-    return f"{_count(len(forks), 'fork')} in {_count(len(run.steps), 'step')}: {_count(len(leaves), 'path')}.{acted}"
-
-
-def _no_fork_sentence(run: Run) -> str:
-    highest = _highest(run)
-    if highest is None or run.started is None:
-        return "No fork yet."
-    return (
-        f"No fork: the highest entropy was {highest.entropy:.2f} nats, the threshold is "
-        f"{run.started.threshold_nats:.2f}. Lower the threshold to see the tree branch."
-    )
-
-
-def entropy_sentence(run: Run) -> str:
-    """What the entropy trace shows."""
-    highest = _highest(run)
-    if highest is None or run.started is None:
-        return "No entropy measured yet."
-    return (
-        f"Highest entropy {highest.entropy:.2f} nats, like {math.exp(highest.entropy):.0f} equal options, at step "
-        f"{highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
-    )
-
-
-def memory_sentence(run: Run) -> str:
-    """What the KV bars show, at the step with the most rows in use."""
-    kv = run.peak_kv()
-    if kv is None or run.started is None or not kv.bytes_held:
-        return "No KV cache yet."
-    row, used = run.started.model.row_bytes, kv.rows_shared + kv.rows_private
-    return (
-        f"{_count(len(kv.paths), 'path')} share {human_bytes(used * row)} at the peak (measured; spare "
-        f"{human_bytes(kv.rows_spare * row)}). A cache each: {human_bytes(kv.rows_independent * row)} (computed), "
-        f"{kv.rows_independent / used:.1f} times as much."
-    )
-
-
-def mass_sentence(run: Run) -> str:
-    """What the icicle shows, in one sentence."""
-    samples = run.samples()
-    if not samples:
-        return "No text yet."
-    text = token_text.visible(samples[0].text).strip()
-    shown = text if len(text) <= 60 else text[:59] + "…"
-    return f"The heaviest of {len(samples)} texts carries {samples[0].weight:.1%} of the probability mass: “{shown}”"
-
-
-def _highest(run: Run) -> Token | None:
-    return max((token for path in run.paths for token in path.tokens), key=lambda token: token.entropy, default=None)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,4 +1,4 @@
-"""Where the probability mass went: an icicle whose areas are weights. For runs that no longer change."""
+"""Where the weight went: an icicle whose areas are weights. For runs that no longer change."""
 
 import html
 import math
@@ -28,7 +28,7 @@ def mass_figure(run: Run) -> go.Figure:
             sort=False,
             tiling={"orientation": "h"},
             texttemplate="%{label}<br>%{percentRoot:.1%}",
-            hovertemplate="%{label}<br>%{percentRoot:.2%} of the probability mass<extra></extra>",
+            hovertemplate="%{label}<br>%{percentRoot:.2%} of the weight<extra></extra>",
             marker={
                 "colors": [_mean_entropy(path) for path in paths],
                 "colorscale": "Cividis",

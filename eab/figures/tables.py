@@ -46,7 +46,7 @@ def tokens_table(run: Run) -> pd.DataFrame:
 
 
 def steps_table(run: Run) -> pd.DataFrame:
-    """One line per decode step: live paths, KV bytes (independent is computed, the others measured), milliseconds."""
+    """One line per decode step: live paths, KV bytes (held: measured; independent: computed), milliseconds."""
     row_bytes = run.started.model.row_bytes if run.started else 0
     lines = [
         {

@@ -39,8 +39,7 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
         tokenizer, model = _read(source, _dtype(dtype, where), local)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
-    shown = Path(source).resolve().name if Path(source).is_dir() and name != EMBEDDED else name
-    return HuggingFaceModel(model.to(where), tokenizer, shown)
+    return HuggingFaceModel(model.to(where), tokenizer, name)
 
 
 def _read(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
@@ -102,6 +101,8 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 def _source(name: str) -> tuple[str, bool]:
     """-> what transformers should open, and whether it is on this machine."""
     if name == EMBEDDED:
+        if not EMBEDDED_FOLDER.is_dir():
+            raise ModelError(f"the embedded model is missing at {EMBEDDED_FOLDER}; install the project from a checkout")
         return str(EMBEDDED_FOLDER), True
     folder = Path(name).expanduser()
     if name.strip() and folder.is_dir():

@@ -1,0 +1,92 @@
+"""What each picture of a run shows, in a sentence with its numbers."""
+
+import math
+
+from eab import token_text
+from eab.run import Run, Token
+from eab.words import counted, human_bytes
+
+
+def tree_sentence(run: Run) -> str:
+    """What the tree shows."""
+    if not run.steps:
+        return "Nothing generated yet."
+    forks = [path for path in run.paths if path.status == "forked"]
+    if not forks:
+        return _no_fork_sentence(run)
+    steps, leaves = counted(len(run.steps), "step"), counted(len(run.leaves()), "path")
+    return f"{counted(len(forks), 'fork')} in {steps}: {leaves}.{_limit_sentence(run)}"
+
+
+def _limit_sentence(run: Run) -> str:
+    first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
+    if first is None or run.started is None:
+        return ""
+    return f" The limit of {counted(run.started.config.max_paths, 'path')} acts from step {first} on."
+
+
+def _no_fork_sentence(run: Run) -> str:
+    highest = _highest(run)
+    if highest is None or run.started is None:
+        return "No fork yet."
+    threshold, config = run.started.threshold_nats, run.started.config
+    if highest.entropy >= threshold:
+        return (
+            f"No fork, although the entropy reached {highest.entropy:.2f} nats (threshold {threshold:.2f}): the policy "
+            f"({config.policy}), the limit of {counted(config.max_paths, 'path')} or the lowest weight that may fork "
+            f"({config.min_fork_weight:.1%}) left no room."
+        )
+    return (
+        f"No fork: the highest entropy was {highest.entropy:.2f} nats, the threshold is {threshold:.2f}. Lower the "
+        "threshold to see the tree branch."
+    )
+
+
+def entropy_sentence(run: Run) -> str:
+    """What the entropy trace shows."""
+    highest = _highest(run)
+    if highest is None or run.started is None:
+        return "No entropy measured yet."
+    return (
+        f"Highest entropy {highest.entropy:.2f} nats, like {math.exp(highest.entropy):.0f} equal options, at step "
+        f"{highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
+    )
+
+
+def memory_sentence(run: Run) -> str:
+    """What the KV bars show, at the step with the most rows in use."""
+    kv = run.peak_kv()
+    used = kv.rows_shared + kv.rows_private if kv is not None else 0
+    if kv is None or run.started is None or not used:
+        return "No KV cache yet."
+    row = run.started.model.row_bytes
+    return (
+        f"{counted(len(kv.paths), 'path')} use {human_bytes(used * row)} of the {human_bytes(kv.bytes_held)} held "
+        f"(measured) at the peak; a cache each would take {human_bytes(kv.rows_independent * row)} (computed), "
+        f"{kv.rows_independent / used:.1f} times what is used."
+    )
+
+
+def cost_sentence(run: Run) -> str:
+    """What the run cost, and how it ended."""
+    seconds = sum(step.timing.seconds for step in run.steps if step.timing is not None)
+    ending = {"stopped": " Stopped.", "failed": " Failed: "}.get(run.ended.reason, "") if run.ended else " Unfinished."
+    message = token_text.visible(run.ended.message) if run.ended else ""
+    tokens = run.tokens_through_model()
+    return f"{tokens} tokens through the model in {seconds:.1f} s. {memory_sentence(run)}{ending}{message}"
+
+
+def weight_sentence(run: Run) -> str:
+    """What the heaviest text weighs."""
+    samples = run.samples()
+    if not samples or run.started is None:
+        return "No text yet."
+    text = token_text.visible(samples[0].text).strip()
+    shown = text if len(text) <= 60 else text[:59] + "…"
+    if run.started.config.policy == "original":
+        return f"Each of the {len(samples)} texts counts the same; the first is: “{shown}”"
+    return f"The heaviest of {len(samples)} texts stands for {samples[0].weight:.1%} (estimated weight): “{shown}”"
+
+
+def _highest(run: Run) -> Token | None:
+    return max((token for path in run.paths for token in path.tokens), key=lambda token: token.entropy, default=None)
