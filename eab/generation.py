@@ -70,7 +70,7 @@ class Generation:
         self.cache.r = min(self.config.r, self.config.max_new_tokens - self.step)  # no rows for steps that never come
         before = None if self.cache.rows else self.cache.reserve(self._first_rows())
         paths = [leaf.path for leaf in self.live]
-        size = max(16, min(PREFILL_CHUNK, MASK_CELLS // self._prompt_length))
+        size = min(PREFILL_CHUNK, max(16, MASK_CELLS // self._prompt_length))
         chunk = [waiting[:size] for waiting in self._pending]
         self._pending = [waiting[size:] for waiting in self._pending]
         packed = self.cache.pack(paths, chunk)

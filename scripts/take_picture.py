@@ -48,11 +48,12 @@ def _take(file: Path) -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
-        page = browser.new_page(viewport={"width": 1500, "height": 1240}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1500, "height": 1490}, color_scheme="light")
         page.goto(ADDRESS)
         page.locator(".eab .box.path").first.wait_for()
         page.get_by_role("button", name="Last step, and follow").click()
         page.locator(".eab .box.path .label").nth(1).click(force=True)
+        page.mouse.move(5, 5)
         page.wait_for_timeout(1500)
         page.locator(".stMain").screenshot(path=file)
         browser.close()

@@ -116,8 +116,8 @@ def test_two_tabs_run_at_the_same_time_without_mixing(open_page: Callable[..., P
         wait_for_board(page)
         run(page, prompt)
     for page, own, other in ((one, "The first cat", "The second dog"), (two, "The second dog", "The first cat")):
+        expect(page.locator(".eab .box.prompt")).to_contain_text(own, timeout=60 * SECONDS)
         wait_for_end(page)
-        assert own in page.locator(".eab .box.prompt").text_content()  # type: ignore[operator]
         assert other not in page.content()
 
 
