@@ -15,6 +15,7 @@ from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.events import Event
 from eab.run import Run, fold
+from eab.words import counted
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
 _PROBLEM: Final = "problem"
@@ -104,7 +105,7 @@ def progress(live: LiveRun) -> tuple[float, str]:
     if live.status == "loading":
         return 0.0, "Loading the model ..."
     if live.active and (ahead := worker().ahead_of(live)):
-        return 0.0, f"Waiting: {ahead} {'run' if ahead == 1 else 'runs'} before yours"
+        return 0.0, f"Waiting: {counted(ahead, 'run')} before yours"
     if live.status == "failed":
         return 1.0, "This run could not go on"
     if not live.active:

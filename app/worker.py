@@ -167,7 +167,8 @@ class Worker:
                 self._wake.wait_for(lambda: self._closed or bool(self._ready))
                 if self._closed:
                     return
-                turn = self._ready[:AT_ONCE]
+                waiting = self._ready[AT_ONCE:]
+                turn = self._ready[:AT_ONCE] + [entry for entry in waiting if entry[0].stopping]  # Stop needs no turn
             done = [entry for entry in turn if not _one_step(*entry)]
             with self._wake:
                 self._ready = [entry for entry in self._ready if entry not in done]

@@ -27,7 +27,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from eab.config import BranchingConfig
 from eab.engine import step
-from eab.events import KvMeasured, RowsAllocated, StepTimed
+from eab.events import KvMeasured, StepTimed
 from eab.generation import Generation
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
@@ -87,7 +87,7 @@ class Tree:
     def __init__(self, model: HuggingFaceModel, job: Job) -> None:
         self.model, self.job = model, job
         self.whole, self.steps = Measured(), Measured()
-        self.distinct_bytes = self.spare_bytes = self.allocations = 0
+        self.distinct_bytes = self.spare_bytes = 0
 
     def run(self) -> None:
         """One whole job."""
@@ -104,8 +104,6 @@ class Tree:
         row_bytes = self.model.card.row_bytes
         if isinstance(event, StepTimed) and event.tokens == self.job.paths:
             self.steps.seconds.append(event.seconds)
-        elif isinstance(event, RowsAllocated):
-            self.allocations += 1
         elif isinstance(event, KvMeasured):
             self.whole.kv_bytes = event.bytes_held
             self.distinct_bytes = (event.rows_shared + event.rows_private) * row_bytes

@@ -29,7 +29,7 @@ from eab.events import (
     TokenAppended,
 )
 from eab.models.base import LanguageModel
-from eab.policies import Child, Leaf, grown, make_policy
+from eab.policies import Child, Leaf, Member, grown, make_policy
 from eab.sampling import CANDIDATES, Predictions
 
 RECORDED_FROM = 0.0005  # candidates less likely than this are not worth their place in a run file
@@ -90,16 +90,7 @@ class Generation:
 
     def measure(self) -> KvMeasured:
         """The KV cache as it is now, for the live paths."""
-        usage = self.cache.usage([leaf.path for leaf in self.live])
-        return KvMeasured(
-            self.step,
-            usage.bytes_held,
-            usage.rows_shared,
-            usage.rows_private,
-            usage.rows_spare,
-            usage.rows_independent,
-            usage.paths,
-        )
+        return KvMeasured(self.step, *astuple(self.cache.usage([leaf.path for leaf in self.live])))
 
     def advance(self, logits: Tensor) -> list[Event]:
         """Choose the next tokens from the logits (P, V) of the live paths: fork, prune, finish."""
@@ -127,7 +118,7 @@ class Generation:
         ]
         return Predicted(self.step, leaf.path, predictions.entropies[line], tuple(candidates[:CANDIDATES]))
 
-    def _commit(self, family: Sequence[tuple[Leaf | Child, float | None]], events: list[Event]) -> list[Leaf]:
+    def _commit(self, family: Sequence[tuple[Member, float | None]], events: list[Event]) -> list[Leaf]:
         """What becomes of one path: it is dropped, goes on, or forks."""
         member = family[0][0]
         survivors = [(child, weight) for child, weight in family if weight is not None]
@@ -209,5 +200,5 @@ def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) ->
     return tokens
 
 
-def _path(member: Leaf | Child) -> int:
+def _path(member: Member) -> int:
     return member.path if isinstance(member, Leaf) else member.leaf.path

@@ -152,6 +152,20 @@ def test_more_runs_than_take_turns_wait_and_all_end(worker: Worker, monkeypatch:
     assert worker.ahead_of(runs[-1]) == 0
 
 
+def test_stop_acts_on_a_run_that_waits_for_its_turn(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.worker.AT_ONCE", 1)
+    long = BranchingConfig(max_new_tokens=400)
+    first = worker.start("Once upon a time", long, "embedded")
+    wait_until(lambda: bool(first.state.steps))
+    waiting = worker.start("Once upon a time", long, "embedded")
+    wait_until(lambda: worker.ahead_of(waiting) == 1)
+    waiting.stop()
+    wait_until(lambda: finished(waiting), seconds=5)
+    assert waiting.stopped
+    assert len(waiting.state.steps) <= 1
+    first.stop()
+
+
 def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
     runs: list[LiveRun] = []
     threads = [
