@@ -3,12 +3,12 @@
 Because the generator draws the word with exactly these probabilities, the true entropy at the end of
 each prompt is known, and a trained model can be checked against it. In several families the drawn word
 also decides what follows ("heads" means going to the park, "tails" staying at home), so that a fork
-there changes how the text ends.
+there changes how the text ends; in some, what follows is another choice.
 """
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -19,18 +19,36 @@ Distribution = dict[str, float]
 
 @dataclass(frozen=True)
 class Choice:
-    """A prompt, the probabilities of its next word, and the texts that may follow each word."""
+    """A prompt, the probabilities of its next word, and what may follow each word.
+
+    What follows is one of several texts, or another choice, whose prompt goes on in the same document.
+    """
 
     prompt: str
     words: Distribution
-    endings: Mapping[str, tuple[str, ...]]
+    endings: "Mapping[str, tuple[str, ...] | Choice]"
     weight: float = 1.0
+
+    def after(self, word: str) -> "tuple[str, ...] | Choice":
+        """What may follow ``word``; ``*`` stands for every word without an entry of its own."""
+        return self.endings.get(word) or self.endings["*"]
 
     def sample(self, rng: random.Random) -> str:
         """Draw one complete document."""
         word = rng.choices(list(self.words), list(self.words.values()))[0]
-        ending = rng.choice(self.endings.get(word) or self.endings["*"])
-        return f"{self.prompt} {word}{ending.replace('NAME', rng.choice(NAMES))}"
+        after = self.after(word)
+        if isinstance(after, Choice):
+            return f"{self.prompt} {word}{after.sample(rng)}"
+        return f"{self.prompt} {word}{rng.choice(after).replace('NAME', rng.choice(NAMES))}"
+
+    def distributions(self, before: str = "") -> Iterator[tuple[str, Distribution]]:
+        """Every prompt of this choice and of those that follow it, with its next-word distribution."""
+        prompt = before + self.prompt
+        yield prompt, self.words
+        for word in self.words:
+            after = self.after(word)
+            if isinstance(after, Choice):
+                yield from after.distributions(f"{prompt} {word}")
 
 
 def _even(words: str) -> Distribution:
@@ -110,6 +128,8 @@ PLAIN_CHOICES = (
             "girl": (". Her name is Mia.", ". Her name is Lily."),
         },
     ),
+    Choice("This coin shows heads nine times out of ten. It landed on", {"heads": 0.9, "tails": 0.1}, {"*": (".",)}),
+    Choice("I closed my eyes and took a card. It was a", _even("heart diamond club spade"), {"*": (".",)}),
 )
 
 # Choices in the form of a question to an assistant.
@@ -141,7 +161,7 @@ def _bag_choices() -> list[Choice]:
                 bag = f"{NUMBERS[a]} {first} {_balls(a)} and {NUMBERS[b]} {second} {_balls(b)}"
                 prompt = f"A bag has {bag}. I take one ball. It is"
                 odds = {first: a / (a + b), second: b / (a + b)}
-                choices.append(Choice(prompt, odds, {"*": (".",)}, weight=0.04))
+                choices.append(Choice(prompt, odds, {"*": (".",)}, weight=0.06))
     return choices
 
 
@@ -164,13 +184,57 @@ def _counting_choices() -> list[Choice]:
     return choices
 
 
+def _three_coins() -> Choice:
+    """Three coins in a row: a full binary tree, one bit at every fork."""
+    third = Choice(",", _even("heads tails"), {"*": (".",)})
+    second = Choice(",", _even("heads tails"), {"*": third})
+    return Choice("I tossed three coins:", _even("heads tails"), {"*": second}, weight=2.0)
+
+
+def _journey(hero: str) -> Choice:
+    """A small story in which each turn has known odds, and the odds depend on the turn before."""
+    troll = Choice(
+        '. "Stop!" said the troll. "If you want to cross, you must"',
+        {"sing": 0.5, "pay": 0.25, "wait": 0.25},
+        {
+            "sing": (f' for me." So the {hero} sang a song, and the troll was happy.',),
+            "pay": (f' me." So the {hero} gave the troll a coin and went home.',),
+            "wait": (f' here." So the {hero} waited until it was dark.',),
+        },
+    )
+    cat = Choice(
+        ". The cat was very",
+        _even("hungry sleepy"),
+        {
+            "hungry": (f", so the {hero} gave her some fish. They became friends.",),
+            "sleepy": (f", so the {hero} was quiet and went away.",),
+        },
+    )
+    prompt = f"A little {hero} came to a bridge. On the bridge sat a"
+    return Choice(prompt, {"cat": 0.75, "troll": 0.25}, {"cat": cat, "troll": troll}, weight=0.7)
+
+
+def _market() -> Choice:
+    """What is bought decides what is made of it."""
+    made = {
+        "apples": Choice(". With the apples she made a", {"pie": 0.5, "cake": 0.25, "soup": 0.25}, {"*": (".",)}),
+        "milk": Choice(". With the milk she made", _even("cheese butter"), {"*": (".",)}),
+        "flour": Choice(". With the flour she made", {"bread": 1.0}, {"*": (".",)}),
+    }
+    words = {"apples": 0.5, "milk": 0.3, "flour": 0.2}
+    return Choice("Grandma went to the market and bought some", words, made, weight=2.0)
+
+
 FIXED_CHOICES = PLAIN_CHOICES + DIALOGUE_CHOICES
+CHAINED_CHOICES = (_three_coins(), _market(), *(_journey(hero) for hero in ("fox", "bear", "mouse", "rabbit")))
 BAG_CHOICES = tuple(_bag_choices())
 COUNTING_CHOICES = tuple(_counting_choices())
-CHOICES = FIXED_CHOICES + BAG_CHOICES + COUNTING_CHOICES
+CHOICES = FIXED_CHOICES + CHAINED_CHOICES + BAG_CHOICES + COUNTING_CHOICES
 
-# The true next-word distribution of every prompt of this module.
-KNOWN_DISTRIBUTIONS: dict[str, Distribution] = {choice.prompt: choice.words for choice in CHOICES}
+
+def known_distributions(choices: Iterable[Choice]) -> dict[str, Distribution]:
+    """The true next-word distribution of every prompt in ``choices``."""
+    return dict(pair for choice in choices for pair in choice.distributions())
 
 
 def entropy_bits(distribution: Distribution) -> float:

@@ -23,10 +23,11 @@ from training.tokenizer import END_ID, END_OF_TEXT, train_tokenizer
 
 MAIN_FILES = ("tinystories_train.txt", "tinystories_train_truecased.txt")
 OTHER_FILES = ("storybooks_ccby.txt", "more_bookdash_ccby.txt", "fables_mit.txt")
-OTHER_SHARE = 0.09
-SYNTHETIC_SHARE = 0.17
+OTHER_SHARE = 0.06
+SYNTHETIC_SHARE = 0.22
 ASKED_SHARE = 0.06
 VALIDATION_EVERY = 100
+LONGEST_STORY = 20_000
 SYNTHETIC_FOR_TOKENIZER = 30_000
 TOPICS = [
     "bird", "dog", "cat", "bear", "rabbit", "fish", "frog", "mouse", "duck", "lion", "monkey", "fox",
@@ -91,10 +92,11 @@ def load_corpus(data: Path, cache: Path, tokenizer: Tokenizer, seed: int) -> Cor
     """Read and tokenise the files once; later calls take the result from the cache."""
     names = MAIN_FILES + OTHER_FILES
     sizes = [(name, (data / name).stat().st_size) for name in names]
-    key = hashlib.sha256(json.dumps([tokenizer.to_str(), sizes, seed, ASKED_SHARE]).encode()).hexdigest()[:16]
-    path = cache / f"tokens-{key}.npz"
+    settings = json.dumps([tokenizer.to_str(), sizes, seed, ASKED_SHARE, LONGEST_STORY])
+    path = cache / f"tokens-{hashlib.sha256(settings.encode()).hexdigest()[:16]}.npz"
     if not path.exists():
-        main = _read_all(data, MAIN_FILES)
+        # A longer "story" is a run of many whose separators were lost.
+        main = [text for text in _read_all(data, MAIN_FILES) if len(text) <= LONGEST_STORY]
         validation = main[::VALIDATION_EVERY]
         del main[::VALIDATION_EVERY]
         np.savez(

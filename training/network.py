@@ -1,4 +1,6 @@
-"""The shape of the model: a small Llama with tied embeddings."""
+"""The shape of the model: a small Llama with tied embeddings, and how a narrow one becomes a wide one."""
+
+import math
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -27,3 +29,31 @@ def build_model(hidden: int, layers: int, seed: int) -> LlamaForCausalLM:
         pad_token_id=END_ID,
     )
     return LlamaForCausalLM(config)
+
+
+# What these matrices write into the residual stream; everything else reads from it.
+WRITERS = ("embed_tokens", "lm_head", "o_proj", "down_proj")
+
+
+@torch.no_grad()
+def widened(narrow: LlamaForCausalLM, hidden: int, seed: int) -> LlamaForCausalLM:
+    """A wider model that computes the same function, to go on training from (Net2Net, Chen et al. 2016).
+
+    The new dimensions of the residual stream start at zero, so the mean square that the norms divide by
+    shrinks by the ratio of the widths; the norms' weights make up for it. New heads and neurons start
+    with random inputs and without outputs, hence they change nothing and have a gradient at once.
+    """
+    before = narrow.config.hidden_size
+    if hidden < before:
+        raise ValueError(f"cannot widen a model of width {before} to {hidden}")
+    wide = build_model(hidden, narrow.config.num_hidden_layers, seed)
+    old = narrow.state_dict()
+    for name, weight in wide.state_dict().items():
+        if "norm" in name:
+            weight[:before] = old[name] * math.sqrt(before / hidden)
+            continue
+        if any(part in name for part in WRITERS):
+            weight.zero_()
+        rows, columns = old[name].shape
+        weight[:rows, :columns] = old[name]
+    return wide

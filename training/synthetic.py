@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from training import knowledge as known
 from training.choices import CHOICES
 
-CHOICE_SHARE = 0.35
+CHOICE_SHARE = 0.42
+TALK_SHARE = 0.06
 RARE_CAPITAL_SHARE = 0.03
 CARELESS_SHARE = 0.15
 
@@ -107,6 +108,29 @@ def _sum(rng: random.Random) -> Fact:
     return Fact(f"What is {words[a]} {word} {words[b]}?", sentence, words[result])
 
 
+def _counting(rng: random.Random) -> Fact:
+    start = rng.randrange(1, 10)
+    numbers = [str(number) for number in range(start, start + rng.randrange(3, 8))]
+    listed = ", ".join(numbers)
+    return Fact(f"Count from {start} to {numbers[-1]}.", f"Counting from {start} to {numbers[-1]}: {listed}.", listed)
+
+
+def _comparison(rng: random.Random) -> Fact:
+    a, b = (known.NUMBERS[number] for number in rng.sample(range(21), 2))
+    more, less = sorted((a, b), key=known.NUMBERS.index, reverse=True)
+    word, answer = ("more", more) if rng.random() < 0.5 else ("less", less)
+    other = less if answer == more else more
+    return Fact(f"Which is {word}, {a} or {b}?", f"{answer.capitalize()} is {word} than {other}.", answer)
+
+
+def _double(rng: random.Random) -> Fact:
+    number = rng.randrange(1, 11)
+    single, twice = known.NUMBERS[number], known.NUMBERS[2 * number]
+    if rng.random() < 0.5:
+        return Fact(f"What is two times {single}?", f"Two times {single} is {twice}.", twice)
+    return Fact(f"What is half of {twice}?", f"Half of {twice} is {single}.", single)
+
+
 def _general(rng: random.Random) -> Fact:
     return Fact(*rng.choice(known.GENERAL_FACTS))
 
@@ -120,8 +144,8 @@ def _upper(text: str) -> str:
 
 
 FACT_KINDS: dict[Callable[[random.Random], Fact], float] = {
-    _capital: 5, _continent: 1.5, _language: 1, _animal: 3, _opposite: 2, _color: 2, _calendar: 1.5, _sum: 4,
-    _general: 5,
+    _capital: 5, _continent: 1.5, _language: 1, _animal: 3, _opposite: 2, _color: 2, _calendar: 1.5, _sum: 6,
+    _counting: 1, _comparison: 1, _double: 1, _general: 5,
 }  # fmt: skip
 
 
@@ -160,12 +184,23 @@ def _small_talk(rng: random.Random) -> str:
     return "\n".join(_exchange(user, rng.choice(replies)) for user, replies in lines)
 
 
+def _conversation(rng: random.Random) -> str:
+    """A greeting, a question or two, and thanks."""
+    hello, thanks = (next(line for line in known.SMALL_TALK if line[0] == said) for said in ("Hello!", "Thank you!"))
+    facts = [_fact(rng) for _ in range(rng.choice((1, 2)))]
+    lines = [_exchange(hello[0], rng.choice(hello[1]))]
+    lines += [_exchange(_asked(fact, rng), _reply(fact, rng)) for fact in facts]
+    return "\n".join([*lines, _exchange(thanks[0], rng.choice(thanks[1]))])
+
+
 def document(rng: random.Random) -> str:
     """Draw one synthetic document."""
     kind = rng.random()
     if kind < CHOICE_SHARE:
         return rng.choices(CHOICES, [choice.weight for choice in CHOICES])[0].sample(rng)
-    return _small_talk(rng) if kind < CHOICE_SHARE + 0.03 else _fact_document(rng)
+    if kind < CHOICE_SHARE + TALK_SHARE:
+        return _small_talk(rng) if rng.random() < 0.5 else _conversation(rng)
+    return _fact_document(rng)
 
 
 def documents(seed: int) -> Iterator[str]:

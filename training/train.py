@@ -1,15 +1,17 @@
-"""Train the small model within a budget of minutes and export it.
+"""Train a small model within a budget of minutes and export it.
 
     python -m training.train --data ../shared/data --minutes 60 --out assets/model
 
 The learning rate follows the clock: after a short warm-up it falls in a straight line and reaches zero
 when the minutes are over, however fast the machine is. A run that was interrupted goes on with
-``--resume``.
+``--resume``. ``--start`` begins with the weights of a finished model, widened where the new one is wider;
+``--teacher`` learns from another model's probabilities instead of the bare text (distillation).
 """
 
 import argparse
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from training.checkpoint import Progress
 from training.choices import FIXED_CHOICES
 from training.corpus import Corpus, Tokens, load_corpus, load_tokenizer
 from training.export import export
-from training.network import CONTEXT, VOCABULARY, build_model
+from training.network import CONTEXT, VOCABULARY, build_model, widened
 from training.optimizer import build_optimizers
 from training.probe import Prober
 from training.tokenizer import for_transformers
@@ -36,7 +38,7 @@ ADAM_RATE = 4e-3
 WARM_UP = 0.015
 ROWS = 8
 LOG_EVERY = 50
-CHECKPOINT_SECONDS = 300.0
+CHECKPOINT_SECONDS = 600.0
 VALIDATION_ROWS = 64
 SAMPLE_PROMPTS = ("Once upon a time", "The capital of France is", "User: What is two plus three?\nAssistant:")
 
@@ -46,14 +48,29 @@ def rate_factor(done: float) -> float:
     return max(0.0, min(done / WARM_UP, (1 - done) / (1 - WARM_UP)))
 
 
+def logits_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
+    """Next-token logits of every position, [tokens, vocabulary]."""
+    logits: Tensor = model(input_ids=batch.inputs, attention_mask=batch.mask, use_cache=False).logits
+    return logits.flatten(0, 1).float()
+
+
 def loss_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Mean cross-entropy per token, in nats."""
-    logits = model(input_ids=batch.inputs, attention_mask=batch.mask, use_cache=False).logits
-    return functional.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten())
+    """Mean cross-entropy per token against the text, in nats."""
+    return functional.cross_entropy(logits_of(model, batch), batch.targets.flatten())
+
+
+def distillation_loss(model: LlamaForCausalLM, teacher: LlamaForCausalLM, batch: Batch) -> Tensor:
+    """Mean cross-entropy per token against the teacher's probabilities (Hinton et al. 2015), in nats."""
+    with torch.no_grad():
+        expected = logits_of(teacher, batch).softmax(-1)
+    return functional.cross_entropy(logits_of(model, batch), expected)
 
 
 class Run:
-    """One training run: model, optimisers, data and clock."""
+    """One training run: model, optimisers, data and clock.
+
+    ``rate`` scales both learning rates. With a ``teacher``, its probabilities are the target.
+    """
 
     def __init__(
         self,
@@ -63,18 +80,24 @@ class Run:
         minutes: float,
         out: Path,
         seed: int,
+        rate: float = 1.0,
+        teacher: LlamaForCausalLM | None = None,
     ):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = model
         self.model.to(self.device)  # type: ignore[arg-type]
         self.tokenizer, self.corpus, self.out, self.seed = tokenizer, corpus, out, seed
         self.budget = minutes * 60
-        self.optimizers = build_optimizers(self.model, MUON_RATE, ADAM_RATE)
+        self.optimizers = build_optimizers(self.model, MUON_RATE * rate, ADAM_RATE * rate)
         self.full_rates = [optimizer.param_groups[0]["lr"] for optimizer in self.optimizers]
         self.progress = Progress()
         self.reader = PassReader(corpus, tokenizer, seed)
-        self.compiled_loss = torch.compile(loss_of, dynamic=False)
-        self.checkpoint_path = CACHE / "checkpoint.pt"
+        if teacher is None:
+            self.loss = partial(torch.compile(loss_of, dynamic=False), self.model)
+        else:
+            teacher.to(self.device)  # type: ignore[arg-type]
+            self.loss = partial(torch.compile(distillation_loss, dynamic=False), self.model, teacher)
+        self.checkpoint_path = CACHE / f"checkpoint-{out.name}.pt"
 
     def resume(self) -> None:
         """Go on where the last checkpoint stopped."""
@@ -101,7 +124,7 @@ class Run:
         for optimizer, full in zip(self.optimizers, self.full_rates, strict=True):
             optimizer.param_groups[0]["lr"] = full * factor
         batch = self.reader.next(ROWS, CONTEXT).to(self.device)
-        loss: Tensor = self.compiled_loss(self.model, batch)
+        loss: Tensor = self.loss(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
@@ -155,6 +178,17 @@ def validation_tokens(corpus: Corpus) -> Tokens:
     return tokens[: rows * CONTEXT + 1]
 
 
+def starting_model(hidden: int, layers: int, seed: int, start: Path | None) -> LlamaForCausalLM:
+    """A fresh model, or that of the folder ``start`` in the width asked for."""
+    if start is None:
+        return build_model(hidden, layers, seed)
+    return widened(_finished(start), hidden, seed)
+
+
+def _finished(folder: Path) -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
 def main() -> None:
     """Parse the options, train, export."""
     parser = argparse.ArgumentParser(description="Train the small language model.")
@@ -163,13 +197,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the training loop")
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=1.0, help="factor on the learning rates")
+    parser.add_argument("--start", type=Path, help="folder of a finished model to go on from")
+    parser.add_argument("--teacher", type=Path, help="folder of a model to distil")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
     options = parser.parse_args()
     tokenizer = load_tokenizer(options.data, CACHE, VOCABULARY, options.seed)
     corpus = load_corpus(options.data, CACHE, tokenizer, options.seed)
-    model = build_model(options.hidden, options.layers, options.seed)
-    run = Run(model, tokenizer, corpus, options.minutes, options.out, options.seed)
+    model = starting_model(options.hidden, options.layers, options.seed, options.start)
+    teacher = _finished(options.teacher) if options.teacher else None
+    run = Run(model, tokenizer, corpus, options.minutes, options.out, options.seed, options.rate, teacher)
     print(f"{model.num_parameters() / 1e6:.2f} M parameters, device {run.device}", flush=True)
     if options.resume:
         run.resume()
