@@ -1,92 +1,48 @@
-"""Measure a trained model: stories, known distributions, facts and sums.
+"""Measure the embedded models and write the quality report beside them.
 
-    python -m training.evaluate assets/model --text ../shared/data/tinystories_heldout_data00.txt
+    python -m training.evaluate --data ../shared/data --peer ../shared/models/stories260K-hf
 
-Works with every causal language model folder that transformers loads, so that models with different
-tokenizers can be compared; hence nats per character and not per token.
+Writes `quality.md` (the table that the README shows) and `stories.md` (fifty stories, none left out) into the folder
+of the model. With `--draft` the draft model gets its column and its acceptance rates.
 """
 
 import argparse
 import os
-import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.markdown import Markdown
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from training import knowledge
-from training.choices import BAG_CHOICES, COUNTING_CHOICES, FIXED_CHOICES
+from eab.config import BranchingConfig
+from training import measures, synthetic
+from training.acceptance import acceptance_rate, accepted_lengths
+from training.choices import BAG_CHOICES, CHAINED_CHOICES, COUNTING_CHOICES, FIXED_CHOICES
 from training.corpus import read_documents
 from training.probe import Prober
 
-DOCUMENTS = 150
-CONTEXT = 512
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the report."""
-
-    name: str
-    value: str
-
-
-def nats_per_character(prober: Prober, documents: Iterable[str], limit: int) -> float:
-    """Loss over the first ``limit`` tokens of each document, the very first included, per character."""
-    nats, characters = 0.0, 0
-    for document in documents:
-        ids = prober.encode(document)[:limit]
-        scores = prober.log_probabilities(ids)[:-1]
-        nats -= float(scores.gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
-        characters += len(prober.decode(ids))
-    return nats / characters
-
-
-def share_right(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
-    """Share of prompts after which the model, always taking the likeliest token, writes the expected answer."""
-    return statistics.fmean(prober.would_write(answer, after=prompt) for prompt, answer in questions)
-
-
-def fact_questions() -> dict[str, list[tuple[str, str]]]:
-    """Groups of (prompt, expected beginning of the answer)."""
-    capitals = [(f"The capital of {country} is", city) for country, city in knowledge.CAPITALS.items()]
-    rare = [(f"The capital of {country} is", city) for country, city in knowledge.RARE_CAPITALS.items()]
-    words = knowledge.NUMBERS
-    pairs = list(product(range(11), repeat=2))
-    return {
-        "capitals, 20 best known": capitals[:20],
-        "capitals, the other common ones": capitals[20:],
-        "capitals, rare ones": rare,
-        "general questions": [
-            (f"Question: {question}\nAnswer:", f"{short[0].upper()}{short[1:]}.")
-            for question, _, short in knowledge.GENERAL_FACTS
-        ],
-        "sums in words": [(f"{words[a].capitalize()} plus {words[b]} is", f"{words[a + b]}.") for a, b in pairs],
-        "sums in digits": [(f"Question: What is {a} + {b}?\nAnswer:", f"{a + b}.") for a, b in pairs],
-    }
-
-
-def choice_results(prober: Prober) -> list[Result]:
-    """Mean error of the entropy and mean divergence by family, then the fixed prompts one by one."""
-    results = []
-    for name, choices in (("fixed", FIXED_CHOICES), ("bag", BAG_CHOICES), ("counting", COUNTING_CHOICES)):
-        readings = [prober.read(choice.prompt, choice.words) for choice in choices]
-        error = statistics.fmean(reading.error for reading in readings)
-        divergence = statistics.fmean(reading.divergence for reading in readings)
-        label = f"{name} choices ({len(readings)})"
-        results.append(Result(label, f"entropy error {error:.3f} bits, divergence {divergence:.3f} bits"))
-    for choice in FIXED_CHOICES:
-        reading = prober.read(choice.prompt, choice.words)
-        bits = f"{reading.entropy:.2f} bits (true {reading.true_entropy:.2f})"
-        results.append(Result(repr(choice.prompt), bits))
-    return results
+DOCUMENTS: Final = 150
+STORIES: Final = 50
+PREFIXES: Final = 1000
+DRAFT_LENGTHS: Final = range(1, 9)
+SEED: Final = 20
+HELD_OUT: Final = {
+    "head of llama2.c's validation shard, nats per character": "tinystories_heldout_data00.txt",
+    "head of the V1 validation file, nats per character": "tinystories_heldout_validV1.txt",
+}
+OUT_OF_DOMAIN: Final = ("Shakespeare (out of domain), nats per character", "tinyshakespeare_ood.txt")
+FAMILIES: Final = {
+    "fixed sentences, 0 to 3 bits": FIXED_CHOICES,
+    "chains of choices": CHAINED_CHOICES,
+    "balls in a bag": BAG_CHOICES,
+    "finds or loses": COUNTING_CHOICES,
+}
+Column = dict[str, str]
 
 
 def load_prober(folder: Path) -> Prober:
@@ -96,30 +52,96 @@ def load_prober(folder: Path) -> Prober:
     return Prober(model, tokenizer)
 
 
+def text_column(prober: Prober, data: Path, stories: measures.Stories) -> Column:
+    """What can be measured of any story model."""
+    column = {"parameters": f"{prober.model.num_parameters() / 1e6:.2f} M"}
+    for label, name in HELD_OUT.items():
+        loss = measures.nats_per_character(prober, read_documents(data / name)[:DOCUMENTS])
+        column[label] = f"{loss:.3f}"
+    label, name = OUT_OF_DOMAIN
+    shakespeare = measures.pieces((data / name).read_text(encoding="utf-8"), DOCUMENTS)
+    column[label] = f"{measures.nats_per_character(prober, shakespeare):.3f}"
+    column["stories that end within the context"] = f"{stories.ended / len(stories.ids):.0%}"
+    repeated = measures.repeated(measures.texts_of(prober, stories))
+    column["four-word runs repeated within a story"] = f"{repeated:.1%}"
+    threshold = BranchingConfig().entropy_threshold
+    forks = measures.forks_per_100_tokens(prober, stories, threshold)
+    column[f"places per 100 tokens that reach {threshold} nats"] = f"{forks:.0f}"
+    return column
+
+
+def knowledge_column(prober: Prober) -> Column:
+    """What only a model trained on our facts and choices can know."""
+    column = {}
+    for family, choices in FAMILIES.items():
+        error = measures.choice_error(prober, choices)
+        label = f"{family} ({error.prompts}): entropy error, divergence in bits"
+        column[label] = f"{error.entropy:.3f}, {error.divergence:.3f}"
+    for group, questions in measures.fact_questions().items():
+        right, entropy = measures.share_right(prober, questions), measures.mean_entropy(prober, questions)
+        column[f"{group} ({len(questions)}): right, entropy at the answer"] = f"{right:.0%}, {entropy:.2f} bits"
+    return column
+
+
+def acceptance_column(target: Prober, draft: Prober, stories: measures.Stories) -> Column:
+    """Acceptance rates of the draft in the target's own stories and in facts and choices."""
+    facts = [target.encode(text) for text, _ in zip(synthetic.documents(SEED), range(PREFIXES), strict=False)]
+    column = {}
+    for kind, documents in (("stories", stories.ids), ("facts and choices", facts)):
+        starts = measures.prefixes(documents, PREFIXES, max(DRAFT_LENGTHS), SEED)
+        accepted = accepted_lengths(target, draft, starts, max(DRAFT_LENGTHS), SEED)
+        label = f"accepted in {kind} at draft lengths 1 to 8"
+        column[label] = ", ".join(f"{acceptance_rate(accepted, length):.2f}" for length in DRAFT_LENGTHS)
+    return column
+
+
+def table(columns: Mapping[str, Column]) -> str:
+    """The columns as a Markdown table; a measure that a column lacks shows a dash."""
+    labels = dict.fromkeys(label for column in columns.values() for label in column)
+    lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    lines += [f"| {label} | {' | '.join(column.get(label, '-') for column in columns.values())} |" for label in labels]
+    return "\n".join(lines) + "\n"
+
+
+def write_stories(path: Path, texts: Sequence[str]) -> None:
+    """The stories, numbered, as the model wrote them."""
+    head = (
+        f"# Fifty stories, unselected\n\nAfter the prompt {measures.STORY_PROMPT!r}, temperature 1, seed {SEED}, "
+        "written by `python -m training.evaluate`. None was left out.\n"
+    )
+    body = [f"\n## {number}\n\n```text\n{text.strip()}\n```\n" for number, text in enumerate(texts, start=1)]
+    path.write_text(head + "".join(body), encoding="utf-8")
+
+
+def report(options: argparse.Namespace) -> str:
+    """Measure everything that was asked for -> the table."""
+    target = load_prober(options.model)
+    stories = measures.sample_stories(target, STORIES, SEED)
+    write_stories(options.model / "stories.md", measures.texts_of(target, stories))
+    columns = {"embedded": text_column(target, options.data, stories) | knowledge_column(target)}
+    if options.draft:
+        draft = load_prober(options.draft)
+        own = measures.sample_stories(draft, STORIES, SEED)
+        accepted = acceptance_column(target, draft, stories)
+        columns["draft"] = text_column(draft, options.data, own) | knowledge_column(draft) | accepted
+    for folder in options.peer:
+        peer = load_prober(folder)
+        own = measures.sample_stories(peer, STORIES, SEED)
+        columns[folder.name.removesuffix("-hf")] = text_column(peer, options.data, own)
+    return table(columns)
+
+
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description="Measure a trained model.")
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--text", type=Path, action="append", default=[], help="file for nats per character")
-    parser.add_argument("--text-only", action="store_true", help="skip facts and choices")
-    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="documents to read of each file")
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description="Measure the embedded models and write the quality report.")
+    parser.add_argument("--model", type=Path, default=Path("assets/model"))
+    parser.add_argument("--draft", type=Path, help="folder of its draft model")
+    parser.add_argument("--peer", type=Path, action="append", default=[], help="another model, for the text measures")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the held-out texts")
     options = parser.parse_args()
-    prober = load_prober(options.model)
-    results = []
-    for path in options.text:
-        documents = read_documents(path)[: options.documents]
-        loss = nats_per_character(prober, documents, CONTEXT)
-        results.append(Result(path.name, f"{loss:.4f} nats per character"))
-    if not options.text_only:
-        results += [
-            Result(name, f"{share_right(prober, questions):.0%} of {len(questions)}")
-            for name, questions in fact_questions().items()
-        ]
-        results += choice_results(prober)
-    table = Table("measure", "value", title=str(options.model))
-    for result in results:
-        table.add_row(result.name, result.value)
-    Console(width=120).print(table)
+    text = report(options)
+    (options.model / "quality.md").write_text(text, encoding="utf-8")
+    Console(width=140).print(Markdown(text))
 
 
 if __name__ == "__main__":

@@ -109,17 +109,17 @@ class Run:
         before = self.progress.seconds
         start = last_save = time.monotonic()
         while self.progress.seconds < self.budget:
-            loss = self._step()
+            loss = self.step()
             now = time.monotonic()
             self.progress.seconds = before + now - start
             if self.progress.step % LOG_EVERY == 0:
                 self._log(float(loss), self.progress.seconds)
             if now - last_save > CHECKPOINT_SECONDS:
                 last_save = now
-                self._save()
-        self._save()
+                self.save()
+        self.save()
 
-    def _step(self) -> Tensor:
+    def step(self) -> Tensor:
         factor = rate_factor(self.progress.seconds / self.budget) if self.progress.step else 0.01
         for optimizer, full in zip(self.optimizers, self.full_rates, strict=True):
             optimizer.param_groups[0]["lr"] = full * factor
@@ -143,7 +143,7 @@ class Run:
             flush=True,
         )
 
-    def _save(self) -> None:
+    def save(self) -> None:
         checkpoint.save(self.checkpoint_path, self.model, self.optimizers, self.reader, self.progress)
         export(self.model, self.tokenizer, self.out)
         self.model.train(False)
