@@ -74,7 +74,7 @@ class Generation:
         chunk = [waiting[:size] for waiting in self._pending]
         self._pending = [waiting[size:] for waiting in self._pending]
         packed = self.cache.pack(paths, chunk)
-        growths = [growth for growth in (before, packed.growth) if growth is not None]
+        growths = ([before] if before else []) + list(packed.growths)
         return packed, [RowsAllocated(self.step, *astuple(growth)) for growth in growths]
 
     def _first_rows(self) -> int:

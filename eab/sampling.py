@@ -8,6 +8,7 @@ from torch import Tensor
 from eab.config import BranchingConfig
 
 CANDIDATES = 8
+BLOCK = 256  # tokens
 
 
 class Predictions:
@@ -17,45 +18,83 @@ class Predictions:
     """
 
     def __init__(self, logits: Tensor, config: BranchingConfig) -> None:
-        scores = logits if logits.dtype == torch.float64 else logits.float()  # (P, V)
-        self._log_probs = torch.log_softmax(_filtered(scores, config), dim=-1)
-        self._probs = self._log_probs.exp()
-        finite = self._log_probs.clamp(min=torch.finfo(self._log_probs.dtype).min)  # 0 x -inf would be NaN
-        self.entropies: list[float] = (-(self._probs * finite).sum(dim=-1)).clamp(min=0.0).tolist()
+        self._scores = _filtered(logits if logits.dtype == torch.float64 else logits.float(), config)  # (P, V)
+        self._probs = torch.softmax(self._scores, dim=-1)
+        self._blocks = _block_sums(self._probs)
         count = min(max(CANDIDATES, config.branch_factor), self._probs.shape[-1])
         probabilities, tokens = self._probs.topk(count, dim=-1)
+        best = self._scores.gather(1, tokens[:, :1])[:, 0]
+        self._log_total = best - probabilities[:, 0].log()  # ln Z
+        self.entropies: list[float] = self._entropies(best).tolist()
         self.top_tokens: list[list[int]] = tokens.tolist()
         self.top_probabilities: list[list[float]] = probabilities.tolist()
+
+    def _entropies(self, best: Tensor) -> Tensor:
+        """H = ln Z - sum p x score, (P,), with scores relative to the best one."""
+        mean = (self._probs * self._scores).sum(dim=-1)
+        if not mean.isfinite().all():  # 0 x -inf of a token that cannot come; it counts nothing
+            mean = (self._probs * self._scores.clamp(min=torch.finfo(self._scores.dtype).min)).sum(dim=-1)
+        return (self._log_total - best + (best * self._blocks.sum(dim=-1) - mean)).clamp(min=0.0)
 
     def draw(
         self, paths: Sequence[int], uniforms: Sequence[float], without: Sequence[Sequence[int]] = ()
     ) -> list[int | None]:
-        """Invert the distribution of each of these paths at its uniform, in token order.
+        """Invert the distribution of each of these paths (each named once) at its uniform, in token order.
 
         without: per path, tokens that are left out (the rest is renormalised). None where nothing is left.
         A token of probability zero is never drawn.
         """
         if not paths:
             return []
-        whole = not without and list(paths) == list(range(len(self._probs)))
-        probs = self._probs if whole else self._probs[list(paths)]
-        for line, tokens in enumerate(without):
-            probs[line, list(tokens)] = 0.0
-        cumulative = probs.cumsum(dim=-1)
-        total = cumulative[:, -1:]
-        at = torch.tensor(uniforms, dtype=torch.float64, device=probs.device)[:, None] * total
-        below = torch.nextafter(total, torch.zeros_like(total))  # rounding must not reach past the last token
-        drawn = torch.searchsorted(cumulative, torch.minimum(at.to(total.dtype), below), right=True)
-        return [
-            None if empty else token
-            for token, empty in zip(drawn[:, 0].tolist(), (total[:, 0] <= 0).tolist(), strict=True)
-        ]
+        excluded = [(path, token) for path, tokens in zip(paths, without, strict=False) for token in tokens]
+        if not excluded:
+            return self._invert(paths, uniforms, self._blocks)
+        lines, tokens = torch.tensor(excluded, device=self._probs.device).T
+        kept = self._probs[lines, tokens]
+        self._probs[lines, tokens] = 0.0  # in place: a copy of the vocabulary costs more than all the rest
+        try:
+            return self._invert(paths, uniforms, _block_sums(self._probs))
+        finally:
+            self._probs[lines, tokens] = kept
+
+    def _invert(self, paths: Sequence[int], uniforms: Sequence[float], blocks: Tensor) -> list[int | None]:
+        """First the block in which the running sum passes the uniform, then the token in it."""
+        device, size = self._probs.device, self._probs.shape[1]
+        lines = torch.tensor(paths, device=device)
+        block, rest, possible = _passed(blocks[lines], torch.tensor(uniforms, dtype=torch.float64), scaled=True)
+        at = block[:, None] * BLOCK + torch.arange(BLOCK, device=device)
+        inside = self._probs[lines[:, None], at.clamp(max=size - 1)] * (at < size)
+        token, _, _ = _passed(inside, rest, scaled=False)
+        drawn = (block * BLOCK + token).tolist()
+        return [token if some else None for token, some in zip(drawn, possible.tolist(), strict=True)]
 
     def log_prob(self, paths: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token per named path (a path may be named several times)."""
-        at = torch.tensor([list(paths), list(tokens)], device=self._log_probs.device)
-        found: list[float] = self._log_probs[at[0], at[1]].tolist()
+        at = torch.tensor([list(paths), list(tokens)], device=self._scores.device)
+        found: list[float] = (self._scores[at[0], at[1]] - self._log_total[at[0]]).tolist()
         return found
+
+
+def _block_sums(probs: Tensor) -> Tensor:
+    """Probability of each block of tokens (P, blocks): a draw looks for its block first, then for its token there."""
+    whole = probs.shape[1] // BLOCK * BLOCK
+    blocks = probs[:, :whole].view(len(probs), -1, BLOCK).sum(dim=-1)
+    return torch.cat([blocks, probs[:, whole:].sum(dim=-1, keepdim=True)], dim=1)
+
+
+def _passed(masses: Tensor, at: Tensor, scaled: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the running sum of `masses` (P, n) passes `at` (P,), which counts from 0 to 1 if scaled, else to the sum.
+
+    -> index (P,), what of `at` is left beyond the sum before it (P,), and whether there is any mass (P,).
+    """
+    cumulative = masses.cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    aim = at.to(masses.device)[:, None] * total if scaled else at[:, None]
+    below = torch.nextafter(total, torch.zeros_like(total))  # rounding must not reach past the last token
+    aim = torch.minimum(aim.to(total.dtype), below)
+    index = torch.searchsorted(cumulative, aim, right=True).clamp(max=masses.shape[1] - 1)
+    before = cumulative.gather(1, index) - masses.gather(1, index)
+    return index[:, 0], (aim - before).clamp(min=0.0)[:, 0], total[:, 0] > 0
 
 
 def _filtered(scores: Tensor, config: BranchingConfig) -> Tensor:

@@ -132,3 +132,16 @@ def test_each_path_is_drawn_from_its_own_line_whatever_the_others_are():
     some = Predictions(lines, PLAIN).draw([3, 1], [uniforms[3], uniforms[1]])
     assert together == alone
     assert some == [alone[3], alone[1]]
+
+
+@pytest.mark.parametrize("size", [3, 255, 256, 257, 1000])
+def test_a_draw_inverts_the_running_sum_over_the_whole_vocabulary(size):
+    generator = torch.Generator().manual_seed(size)
+    weights = torch.rand(1, size, dtype=torch.float64, generator=generator)
+    weights[0, ::3] = 0.0
+    probs = weights / weights.sum()
+    found = Predictions(probs.log(), PLAIN)
+    uniforms = [0.0, LAST, *torch.rand(300, dtype=torch.float64, generator=generator).tolist()]
+    drawn = [found.draw([0], [uniform])[0] for uniform in uniforms]
+    expected = torch.searchsorted(probs[0].cumsum(0), torch.tensor(uniforms, dtype=torch.float64), right=True)
+    assert drawn == expected.clamp(max=int(probs[0].nonzero()[-1])).tolist()

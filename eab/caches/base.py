@@ -32,7 +32,7 @@ class KVShape:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One growth of the tensors: rows after it, what had to be copied, and the most bytes held meanwhile (computed)."""
+    """The tensors grew or their rows moved up: rows after it, what was copied, most bytes held meanwhile (computed)."""
 
     rows: int
     rows_copied: int
@@ -63,7 +63,7 @@ class Pass:
     ids: Tensor
     positions: Tensor
     keep: Tensor
-    growth: Growth | None
+    growths: tuple[Growth, ...]
 
 
 class KVCache(Protocol):

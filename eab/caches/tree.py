@@ -1,21 +1,22 @@
 """The tree cache: all paths of a run in one set of rows, shared copy-on-write without any copy.
 
 A row is written once, in place, and is visible to every path that descends from its token. A fork copies no K or V:
-the child sees the parent's rows. Rows that no path sees any more are free and are used again, lowest first, so which
-row a token gets does not depend on how many spare rows there are. The tensors grow by r steps' worth of rows at a
-time (BMC, arXiv 2511.12031).
+the child sees the parent's rows. Rows that no path sees any more are free. They are used again lowest first, or, while
+it pays to keep each path's rows in a lane (see `lanes`), when a quarter of the rows is free and the others move up.
+Neither depends on how many spare rows there are, so r never changes which rows are computed with. The tensors grow by
+r steps' worth of rows at a time (BMC, arXiv 2511.12031).
 """
 
-import heapq
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
+from eab.caches.attention import LaneIndex, masked_pass, split_pass
 from eab.caches.base import Growth, KVShape, KVUsage, Pass
+from eab.caches.lanes import Stretch, compacted, extended, worthwhile
 from eab.errors import MemoryLimitError
 from eab.events import PathRows
 
@@ -36,14 +37,18 @@ class TreeCache:
         self._visible = np.zeros((1, 0), dtype=np.bool_)  # (slots, C): which rows a path sees
         self._position = np.zeros(0, dtype=np.int64)  # (C,): position of the row's token in its path
         self._owners = np.zeros(0, dtype=np.int64)  # (C,): how many paths see the row
-        self._free: list[int] = []  # heap
+        self._end = 0  # the rows from here on have not been given to any token
         self._slots = {0: 0}  # path -> line of _visible
         self._free_slots: list[int] = []
         self._length = {0: 0}
-        self._rows = torch.empty(0, dtype=torch.int64)  # (T,) rows of the pass being computed
-        self._mask = torch.empty(0)  # (H / G * T, window), added to the scores
-        self._window = 0
-        self._seen = torch.empty(0, dtype=torch.bool)
+        self._stretches: list[Stretch] = []
+        # The pass being computed: its rows (T,), and what it attends to
+        self._rows = torch.empty(0, dtype=torch.int64)
+        self._first_row: int | None = None  # if they follow each other
+        self._seen = torch.empty(0, dtype=torch.bool)  # (T, rows before the first lane)
+        self._mask: Tensor | None = None  # (H / G * T, the same), added to the scores
+        self._masked = False  # whether _mask is made for this pass
+        self._lanes: list[LaneIndex] = []
 
     @property
     def rows(self) -> int:
@@ -62,23 +67,47 @@ class TreeCache:
     def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
         """See KVCache.pack. Rows of siblings stay invisible to each other, also within the pass."""
         counts = np.array([len(new) for new in tokens])
-        total, growth = int(counts.sum()), None
-        if total > len(self._free):
-            growth = self._grow(max(self.r * len(paths), total - len(self._free)))
-        rows = np.array([heapq.heappop(self._free) for _ in range(total)], dtype=np.int64)
+        growths = [self._compact()] if self._lanes and self._holes() > (self._end - self._holes()) / 4 else []
+        rows, growth = self._take(int(counts.sum()), len(paths))
         positions, seen = self._place(paths, counts, rows)
-        self._window = int(np.flatnonzero(self._owners)[-1]) + 1
+        self._look(seen, rows, tuple(paths) if counts.max() == 1 else ())
         device = self.shape.device
         self._rows = torch.from_numpy(rows).to(device)
-        self._seen = torch.from_numpy(seen[:, : self._window]).to(device)
-        self._mask = torch.empty(0)
         return Pass(
             cache=self,
             ids=torch.tensor([token for new in tokens for token in new], device=device),
             positions=torch.from_numpy(positions).to(device),
             keep=torch.from_numpy(np.cumsum(counts) - 1).to(device),
-            growth=growth,
+            growths=tuple(growths + ([growth] if growth else [])),
         )
+
+    def _take(self, count: int, paths: int) -> tuple[NDArray[np.int64], Growth | None]:
+        """Free rows for `count` tokens: at the end while lanes are in use, else the lowest."""
+        used = np.flatnonzero(self._owners[: self._end])
+        end, holes = self._end, np.empty(0, dtype=np.int64)
+        if not self._lanes:
+            end = int(used[-1]) + 1 if len(used) else 0
+            holes = np.flatnonzero(self._owners[:end] == 0)[:count]
+        missing = end + count - len(holes) - self.rows
+        growth = self._grow(max(self.r * paths, missing)) if missing > 0 else None
+        self._end = end + count - len(holes)
+        return np.concatenate([holes, np.arange(end, self._end)]), growth
+
+    def _holes(self) -> int:
+        return int(np.count_nonzero(self._owners[: self._end] == 0))
+
+    def _look(self, seen: NDArray[np.bool_], rows: NDArray[np.int64], writers: tuple[int, ...]) -> None:
+        """Decide how the pass attends: which part under a mask, which in lanes. writers: none if not a token each."""
+        in_a_row = int(rows[-1] - rows[0]) == len(rows) - 1
+        self._first_row = int(rows[0]) if in_a_row else None
+        at_the_end = in_a_row and int(rows[-1]) == self._end - 1
+        self._stretches = extended(self._stretches, int(rows[0]), writers) if at_the_end and writers else []
+        device = self.shape.device
+        parts = worthwhile(self._stretches, seen) if device.type == "cpu" else []
+        self._lanes = [LaneIndex(part, device) for part in parts]
+        trunk = parts[0].stretch.start if parts else self._end
+        self._seen = torch.from_numpy(seen[:, :trunk]).to(device)
+        self._masked = False
 
     def _place(
         self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
@@ -88,12 +117,12 @@ class TreeCache:
         slots = np.array([self._slots[path] for path in paths])
         lengths = np.array([self._length[path] for path in paths])
         positions = np.empty(len(rows), dtype=np.int64)
-        seen = np.empty((len(rows), self.rows), dtype=np.bool_)
+        seen = np.empty((len(rows), self._end), dtype=np.bool_)
         for offset in range(int(counts.max())):  # the offset-th new token of every path that has one
             has = counts > offset
             token = first[has] + offset
             self._visible[slots[has], rows[token]] = True
-            seen[token] = self._visible[slots[has]]
+            seen[token] = self._visible[slots[has], : self._end]
             positions[token] = lengths[has] + offset
         self._owners[rows] = 1
         self._position[rows] = positions
@@ -104,21 +133,29 @@ class TreeCache:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See KVCache.attend. Query heads of a group become query rows, so K and V are not expanded per query head."""
         keys, values = self._keys[layer], self._values[layer]
-        keys.index_copy_(1, self._rows, key[0])
-        values.index_copy_(1, self._rows, value[0])
         _, heads, length, size = query.shape
-        group = heads // self.shape.kv_heads
-        if self._mask.numel() == 0:  # once per pass, for all layers
-            blocked = torch.zeros(self._seen.shape, dtype=query.dtype, device=query.device)
-            self._mask = blocked.masked_fill_(~self._seen, float("-inf")).repeat(group, 1)
-        out = functional.scaled_dot_product_attention(
-            query.reshape(1, self.shape.kv_heads, group * length, size),
-            keys[None, :, : self._window],
-            values[None, :, : self._window],
-            attn_mask=self._mask,
-            scale=scale,
-        )
+        if self._first_row is not None:
+            keys[:, self._first_row : self._first_row + length] = key[0]
+            values[:, self._first_row : self._first_row + length] = value[0]
+        else:
+            keys.index_copy_(1, self._rows, key[0])
+            values.index_copy_(1, self._rows, value[0])
+        folded = query.reshape(self.shape.kv_heads, -1, size)
+        mask = self._mask_for(query, heads // self.shape.kv_heads)
+        if self._lanes:
+            out = split_pass(folded, keys, values, mask, scale, self._lanes)
+        else:
+            out = masked_pass(folded, keys[:, : self._end], values[:, : self._end], mask, scale)
         return out.view(1, heads, length, size).transpose(1, 2)
+
+    def _mask_for(self, query: Tensor, group: int) -> Tensor | None:
+        """Once per pass, for all layers; none if every token sees every row."""
+        if not self._masked:
+            self._masked, self._mask = True, None
+            if not bool(self._seen.all()):
+                blocked = torch.zeros(self._seen.shape, dtype=query.dtype, device=query.device)
+                self._mask = blocked.masked_fill_(~self._seen, float("-inf")).repeat(group, 1)
+        return self._mask
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See KVCache.fork: books only, no K or V is touched."""
@@ -138,6 +175,7 @@ class TreeCache:
 
     def trim(self, path: int, length: int) -> None:
         """See KVCache.trim: books only."""
+        self._stretches = []  # a lane is seen whole or not at all
         slot = self._slots[path]
         self._hide(slot, self._visible[slot] & (self._position >= length))
         self._length[path] = min(self._length[path], length)
@@ -145,8 +183,6 @@ class TreeCache:
     def _hide(self, slot: int, rows: NDArray[np.bool_]) -> None:
         self._visible[slot] &= ~rows
         self._owners -= rows
-        for row in np.flatnonzero(rows & (self._owners == 0)):
-            heapq.heappush(self._free, int(row))
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """See KVCache.usage. Independent: the same paths with a cache each."""
@@ -172,6 +208,21 @@ class TreeCache:
         slot = self._free_slots.pop()
         return slot
 
+    def _compact(self) -> Growth:
+        """Move the rows in use to the front, in order; the rest becomes spare."""
+        kept = np.flatnonzero(self._owners > 0)
+        count = len(kept)
+        order = torch.from_numpy(kept).to(self.shape.device)
+        for tensor in (*self._keys, *self._values):
+            tensor[:, :count] = tensor[:, order]
+        self._stretches = compacted(self._stretches, kept)
+        for books in (self._visible.T, self._position, self._owners):
+            books[:count] = books[kept]
+            books[count:] = 0
+        self._end = count
+        moved = count * self.shape.row_bytes
+        return Growth(self.rows, count, moved, self.bytes_held + moved // (2 * self.shape.layers))
+
     def _grow(self, more: int) -> Growth:
         """Append `more` zeroed rows (0 x NaN = NaN would leak through the mask), one tensor at a time."""
         before, rows, held = self.bytes_held, self.rows + more, self.rows
@@ -187,8 +238,6 @@ class TreeCache:
         self._visible = np.pad(self._visible, ((0, 0), (0, more)))
         self._position = np.pad(self._position, (0, more))
         self._owners = np.pad(self._owners, (0, more))
-        for row in range(held, rows):
-            heapq.heappush(self._free, row)
         one_tensor = before // (2 * self.shape.layers)  # old and new of one tensor live side by side
         return Growth(rows, held, before, self.bytes_held + one_tensor)
 

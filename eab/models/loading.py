@@ -12,6 +12,7 @@ from transformers.utils import logging as progress
 
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
+from eab.models.layouts import take_fastest_layout
 
 EMBEDDED: Final = "embedded"
 EMBEDDED_FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "model"
@@ -39,7 +40,9 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
         tokenizer, model = _read(source, _dtype(dtype, where), local)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
-    return HuggingFaceModel(model.to(where), tokenizer, name)
+    model = model.to(where)
+    take_fastest_layout(model)
+    return HuggingFaceModel(model, tokenizer, name)
 
 
 def _read(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
