@@ -1,225 +1,135 @@
-"""One step of the tree engine against the bare forward pass, and the whole job against Hugging Face `generate`.
+"""The tree engine against the bare forward pass, the other caches, and Hugging Face `generate`.
 
-    python benchmarks/engine.py [--quick] [--json FILE] [--table FILE]
+    python benchmarks/engine.py [--quick | --grid] [--json FILE] [--table FILE]
 
-The job: N continuations of one prompt by a random model of SmolLM2-135M shape (30 layers, 576, 9 query and 3 KV
-heads, vocabulary 49,152; 46,080 KV bytes per row in float32). All competitors run in turn in each round, with the
-same weights, prompt, number of new tokens, dtype and threads; the figures are medians over rounds, the ratios are
-ratios of medians. KV bytes are measured from the tensors.
+The job: N continuations of one prompt. All competitors run in turn in each round, with the same weights, prompt,
+number of new tokens, dtype and threads; figures are medians over rounds, ratios are ratios of medians. KV bytes are
+measured from the tensors. `--quick` is one round; `--grid` adds other models, prompts, paths and lengths.
 """
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from competitors import BarePass, Competitor, Engine, Generate, Job
 from rich.console import Console
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from shapes import plain_model, same_weights
+from transformers import AutoTokenizer, PreTrainedModel
 
-from eab.config import BranchingConfig
-from eab.engine import step
-from eab.events import KvMeasured, StepTimed
-from eab.generation import Generation
 from eab.models.huggingface import HuggingFaceModel
+from eab.models.layouts import take_fastest_layout
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
 
+MIB = 2**20
+LONG_PATHS, LONG_TOKENS = 64, 200
+EDGE = 8  # steps at either end of a job, whose medians are compared
 console = Console(stderr=True)
 
 
 @dataclass
-class Job:
-    """What is asked of every competitor."""
+class Pair:
+    """One model twice, on the same weights: as loaded, and as the engine uses it."""
 
-    prompt: list[int]
-    paths: int
-    new_tokens: int
-
-
-@dataclass
-class Measured:
-    """Medians are taken over `seconds`; kv_bytes at the end of the job, None where there is no cache."""
-
-    seconds: list[float] = field(default_factory=list)
-    kv_bytes: int | None = None
+    shape: str
+    plain: PreTrainedModel
+    ours: HuggingFaceModel
+    layout: str
 
 
-def random_model(dtype: torch.dtype, device: str) -> LlamaForCausalLM:
-    """SmolLM2-135M's shape with random weights and no stop token, with transformers' own attention."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=49152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        attn_implementation="sdpa",
-    )
-    return LlamaForCausalLM(config).to(device=device, dtype=dtype).eval()
+def load(shape: str, dtype: torch.dtype, device: str) -> Pair:
+    """The weights of `ours` are stored as load_model would store them."""
+    plain = plain_model(shape, dtype, device)
+    twin = same_weights(plain)
+    layout = take_fastest_layout(twin)
+    return Pair(shape, plain, wrap_model(twin, AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), shape), layout)
 
 
-def same_weights(model: LlamaForCausalLM) -> LlamaForCausalLM:
-    """A second model object on the same tensors, so that the engine's attention function is not set on the first."""
-    with torch.device("meta"):
-        twin = LlamaForCausalLM(model.config.__class__.from_dict(model.config.to_dict()))
-    twin.load_state_dict(model.state_dict(), assign=True)
-    twin.tie_weights()
-    twin.model.rotary_emb = model.model.rotary_emb
-    return twin.eval()
+def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
+    """A prompt of random tokens; random weights do not care."""
+    tokens = torch.randint(1, 4096, (prompt,), generator=torch.Generator().manual_seed(1)).tolist()
+    return Job(tuple(tokens), paths, new_tokens)
 
 
-class Tree:
-    """This project's engine, stepped directly; every path forks at every step, so all decisions are paid for."""
-
-    def __init__(self, model: HuggingFaceModel, job: Job) -> None:
-        self.model, self.job = model, job
-        self.whole, self.steps = Measured(), Measured()
-        self.distinct_bytes = self.spare_bytes = 0
-
-    def run(self) -> None:
-        """One whole job."""
-        config = BranchingConfig(max_paths=self.job.paths, max_new_tokens=self.job.new_tokens)
-        generation = Generation(self.model, "", self.job.prompt, config, threshold_nats=0.5)
-        start = time.perf_counter()
-        while generation.live:
-            [events] = step(self.model, [generation])
-            for event in events:
-                self._note(event)
-        self.whole.seconds.append(time.perf_counter() - start)
-
-    def _note(self, event: Any) -> None:
-        row_bytes = self.model.card.row_bytes
-        if isinstance(event, StepTimed) and event.tokens == self.job.paths:
-            self.steps.seconds.append(event.seconds)
-        elif isinstance(event, KvMeasured):
-            self.whole.kv_bytes = event.bytes_held
-            self.distinct_bytes = (event.rows_shared + event.rows_private) * row_bytes
-            self.spare_bytes = event.rows_spare * row_bytes
-
-
-class HuggingFace:
-    """`generate` of transformers: one sample at a time, or all as one batch."""
-
-    def __init__(self, model: LlamaForCausalLM, job: Job, batch: int) -> None:
-        self.model, self.job, self.batch = model, job, batch
-        self.whole = Measured()
-
-    def run(self) -> None:
-        """One whole job: as many calls as it takes."""
-        prompt = torch.tensor([self.job.prompt], device=self.model.device)
-        start = time.perf_counter()
-        for _ in range(0, self.job.paths, self.batch):
-            output: Any = self.model.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),
-                do_sample=True,
-                num_return_sequences=self.batch,
-                max_new_tokens=self.job.new_tokens,
-                min_new_tokens=self.job.new_tokens,
-                pad_token_id=0,
-                return_dict_in_generate=True,
-            )
-        _synchronize(self.model.device)
-        self.whole.seconds.append(time.perf_counter() - start)
-        layers = output.past_key_values.layers
-        self.whole.kv_bytes = sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
-
-
-class BarePass:
-    """The floor: the same tokens through the model as loaded, without any cache."""
-
-    def __init__(self, model: LlamaForCausalLM, job: Job) -> None:
-        self.model, self.job = model, job
-        self.step, self.whole = Measured(), Measured()
-
-    @torch.inference_mode()
-    def run(self) -> None:
-        """Prefill, then one pass of `paths` tokens per step."""
-        device = self.model.device
-        prompt = torch.tensor([self.job.prompt], device=device)
-        tokens = prompt[:, : self.job.paths]
-        begin = time.perf_counter()
-        self.model(prompt, use_cache=False, logits_to_keep=1)
-        for _ in range(self.job.new_tokens - 1):
-            start = time.perf_counter()
-            self.model(tokens, use_cache=False)
-            _synchronize(device)
-            self.step.seconds.append(time.perf_counter() - start)
-        self.whole.seconds.append(time.perf_counter() - begin)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def measure(rounds: int, job: Job, dtype: torch.dtype, device: str) -> dict[str, Any]:
-    """Run all competitors in turn, `rounds` times -> table lines and ratios."""
-    plain = random_model(dtype, device)
-    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
-    tree = Tree(wrap_model(same_weights(plain), tokenizer, "random-135m"), job)
-    bare, batched, single = BarePass(plain, job), HuggingFace(plain, job, job.paths), HuggingFace(plain, job, 1)
-    competitors: Sequence[tuple[str, Callable[[], None]]] = [
-        ("tree engine", tree.run),
-        ("bare forward passes", bare.run),
-        ("generate, one batch", batched.run),
-        ("generate, one by one", single.run),
+def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
+    """The tree first, the floor second. `everybody`: also those who take minutes."""
+    competitors: list[Competitor] = [
+        Engine(pair.ours, job),
+        BarePass(pair.plain, job),
+        Engine(pair.ours, job, "concat-cow"),
+        Engine(pair.ours, job, "deep-copy"),
+        Generate(pair.plain, job, job.paths, shared_prompt=True),
+        Generate(pair.plain, job, job.paths),
     ]
-    _warm_up(plain, tree, job)
+    if everybody:
+        competitors.append(Generate(pair.plain, job, 1))
+    if everybody and pair.shape == "embedded":
+        competitors.append(Engine(pair.ours, job, "recompute"))
+    return competitors
+
+
+def measure(competitors: Sequence[Competitor], rounds: int) -> None:
+    """Run all in turn, `rounds` times."""
     for number in range(rounds):
-        for name, run in competitors:
-            console.print(f"round {number + 1} of {rounds}: {name} ...")
-            run()
-    return _result(tree, bare, batched, single)
+        for competitor in competitors:
+            console.print(f"round {number + 1} of {rounds}: {competitor.name} ...")
+            competitor.run()
 
 
-def _warm_up(plain: LlamaForCausalLM, tree: Tree, job: Job) -> None:
-    short = Job(job.prompt, job.paths, 4)
-    for competitor in (Tree(tree.model, short), BarePass(plain, short), HuggingFace(plain, short, job.paths)):
+def warm_up(pair: Pair, job: Job) -> None:
+    """The first passes of a process are slow."""
+    for competitor in field_of(pair, Job(job.prompt, job.paths, 4), everybody=False):
         competitor.run()
 
 
-def _result(tree: Tree, bare: BarePass, batched: HuggingFace, single: HuggingFace) -> dict[str, Any]:
-    median = {
-        "tree": statistics.median(tree.whole.seconds),
-        "tree_step": statistics.median(tree.steps.seconds),
-        "bare_step": statistics.median(bare.step.seconds),
-        "bare": statistics.median(bare.whole.seconds),
-        "batched": statistics.median(batched.whole.seconds),
-        "one_by_one": statistics.median(single.whole.seconds),
+def seconds_of(competitor: Competitor) -> float:
+    """Median over rounds."""
+    return statistics.median(competitor.measured.seconds)
+
+
+def step_of(competitor: Competitor) -> float:
+    """Median over all steps of all rounds."""
+    return statistics.median(second for steps in competitor.measured.step_seconds for second in steps)
+
+
+def last_step_over_first(engine: Engine) -> float:
+    """How much a step costs when the private parts have grown, against the first steps with all paths."""
+    first = [second for steps in engine.measured.step_seconds for second in steps[:EDGE]]
+    last = [second for steps in engine.measured.step_seconds for second in steps[-EDGE:]]
+    return statistics.median(last) / statistics.median(first)
+
+
+def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, float]:
+    """What the targets are about."""
+    by_name = {competitor.name: competitor for competitor in competitors}
+    tree, bare = competitors[0], competitors[1]
+    measured, batched = tree.measured, by_name["generate, one batch"]
+    assert measured.rows is not None
+    assert measured.kv_bytes is not None
+    assert measured.spare_rows is not None
+    assert batched.measured.kv_bytes is not None
+    ratios = {
+        "step_over_bare_pass": step_of(tree) / step_of(bare),
+        "batched_over_tree": seconds_of(batched) / seconds_of(tree),
+        "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes) / (measured.rows * row_bytes),
+        "batched_kv_over_tree_kv": batched.measured.kv_bytes / measured.kv_bytes,
     }
-    assert tree.whole.kv_bytes is not None
-    assert batched.whole.kv_bytes is not None
-    assert single.whole.kv_bytes is not None
-    return {
-        "seconds": median,
-        "kv_bytes": {
-            "tree_held": tree.whole.kv_bytes,
-            "tree_spare": tree.spare_bytes,
-            "tree_distinct": tree.distinct_bytes,
-            "batched": batched.whole.kv_bytes,
-            "one_by_one": single.whole.kv_bytes,
-        },
-        "ratios": {
-            "step_over_bare_pass": median["tree_step"] / median["bare_step"],
-            "batched_over_tree": median["batched"] / median["tree"],
-            "one_by_one_over_tree": median["one_by_one"] / median["tree"],
-            "kv_over_distinct": (tree.whole.kv_bytes - tree.spare_bytes) / tree.distinct_bytes,
-            "batched_kv_over_tree_kv": batched.whole.kv_bytes / tree.whole.kv_bytes,
-        },
+    others = {
+        "shared_prompt_batch_over_tree": "generate, one batch, prompt prefilled once",
+        "one_by_one_over_tree": "generate, one by one",
+        "concat_cow_over_tree": "engine, cache concat-cow",
+        "deep_copy_over_tree": "engine, cache deep-copy",
+        "recompute_over_tree": "engine, cache recompute",
+    }
+    return ratios | {
+        key: seconds_of(by_name[name]) / seconds_of(tree) for key, name in others.items() if name in by_name
     }
 
 
@@ -239,33 +149,82 @@ def _cpu_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def table(result: dict[str, Any], job: Job, where: str, command: str) -> str:
-    """The result as a Markdown table for the README."""
-    seconds, kv, ratios = result["seconds"], result["kv_bytes"], result["ratios"]
-    mib = 2**20
+def table(competitors: Sequence[Competitor]) -> str:
+    """One line per competitor, as Markdown."""
     lines = [
-        f"Prompt {len(job.prompt)} tokens, {job.paths} paths, {job.new_tokens} new tokens each. {where}. `{command}`",
-        "",
-        "| | seconds | times the tree engine | KV bytes held (measured) |",
-        "|---|---|---|---|",
-        f"| tree engine | {seconds['tree']:.1f} | 1 | {kv['tree_held'] / mib:.1f} MiB, of which spare "
-        f"{kv['tree_spare'] / mib:.1f} |",
-        f"| bare forward passes, no cache work | {seconds['bare']:.1f} | {seconds['bare'] / seconds['tree']:.2f} | - |",
-        f"| `generate(num_return_sequences={job.paths})` | {seconds['batched']:.1f} | "
-        f"{ratios['batched_over_tree']:.2f} | {kv['batched'] / mib:.1f} MiB |",
-        f"| `generate`, one by one | {seconds['one_by_one']:.1f} | {ratios['one_by_one_over_tree']:.2f} | "
-        f"{kv['one_by_one'] / mib:.1f} MiB each |",
-        "",
-        f"One step of {job.paths} paths takes {seconds['tree_step'] * 1000:.0f} ms, the bare pass of the same tokens "
-        f"{seconds['bare_step'] * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times.",
+        "| | seconds | times the tree | tokens through the model | KV rows | KV bytes held | peak |",
+        "|---|---|---|---|---|---|---|",
     ]
+    tree = seconds_of(competitors[0])
+    for competitor in competitors:
+        measured = competitor.measured
+        cells = [
+            competitor.name,
+            f"{seconds_of(competitor):.2f}",
+            f"{seconds_of(competitor) / tree:.2f}",
+            f"{measured.tokens:,}",
+            "-" if measured.rows is None else f"{measured.rows:,}",
+            _mib(measured.kv_bytes),
+            _mib(measured.peak_bytes),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _mib(count: int | None) -> str:
+    return "-" if count is None else f"{count / MIB:.1f} MiB"
+
+
+def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
+    """The job of the targets, and the long one -> text, and the figures by themselves."""
+    job = job_of(300, 20, 40)
+    warm_up(pair, job)
+    competitors = field_of(pair, job, everybody=True)
+    measure(competitors, rounds)
+    ratios = ratios_of(competitors, pair.ours.card.row_bytes)
+    long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), grow_apart=True)
+    measure([long], 1)
+    ratios["last_step_over_first"] = last_step_over_first(long)
+    text = (
+        f"Shape {pair.shape}, {job}, weights stored {pair.layout}.\n\n{table(competitors)}\n"
+        f"One step of {job.paths} paths takes {step_of(competitors[0]) * 1000:.0f} ms, the bare pass of the same "
+        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. With "
+        f"{LONG_PATHS} paths of {LONG_TOKENS} private tokens each, the last step costs "
+        f"{ratios['last_step_over_first']:.2f} times the first.\n"
+    )
+    result = {
+        "seconds": {competitor.name: seconds_of(competitor) for competitor in competitors},
+        "kv_bytes": {competitor.name: competitor.measured.kv_bytes for competitor in competitors},
+        "ratios": ratios,
+    }
+    return text, result
+
+
+def grid(dtype: torch.dtype, device: str) -> str:
+    """One thing varied at a time around the standard job, once each -> Markdown."""
+    parts = []
+    variations = {
+        "embedded": [(30, 20, 40), (300, 20, 40), (300, 8, 200)],
+        "135m": [(30, 20, 40), (1000, 20, 40), (300, 1, 40), (300, 8, 40), (300, 64, 40)],
+        "0.5b": [(300, 20, 40)],
+    }
+    for shape, jobs in variations.items():
+        pair = load(shape, dtype, device)
+        for prompt, paths, new_tokens in jobs:
+            job = job_of(prompt, paths, new_tokens)
+            warm_up(pair, job)
+            competitors = field_of(pair, job, everybody=shape == "embedded")
+            console.print(f"shape {shape}, {job}")
+            measure(competitors, 1)
+            parts.append(f"Shape {shape}, {job}, weights stored {pair.layout}.\n\n{table(competitors)}")
+    return "\n".join(parts)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round instead of three")
+    parser.add_argument("--grid", action="store_true", help="also vary model, prompt, paths and length (an hour)")
     parser.add_argument("--json", metavar="FILE", help="write seconds, bytes and ratios")
     parser.add_argument("--table", metavar="FILE", help="write the Markdown table here too")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -273,22 +232,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    job = Job(
-        prompt=torch.randint(1, 4096, (300,), generator=torch.Generator().manual_seed(1)).tolist(),
-        paths=20,
-        new_tokens=40,
-    )
-    result = measure(1 if options.quick else 3, job, getattr(torch, options.dtype), options.device)
+    dtype = getattr(torch, options.dtype)
+    text, result = standard(load("135m", dtype, options.device), 1 if options.quick else 3)
     where = machine(options.device, options.threads, options.dtype)
     command = " ".join(["python benchmarks/engine.py", *sys.argv[1:]])
-    text = table(result, job, where, command)
+    text = f"{where}. `{command}`\n\n{text}"
+    if options.grid:
+        text += "\n" + grid(dtype, options.device)
     print(text)
     if options.table:
         Path(options.table).write_text(text, encoding="utf-8")
     if options.json:
-        Path(options.json).write_text(json.dumps({"machine": where, **result}, indent=2) + "\n", encoding="utf-8")
+        Path(options.json).write_text(json.dumps({"machine": where} | result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     main()
