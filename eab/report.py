@@ -1,7 +1,7 @@
 """A run in words, tables and JSON values: what the command line prints and what scripts read."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,8 +9,21 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eab import token_text
-from eab.figures.sentences import cost_sentence
+from eab.comparison import Comparison, Cost
+from eab.figures.sentences import comparison_sentence, cost_sentence
 from eab.run import Path, Run, Sample
+from eab.words import human_bytes
+
+KV_NAMES: Final = (
+    "bytes_held",
+    "bytes_shared",
+    "bytes_private",
+    "bytes_spare",
+    "bytes_independent",
+    "bytes_copied",
+    "allocations",
+    "peak_bytes",
+)
 
 
 def as_json(run: Run) -> dict[str, Any]:
@@ -32,10 +45,10 @@ def as_json(run: Run) -> dict[str, Any]:
 
 def kv_bytes(run: Run) -> dict[str, int]:
     """Bytes at the step with the most distinct rows: held (measured) = shared + private + spare; independent: computed,
-    the same paths with a cache each."""
-    kv = run.peak_kv()
-    if kv is None or run.started is None:
-        return dict.fromkeys(("bytes_held", "bytes_shared", "bytes_private", "bytes_spare", "bytes_independent"), 0)
+    the same paths with a cache each. Of the whole run, measured: bytes copied, allocations, peak."""
+    kv, last = run.peak_kv(), run.last_kv()
+    if kv is None or last is None or run.started is None:
+        return dict.fromkeys(KV_NAMES, 0)
     row = run.started.model.row_bytes
     return {
         "bytes_held": kv.bytes_held,
@@ -43,6 +56,9 @@ def kv_bytes(run: Run) -> dict[str, int]:
         "bytes_private": kv.rows_private * row,
         "bytes_spare": kv.rows_spare * row,
         "bytes_independent": kv.rows_independent * row,
+        "bytes_copied": last.bytes_copied,
+        "allocations": last.allocations,
+        "peak_bytes": last.peak_bytes,
     }
 
 
@@ -63,6 +79,52 @@ def summary(run: Run) -> RenderableType:
     if run.started is None:
         return Text("The run has not started.")
     return Group(_tree(run), _sample_table(run), Text(cost_sentence(run)))
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """What each cache took, and whether all say the same, as plain JSON values."""
+    costs = comparison.costs()
+    started = comparison.runs[0].started if comparison.runs else None
+    return {
+        "prompt": started.prompt if started else "",
+        "settings": {name: value for name, value in asdict(started.config).items() if name != "cache"}
+        if started
+        else {},
+        "model": asdict(started.model) if started else {},
+        "caches": [asdict(cost) for cost in costs],
+        "agreements": [asdict(agreement) for agreement in comparison.agreements()],
+        "agreed": comparison.agreed and len(costs) == len(comparison.caches),
+    }
+
+
+def comparison_summary(comparison: Comparison) -> RenderableType:
+    """What each cache took, beside each other, for a terminal."""
+    costs = comparison.costs()
+    table = Table(
+        *("cache", "seconds", "ms per step", "tokens", "peak", "most held", "held last", "copied", "allocations")
+    )
+    for cost in costs:
+        table.add_row(*_cost_line(cost, costs[0]))
+    note = "ms per step: median. tokens: through the model. × : times the first line. All measured."
+    return Group(table, Text(note, style="dim"), Text(comparison_sentence(comparison)))
+
+
+def _cost_line(cost: Cost, first: Cost) -> list[str]:
+    def beside(value: float, base: float, shown: str) -> str:
+        return shown if cost is first or not base else f"{shown} ({value / base:.3g}×)"
+
+    bytes_ = [
+        beside(getattr(cost, name), getattr(first, name), human_bytes(getattr(cost, name)))
+        for name in ("peak_bytes", "most_held_bytes", "held_last_bytes", "copied_bytes")
+    ]
+    return [
+        cost.cache if cost.ended == "finished" else f"{cost.cache} ({cost.ended or 'unfinished'})",
+        beside(cost.seconds, first.seconds, f"{cost.seconds:.2f}"),
+        beside(cost.step_seconds, first.step_seconds, f"{cost.step_seconds * 1000:.1f}"),
+        beside(cost.tokens_through_model, first.tokens_through_model, f"{cost.tokens_through_model:,}"),
+        *bytes_,
+        f"{cost.allocations:,}",
+    ]
 
 
 def _tree(run: Run) -> Tree:
