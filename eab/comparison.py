@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 from eab.config import CacheName
 from eab.events import Event, RunEnded
-from eab.run import Path, Run
+from eab.run import Run
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy

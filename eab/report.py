@@ -1,5 +1,6 @@
 """A run in words, tables and JSON values: what the command line prints and what scripts read."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eab import token_text
-from eab.comparison import Comparison, Cost
+from eab.comparison import Comparison
 from eab.figures.sentences import comparison_sentence, cost_sentence
 from eab.run import Path, Run, Sample
 from eab.words import human_bytes
@@ -100,31 +101,30 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 def comparison_summary(comparison: Comparison) -> RenderableType:
     """What each cache took, beside each other, for a terminal."""
     costs = comparison.costs()
-    table = Table(
-        *("cache", "seconds", "ms per step", "tokens", "peak", "most held", "held last", "copied", "allocations")
-    )
-    for cost in costs:
-        table.add_row(*_cost_line(cost, costs[0]))
-    note = "ms per step: median. tokens: through the model. × : times the first line. All measured."
-    return Group(table, Text(note, style="dim"), Text(comparison_sentence(comparison)))
+    table = Table("", *(cost.cache for cost in costs))
+    for label, name, shown in _MEASURES:
+        values = [getattr(cost, name) for cost in costs]
+        table.add_row(label, *(_beside(value, values[0], shown(value)) for value in values))
+    if not all(cost.ended == "finished" for cost in costs):
+        table.add_row("ended", *(cost.ended or "unfinished" for cost in costs))
+    note = Text("All measured. In brackets: times the first column.", style="dim")
+    return Group(table, note, Text(comparison_sentence(comparison)))
 
 
-def _cost_line(cost: Cost, first: Cost) -> list[str]:
-    def beside(value: float, base: float, shown: str) -> str:
-        return shown if cost is first or not base else f"{shown} ({value / base:.3g}×)"
+_MEASURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("seconds", "seconds", "{:.2f}".format),
+    ("ms per step (median)", "step_seconds", lambda seconds: f"{seconds * 1000:.1f}"),
+    ("tokens through the model", "tokens_through_model", "{:,}".format),
+    ("bytes at the worst moment", "peak_bytes", human_bytes),
+    ("most bytes held", "most_held_bytes", human_bytes),
+    ("bytes held at the end", "held_last_bytes", human_bytes),
+    ("bytes copied", "copied_bytes", human_bytes),
+    ("allocations", "allocations", "{:,}".format),
+)
 
-    bytes_ = [
-        beside(getattr(cost, name), getattr(first, name), human_bytes(getattr(cost, name)))
-        for name in ("peak_bytes", "most_held_bytes", "held_last_bytes", "copied_bytes")
-    ]
-    return [
-        cost.cache if cost.ended == "finished" else f"{cost.cache} ({cost.ended or 'unfinished'})",
-        beside(cost.seconds, first.seconds, f"{cost.seconds:.2f}"),
-        beside(cost.step_seconds, first.step_seconds, f"{cost.step_seconds * 1000:.1f}"),
-        beside(cost.tokens_through_model, first.tokens_through_model, f"{cost.tokens_through_model:,}"),
-        *bytes_,
-        f"{cost.allocations:,}",
-    ]
+
+def _beside(value: float, first: float, shown: str) -> str:
+    return shown if value == first or not first else f"{shown} ({value / first:.3g}×)"
 
 
 def _tree(run: Run) -> Tree:
