@@ -1,6 +1,5 @@
 """A run in words, tables and JSON values: what the command line prints and what scripts read."""
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,9 +10,9 @@ from rich.tree import Tree
 
 from eab import token_text
 from eab.comparison import Comparison
+from eab.figures.costs import COST_NOTE, cost_lines
 from eab.figures.sentences import comparison_sentence, cost_sentence
 from eab.run import Path, Run, Sample
-from eab.words import human_bytes
 
 KV_NAMES: Final = (
     "bytes_held",
@@ -100,31 +99,10 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 def comparison_summary(comparison: Comparison) -> RenderableType:
     """What each cache took, beside each other, for a terminal."""
-    costs = comparison.costs()
-    table = Table("", *(cost.cache for cost in costs))
-    for label, name, shown in _MEASURES:
-        values = [getattr(cost, name) for cost in costs]
-        table.add_row(label, *(_beside(value, values[0], shown(value)) for value in values))
-    if not all(cost.ended == "finished" for cost in costs):
-        table.add_row("ended", *(cost.ended or "unfinished" for cost in costs))
-    note = Text("All measured. In brackets: times the first column.", style="dim")
-    return Group(table, note, Text(comparison_sentence(comparison)))
-
-
-_MEASURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
-    ("seconds", "seconds", "{:.2f}".format),
-    ("ms per step (median)", "step_seconds", lambda seconds: f"{seconds * 1000:.1f}"),
-    ("tokens through the model", "tokens_through_model", "{:,}".format),
-    ("bytes at the worst moment", "peak_bytes", human_bytes),
-    ("most bytes held", "most_held_bytes", human_bytes),
-    ("bytes held at the end", "held_last_bytes", human_bytes),
-    ("bytes copied", "copied_bytes", human_bytes),
-    ("allocations", "allocations", "{:,}".format),
-)
-
-
-def _beside(value: float, first: float, shown: str) -> str:
-    return shown if value == first or not first else f"{shown} ({value / first:.3g}×)"
+    table = Table("", *(cache for cache, _ in comparison.pairs))
+    for line in cost_lines(comparison):
+        table.add_row(line.measure, *line.cells)
+    return Group(table, Text(COST_NOTE, style="dim"), Text(comparison_sentence(comparison)))
 
 
 def _tree(run: Run) -> Tree:

@@ -1,6 +1,7 @@
 """Memory: one prompt through every KV cache, one after the other; what each holds, copies and takes."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -10,7 +11,10 @@ from app.words import plain
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.errors import EabError
+from eab.figures.costs import COST_NOTE, cost_lines
+from eab.figures.layout import shorten
 from eab.figures.sentences import comparison_sentence
+from eab.token_text import visible
 
 POLL_SECONDS = 0.25
 WHAT_THEY_DO = """
@@ -57,9 +61,11 @@ def results(comparison: Comparison, key: str) -> None:
     from eab.figures import memory, tables
 
     st.text(comparison_sentence(comparison))
-    st.dataframe(tables.costs_table(comparison), hide_index=True)
+    lines = [(line.measure, *line.cells) for line in cost_lines(comparison)]
+    st.table(tables.named(lines, ["", *(cache for cache, _ in comparison.pairs)]))
+    st.caption(COST_NOTE)
     white = st.toggle("White background, for print", help="The camera above each chart then saves it black on white.")
-    chart: Callable[[str, str, str, Any], None] = lambda *parts: draw(*parts, key=key, white=white)  # noqa: E731
+    chart = partial(draw, key=key, white=white)
     chart("Bytes held", "held", memory.held_sentence(comparison), memory.held_figure(comparison))
     chart("Time per step", "time", memory.time_sentence(comparison), memory.time_figure(comparison))
     chart("Bytes in all", "totals", memory.totals_sentence(comparison), memory.totals_figure(comparison))
@@ -120,14 +126,13 @@ st.fragment(watch, run_every=POLL_SECONDS if active else None)()
 
 with st.sidebar:
     controls.sidebar(choose_cache=False)
-with st.expander("What each cache does", expanded=True):
+with st.expander("What each cache does"):
     st.markdown(WHAT_THEY_DO)
 
 picture = shown.picture
 with picture.held_still:
     if first is not None:
-        recorded = "Recorded: " if picture.live is None else ""
-        st.caption(
-            f"{recorded}{plain(first.model.name)}, {first.model.dtype} on {first.model.device}. {plain(first.prompt)}"
-        )
+        what = "Recorded" if picture.live is None else "Run"
+        where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
+        st.caption(f"{what} with {where}: “{plain(shorten(visible(first.prompt), 90))}”")
     results(picture.comparison, picture.key)

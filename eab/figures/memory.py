@@ -9,7 +9,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from eab.comparison import Comparison, Cost
+from eab.comparison import Comparison
 from eab.config import CacheName
 from eab.run import Run, Step
 from eab.words import counted, human_bytes, listed
@@ -28,7 +28,9 @@ DASHES: Final[dict[CacheName, str]] = {
     "recompute": "dashdot",
 }
 PATTERNS: Final[dict[CacheName, str]] = {"tree": "", "concat-cow": "/", "deep-copy": ".", "recompute": "x"}
+_PATTERN: Final = {"fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+_ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-2, 7) for digit in (1, 2, 5)]
 
 
 def held_figure(comparison: Comparison) -> go.Figure:
@@ -36,6 +38,7 @@ def held_figure(comparison: Comparison) -> go.Figure:
     most = max((cost.most_held_bytes for cost in comparison.costs()), default=0)
     unit, name = _unit(most)
     figure = _lines(comparison, lambda step: None if step.kv is None else step.kv.bytes_held / unit, ".2f")
+    figure.update_traces(line_shape="hv")  # what is held stays until the next step
     figure.update_yaxes(title=f"KV bytes held ({name}, measured)", rangemode="tozero")
     return figure
 
@@ -48,13 +51,15 @@ def held_sentence(comparison: Comparison) -> str:
 def time_figure(comparison: Comparison) -> go.Figure:
     """Milliseconds of each decode step, one line per cache, on a logarithmic axis."""
     figure = _lines(comparison, lambda step: step.timing.seconds * 1000 if step.timing and step.step else None, ".1f")
-    figure.update_yaxes(title="milliseconds per step (measured, log scale)", type="log", dtick="D2")
+    figure.update_yaxes(title="milliseconds per step (measured, log scale)", type="log", tickvals=_ROUND_NUMBERS)
     return figure
 
 
 def time_sentence(comparison: Comparison) -> str:
     """How long a step takes with each cache."""
-    return _beside(comparison, "A step (median)", "step_seconds", "takes", lambda seconds: f"{seconds * 1000:.1f} ms")
+    return _beside(
+        comparison, "For a step (median)", "step_seconds", "takes", lambda seconds: f"{seconds * 1000:.1f} ms"
+    )
 
 
 def totals_figure(comparison: Comparison) -> go.Figure:
@@ -70,17 +75,19 @@ def totals_figure(comparison: Comparison) -> go.Figure:
             y=[cost.cache for cost in costs],
             orientation="h",
             text=[human_bytes(value) for value in values],
-            textposition="auto",
+            textposition="outside",
+            cliponaxis=False,
             marker={
                 "color": [COLOURS[cost.cache] for cost in costs],
-                "pattern": {"shape": [PATTERNS[cost.cache] for cost in costs], "size": 6, "solidity": 0.2},
+                "pattern": _PATTERN | {"shape": [PATTERNS[cost.cache] for cost in costs]},
             },
             hovertemplate="%{y}: %{text}<extra></extra>",
             showlegend=False,
             row=1,
             col=column,
         )
-        figure.update_xaxes(title=f"{unit_name} (measured)", rangemode="tozero", row=1, col=column)
+        room = [0, 1.4 * (max(values, default=0) / unit or 1)]  # for the figure beside the longest bar
+        figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=1, col=column)
     figure.update_yaxes(autorange="reversed")
     return _laid_out(figure, height=300)
 
@@ -106,11 +113,11 @@ def paths_figure(run: Run) -> go.Figure:
             name=part,
             x=[f"path {path.path}" for path in paths],
             y=[count * row / unit for count in rows],
-            marker={"color": colour, "pattern": {"shape": pattern, "size": 6, "solidity": 0.2}},
+            marker={"color": colour, "pattern": _PATTERN | {"shape": pattern}},
             hovertemplate=f"%{{x}}: %{{y:.2f}} {name} {part}<extra></extra>",
         )
     figure.update_layout(barmode="stack")
-    figure.update_yaxes(title=f"{name} that the path sees (counted rows)", rangemode="tozero")
+    figure.update_yaxes(title=f"{name} seen (counted rows)", rangemode="tozero")
     return _laid_out(figure)
 
 
@@ -132,6 +139,7 @@ def for_print(figure: go.Figure) -> go.Figure:
     """The same chart in black on white, whatever the theme of the page."""
     white = go.Figure(figure)
     white.update_layout(template="plotly_white", paper_bgcolor="white", plot_bgcolor="white", font_color="black")
+    white.update_layout(margin={"l": 12, "r": 12, "t": 48, "b": 12})
     return white
 
 
@@ -160,19 +168,21 @@ def _laid_out(figure: go.Figure, height: int = 380) -> go.Figure:
     return figure
 
 
-def _beside(comparison: Comparison, when: str, name: str, verb: str, shown: Callable[[Any], str]) -> str:
+def _beside(
+    comparison: Comparison, when: str, name: str, verb: str, shown: Callable[[Any], str], scale: float = 1
+) -> str:
     """Each cache's figure, with its ratio to the first."""
     costs = comparison.costs()
     if not costs:
         return "Nothing measured yet."
-    first = getattr(costs[0], name)
-    words = [f"{cost.cache} {_ratio(cost, name, first, shown)}" for cost in costs[1:]]
-    others = f", {listed(words)}" if words else ""
-    return f"{when} {costs[0].cache} {verb} {shown(first)}{others} (measured)."
+    first, *others = (getattr(cost, name) * scale for cost in costs)
+    words = [f"{cost.cache} {_ratio(value, first, shown)}" for cost, value in zip(costs[1:], others, strict=True)]
+    return (
+        f"{when}, {costs[0].cache} {verb} {', '.join([shown(first), *([listed(words)] if words else [])])} (measured)."
+    )
 
 
-def _ratio(cost: Cost, name: str, first: float, shown: Callable[[Any], str]) -> str:
-    value = getattr(cost, name)
+def _ratio(value: float, first: float, shown: Callable[[Any], str]) -> str:
     if not value:
         return "nothing"
     return f"{shown(value)} ({value / first:.1f} times)" if first else shown(value)

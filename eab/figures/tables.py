@@ -1,6 +1,7 @@
 """A run as tables, for reading, for downloads, and as the full equivalent of the pictures."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 import pandas as pd
@@ -87,3 +88,8 @@ def comparison_steps_table(comparison: Comparison) -> pd.DataFrame:
         table["tokens_through_model"] = [step.timing.tokens if step.timing else 0 for step in run.steps if step.kv]
         tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def named(lines: Sequence[Sequence[str]], columns: Sequence[str]) -> pd.DataFrame:
+    """Lines of text under these headings, the first column as the index."""
+    return pd.DataFrame(lines, columns=pd.Index(columns)).set_index(columns[0])
