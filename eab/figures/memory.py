@@ -177,9 +177,8 @@ def _beside(
         return "Nothing measured yet."
     first, *others = (getattr(cost, name) * scale for cost in costs)
     words = [f"{cost.cache} {_ratio(value, first, shown)}" for cost, value in zip(costs[1:], others, strict=True)]
-    return (
-        f"{when}, {costs[0].cache} {verb} {', '.join([shown(first), *([listed(words)] if words else [])])} (measured)."
-    )
+    beside = f", {listed(words)}" if words else ""
+    return f"{when}, {costs[0].cache} {verb} {shown(first)}{beside} (measured)."
 
 
 def _ratio(value: float, first: float, shown: Callable[[Any], str]) -> str:
