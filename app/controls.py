@@ -112,9 +112,11 @@ def model_name() -> str:
 
 def settings() -> dict[str, Any]:
     """The settings of a BranchingConfig, as the widgets stand now (in a callback: already with the latest change)."""
-    found = {name: st.session_state[f"set_{name}"] for name in FIELDS} | {"kv_limit_mib": START.kv_limit_mib}
+    state = st.session_state
+    found = {name: state.get(f"set_{name}", getattr(START, name)) for name in FIELDS}  # not every page draws them all
+    found["kv_limit_mib"] = START.kv_limit_mib
     unit = found["threshold_unit"]
-    threshold = st.session_state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])
+    threshold = state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])
     return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
 
 
