@@ -64,11 +64,8 @@ def results(comparison: Comparison, key: str) -> None:
     lines = [(line.measure, *line.cells) for line in cost_lines(comparison)]
     st.table(tables.named(lines, ["", *(cache for cache, _ in comparison.pairs)]))
     st.caption(COST_NOTE)
-    white = st.toggle(
-        "White background, for print",
-        key="print_view",
-        help="The camera above each chart then saves it black on white.",
-    )
+    use = "The camera above each chart then saves it black on white."
+    white = st.toggle("White background, for print", key="print_view", help=use)
     chart = partial(draw, key=key, white=white)
     chart("Bytes held", "held", memory.held_sentence(comparison), memory.held_figure(comparison))
     chart("Time per step", "time", memory.time_sentence(comparison), memory.time_figure(comparison))
