@@ -290,12 +290,12 @@ def test_a_copy_that_would_pass_the_limit_is_refused_before_it_is_made() -> None
     assert cache.usage([1, 2]).bytes_held == 10 * BYTES
 
 
-def test_recompute_is_bound_by_what_one_layer_needs() -> None:
+def test_recompute_is_bound_by_what_one_pass_computes() -> None:
     cache = Recompute(SHAPE, 10 * BYTES)
-    through(cache, [0], [[1] * 10 * LAYERS])
-    with pytest.raises(MemoryLimitError, match="Use fewer paths or new tokens, or a higher kv_limit_mib"):
+    through(cache, [0], [[1] * 10])
+    with pytest.raises(MemoryLimitError, match="one pass over all texts .* Use fewer paths or new tokens, or a higher"):
         cache.pack([0], [[1]])
-    assert cache.usage([0]).rows_independent == 10 * LAYERS
+    assert cache.usage([0]).rows_independent == 10
 
 
 def test_no_copied_row_is_counted_while_a_single_path_grows_without_need() -> None:

@@ -52,11 +52,11 @@ class Ledger:
         return Totals(bytes_copied=self.bytes_copied, allocations=self.allocations, peak_bytes=self.peak_bytes)
 
 
-def check_limit(needed: int, limit: int, advice: str = "") -> None:
+def check_limit(needed: int, limit: int, advice: str = "", what: str = "the KV cache needs") -> None:
     """MemoryLimitError if the cache would hold more bytes than it may; `advice`: what else helps with this cache."""
     if needed > limit:
         other = f", {advice}" if advice else ""
         raise MemoryLimitError(
-            f"the KV cache needs {needed / _MIB:.0f} MiB; kv_limit_mib allows {limit / _MIB:.0f}. Use fewer paths or "
+            f"{what} {needed / _MIB:.0f} MiB; kv_limit_mib allows {limit / _MIB:.0f}. Use fewer paths or "
             f"new tokens{other}, or a higher kv_limit_mib"
         )

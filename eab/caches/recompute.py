@@ -15,7 +15,11 @@ from eab.events import PathRows
 
 
 class Recompute(PathByPathCache):
-    """See KVCache. The byte limit bounds K and V of one layer for all tokens of a pass."""
+    """See KVCache.
+
+    byte_limit: nothing is held, but what a pass takes grows with its tokens; it is bound by the K and V that the pass
+    computes over all layers.
+    """
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
@@ -29,7 +33,8 @@ class Recompute(PathByPathCache):
     def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
         """See KVCache.pack: each path's whole text, from position 0."""
         texts = [[*self._texts[path], *new] for path, new in zip(paths, tokens, strict=True)]
-        check_limit(sum(map(len, texts)) * self.shape.row_bytes // self.shape.layers, self.byte_limit)
+        needed = sum(map(len, texts)) * self.shape.row_bytes
+        check_limit(needed, self.byte_limit, what="one pass over all texts computes K and V of")
         self._texts |= zip(paths, texts, strict=True)
         return self._pass(paths, texts, [0] * len(texts))
 
