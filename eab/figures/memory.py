@@ -65,7 +65,7 @@ def time_sentence(comparison: Comparison) -> str:
 def totals_figure(comparison: Comparison) -> go.Figure:
     """Bars: the worst moment, the most held between steps, and all bytes copied."""
     costs = comparison.costs()
-    titles = ("at the worst moment", "most held between steps", "copied in the whole run")
+    titles = ("worst moment", "most held", "copied in all")
     figure = make_subplots(rows=1, cols=3, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.06)
     for column, name in enumerate(("peak_bytes", "most_held_bytes", "copied_bytes"), start=1):
         values = [getattr(cost, name) for cost in costs]
