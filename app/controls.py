@@ -1,12 +1,13 @@
 """The widgets: what to run (prompt and model) and how (the config). Limits are checked again by the engine."""
 
 import math
+from collections.abc import Callable
 from typing import Any, Final, get_args
 
 import streamlit as st
 
 from app.words import plain
-from eab.config import BranchingConfig, PolicyName, ThresholdUnit
+from eab.config import BranchingConfig, CacheName, PolicyName, ThresholdUnit
 from eab.events import RunStarted
 
 # What the page starts with where it differs from the library: unlikely paths do not fork, and a run ends in seconds.
@@ -26,7 +27,7 @@ RANGES: Final[dict[str, tuple[Any, Any]]] = {
 }
 HIGHEST_THRESHOLD: Final = {"nats": 4.0, "normalised": 1.0, "quantile": 1.0}
 POLICIES: Final = tuple(name for name in get_args(PolicyName) if name != "greedy")
-FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "policy", "chat")
+FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "cache", "policy", "chat")
 EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
 _UNIT_HELP: Final = {
     "nats": "entropy in nats; e to its power is the number of live options",
@@ -77,12 +78,24 @@ def prompt_box() -> None:
     st.text_area("Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed")
 
 
-def sidebar() -> None:
+def sidebar(choose_cache: bool = True) -> None:
     """All widgets of a run; what they say is read by `prompt`, `model_name` and `settings`."""
     _model()
     _forking()
     _sampling()
-    _memory()
+    _memory(choose_cache)
+
+
+def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool) -> None:
+    """The prompt, and beside it Run and Stop; `active`: a run is going."""
+    left, right = st.columns([5, 1])
+    with left:
+        prompt_box()
+    with right:
+        st.button(
+            "Run", on_click=on_run, type="primary", icon=":material/play_arrow:", width="stretch", key="run_button"
+        )
+        st.button("Stop generation", on_click=on_stop, disabled=not active, width="stretch", key="stop_button")
 
 
 def prompt() -> str:
@@ -99,9 +112,11 @@ def model_name() -> str:
 
 def settings() -> dict[str, Any]:
     """The settings of a BranchingConfig, as the widgets stand now (in a callback: already with the latest change)."""
-    found = {name: st.session_state[f"set_{name}"] for name in FIELDS} | {"kv_limit_mib": START.kv_limit_mib}
+    state = st.session_state
+    found = {name: state.get(f"set_{name}", getattr(START, name)) for name in FIELDS}  # not every page draws them all
+    found["kv_limit_mib"] = START.kv_limit_mib
     unit = found["threshold_unit"]
-    threshold = st.session_state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])
+    threshold = state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])
     return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
 
 
@@ -157,14 +172,21 @@ def _sampling() -> None:
     st.toggle("Chat template", key="set_chat", help="For instruction-tuned models that have one.")
 
 
-def _memory() -> None:
-    st.subheader("How the KV cache grows")
+def _memory(choose_cache: bool) -> None:
+    st.subheader("How K and V are kept")
+    if choose_cache:
+        st.selectbox(
+            "KV cache",
+            get_args(CacheName),
+            key="set_cache",
+            help="tree shares rows and copies none; the others are for comparison (see the page Memory).",
+        )
     st.select_slider(
         "r: rows for so many steps at a time",
         R_STEPS,
         key="set_r",
-        help="BMC: 1 copies the cache at every step; at max new tokens or more, all rows are allocated up front. "
-        "It changes time and bytes, never the text.",
+        help="Of the tree cache. BMC: 1 copies the cache at every step; at max new tokens or more, all rows are "
+        "allocated up front. It changes time and bytes, never the text.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The recorded runs that come with the project."""
+"""The recorded runs, and the recorded comparison of caches, that come with the project."""
 
 import json
 from dataclasses import dataclass
@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from eab import record
+from eab.comparison import CACHES, Comparison, fold_comparison
 from eab.events import Event
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "runs"
+COMPARISON: Final = FOLDER.parent / "comparison"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +33,9 @@ def recordings() -> tuple[Recording, ...]:
 def events_of(recording: Recording) -> tuple[Event, ...]:
     """The events of a bundled run."""
     return tuple(record.load(FOLDER / recording.file))
+
+
+@lru_cache(maxsize=1)
+def comparison() -> Comparison:
+    """The bundled comparison: one run file per cache."""
+    return fold_comparison(event for cache in CACHES for event in record.load(COMPARISON / f"{cache}.eab"))

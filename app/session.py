@@ -4,16 +4,16 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import streamlit as st
 
 from app import gallery
 from app.model_shelf import ModelShelf
-from app.worker import LiveRun, Worker
+from app.worker import Live, LiveRun, Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
-from eab.events import Event
+from eab.events import Event, RunEnded
 from eab.run import Run, fold
 from eab.words import counted
 
@@ -101,13 +101,9 @@ def show_file(data: bytes, name: str) -> None:
 
 def progress(live: LiveRun) -> tuple[float, str]:
     """How far a live run is, as a share and in words."""
+    if (standing := not_moving(live)) is not None:
+        return standing
     steps, started = len(live.state.steps), live.state.started
-    if live.status == "loading":
-        return 0.0, "Loading the model ..."
-    if live.active and (ahead := worker().ahead_of(live)):
-        return 0.0, f"Waiting: {counted(ahead, 'run')} before yours"
-    if live.status == "failed":
-        return 1.0, "This run could not go on"
     if not live.active:
         return 1.0, f"{'Stopped' if live.stopped else 'Done'} after {steps} steps"
     if started is None:
@@ -115,17 +111,25 @@ def progress(live: LiveRun) -> tuple[float, str]:
     return min(1.0, steps / started.config.max_new_tokens), f"Step {steps} of {started.config.max_new_tokens}"
 
 
+def not_moving(live: Live[Any]) -> tuple[float, str] | None:
+    """Progress and words for a run that has not begun or could not go on; None for one that has begun or ended."""
+    if live.status == "loading":
+        return 0.0, "Loading the model ..."
+    if live.active and (ahead := worker().ahead_of(live)):
+        return 0.0, f"Waiting: {counted(ahead, 'run')} before yours"
+    return (1.0, "This run could not go on") if live.status == "failed" else None
+
+
 def held_still(shown: Shown) -> AbstractContextManager[object]:
     """While this is open the run on the screen does not change."""
     return shown.live.lock if shown.live is not None else nullcontext()
 
 
-def problems(shown: Shown) -> list[str]:
+def problems(live: Live[Any] | None, ended: RunEnded | None) -> list[str]:
     """What went wrong, for the user to read: with an action just taken, or with the run on the screen."""
     just_now = st.session_state.get(_PROBLEM, "")
-    live = shown.live.message if shown.live is not None else ""
-    ended = shown.state.ended.message if shown.state.ended is not None else ""
-    return [token_text.visible(problem) for problem in (just_now, live, ended) if problem]
+    said = (just_now, live.message if live is not None else "", ended.message if ended is not None else "")
+    return [token_text.visible(problem) for problem in said if problem]
 
 
 def say(problem: str) -> None:

@@ -9,32 +9,42 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from app.model_shelf import ModelShelf
+from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.events import Event, Probed, RunEnded, StepTimed
 from eab.run import Run
+
+if TYPE_CHECKING:
+    from eab.models.base import LanguageModel
 
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 KEPT_RUNS: Final = 100
 AT_ONCE: Final = 8  # runs that take turns; the others wait for their turn to begin
 
 LiveStatus = Literal["loading", "running", "ended", "failed"]
+State = TypeVar("State", Run, Comparison)
+Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Event]]"
 
 
-class LiveRun:
-    """A run in the making. Read `state` and `events` while holding `lock`; `message` says why it failed."""
+class Live(Generic[State]):
+    """A run, or a comparison of several, in the making: `make` gives the events, `state` folds them.
 
-    def __init__(self, prompt: str, config: BranchingConfig, model_name: str) -> None:
+    Read `state` and `events` while holding `lock`; `message` says why it failed.
+    """
+
+    def __init__(self, prompt: str, config: BranchingConfig, model_name: str, state: State, make: Make) -> None:
         self.id = secrets.token_urlsafe(12)  # unguessable: it is the only key to the run
         self.prompt, self.config, self.model_name = prompt, config, model_name
+        self.make = make
         self.lock = threading.Lock()
         self.events: list[Event] = []
-        self.state = Run()
+        self.state: State = state
         self.status: LiveStatus = "loading"
         self.message = ""
         self._stop = threading.Event()
@@ -81,7 +91,7 @@ class LiveRun:
     def _take(self, event: Event) -> None:
         self.events.append(event)
         self.state.apply(event)
-        if isinstance(event, RunEnded):
+        if self.state.ended is not None:
             self.status = "ended"
 
     def fail(self, message: str) -> None:
@@ -91,14 +101,18 @@ class LiveRun:
                 self.message, self.status = message, "failed"
 
 
+LiveRun: TypeAlias = Live[Run]
+LiveComparison: TypeAlias = Live[Comparison]
+
+
 class Worker:
     """Makes the runs of all sessions. Start one per process."""
 
     def __init__(self, models: ModelShelf) -> None:
         self._models = models
         self._books = threading.Lock()
-        self._runs: OrderedDict[str, LiveRun] = OrderedDict()
-        self._ready: list[tuple[LiveRun, Iterator[Event]]] = []
+        self._runs: OrderedDict[str, Live[Any]] = OrderedDict()
+        self._ready: list[tuple[Live[Any], Iterator[Event]]] = []
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
@@ -107,7 +121,13 @@ class Worker:
 
     def start(self, prompt: str, config: BranchingConfig, model_name: str) -> LiveRun:
         """Begin a run; it appears at once, in state `loading`."""
-        run = LiveRun(prompt, config, model_name)
+        return self._begin(Live(prompt, config, model_name, Run(), _generate))
+
+    def compare(self, prompt: str, config: BranchingConfig, model_name: str) -> LiveComparison:
+        """Begin a run under each cache, one after the other; it takes its turns like any run."""
+        return self._begin(Live(prompt, config, model_name, Comparison(), _compare))
+
+    def _begin(self, run: Live[State]) -> Live[State]:
         with self._books:
             ended = [known.id for known in self._runs.values() if not known.active]
             for run_id in ended[: max(0, len(self._runs) - KEPT_RUNS + 1)]:
@@ -126,7 +146,7 @@ class Worker:
             self._wake.notify()
         self._thread.join(timeout=10)
 
-    def ahead_of(self, run: LiveRun) -> int:
+    def ahead_of(self, run: Live[Any]) -> int:
         """How many runs must end before this one takes its first turn."""
         with self._wake:
             place = next((index for index, (ready, _) in enumerate(self._ready) if ready is run), 0)
@@ -145,14 +165,21 @@ class Worker:
     def find(self, run_id: str) -> LiveRun | None:
         """The run of this id, unless it is forgotten."""
         with self._books:
-            return self._runs.get(run_id)
+            run = self._runs.get(run_id)
+        return run if run is not None and isinstance(run.state, Run) else None
 
-    def _prepare(self, run: LiveRun) -> None:
+    def find_comparison(self, run_id: str) -> LiveComparison | None:
+        """The comparison of this id, unless it is forgotten."""
+        with self._books:
+            run = self._runs.get(run_id)
+        return run if run is not None and isinstance(run.state, Comparison) else None
+
+    def _prepare(self, run: Live[Any]) -> None:
         try:
             model = self._models.get(run.model_name)
-            from eab.engine import generate, until
+            from eab.engine import until
 
-            events = until(generate(model, run.prompt, run.config), lambda: run.stopping)
+            events = until(run.make(model, run.prompt, run.config), lambda: run.stopping)
         except Exception as error:
             run.fail(_explain(error))
             return
@@ -174,7 +201,19 @@ class Worker:
                 self._ready = [entry for entry in self._ready if entry not in done]
 
 
-def _one_step(run: LiveRun, events: Iterator[Event]) -> bool:
+def _generate(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
+    from eab.engine import generate
+
+    return generate(model, prompt, config)
+
+
+def _compare(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
+    from eab.compare import compare
+
+    return compare(model, prompt, config)
+
+
+def _one_step(run: Live[Any], events: Iterator[Event]) -> bool:
     """Take the run one step on; whether there is more to come."""
     try:
         for event in events:

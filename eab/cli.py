@@ -1,4 +1,4 @@
-"""The same without a browser: `eab run`, `eab replay`, `eab app`.
+"""The same without a browser: `eab run`, `eab replay`, `eab compare-memory`, `eab app`.
 
 Exit codes: 0 done, 1 an error that is explained on stderr, 2 wrong usage, 130 stopped by Ctrl-C (what was generated
 so far is still printed and saved).
@@ -18,10 +18,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from eab import record, report
+from eab import options, record, report
+from eab.comparison import Comparison
 from eab.config import BranchingConfig
-from eab.errors import EabError, RecordError
-from eab.events import Event, RunStarted, StepTimed
+from eab.errors import ComparisonError, EabError, RecordError
+from eab.events import Event, RunEnded, RunStarted, StepTimed
+from eab.figures.sentences import comparison_sentence
 from eab.run import Run
 
 if TYPE_CHECKING:
@@ -34,39 +36,74 @@ STOPPED = 128 + signal.SIGINT
 
 @app.command()
 def run(
-    prompt: Annotated[str, typer.Argument(help="what the model continues; - reads it from standard input")],
-    model: Annotated[str, typer.Option(help="embedded, a local folder, or a Hub id")] = "embedded",
-    threshold: Annotated[float, typer.Option(help="fork where the entropy reaches it")] = DEFAULT.entropy_threshold,
-    unit: Annotated[str, typer.Option(help="of the threshold: nats, normalised, quantile")] = DEFAULT.threshold_unit,
-    branch_factor: Annotated[int, typer.Option(help="children per fork")] = DEFAULT.branch_factor,
-    min_fork_weight: Annotated[float, typer.Option(help="lighter paths do not fork")] = DEFAULT.min_fork_weight,
-    max_paths: Annotated[int, typer.Option(help="live and finished paths")] = DEFAULT.max_paths,
-    max_new_tokens: Annotated[int, typer.Option(help="per path")] = DEFAULT.max_new_tokens,
-    temperature: Annotated[float, typer.Option()] = DEFAULT.temperature,
-    top_k: Annotated[int, typer.Option(help="0 keeps all tokens")] = DEFAULT.top_k,
-    top_p: Annotated[float, typer.Option(help="1 keeps all tokens")] = DEFAULT.top_p,
-    r: Annotated[int, typer.Option(help="the KV tensors grow by r steps' worth of rows")] = DEFAULT.r,
-    seed: Annotated[int, typer.Option()] = DEFAULT.seed,
-    policy: Annotated[str, typer.Option(help="fair, original, greedy")] = DEFAULT.policy,
-    chat: Annotated[bool, typer.Option("--chat", help="use the model's chat template")] = DEFAULT.chat,
-    system: Annotated[str, typer.Option(help="system message, with --chat")] = DEFAULT.system,
-    kv_limit_mib: Annotated[int, typer.Option(help="end the run before its KV cache is larger")] = DEFAULT.kv_limit_mib,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")] = "auto",
+    prompt: options.Prompt,
+    model: options.Model = "embedded",
+    threshold: options.Threshold = DEFAULT.entropy_threshold,
+    unit: options.Unit = DEFAULT.threshold_unit,
+    branch_factor: options.BranchFactor = DEFAULT.branch_factor,
+    min_fork_weight: options.MinForkWeight = DEFAULT.min_fork_weight,
+    max_paths: options.MaxPaths = DEFAULT.max_paths,
+    max_new_tokens: options.MaxNewTokens = DEFAULT.max_new_tokens,
+    temperature: options.Temperature = DEFAULT.temperature,
+    top_k: options.TopK = DEFAULT.top_k,
+    top_p: options.TopP = DEFAULT.top_p,
+    r: options.R = DEFAULT.r,
+    seed: options.Seed = DEFAULT.seed,
+    policy: options.Policy = DEFAULT.policy,
+    chat: options.Chat = DEFAULT.chat,
+    system: options.System = DEFAULT.system,
+    kv_limit_mib: options.KvLimitMib = DEFAULT.kv_limit_mib,
+    cache: options.Cache = DEFAULT.cache,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
     json_file: Annotated[str, typer.Option("--json", help="write the samples as JSON; - for standard output")] = "",
     record_file: Annotated[str, typer.Option("--record", help="write the run, for eab replay and the app")] = "",
 ) -> None:
     """Generate from PROMPT, branching where the model hesitates."""
-    settings = {name: value for name, value in locals().items() if name in BranchingConfig.__dataclass_fields__}
-    settings |= {"entropy_threshold": threshold, "threshold_unit": unit}
-    config = BranchingConfig.from_settings(settings)
+    config = _config(locals())
     _check_writable(json_file, record_file)
-    text = sys.stdin.read() if prompt == "-" else prompt
-    events, state = _generate(_load(model, device, dtype), text, config)
+    events, state = _generate(_load(model, device, dtype), _text(prompt), config)
     if json_file != "-":
         Console().print(report.summary(state))
     _save(events, state, json_file, record_file)
-    _exit_like(state)
+    _exit_like(state.ended)
+    state.raise_if_failed()
+
+
+@app.command("compare-memory")
+def compare_memory(
+    prompt: options.Prompt,
+    model: options.Model = "embedded",
+    threshold: options.Threshold = DEFAULT.entropy_threshold,
+    unit: options.Unit = DEFAULT.threshold_unit,
+    branch_factor: options.BranchFactor = DEFAULT.branch_factor,
+    min_fork_weight: options.MinForkWeight = DEFAULT.min_fork_weight,
+    max_paths: options.MaxPaths = DEFAULT.max_paths,
+    max_new_tokens: options.MaxNewTokens = DEFAULT.max_new_tokens,
+    temperature: options.Temperature = DEFAULT.temperature,
+    top_k: options.TopK = DEFAULT.top_k,
+    top_p: options.TopP = DEFAULT.top_p,
+    r: options.R = DEFAULT.r,
+    seed: options.Seed = DEFAULT.seed,
+    policy: options.Policy = DEFAULT.policy,
+    chat: options.Chat = DEFAULT.chat,
+    system: options.System = DEFAULT.system,
+    kv_limit_mib: options.KvLimitMib = DEFAULT.kv_limit_mib,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    json_file: Annotated[str, typer.Option("--json", help="write the figures as JSON; - for standard output")] = "",
+) -> None:
+    """Generate from PROMPT once with each KV cache and compare time and bytes; the tokens must be the same."""
+    config = _config(locals())
+    _check_writable(json_file)
+    comparison = _compare(_load(model, device, dtype), _text(prompt), config)
+    if json_file != "-":
+        Console().print(report.comparison_summary(comparison))
+    if json_file:
+        _write_json(report.comparison_json(comparison), json_file)
+    _exit_like(comparison.ended)
+    if not comparison.agreed:
+        raise ComparisonError(comparison_sentence(comparison))
 
 
 @app.command()
@@ -85,6 +122,18 @@ def open_app(port: Annotated[int, typer.Option(help="port of the page")] = 8501)
     os.chdir(root)  # where .streamlit/config.toml is
     command = [sys.executable, "-m", "streamlit", "run", str(root / "app" / "main.py"), f"--server.port={port}"]
     os.execv(sys.executable, command)
+
+
+def _config(given: dict[str, Any]) -> BranchingConfig:
+    """The config in a command's options."""
+    settings = {name: value for name, value in given.items() if name in BranchingConfig.__dataclass_fields__}
+    return BranchingConfig.from_settings(
+        settings | {"entropy_threshold": given["threshold"], "threshold_unit": given["unit"]}
+    )
+
+
+def _text(prompt: str) -> str:
+    return sys.stdin.read() if prompt == "-" else prompt
 
 
 def _load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
@@ -107,6 +156,20 @@ def _generate(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -
             if isinstance(event, RunStarted | StepTimed):
                 bar.update(task, completed=len(state.steps), description=f"{len(state.leaves())} paths")
     return events, state
+
+
+def _compare(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Comparison:
+    from eab.compare import compare
+    from eab.engine import until
+
+    comparison = Comparison()
+    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+        task = bar.add_task("warming up", total=config.max_new_tokens)
+        for event in until(compare(model, prompt, config), interrupted.is_set):
+            comparison.apply(event)
+            if isinstance(event, RunStarted | StepTimed):
+                bar.update(task, completed=len(comparison.runs[-1].steps), description=comparison.current)
+    return comparison
 
 
 @contextmanager
@@ -152,7 +215,7 @@ def _collecting(problems: list[str]) -> Iterator[None]:
         problems.append(str(error))
 
 
-def _check_writable(json_file: str, record_file: str) -> None:
+def _check_writable(json_file: str, record_file: str = "") -> None:
     """Find out before the work, not after it."""
     if record_file == "-":
         raise RecordError("--record needs a file name; only --json can go to standard output")
@@ -175,10 +238,9 @@ def _write_json(value: dict[str, Any], file: str) -> None:
         raise RecordError(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _exit_like(state: Run) -> None:
-    if state.ended is not None and state.ended.reason == "stopped":
+def _exit_like(ended: RunEnded | None) -> None:
+    if ended is not None and ended.reason == "stopped":
         raise typer.Exit(STOPPED)
-    state.raise_if_failed()
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from eab.errors import ConfigError
 
 PolicyName = Literal["fair", "original", "greedy"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
+CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
 
 MAX_PATHS: Final = 256
 MAX_NEW_TOKENS: Final = 4096
@@ -27,8 +28,10 @@ class BranchingConfig:
         0 lets every path fork; only then is the tree at a higher threshold a sub-tree of the one at a lower.
     max_paths: `fair`: bounds live and finished paths together; `original`: live paths alone, as published.
     temperature, top_k, top_p: the processed distribution; top_k = 0 and top_p = 1 switch the filters off.
-    r: the KV tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1 reallocates at every step,
-        r >= max_new_tokens allocates all rows up front. It changes time and bytes, never the tokens.
+    r: the tree cache's tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1 reallocates at
+        every step, r >= max_new_tokens allocates all rows up front. It changes time and bytes, never the tokens.
+    cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments, concatenated at
+        every step), `deep-copy` (a copy for each path), `recompute` (not at all). Like r, it never changes the tokens.
     kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this.
     chat: render the prompt as a user message with the model's chat template; `system` goes before it.
     """
@@ -48,6 +51,7 @@ class BranchingConfig:
     chat: bool = False
     system: str = ""
     kv_limit_mib: int = 4096
+    cache: CacheName = "tree"
 
     def __post_init__(self) -> None:
         self._check_threshold()
@@ -62,6 +66,7 @@ class BranchingConfig:
         _whole("seed", self.seed, 0, MAX_SEED)
         _whole("kv_limit_mib", self.kv_limit_mib, 1, 1_000_000)
         _one_of("policy", self.policy, get_args(PolicyName))
+        _one_of("cache", self.cache, get_args(CacheName))
         if not isinstance(self.chat, bool):
             raise ConfigError(f"chat is {self.chat!r}; it must be true or false")
         if not isinstance(self.system, str):

@@ -14,7 +14,7 @@ import torch
 
 from eab.config import BranchingConfig
 from eab.errors import MemoryLimitError
-from eab.events import Event, Predicted, Probed, RunEnded, StepTimed
+from eab.events import Event, Predicted, Probed, RunEnded, RunStarted, StepTimed
 from eab.generation import Generation, prompt_tokens
 from eab.models.base import LanguageModel
 
@@ -73,11 +73,13 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
 
 
 def until(events: Iterable[Event], stop: Callable[[], bool]) -> Iterator[Event]:
-    """The same events, ended by RunEnded("stopped") after the first step at whose end `stop()` is true."""
+    """The same events, of one run or of several in turn, ended by RunEnded("stopped") after the first step at whose end
+    `stop()` is true."""
     chosen = 0  # steps that chose tokens; the chunks of a long prompt choose none
     for event in events:
         yield event
-        chosen = event.step + 1 if isinstance(event, Predicted) else chosen
+        if isinstance(event, Predicted | RunStarted):
+            chosen = event.step + 1 if isinstance(event, Predicted) else 0
         if isinstance(event, StepTimed | Probed) and stop():
             yield RunEnded(chosen, "stopped")
             return

@@ -5,6 +5,7 @@
       PromptError      the prompt is empty, or too long for the model (also a ValueError)
       ModelError       the model cannot be found, loaded, or driven by this engine
       MemoryLimitError the KV cache would outgrow the limit of the run
+      ComparisonError  caches that must agree do not, or one of them could not finish
       RecordError      a run file cannot be read or written
 
 Each message says what was given, what is allowed and what to do.
@@ -29,6 +30,10 @@ class ModelError(EabError):
 
 class MemoryLimitError(EabError):
     """The KV cache would outgrow the run's limit; what was generated so far stays valid."""
+
+
+class ComparisonError(EabError):
+    """Caches that must give the same tokens do not, or one of them could not finish."""
 
 
 class RecordError(EabError):

@@ -147,7 +147,7 @@ class PathFinished:
 class RowsAllocated:
     """The KV tensors grew: rows they hold now, and the rows and bytes that had to be copied.
 
-    peak_bytes: the most bytes that old and new tensors held together while growing (computed).
+    peak_bytes: the most bytes that old and new tensors held together so far (measured).
     """
 
     step: int
@@ -163,6 +163,9 @@ class KvMeasured:
 
     bytes_held: measured from the tensors. Rows, counted: shared + private are the distinct ones in use, spare the rest.
     rows_independent: computed; what the same paths would hold, each with a cache of its own.
+    bytes_copied, allocations, peak_bytes: measured since the run began; what was stored before and had to be copied,
+    the tensors made, and the most bytes that lived at once, temporary tensors included. A run file that was made before
+    they were measured has zeros.
     """
 
     step: int
@@ -172,6 +175,9 @@ class KvMeasured:
     rows_spare: int
     rows_independent: int
     paths: tuple[PathRows, ...]
+    bytes_copied: int = 0
+    allocations: int = 0
+    peak_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from itertools import groupby
 from torch import Tensor
 
 from eab.caches.base import Pass
-from eab.caches.tree import TreeCache
+from eab.caches.factory import make_cache
 from eab.config import BranchingConfig
 from eab.draws import ROOT
 from eab.errors import ModelError, PromptError
@@ -50,7 +50,7 @@ class Generation:
         self.config = config
         self.step = 0
         self.leaves = [Leaf(path=0, lineage=ROOT, weight=1.0, log_prob=0.0)]
-        self.cache = TreeCache(model.kv_shape, config.r, config.kv_limit_mib * 2**20)
+        self.cache = make_cache(config.cache, model.kv_shape, config.r, config.kv_limit_mib * 2**20)
         self._model = model
         self._policy = make_policy(config, threshold_nats)
         self._pending = [list(tokens)]  # per live path: chosen, but not through the model yet
@@ -67,8 +67,7 @@ class Generation:
 
     def pack(self) -> tuple[Pass, list[Event]]:
         """Room in the cache for the tokens that wait, and the pass that takes them through the model."""
-        self.cache.r = min(self.config.r, self.config.max_new_tokens - self.step)  # no rows for steps that never come
-        before = None if self.cache.rows else self.cache.reserve(self._first_rows())
+        before = self.cache.reserve(self._first_rows(), self.config.max_new_tokens - self.step)
         paths = [leaf.path for leaf in self.live]
         size = min(PREFILL_CHUNK, max(16, MASK_CELLS // self._prompt_length))
         chunk = [waiting[:size] for waiting in self._pending]

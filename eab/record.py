@@ -9,6 +9,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ MAX_FILE_BYTES: Final = 32 * 2**20
 MAX_TEXT_BYTES: Final = 64 * 2**20
 MAX_EVENTS: Final = 1_000_000
 MAX_NATS: Final = 100.0
+_COUNTS: Final = tuple(field.name for field in fields(KvMeasured) if field.name not in ("step", "paths"))
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
 
 
@@ -146,14 +148,8 @@ def _check_ranges(event: Event) -> None:
         case Reweighted():
             _within("weight", event.weight, 0.0, 1.001)
         case KvMeasured():
-            for rows in (
-                event.rows_shared,
-                event.rows_private,
-                event.rows_spare,
-                event.rows_independent,
-                event.bytes_held,
-            ):
-                _within("rows or bytes", rows, 0, 2**50)
+            for name in _COUNTS:
+                _within(name, getattr(event, name), 0, 2**50)
         case StepTimed():
             _within("seconds", event.seconds, 0.0, 1e9)
         case RunEnded():

@@ -1,7 +1,7 @@
 """A run in words, tables and JSON values: what the command line prints and what scripts read."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,8 +9,21 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eab import token_text
-from eab.figures.sentences import cost_sentence
+from eab.comparison import Comparison
+from eab.figures.costs import COST_NOTE, cost_lines
+from eab.figures.sentences import comparison_sentence, cost_sentence
 from eab.run import Path, Run, Sample
+
+KV_NAMES: Final = (
+    "bytes_held",
+    "bytes_shared",
+    "bytes_private",
+    "bytes_spare",
+    "bytes_independent",
+    "bytes_copied",
+    "allocations",
+    "peak_bytes",
+)
 
 
 def as_json(run: Run) -> dict[str, Any]:
@@ -32,10 +45,10 @@ def as_json(run: Run) -> dict[str, Any]:
 
 def kv_bytes(run: Run) -> dict[str, int]:
     """Bytes at the step with the most distinct rows: held (measured) = shared + private + spare; independent: computed,
-    the same paths with a cache each."""
-    kv = run.peak_kv()
-    if kv is None or run.started is None:
-        return dict.fromkeys(("bytes_held", "bytes_shared", "bytes_private", "bytes_spare", "bytes_independent"), 0)
+    the same paths with a cache each. Of the whole run, measured: bytes copied, allocations, peak."""
+    kv, last = run.peak_kv(), run.last_kv()
+    if kv is None or last is None or run.started is None:
+        return dict.fromkeys(KV_NAMES, 0)
     row = run.started.model.row_bytes
     return {
         "bytes_held": kv.bytes_held,
@@ -43,6 +56,9 @@ def kv_bytes(run: Run) -> dict[str, int]:
         "bytes_private": kv.rows_private * row,
         "bytes_spare": kv.rows_spare * row,
         "bytes_independent": kv.rows_independent * row,
+        "bytes_copied": last.bytes_copied,
+        "allocations": last.allocations,
+        "peak_bytes": last.peak_bytes,
     }
 
 
@@ -63,6 +79,30 @@ def summary(run: Run) -> RenderableType:
     if run.started is None:
         return Text("The run has not started.")
     return Group(_tree(run), _sample_table(run), Text(cost_sentence(run)))
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """What each cache took, and whether all say the same, as plain JSON values."""
+    costs = comparison.costs()
+    started = comparison.runs[0].started if comparison.runs else None
+    return {
+        "prompt": started.prompt if started else "",
+        "settings": {name: value for name, value in asdict(started.config).items() if name != "cache"}
+        if started
+        else {},
+        "model": asdict(started.model) if started else {},
+        "caches": [asdict(cost) for cost in costs],
+        "agreements": [asdict(agreement) for agreement in comparison.agreements()],
+        "agreed": comparison.agreed and len(costs) == len(comparison.caches),
+    }
+
+
+def comparison_summary(comparison: Comparison) -> RenderableType:
+    """What each cache took, beside each other, for a terminal."""
+    table = Table("", *(cache for cache, _ in comparison.pairs))
+    for line in cost_lines(comparison):
+        table.add_row(line.measure, *line.cells)
+    return Group(table, Text(COST_NOTE, style="dim"), Text(comparison_sentence(comparison)))
 
 
 def _tree(run: Run) -> Tree:

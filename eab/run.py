@@ -264,7 +264,11 @@ class Run:
     def peak_kv(self) -> KvMeasured | None:
         """The measurement with the most distinct rows in use."""
         measured = [step.kv for step in self.steps if step.kv is not None]
-        return max(measured, key=lambda kv: kv.rows_shared + kv.rows_private, default=None)
+        return max(measured, key=lambda kv: (kv.rows_shared + kv.rows_private, kv.rows_independent), default=None)
+
+    def last_kv(self) -> KvMeasured | None:
+        """The last measurement, with the totals of the run."""
+        return next((step.kv for step in reversed(self.steps) if step.kv is not None), None)
 
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, prompt and pruned paths included."""

@@ -70,15 +70,10 @@ active = shown.live is not None and shown.live.active
 st.session_state.polling = active
 
 st.subheader("Where does the model hesitate?")
-left, right = st.columns([5, 1])
-with left:
-    controls.prompt_box()
-with right:
-    st.button("Run", on_click=run, type="primary", icon=":material/play_arrow:", width="stretch", key="run_button")
-    st.button("Stop generation", on_click=session.stop, disabled=not active, width="stretch", key="stop_button")
+controls.run_bar(run, session.stop, active)
 
 notices = st.container()
-for problem in session.problems(shown):
+for problem in session.problems(shown.live, shown.state.ended):
     notices.error(plain(problem))
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")

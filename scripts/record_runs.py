@@ -1,16 +1,26 @@
-"""Make the bundled runs again: `make runs`. Each is a real run of the embedded model, and says what it shows."""
+"""Make the bundled runs again: `make runs`. Each is a real run of the embedded model, and says what it shows.
 
+`--comparison` makes only the bundled comparison of caches again: one run file per cache.
+"""
+
+import argparse
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from eab import record
+from eab.compare import compare
+from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.engine import generate
+from eab.events import RunEnded
+from eab.figures.sentences import comparison_sentence
+from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.run import fold
 
 FOLDER = Path(__file__).resolve().parent.parent / "assets" / "runs"
+COMPARISON = FOLDER.parent / "comparison"
 
 
 class Example(NamedTuple):
@@ -61,7 +71,7 @@ EXAMPLES = [
     Example(
         "bent.eab",
         "A coin that is almost sure",
-        "Nine times out of ten it is heads: 0.33 nats, below the threshold, so it does not fork. Lower the threshold to 0.2.",
+        "Nine times out of ten it is heads: 0.33 nats, below the threshold, so it does not fork. Try 0.2.",
         "This coin shows heads nine times out of ten. It landed on",
         {"max_new_tokens": 6, "branch_factor": 2},
     ),
@@ -159,9 +169,34 @@ EXAMPLES = [
 ]
 
 
+COMPARED: dict[str, Any] = {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 64, "max_paths": 16}
+
+
 def main() -> None:
-    """Write every run file and the catalogue."""
-    model = load_model()
+    """Write every run file and the catalogue, and the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--comparison", action="store_true", help="only the comparison of caches")
+    model, only_comparison = load_model(), parser.parse_args().comparison
+    if not only_comparison:
+        record_runs(model)
+    record_comparison(model)
+
+
+def record_comparison(model: HuggingFaceModel) -> None:
+    """One run per cache; they must all say the same."""
+    comparison, events = Comparison(), list(compare(model, BALL, BranchingConfig(**(COMMON | COMPARED))))
+    COMPARISON.mkdir(parents=True, exist_ok=True)
+    start = 0
+    for end, event in enumerate(events, start=1):
+        comparison.apply(event)
+        if isinstance(event, RunEnded):
+            record.save(events[start:end], COMPARISON / f"{comparison.current}.eab")
+            start = end
+    print(comparison_sentence(comparison))
+
+
+def record_runs(model: HuggingFaceModel) -> None:
+    """Every run file, and the catalogue."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for example in EXAMPLES:
         events = list(generate(model, example.prompt, BranchingConfig(**(COMMON | example.settings))))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eab import record
+from eab.comparison import CACHES
 from eab.run import fold
 
 PROMPT = "I tossed a coin and it landed on"
@@ -70,6 +71,11 @@ def test_the_prompt_may_come_from_standard_input() -> None:
     ("arguments", "message"),
     [
         (["run", " "], "the prompt is empty"),
+        (["run", "x", "--cache", "paged"], "cache is 'paged'; it must be one of: tree, concat-cow"),
+        (["compare-memory", " "], "the prompt is empty"),
+        (["compare-memory", "x", "--max-paths", "0"], "max_paths is 0"),
+        (["compare-memory", "x", "--model", "./nowhere"], "there is no such folder"),
+        (["compare-memory", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing or read-only"),
         (["run", "x", "--temperature", "0"], "temperature is 0.0; it must be a number from 0.01 to 10"),
         (["run", "x", "--max-paths", "0"], "max_paths is 0"),
         (["run", "x", "--policy", "best"], "policy is 'best'; it must be one of: fair, original, greedy"),
@@ -91,7 +97,58 @@ def test_bad_input_is_explained_on_stderr_with_exit_code_1(arguments: list[str],
 def test_wrong_usage_has_exit_code_2() -> None:
     assert eab("run").returncode == 2
     assert eab("fly").returncode == 2
+    assert eab("compare-memory", "x", "--cache", "tree").returncode == 2, "it runs all caches"
     assert eab("run", "x", "--seed", "many").returncode == 2
+
+
+def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
+    out = eab("run", PROMPT, "--max-new-tokens", "3", "--cache", "deep-copy", "--json", str(tmp_path / "a.json"))
+    assert out.returncode == 0, out.stderr
+    assert "Cache deep-copy" in " ".join(out.stdout.split())
+    value = json.loads((tmp_path / "a.json").read_text())
+    assert value["settings"]["cache"] == "deep-copy"
+    assert value["kv"]["bytes_shared"] == 0
+    assert value["kv"]["peak_bytes"] >= value["kv"]["bytes_held"] > 0
+    assert value["kv"]["bytes_copied"] > 0
+
+
+def test_compare_memory_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "caches.json"
+    out = eab("compare-memory", PROMPT, "--max-new-tokens", "6", "--json", str(file))
+    assert out.returncode == 0, out.stderr
+    for word in (*CACHES, "bytes copied", "allocations", "All measured", "The same tokens under 4 caches."):
+        assert word in out.stdout
+    value = json.loads(file.read_text())
+    assert value["agreed"] is True
+    costs = {cost["cache"]: cost for cost in value["caches"]}
+    assert tuple(costs) == CACHES
+    assert all(cost["seconds"] > 0 and cost["ended"] == "finished" for cost in costs.values())
+    assert costs["deep-copy"]["most_held_bytes"] > costs["concat-cow"]["most_held_bytes"] > 0
+    assert costs["recompute"]["most_held_bytes"] == 0
+    assert costs["recompute"]["tokens_through_model"] > costs["tree"]["tokens_through_model"]
+    assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 3
+
+
+def test_compare_memory_to_standard_output_is_json_alone() -> None:
+    out = eab("compare-memory", PROMPT, "--max-new-tokens", "2", "--json", "-")
+    assert json.loads(out.stdout)["prompt"] == PROMPT
+
+
+def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> None:
+    code = (
+        "import torch; from eab import cli; from eab.caches.concat_cow import ConcatCowCache as broken\n"
+        "honest = broken._see\n"
+        "broken._see = lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments))\n"
+        "cli.main()"
+    )
+    command = [sys.executable, "-c", code, "compare-memory", "The cat", "--max-new-tokens", "3"]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 1
+    assert "concat-cow reads the text differently" in " ".join(out.stderr.split())
+    assert "Traceback" not in out.stderr
+    full = eab("compare-memory", "word " * 300, "--max-new-tokens", "40", "--kv-limit-mib", "3", "--threshold", "0")
+    assert full.returncode == 1
+    assert "deep-copy failed: the KV cache needs" in " ".join(full.stderr.split())
 
 
 INTERRUPTED = """
@@ -120,3 +177,13 @@ def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
     assert run.ended.reason == "stopped"
     assert len(run.steps) == 6
     assert run.samples()
+
+
+def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "stopped.json"
+    command = [sys.executable, "-c", INTERRUPTED, "compare-memory", "Once upon a time", "--json", str(file)]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 130, out.stderr
+    value = json.loads(file.read_text())
+    assert [(cost["cache"], cost["ended"]) for cost in value["caches"]] == [("tree", "stopped")]
+    assert value["agreed"] is False

@@ -52,6 +52,13 @@ def test_a_value_of_the_wrong_kind_is_refused(name, value):
         BranchingConfig(**{name: value})
 
 
+def test_an_unknown_cache_is_answered_with_those_there_are():
+    with pytest.raises(
+        ConfigError, match="cache is 'paged'; it must be one of: tree, concat-cow, deep-copy, recompute"
+    ):
+        BranchingConfig(cache="paged")
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_half_a_number_is_no_whole_number(name):
     with pytest.raises(ConfigError, match=f"{name} is 2.5; it must be a whole number"):

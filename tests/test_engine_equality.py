@@ -1,12 +1,14 @@
 """Whatever the engine does with its cache, every leaf says what the plain model says about it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, TopKLogitsWarper, TopPLogitsWarper
 
-from eab.config import BranchingConfig
+from eab.config import BranchingConfig, CacheName
 from eab.engine import generate, step
 from eab.events import Event, Forked, KvMeasured, Predicted, Pruned, RowsAllocated, StepTimed
 from eab.generation import Generation
@@ -16,6 +18,7 @@ from eab.run import Run, fold
 FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral", "qwen3", "phi"]
 PROMPT = "w5 w9 w33 w2"
 EXACT = 1e-9
+OTHER_CACHES = [name for name in get_args(CacheName) if name != "tree"]
 MEASUREMENTS = (RowsAllocated, KvMeasured, StepTimed)
 
 SETTINGS = {
@@ -109,6 +112,72 @@ def test_the_allocation_step_r_changes_no_decision(twins, policy):
 
     expected = decisions(1)
     assert all(decisions(r) == expected for r in (2, 3, 5, 12, 200))
+
+
+@pytest.mark.parametrize("policy", ["fair", "original"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2", "mistral"])
+def test_every_cache_gives_the_same_run(twins, family, policy):
+    def events(cache: str) -> list[Event]:
+        config = BranchingConfig(
+            max_new_tokens=12, entropy_threshold=1.5, max_paths=7, policy=policy, cache=cache, seed=3
+        )
+        return list(generate(twins(family).ours, PROMPT, config))
+
+    expected = fold(events("tree"))
+    assert sum(path.status == "forked" for path in expected.paths) > 3
+    assert any(path.status == "pruned" or path.limited_steps for path in expected.paths)
+    for cache in OTHER_CACHES:
+        found = events(cache)
+        assert_same_decisions(fold(found), expected)
+        assert_leaves_match(fold(found), twins(family).plain, EXACT)
+        assert not any(isinstance(event, RowsAllocated) for event in found)
+
+
+def assert_same_decisions(run: Run, expected: Run) -> None:
+    """The same tree with the same tokens; weights, log-probabilities and entropies but for rounding."""
+    assert len(run.paths) == len(expected.paths)
+    for path, wanted in zip(run.paths, expected.paths, strict=True):
+        assert (path.parent, path.children, path.status) == (wanted.parent, wanted.children, wanted.status)
+        assert path.weight == pytest.approx(wanted.weight, abs=EXACT)
+        assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
+        for name in ("log_prob", "entropy"):
+            found = [getattr(token, name) for token in path.tokens]
+            assert found == pytest.approx([getattr(token, name) for token in wanted.tokens], abs=EXACT)
+
+
+@pytest.mark.parametrize("cache", OTHER_CACHES)
+def test_a_prompt_in_chunks_goes_through_every_cache(twins, monkeypatch, cache):
+    monkeypatch.setattr("eab.generation.PREFILL_CHUNK", 7)
+    prompt = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(20))
+    config = BranchingConfig(max_new_tokens=5, entropy_threshold=1.5, max_paths=6, cache=cache)
+    events = list(generate(twins("qwen2").ours, prompt, config))
+    assert_leaves_match(fold(events), twins("qwen2").plain, EXACT)
+    through = [event.tokens for event in events if isinstance(event, StepTimed)][:3]
+    assert through == ([7, 14, 20] if cache == "recompute" else [7, 7, 6])
+
+
+@pytest.mark.parametrize("cache", OTHER_CACHES)
+def test_runs_with_different_caches_share_a_forward_pass(twins, cache):
+    model = twins("llama").ours
+    configs = [
+        BranchingConfig(max_new_tokens=6, entropy_threshold=1.5, max_paths=5, cache=name) for name in ("tree", cache)
+    ]
+    both = [Generation(model, PROMPT, model.encode(PROMPT, config), config, 1.5) for config in configs]
+    events: list[list[Event]] = [[one.started] for one in both]
+    while any(one.live for one in both):
+        for own, new in zip(events, step(model, both), strict=True):
+            own += new
+    assert_same_decisions(fold(events[1]), fold(events[0]))
+
+
+@pytest.mark.parametrize("cache", OTHER_CACHES)
+def test_the_embedded_model_gives_the_same_texts_under_every_cache(embedded, cache):
+    plain = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32).eval()
+    config = BranchingConfig(max_new_tokens=20, entropy_threshold=0.8, max_paths=12, cache=cache)
+    run = fold(generate(embedded, "Once upon a time there was a little", config))
+    expected = fold(generate(embedded, "Once upon a time there was a little", replace(config, cache="tree")))
+    assert [sample.token_ids for sample in run.samples()] == [sample.token_ids for sample in expected.samples()]
+    assert_leaves_match(run, plain, 2e-4)
 
 
 def test_a_long_prompt_goes_through_in_chunks_and_equals_one_pass(twins, monkeypatch):

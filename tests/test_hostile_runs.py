@@ -9,12 +9,15 @@ import pytest
 
 from app import gallery
 from eab import record, report
+from eab.comparison import fold_comparison
 from eab.errors import RecordError
+from eab.events import Event
+from eab.figures import memory
 from eab.figures.board import board_message
 from eab.figures.graph import to_graphml
 from eab.figures.mass import mass_figure
-from eab.figures.sentences import cost_sentence, weight_sentence
-from eab.figures.tables import samples_table, steps_table, tokens_table
+from eab.figures.sentences import comparison_sentence, cost_sentence, weight_sentence
+from eab.figures.tables import comparison_steps_table, costs_table, samples_table, steps_table, tokens_table
 from eab.run import fold
 
 LINES = gzip.decompress(record.dumps(gallery.events_of(gallery.recordings()[1]))).decode().split("\n")
@@ -35,17 +38,33 @@ def changed(kind: str, change: Callable[[dict[str, Any]], None]) -> bytes:
 def show_everything(data: bytes) -> bool:
     """Load and show; False if the file was refused in words."""
     try:
-        run = fold(record.loads(data))
+        events = record.loads(data)
     except RecordError:
         return False
+    run = fold(events)
     json.dumps(board_message(run), allow_nan=False).encode()
     samples_table(run), tokens_table(run), steps_table(run), to_graphml(run)
     mass_figure(run).to_json()
+    show_comparison(events)
     json.dumps(report.as_json(run))
     report.summary(run)
     for sentence in (cost_sentence, weight_sentence):
         sentence(run).encode("utf-8")
     return True
+
+
+def show_comparison(events: list[Event]) -> None:
+    """The same file twice, as if it were two caches."""
+    comparison = fold_comparison([*events, *events], ("tree", "deep-copy"))
+    for figure in (memory.held_figure, memory.time_figure, memory.totals_figure):
+        memory.for_print(figure(comparison)).to_json()
+    for sentence in (memory.held_sentence, memory.time_sentence, memory.totals_sentence, comparison_sentence):
+        sentence(comparison).encode("utf-8")
+    memory.paths_figure(comparison.runs[0]).to_json()
+    memory.paths_sentence(comparison.runs[0])
+    costs_table(comparison), comparison_steps_table(comparison)
+    json.dumps(report.comparison_json(comparison))
+    report.comparison_summary(comparison)
 
 
 def test_the_recording_itself_is_shown() -> None:
@@ -62,6 +81,9 @@ FIELDS = [
     ("KvMeasured", "rows_spare"),
     ("KvMeasured", "bytes_held"),
     ("KvMeasured", "rows_independent"),
+    ("KvMeasured", "bytes_copied"),
+    ("KvMeasured", "allocations"),
+    ("KvMeasured", "peak_bytes"),
     ("StepTimed", "seconds"),
     ("StepTimed", "tokens"),
     ("StepTimed", "step"),

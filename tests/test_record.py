@@ -62,7 +62,17 @@ IN_RANGE: dict[str, st.SearchStrategy[Any]] = {
     "prompt": st.text(),
     "message": st.text(),
 } | dict.fromkeys(
-    ("bytes_held", "rows_shared", "rows_private", "rows_spare", "rows_independent"), st.integers(0, 2**50)
+    (
+        "bytes_held",
+        "rows_shared",
+        "rows_private",
+        "rows_spare",
+        "rows_independent",
+        "bytes_copied",
+        "allocations",
+        "peak_bytes",
+    ),
+    st.integers(0, 2**50),
 )
 
 
@@ -262,6 +272,21 @@ def test_a_line_that_is_no_event_is_named_by_its_number(line):
 def test_a_config_out_of_its_range_is_refused_with_its_words():
     message = refusal(with_changed_event("RunStarted", lambda event: event["config"].__setitem__("branch_factor", 99)))
     assert "branch_factor is 99; it must be a whole number from 2 to 16" in message
+
+
+def test_a_file_from_before_caches_had_names_and_totals_still_loads():
+    lines = unpacked(dumps(EVENTS))
+    for line in lines:
+        for name in ("bytes_copied", "allocations", "peak_bytes") if line.get("event") == "KvMeasured" else ():
+            line.pop(name)
+        if line.get("event") == "RunStarted":
+            assert line["config"].pop("cache") == "tree"
+    run = fold(loads(packed(lines)))
+    assert run.started == EVENTS[0]
+    last = run.last_kv()
+    assert last is not None
+    assert (last.bytes_copied, last.allocations, last.peak_bytes) == (0, 0, 0)
+    assert last.bytes_held > 0
 
 
 def test_events_that_do_not_fold_are_refused():

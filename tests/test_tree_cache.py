@@ -230,7 +230,7 @@ def test_the_tensors_grow_by_r_steps_worth_of_rows_and_keep_their_content(r):
 @pytest.mark.parametrize(("r", "growths"), [(1, 12), (5, 3), (12, 1)])
 def test_r_counts_decode_steps_of_all_paths(r, growths):
     cache = TreeCache(SHAPE, r, ROOM)
-    cache.reserve(1)
+    cache.reserve(1, 12)
     filled(cache, [0], 1)
     cache.fork(0, [1, 2, 3])
     assert sum(cache.pack([1, 2, 3], [[4]] * 3).growths != () for _ in range(12)) == growths

@@ -8,6 +8,7 @@ import pytest
 
 from app.model_shelf import ModelShelf
 from app.worker import LiveRun, Worker
+from eab.comparison import CACHES
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.loading import load_model
@@ -164,6 +165,41 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(worker: Worker, monkeypatch:
     assert waiting.stopped
     assert len(waiting.state.steps) <= 1
     first.stop()
+
+
+def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
+    comparison = worker.compare("Once upon a time", CONFIG, "embedded")
+    run = worker.start("The cat sat on", CONFIG, "embedded")
+    wait_until(lambda: finished(comparison) and finished(run))
+    assert comparison.status == run.status == "ended"
+    assert [one.started.config.cache for one in comparison.state.runs if one.started] == list(CACHES)
+    assert comparison.state.agreed
+
+
+def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: Worker) -> None:
+    comparison = worker.compare("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    wait_until(lambda: bool(comparison.state.runs) and len(comparison.state.runs[0].steps) > 3)
+    comparison.stop()
+    wait_until(lambda: finished(comparison), seconds=10)
+    assert comparison.stopped
+    assert len(comparison.state.runs) == 1
+    assert len(comparison.state.runs[0].steps) < 400
+
+
+def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
+    missing, empty = worker.compare("x", CONFIG, "missing"), worker.compare("  ", CONFIG, "embedded")
+    wait_until(lambda: finished(missing) and finished(empty))
+    assert (missing.status, missing.message) == ("failed", "there is no such model")
+    assert "the prompt is empty" in empty.message
+    assert not empty.state.runs
+
+
+def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
+    run, comparison = worker.start(" ", CONFIG, "embedded"), worker.compare(" ", CONFIG, "embedded")
+    assert worker.find(run.id) is run
+    assert worker.find_comparison(comparison.id) is comparison
+    assert worker.find(comparison.id) is None
+    assert worker.find_comparison(run.id) is None
 
 
 def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:

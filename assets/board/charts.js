@@ -149,7 +149,7 @@ export class MemoryView {
     parts.push(...this.stack(x + 4, bar, [step.shared, step.private, step.spare], scale, bottom));
     const tall = step.independent * scale;
     parts.push(shape("rect", { class: "independent", x: x + bar + 12, y: bottom - tall, width: bar, height: tall }));
-    parts.push(shape("text", { class: "tick-label middle", x: x + 4 + bar / 2, y: bottom + 15 }, "tree"));
+    parts.push(shape("text", { class: "tick-label middle", x: x + 4 + bar / 2, y: bottom + 15 }, "held"));
     parts.push(shape("text", { class: "tick-label middle", x: x + bar * 1.5 + 12, y: bottom + 15 }, "copies"));
     parts.push(axisTitle("all paths", { class: "axis-title middle", x: x + width / 2, y: height - 4 }));
     return parts;
@@ -158,7 +158,8 @@ export class MemoryView {
   paths(step, x, right, innerHeight, height) {
     const bottom = TOP + innerHeight;
     const spare = step.spare / Math.max(1, step.paths.length);
-    const highest = Math.max(1, ...step.paths.map(([, shared, own]) => shared + own + spare)) * 1.08;
+    const most = Math.max(0, ...step.paths.map(([, shared, own]) => shared + own + spare));
+    const highest = (most || 2 ** 10) * 1.08; // without a cache there is nothing to scale by
     const scale = innerHeight / highest;
     const slot = (right - x) / Math.max(1, step.paths.length);
     const bar = Math.max(2, Math.min(34, slot - 3));

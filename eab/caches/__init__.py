@@ -1,1 +1,1 @@
-"""KV caches behind one interface; `base` holds the interface, `tree` the copy-on-write tree cache."""
+"""KV caches behind one interface: `base` holds it, `factory` makes a cache by its name, the rest are the caches."""

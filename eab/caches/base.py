@@ -32,7 +32,7 @@ class KVShape:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The tensors grew or their rows moved up: rows after it, what was copied, most bytes held meanwhile (computed)."""
+    """The tensors grew or their rows moved up: rows after it, what was copied, most bytes held so far (measured)."""
 
     rows: int
     rows_copied: int
@@ -42,7 +42,10 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class KVUsage:
-    """Distinct rows by use (shared + private + spare = all rows held); bytes_held is measured from the tensors."""
+    """Distinct rows by use (shared + private + spare = all rows held); bytes_held is measured from the tensors.
+
+    bytes_copied, allocations, peak_bytes: measured since the cache was made; see eab.caches.ledger.
+    """
 
     bytes_held: int
     rows_shared: int
@@ -50,6 +53,9 @@ class KVUsage:
     rows_spare: int
     rows_independent: int
     paths: tuple[PathRows, ...]
+    bytes_copied: int
+    allocations: int
+    peak_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,23 @@ class Pass:
 
 
 class KVCache(Protocol):
-    """The KV rows of one run. Paths are named by small integers; path 0 exists from the start, without rows."""
+    """The KV rows of one run. Paths are named by small integers; path 0 exists from the start, without rows.
+
+    MemoryLimitError comes before the tensors would hold more bytes than the cache's limit; the cache stays usable.
+    """
+
+    def reserve(self, rows: int, steps: int) -> Growth | None:
+        """Hold at least `rows` rows, and allocate at most `steps` decode steps ahead from now on.
+
+        A cache that never allocates ahead has nothing to do here.
+        """
+        ...
 
     def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
-        """Make room for `tokens[i]` at the end of `paths[i]`; the forward pass of the result fills it."""
+        """Make room for `tokens[i]` at the end of `paths[i]`; the forward pass of the result fills it.
+
+        The pass holds the new tokens, or whole texts where older rows are not kept.
+        """
         ...
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:

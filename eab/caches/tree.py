@@ -17,10 +17,8 @@ from torch import Tensor
 from eab.caches.attention import LaneIndex, masked_pass, split_pass
 from eab.caches.base import Growth, KVShape, KVUsage, Pass
 from eab.caches.lanes import Stretch, compacted, extended, worthwhile
-from eab.errors import MemoryLimitError
+from eab.caches.ledger import Ledger, check_limit
 from eab.events import PathRows
-
-_MIB = 2**20
 
 
 class TreeCache:
@@ -32,6 +30,7 @@ class TreeCache:
 
     def __init__(self, shape: KVShape, r: int, byte_limit: int) -> None:
         self.shape, self.r, self.byte_limit = shape, r, byte_limit
+        self._ledger = Ledger()
         self._keys = [self._empty(0) for _ in range(shape.layers)]  # (G, C, D) each
         self._values = [self._empty(0) for _ in range(shape.layers)]
         self._visible = np.zeros((1, 0), dtype=np.bool_)  # (slots, C): which rows a path sees
@@ -60,8 +59,9 @@ class TreeCache:
         """Bytes of all K and V tensors, measured."""
         return sum(tensor.nbytes for tensor in (*self._keys, *self._values))
 
-    def reserve(self, rows: int) -> Growth | None:
-        """Hold at least this many rows."""
+    def reserve(self, rows: int, steps: int) -> Growth | None:
+        """See KVCache.reserve: no rows for steps that never come."""
+        self.r = min(self.r, steps)
         return self._grow(rows - self.rows) if rows > self.rows else None
 
     def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
@@ -198,6 +198,7 @@ class TreeCache:
             rows_spare=self.rows - rows_used,
             rows_independent=sum(self._length[path] for path in paths),
             paths=tuple(PathRows(*map(int, row)) for row in zip(paths, common, own, strict=True)),
+            **self._ledger.totals(),
         )
 
     def _new_slot(self) -> int:
@@ -214,32 +215,30 @@ class TreeCache:
         count = len(kept)
         order = torch.from_numpy(kept).to(self.shape.device)
         for tensor in (*self._keys, *self._values):
-            tensor[:, :count] = tensor[:, order]
+            moved = tensor[:, order]
+            self._ledger.made(moved, copied=moved.nbytes)
+            tensor[:, :count] = moved
+            self._ledger.dropped(moved)
         self._stretches = compacted(self._stretches, kept)
         for books in (self._visible.T, self._position, self._owners):
             books[:count] = books[kept]
             books[count:] = 0
         self._end = count
-        moved = count * self.shape.row_bytes
-        return Growth(self.rows, count, moved, self.bytes_held + moved // (2 * self.shape.layers))
+        return Growth(self.rows, count, count * self.shape.row_bytes, self._ledger.peak_bytes)
 
     def _grow(self, more: int) -> Growth:
         """Append `more` zeroed rows (0 x NaN = NaN would leak through the mask), one tensor at a time."""
         before, rows, held = self.bytes_held, self.rows + more, self.rows
-        if rows * self.shape.row_bytes > self.byte_limit:
-            raise MemoryLimitError(
-                f"the KV cache needs {rows * self.shape.row_bytes / _MIB:.0f} MiB; kv_limit_mib allows "
-                f"{self.byte_limit / _MIB:.0f}. Use fewer paths or new tokens, a smaller r, or a higher kv_limit_mib"
-            )
+        check_limit(rows * self.shape.row_bytes, self.byte_limit, "a smaller r")
         for tensors in (self._keys, self._values):
             for layer, old in enumerate(tensors):
                 tensors[layer] = self._empty(rows)
                 tensors[layer][:, :held] = old
+                self._ledger.replaced(old, tensors[layer], copied=old.nbytes)
         self._visible = np.pad(self._visible, ((0, 0), (0, more)))
         self._position = np.pad(self._position, (0, more))
         self._owners = np.pad(self._owners, (0, more))
-        one_tensor = before // (2 * self.shape.layers)  # old and new of one tensor live side by side
-        return Growth(rows, held, before, self.bytes_held + one_tensor)
+        return Growth(rows, held, before, self._ledger.peak_bytes)
 
     def _empty(self, rows: int) -> Tensor:
         shape = (self.shape.kv_heads, rows, self.shape.head_dim)

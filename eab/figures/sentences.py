@@ -3,6 +3,7 @@
 import math
 
 from eab import token_text
+from eab.comparison import Agreement, Comparison
 from eab.run import Run, Token
 from eab.words import counted, human_bytes
 
@@ -57,8 +58,10 @@ def memory_sentence(run: Run) -> str:
     """What the KV bars show, at the step with the most rows in use."""
     kv = run.peak_kv()
     used = kv.rows_shared + kv.rows_private if kv is not None else 0
-    if kv is None or run.started is None or not used:
+    if kv is None or run.started is None:
         return "No KV cache yet."
+    if not used:
+        return f"No KV cache: each step reads the whole text of {counted(len(kv.paths), 'path')} again."
     row = run.started.model.row_bytes
     return (
         f"{counted(len(kv.paths), 'path')} use {human_bytes(used * row)} of the {human_bytes(kv.bytes_held)} held "
@@ -73,7 +76,40 @@ def cost_sentence(run: Run) -> str:
     ending = {"stopped": " Stopped.", "failed": " Failed: "}.get(run.ended.reason, "") if run.ended else " Unfinished."
     message = token_text.visible(run.ended.message) if run.ended else ""
     tokens = run.tokens_through_model()
-    return f"{tokens} tokens through the model in {seconds:.1f} s. {memory_sentence(run)}{ending}{message}"
+    words = f"{tokens} tokens through the model in {seconds:.1f} s. {memory_sentence(run)}{traffic_sentence(run)}"
+    return f"{words}{ending}{message}"
+
+
+def traffic_sentence(run: Run) -> str:
+    """What the cache copied and held at its worst moment; empty for runs recorded before that was measured."""
+    kv = run.last_kv()
+    if kv is None or run.started is None or not kv.peak_bytes:
+        return ""
+    return (
+        f" Cache {run.started.config.cache}: {human_bytes(kv.bytes_copied)} copied in "
+        f"{counted(kv.allocations, 'allocation')}, {human_bytes(kv.peak_bytes)} at the worst moment (measured)."
+    )
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """Whether all caches say the same, and what became of those that did not finish."""
+    agreements = comparison.agreements()
+    parted = [one for one in agreements if one.first_difference is not None or not one.explained]
+    words = [_parting(agreement) for agreement in parted]
+    if agreements and not parted:
+        words.append(f"The same tokens under {len(agreements) + 1} caches.")
+    ended = [(cache, run.ended) for cache, run in comparison.pairs if run.ended is not None]
+    words += [f"{cache} failed: {token_text.visible(end.message)}." for cache, end in ended if end.reason == "failed"]
+    return " ".join(words) or "Nothing to compare yet."
+
+
+def _parting(agreement: Agreement) -> str:
+    same = f"up to there the entropies agree to {agreement.entropy_gap:.1g} nats"
+    if agreement.explained:
+        return f"{agreement.cache} takes another token at step {agreement.first_difference}, by rounding: {same}."
+    return (
+        f"{agreement.cache} reads the text differently: its entropies differ by up to {agreement.entropy_gap:.2g} nats."
+    )
 
 
 def weight_sentence(run: Run) -> str:

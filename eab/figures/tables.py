@@ -1,10 +1,13 @@
 """A run as tables, for reading, for downloads, and as the full equivalent of the pictures."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 
 import pandas as pd
 
 from eab import token_text
+from eab.comparison import Comparison, Cost
 from eab.run import Run
 
 
@@ -64,3 +67,29 @@ def steps_table(run: Run) -> pd.DataFrame:
         if step.kv is not None
     ]
     return pd.DataFrame(lines)
+
+
+def costs_table(comparison: Comparison) -> pd.DataFrame:
+    """One line per cache: seconds, tokens, bytes, allocations of its whole run. All measured."""
+    names = [field.name for field in fields(Cost)]
+    return pd.DataFrame([asdict(cost) for cost in comparison.costs()], columns=names)
+
+
+def comparison_steps_table(comparison: Comparison) -> pd.DataFrame:
+    """One line per cache and step: as `steps_table`, and what was copied and allocated so far."""
+    tables = []
+    for cache, run in comparison.pairs:
+        table = steps_table(run)
+        kv = [step.kv for step in run.steps if step.kv is not None]
+        table.insert(0, "cache", cache)
+        table["copied_bytes_so_far"] = [one.bytes_copied for one in kv]
+        table["allocations_so_far"] = [one.allocations for one in kv]
+        table["peak_bytes_so_far"] = [one.peak_bytes for one in kv]
+        table["tokens_through_model"] = [step.timing.tokens if step.timing else 0 for step in run.steps if step.kv]
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def named(lines: Sequence[Sequence[str]], columns: Sequence[str]) -> pd.DataFrame:
+    """Lines of text under these headings, the first column as the index."""
+    return pd.DataFrame(lines, columns=pd.Index(columns)).set_index(columns[0])

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = [
@@ -61,6 +61,24 @@ def address(browser: Browser) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(timeout=20)
+
+
+@pytest.fixture
+def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
+    """open_page(query="", **options) -> the explorer in a browser context of its own."""
+    contexts = []
+
+    def open_page(query: str = "", **options: object) -> Page:
+        context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(address + query)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
 
 
 def _wait_for(url: str, server: "subprocess.Popen[bytes]") -> None:

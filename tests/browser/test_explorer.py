@@ -1,11 +1,11 @@
 """The page in a real Chromium: first visit, live run, Stop, replay, keyboard, tabs, reload, hostile text, themes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Download, Locator, Page, expect
+from playwright.sync_api import Download, Locator, Page, expect
 
 from app import gallery
 from eab import record
@@ -23,23 +23,6 @@ HOSTILE = [
     "مرحبا",
     "<b>",
 ]
-
-
-@pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
-    contexts = []
-
-    def open_page(query: str = "", **options: object) -> Page:
-        context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options)  # type: ignore[arg-type]
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(60 * SECONDS)
-        page.goto(address + query)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
 
 
 def board(page: Page) -> Locator:

@@ -1,0 +1,104 @@
+"""A private cache for each path, copied whole at a fork: nothing is shared.
+
+Each grows by concatenation at every step, in every layer, as the DynamicCache of transformers does. At a fork the first
+child takes over the parent's tensors, and each further child gets a copy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eab.caches.base import KVShape, KVUsage, Pass
+from eab.caches.ledger import check_limit
+from eab.caches.path_by_path import PathByPathCache
+from eab.events import PathRows
+
+
+@dataclass(slots=True)
+class _Private:
+    """K and V of one path, (G, C, D) per layer."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    length: int = 0
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [*self.keys, *self.values]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+
+class DeepCopyCache(PathByPathCache):
+    """See KVCache."""
+
+    def __init__(self, shape: KVShape, byte_limit: int) -> None:
+        super().__init__(shape, byte_limit)
+        nothing = torch.empty((shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device)
+        self._paths = {0: _Private([nothing] * shape.layers, [nothing] * shape.layers)}
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of all paths' tensors, measured."""
+        return sum(own.nbytes for own in self._paths.values())
+
+    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
+        """See KVCache.pack."""
+        check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
+        starts = [self._paths[path].length for path in paths]
+        for path, new in zip(paths, tokens, strict=True):
+            self._paths[path].length += len(new)
+        return self._pass(paths, tokens, starts)
+
+    def _see(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        own = self._paths[path]
+        for tensors, new in ((own.keys, key), (own.values, value)):
+            old = tensors[layer]
+            tensors[layer] = torch.cat([old, new], dim=1)
+            self._ledger.replaced(old, tensors[layer], copied=old.nbytes)
+        return own.keys[layer], own.values[layer]
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        """See KVCache.fork."""
+        check_limit(self.bytes_held + (len(children) - 1) * self._paths[path].nbytes, self.byte_limit)
+        own = self._paths.pop(path)
+        self._paths[children[0]] = own
+        for child in children[1:]:
+            self._paths[child] = _Private(self._copies(own.keys), self._copies(own.values), own.length)
+
+    def _copies(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        copies = [tensor.clone() for tensor in tensors]
+        for copy in copies:
+            self._ledger.made(copy, copied=copy.nbytes)
+        return copies
+
+    def release(self, path: int) -> None:
+        """See KVCache.release."""
+        self._ledger.dropped(*self._paths.pop(path).tensors)
+
+    def trim(self, path: int, length: int) -> None:
+        """See KVCache.trim: what remains is copied, so that the rest is free."""
+        own = self._paths[path]
+        if length >= own.length:
+            return
+        own.length = length
+        for tensors in (own.keys, own.values):
+            for layer, old in enumerate(tensors):
+                tensors[layer] = old[:, :length].clone()
+                self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
+
+    def usage(self, paths: Sequence[int]) -> KVUsage:
+        """See KVCache.usage: all rows are private."""
+        return KVUsage(
+            bytes_held=self.bytes_held,
+            rows_shared=0,
+            rows_private=sum(own.length for own in self._paths.values()),
+            rows_spare=0,
+            rows_independent=sum(self._paths[path].length for path in paths),
+            paths=tuple(PathRows(path, 0, self._paths[path].length) for path in paths),
+            **self._ledger.totals(),
+        )

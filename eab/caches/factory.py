@@ -1,0 +1,25 @@
+"""A cache by its name."""
+
+from typing import assert_never
+
+from eab.caches.base import KVCache, KVShape
+from eab.caches.concat_cow import ConcatCowCache
+from eab.caches.deep_copy import DeepCopyCache
+from eab.caches.recompute import Recompute
+from eab.caches.tree import TreeCache
+from eab.config import CacheName
+
+
+def make_cache(name: CacheName, shape: KVShape, r: int, byte_limit: int) -> KVCache:
+    """An empty cache for one run. r: see TreeCache; no other cache allocates ahead."""
+    match name:
+        case "tree":
+            return TreeCache(shape, r, byte_limit)
+        case "concat-cow":
+            return ConcatCowCache(shape, byte_limit)
+        case "deep-copy":
+            return DeepCopyCache(shape, byte_limit)
+        case "recompute":
+            return Recompute(shape, byte_limit)
+        case _:
+            assert_never(name)

@@ -1,0 +1,26 @@
+"""The command-line options that several commands have: name, type and help; the defaults are BranchingConfig's."""
+
+from typing import Annotated
+
+import typer
+
+Prompt = Annotated[str, typer.Argument(help="what the model continues; - reads it from standard input")]
+Model = Annotated[str, typer.Option(help="embedded, a local folder, or a Hub id")]
+Threshold = Annotated[float, typer.Option(help="fork where the entropy reaches it")]
+Unit = Annotated[str, typer.Option(help="of the threshold: nats, normalised, quantile")]
+BranchFactor = Annotated[int, typer.Option(help="children per fork")]
+MinForkWeight = Annotated[float, typer.Option(help="lighter paths do not fork")]
+MaxPaths = Annotated[int, typer.Option(help="live and finished paths")]
+MaxNewTokens = Annotated[int, typer.Option(help="per path")]
+Temperature = Annotated[float, typer.Option()]
+TopK = Annotated[int, typer.Option(help="0 keeps all tokens")]
+TopP = Annotated[float, typer.Option(help="1 keeps all tokens")]
+R = Annotated[int, typer.Option(help="the tree cache's tensors grow by r steps' worth of rows")]
+Seed = Annotated[int, typer.Option()]
+Policy = Annotated[str, typer.Option(help="fair, original, greedy")]
+Chat = Annotated[bool, typer.Option("--chat", help="use the model's chat template")]
+System = Annotated[str, typer.Option(help="system message, with --chat")]
+KvLimitMib = Annotated[int, typer.Option(help="end a run before its KV cache is larger")]
+Cache = Annotated[str, typer.Option(help="tree, concat-cow, deep-copy, recompute")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")]

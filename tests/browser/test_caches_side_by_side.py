@@ -1,0 +1,83 @@
+"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode, print view."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from eab.comparison import CACHES
+
+pytestmark = pytest.mark.browser
+SECONDS = 1000  # Playwright counts milliseconds
+
+
+def wait_for_charts(page: Page) -> None:
+    expect(page.locator(".js-plotly-plot .main-svg .bars, .js-plotly-plot .main-svg .scatterlayer")).not_to_have_count(
+        0, timeout=60 * SECONDS
+    )
+    expect(page.locator(".js-plotly-plot")).to_have_count(4, timeout=60 * SECONDS)
+
+
+def start(page: Page, prompt: str, key: str, presses: int = 0) -> None:
+    """Run with the slider of new tokens at its end (`key` Home or End) and so many steps up."""
+    page.get_by_role("textbox", name="Prompt").fill(prompt)
+    slider = page.get_by_role("slider", name="Max new tokens")
+    slider.focus()
+    slider.press(key)
+    for _ in range(presses):
+        slider.press("ArrowRight")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_function("() => location.search.includes('comparison=')")
+
+
+def test_a_comparison_from_the_first_page_to_the_download(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    page = open_page()
+    page.get_by_role("link", name="Memory").click()
+    wait_for_charts(page)
+    expect(page.get_by_text("Recorded with embedded")).to_be_visible()
+    start(page, "The compared cat", "Home", presses=7)
+    expect(page.get_by_text("Run with embedded")).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_text("The same tokens under 4 caches.")).to_be_visible()
+    wait_for_charts(page)
+    page.reload()
+    expect(page.get_by_text("“The compared cat”")).to_be_visible(timeout=60 * SECONDS)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Steps of all caches (CSV)").click()
+    waiting.value.save_as(tmp_path / "steps.csv")
+    with (tmp_path / "steps.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["cache"] for line in lines if line["step"] == "7"] == list(CACHES)
+    page.get_by_role("link", name="Explore").click()
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+
+
+def test_stop_acts_and_progress_names_the_cache(open_page: Callable[..., Page]) -> None:
+    page = open_page("/memory")
+    wait_for_charts(page)
+    start(page, "Once upon a time", "End")
+    expect(page.get_by_text("tree (1 of 4): step")).to_be_visible(timeout=60 * SECONDS)
+    page.get_by_role("button", name="Stop generation").click()
+    expect(page.get_by_text("Stopped: ")).to_be_visible(timeout=10 * SECONDS)
+    expect(page.get_by_role("button", name="Stop generation")).to_be_disabled()
+
+
+def test_charts_are_readable_in_both_themes_and_white_for_print(open_page: Callable[..., Page]) -> None:
+    brightness = {}
+    for scheme in ("light", "dark"):
+        page = open_page("/memory", color_scheme=scheme)
+        wait_for_charts(page)
+        brightness[scheme] = page.locator(".js-plotly-plot .ytitle").first.evaluate(_BRIGHTNESS)
+    assert brightness["light"] < 150 < brightness["dark"], "axis titles stand out from the page"
+    page.get_by_text("White background, for print").click()
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.js-plotly-plot .main-svg')]"
+        ".filter(svg => svg.style.background === 'white' || svg.style.background === 'rgb(255, 255, 255)').length === 4"
+    )
+    assert page.locator(".js-plotly-plot .ytitle").first.evaluate(_BRIGHTNESS) < 100
+
+
+_BRIGHTNESS = """
+title => getComputedStyle(title).fill.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3
+"""

@@ -1,0 +1,234 @@
+"""One prompt through all caches: the events, their fold, what it says, and what it does when something is wrong."""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from eab.caches.deep_copy import DeepCopyCache
+from eab.compare import compare
+from eab.comparison import CACHES, Comparison, fold_comparison
+from eab.config import BranchingConfig
+from eab.engine import generate, until
+from eab.errors import PromptError
+from eab.events import Event, KvMeasured, Probed, RunEnded, RunStarted, StepTimed, TokenAppended
+from eab.figures import memory
+from eab.figures.costs import cost_lines
+from eab.figures.sentences import comparison_sentence, cost_sentence, memory_sentence
+from eab.figures.tables import comparison_steps_table, costs_table
+from eab.run import Run, fold
+
+CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
+PROMPT = "w5 w9 w33 w2"
+
+
+@pytest.fixture(scope="module")
+def events(twins) -> list[Event]:
+    return list(compare(twins("qwen2").ours, PROMPT, CONFIG))
+
+
+@pytest.fixture(scope="module")
+def comparison(events: list[Event]) -> Comparison:
+    return fold_comparison(events)
+
+
+def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, comparison):
+    alone = fold(generate(twins("qwen2").ours, PROMPT, CONFIG))
+    assert [cache for cache, _ in comparison.pairs] == list(CACHES)
+    for cache, run in comparison.pairs:
+        assert run.started.config == replace(CONFIG, cache=cache)
+        assert [sample.token_ids for sample in run.samples()] == [sample.token_ids for sample in alone.samples()]
+    assert comparison.agreed
+    assert comparison_sentence(comparison) == "The same tokens under 4 caches."
+    assert comparison.ended == comparison.runs[-1].ended
+
+
+def test_costs_are_those_of_the_events(events, comparison):
+    costs = {cost.cache: cost for cost in comparison.costs()}
+    place = 0
+    for cache in CACHES:
+        end = next(index for index in range(place, len(events)) if isinstance(events[index], RunEnded))
+        own = events[place:end]
+        place = end + 1
+        held = [event.bytes_held for event in own if isinstance(event, KvMeasured)]
+        timed = [event for event in own if isinstance(event, StepTimed)]
+        cost = costs[cache]
+        assert (cost.most_held_bytes, cost.held_last_bytes) == (max(held), held[-1])
+        assert cost.tokens_through_model == sum(event.tokens for event in timed)
+        assert cost.seconds == pytest.approx(sum(event.seconds for event in timed))
+        assert sum(event.seconds < cost.step_seconds for event in timed[1:]) <= len(timed[1:]) // 2
+        assert cost.ended == "finished"
+
+
+def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(comparison):
+    runs = dict(comparison.pairs)
+    row = runs["tree"].started.model.row_bytes
+    for steps in zip(*(runs[cache].steps for cache in CACHES), strict=True):
+        kv = {cache: step.kv for cache, step in zip(CACHES, steps, strict=True)}
+        assert kv["deep-copy"].bytes_held == kv["deep-copy"].rows_independent * row
+        assert kv["recompute"].bytes_held == kv["recompute"].bytes_copied == kv["recompute"].allocations == 0
+        distinct = kv["tree"].rows_shared + kv["tree"].rows_private
+        assert kv["concat-cow"].bytes_held == distinct * row <= kv["tree"].bytes_held
+        assert kv["concat-cow"].paths == kv["tree"].paths
+        assert len({one.rows_independent for one in kv.values()}) == 1
+
+
+def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
+    for length in range(0, len(events), 29):
+        part = fold_comparison(events[:length])
+        assert part.ended is None
+        for sentence in (memory.held_sentence, memory.time_sentence, memory.totals_sentence, comparison_sentence):
+            assert sentence(part)
+        memory.totals_figure(part), memory.held_figure(part), cost_lines(part), costs_table(part)
+        comparison_steps_table(part)
+        assert not part.agreed or not length
+
+
+def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
+    comparison = Comparison()
+    for event in until(
+        compare(twins("qwen2").ours, PROMPT, CONFIG),
+        lambda: len(comparison.runs) == 2 and len(comparison.runs[1].steps) == 3,
+    ):
+        comparison.apply(event)
+    assert comparison.ended == RunEnded(3, "stopped")
+    assert [run.ended.reason for run in comparison.runs] == ["finished", "stopped"]
+
+
+def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_first(twins, monkeypatch):
+    monkeypatch.setattr("eab.generation.PREFILL_CHUNK", 2)
+    comparison = Comparison()
+    for event in until(compare(twins("qwen2").ours, PROMPT, CONFIG), lambda: len(comparison.runs) == 2):
+        comparison.apply(event)
+    assert comparison.ended == RunEnded(0, "stopped")
+
+
+def test_the_warm_up_is_not_seen_and_no_longer_than_the_run(twins):
+    config = replace(CONFIG, max_new_tokens=1)
+    started = [event for event in compare(twins("qwen2").ours, PROMPT, config) if isinstance(event, RunStarted)]
+    assert [event.config for event in started] == [replace(config, cache=cache) for cache in CACHES]
+
+
+def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twins):
+    config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
+    events = list(compare(twins("qwen2").ours, PROMPT, config))
+    comparison = fold_comparison(events)
+    assert isinstance(events[0], Probed)
+    assert [len(run.probe) for run in comparison.runs] == [10] * 4
+    thresholds = [run.started.threshold_nats for run in comparison.runs]
+    assert thresholds == pytest.approx([thresholds[0]] * 4, abs=1e-6)
+
+
+def test_bad_prompts_are_refused_before_the_first_event(twins):
+    for prompt in ("", "  ", "\ud800", "w5 " * 200):
+        with pytest.raises(PromptError):
+            next(compare(twins("qwen2").ours, prompt, CONFIG))
+
+
+EXTREMES = [
+    {"entropy_threshold": 0.0, "max_paths": 1},
+    {"entropy_threshold": 0.0, "max_paths": 60, "branch_factor": 16, "max_new_tokens": 4},
+    {"r": 4096, "max_paths": 2},
+    {"r": 1, "temperature": 0.01},
+    {"top_k": 1, "top_p": 0.01, "max_new_tokens": 1},
+    {"policy": "original", "entropy_threshold": 0.0, "max_paths": 3},
+    {"policy": "greedy"},
+]
+
+
+@pytest.mark.parametrize("settings", EXTREMES, ids=str)
+def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
+    comparison = fold_comparison(compare(twins("llama").ours, PROMPT, replace(CONFIG, **settings)))
+    assert comparison.agreed
+    assert all(agreement.first_difference is None for agreement in comparison.agreements())
+
+
+def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
+    prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
+    config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
+    comparison = fold_comparison(compare(twins("qwen2").ours, prompt, config))
+    ended = {cache: run.ended.reason for cache, run in comparison.pairs}
+    assert ended == {"tree": "finished", "concat-cow": "finished", "deep-copy": "failed", "recompute": "failed"}
+    assert not comparison.agreed
+    assert "deep-copy failed: the KV cache needs" in comparison_sentence(comparison)
+    assert all(sum(sample.weight for sample in run.samples()) == pytest.approx(1) for run in comparison.runs)
+    assert cost_lines(comparison)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
+
+
+class LooksAway(DeepCopyCache):
+    """Broken on purpose: values are a little too large."""
+
+    def _see(self, path, layer, key, value):
+        keys, values = super()._see(path, layer, key, value)
+        return keys, values * 1.001
+
+
+def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
+    monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
+    comparison = fold_comparison(compare(twins("qwen2").ours, PROMPT, CONFIG))
+    [other, broken, last] = comparison.agreements()
+    assert (broken.cache, broken.explained) == ("deep-copy", False)
+    assert broken.entropy_gap > 1e-5
+    assert other.explained
+    assert last.explained
+    assert not comparison.agreed
+    assert "deep-copy reads the text differently" in comparison_sentence(comparison)
+
+
+def test_a_token_that_parts_the_trees_is_found_and_rounding_is_said(events):
+    changed = list(events)
+    second = next(index for index, event in enumerate(events) if isinstance(event, RunEnded)) + 1
+    place = next(
+        index
+        for index, event in islice(enumerate(events), second, None)
+        if isinstance(event, TokenAppended) and event.step == 4
+    )
+    changed[place] = replace(events[place], token=0)
+    comparison = fold_comparison(changed)
+    agreement = comparison.agreements()[0]
+    assert (agreement.cache, agreement.first_difference, agreement.explained) == ("concat-cow", 4, True)
+    assert "concat-cow takes another token at step 4, by rounding" in comparison_sentence(comparison)
+
+
+def test_charts_show_the_figures_of_the_runs(comparison):
+    held = memory.held_figure(comparison)
+    assert [trace.name for trace in held.data] == list(CACHES)
+    assert len({trace.line.dash for trace in held.data}) == len(CACHES)
+    for trace, (_, run) in zip(held.data, comparison.pairs, strict=True):
+        assert [value * 1024 for value in trace.y] == [step.kv.bytes_held for step in run.steps]
+    assert "KiB, measured" in held.layout.yaxis.title.text
+    times = memory.time_figure(comparison)
+    assert all(list(trace.x) == list(range(1, 10)) for trace in times.data), "the prefill is no decode step"
+    bars = memory.totals_figure(comparison)
+    assert bars.data[0].text[0] == cost_lines(comparison)[3].cells[0]
+    assert memory.for_print(held).layout.paper_bgcolor == "white"
+    assert held.layout.paper_bgcolor is None
+
+
+def test_shared_and_private_bars_add_up_to_what_each_path_sees(comparison):
+    run = comparison.runs[0]
+    shared, private = memory.paths_figure(run).data
+    row, kv = run.started.model.row_bytes, run.peak_kv()
+    for number, path in enumerate(kv.paths):
+        assert shared.y[number] * 1024 == pytest.approx(path.shared * row)
+        assert (shared.y[number] + private.y[number]) * 1024 == pytest.approx(row * (len(PROMPT.split()) + kv.step))
+    assert f"{len(kv.paths)} paths see" in memory.paths_sentence(run)
+
+
+def test_tables_hold_a_line_per_cache_and_step(comparison):
+    table = comparison_steps_table(comparison)
+    assert list(table["cache"].unique()) == list(CACHES)
+    assert len(table) == 4 * 10
+    costs = costs_table(comparison).set_index("cache")
+    for cache, own in table.groupby("cache"):
+        assert costs.loc[cache, "copied_bytes"] == own["copied_bytes_so_far"].max()
+        assert costs.loc[cache, "most_held_bytes"] == own["held_bytes"].max()
+        assert costs.loc[cache, "tokens_through_model"] == own["tokens_through_model"].sum()
+
+
+def test_what_a_run_says_of_its_cache(comparison):
+    runs = dict(comparison.pairs)
+    assert "each step reads the whole text of" in memory_sentence(runs["recompute"])
+    assert "Cache concat-cow:" in cost_sentence(runs["concat-cow"])
+    assert "allocations" in cost_sentence(runs["tree"])
+    assert "Cache" not in cost_sentence(Run())
