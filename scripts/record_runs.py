@@ -106,14 +106,14 @@ EXAMPLES = [
     Example(
         "rare.eab",
         "A fact that it hardly met",
-        "The same question about a capital that was shown rarely: several cities compete.",
+        "A capital that was shown rarely: high entropy, and syllables of several cities mixed.",
         "The capital of Bolivia is",
         {"max_new_tokens": 8, "branch_factor": 4, "min_fork_weight": 0.1},
     ),
     Example(
         "sum.eab",
-        "A sum that it does not know",
-        "Several wrong answers compete: high entropy shows that the model guesses.",
+        "A sum that it half knows",
+        "The right answer competes with its neighbours: the entropy shows that the model guesses.",
         "What is three plus four? Three plus four is",
         {"max_new_tokens": 8, "branch_factor": 4, "min_fork_weight": 0.1},
     ),
@@ -148,7 +148,7 @@ EXAMPLES = [
     Example(
         "asked.eab",
         "A story that was asked for",
-        "A dialogue: the paths agree on how a story begins and part where its hero gets a name.",
+        "The paths agree on how a story begins and part at its hero; few of them keep to the dog.",
         "User: Tell me a story about a dog.\nAssistant:",
         {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 48, "min_fork_weight": 0.08, "max_paths": 12},
     ),

@@ -44,3 +44,8 @@ def test_every_file_that_the_readme_names_is_there(path: str) -> None:
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"make (\w+)", README))))
 def test_every_make_target_that_the_readme_names_exists(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+def test_the_quality_table_is_the_one_that_was_measured() -> None:
+    [shown] = re.findall(r"<!-- quality -->\n(.*?)<!-- /quality -->", README, flags=re.DOTALL)
+    assert shown == (EMBEDDED_FOLDER / "quality.md").read_text(encoding="utf-8")
