@@ -109,7 +109,8 @@ def take_home(comparison: Comparison) -> None:
 
 
 shown = comparing.shown()
-first = next((run.started for _, run in shown.picture.comparison.pairs), None)
+picture = shown.picture
+first = next((run.started for _, run in picture.comparison.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     session.say(controls.fill_from(first.prompt, first.config) if first is not None else "")
@@ -122,6 +123,8 @@ controls.run_bar(run, comparing.stop, active)
 notices = st.container()
 for problem in session.problems(shown.live, None):
     notices.error(plain(problem))
+if not active and shown.live is not None:
+    notices.caption(controls.changed_since(first))
 
 st.fragment(watch, run_every=POLL_SECONDS if active else None)()
 
@@ -130,7 +133,6 @@ with st.sidebar:
 with st.expander("What each cache does"):
     st.markdown(WHAT_THEY_DO)
 
-picture = shown.picture
 with picture.held_still:
     if first is not None:
         what = "Recorded" if picture.live is None else "Run"

@@ -89,6 +89,9 @@ def test_run_compares_all_caches(page: AppTest) -> None:
     assert "Run with embedded" in " ".join(caption.value for caption in page.main.caption)
     assert "The cat sat on the" in " ".join(caption.value for caption in page.main.caption)
     assert list(page.table[0].value.columns) == list(CACHES)
+    assert "Changed since" not in " ".join(caption.value for caption in page.main.caption)
+    page.slider(key="set_temperature").set_value(0.5).run()
+    assert "Changed since this run: temperature" in " ".join(caption.value for caption in page.main.caption)
 
 
 def test_while_it_runs_the_comparison_before_stays_and_stop_acts(page: AppTest) -> None:

@@ -9,7 +9,7 @@ path; these copies, and the moment in which they live, are counted too.
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -38,12 +38,12 @@ class _Segment:
 class _Chain:
     """What a path sees: the first rows of each shared segment, then its own segment, if it has added anything."""
 
-    shared: list[tuple[_Segment, int]] = field(default_factory=list)
+    shared: tuple[tuple[_Segment, int], ...] = ()
     own: _Segment | None = None
 
     @property
-    def parts(self) -> list[tuple[_Segment, int]]:
-        return self.shared if self.own is None else [*self.shared, (self.own, self.own.rows)]
+    def parts(self) -> tuple[tuple[_Segment, int], ...]:
+        return self.shared if self.own is None else (*self.shared, (self.own, self.own.rows))
 
     @property
     def length(self) -> int:
@@ -97,7 +97,7 @@ class ConcatCowCache(PathByPathCache):
         parts = self._chains.pop(path).parts
         for segment, _ in parts:
             segment.paths += len(children) - 1
-        self._chains |= {child: _Chain(list(parts)) for child in children}
+        self._chains |= {child: _Chain(parts) for child in children}
 
     def release(self, path: int) -> None:
         """See KVCache.release."""
@@ -119,11 +119,11 @@ class ConcatCowCache(PathByPathCache):
                 chain.own = None
             elif kept < own.rows:
                 self._shorten(own, kept)
-        shared, chain.shared = chain.shared, []
+        shared, chain.shared = chain.shared, ()
         for segment, rows in shared:
             kept = min(rows, length - chain.length) if chain.own is None else rows
             if kept > 0:
-                chain.shared.append((segment, kept))
+                chain.shared += ((segment, kept),)
             else:
                 self._leave(segment)
 
