@@ -87,11 +87,12 @@ def _passed(masses: Tensor, at: Tensor, scaled: bool) -> tuple[Tensor, Tensor, T
 
     -> index (P,), what of `at` is left beyond the sum before it (P,), and whether there is any mass (P,).
     """
+    masses = masses.double()  # running sums in float32 would round a draw across a boundary now and then
     cumulative = masses.cumsum(dim=-1)
     total = cumulative[:, -1:]
     aim = at.to(masses.device)[:, None] * total if scaled else at[:, None]
     below = torch.nextafter(total, torch.zeros_like(total))  # rounding must not reach past the last token
-    aim = torch.minimum(aim.to(total.dtype), below)
+    aim = torch.minimum(aim, below)
     index = torch.searchsorted(cumulative, aim, right=True).clamp(max=masses.shape[1] - 1)
     before = cumulative.gather(1, index) - masses.gather(1, index)
     return index[:, 0], (aim - before).clamp(min=0.0)[:, 0], total[:, 0] > 0

@@ -82,13 +82,13 @@ st.fragment(watch, run_every=POLL_SECONDS if active else None)()
 
 with st.sidebar:
     st.selectbox(
-        "Recorded runs",
+        "Examples",
         gallery.recordings(),
         index=None,
         format_func=lambda recording: recording.title,
         key="recording",
         on_change=open_recording,
-        placeholder="Choose one to replay",
+        placeholder="Choose one to replay, then Run it",
     )
     controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
