@@ -60,7 +60,7 @@ export class Board {
     const head = element("header");
     const sentence = element("p", { class: "sentence" });
     this[`${name}Sentence`] = sentence;
-    const save = (kind, action) => button(`⭳ ${kind}`, `Download the ${title.toLowerCase()} as ${kind}`, () => action(svg, name, this.wholePicture(name)));
+    const save = (kind, action) => button(`↓ ${kind}`, `Download the ${title.toLowerCase()} as ${kind}`, () => action(svg, name, this.wholePicture(name)));
     const saves = element("span", { class: "saves" });
     saves.append(save("SVG", saveSvg), save("PNG", savePng));
     head.append(element("h3", {}, title), key, saves);
