@@ -6,6 +6,7 @@
       ModelError       the model cannot be found, loaded, or driven by this engine
       MemoryLimitError the KV cache would outgrow the limit of the run
       RecordError      a run file cannot be read or written
+      NotebookError    what notebooks need is not installed (also an ImportError)
 
 Each message says what was given, what is allowed and what to do.
 """
@@ -33,3 +34,7 @@ class MemoryLimitError(EabError):
 
 class RecordError(EabError):
     """A run file cannot be read or written."""
+
+
+class NotebookError(EabError, ImportError):
+    """What notebooks need is not installed."""

@@ -24,8 +24,8 @@ function render({ model, el }) {
   const { bar, show } = stopBar(model);
   board.root.prepend(bar);
   const update = () => board.update(model.get("message"));
-  model.on("change:message", update);
-  model.on("change:status change:running", show);
+  const listeners = [["change:message", update], ["change:status", show], ["change:running", show]];
+  for (const [name, listener] of listeners) model.on(name, listener);
   const themes = new MutationObserver(() => board.retheme());
   themes.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-light"] });
   show();
@@ -33,8 +33,7 @@ function render({ model, el }) {
   return () => {
     themes.disconnect();
     board.pause();
-    model.off("change:message", update);
-    model.off("change:status change:running", show);
+    for (const [name, listener] of listeners) model.off(name, listener);
   };
 }
 
