@@ -38,7 +38,8 @@ class BoardWidget(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The widget, and a still picture for places that have no widgets."""
         widget, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
-        return {**widget, "image/svg+xml": tree_svg(self.run), "text/plain": tree_sentence(self.run)}, metadata
+        still = {"image/svg+xml": tree_svg(self.run)} if self.run.steps else {}
+        return {**widget, **still, "text/plain": tree_sentence(self.run)}, metadata
 
 
 class LiveWidget(BoardWidget):
@@ -56,6 +57,10 @@ class LiveWidget(BoardWidget):
         self._thread = threading.Thread(target=self._work, args=(events,), name="eab-notebook", daemon=True)
         atexit.register(self._leave)  # a thread inside torch must not outlive the interpreter
         self._thread.start()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        with self._lock:
+            return super()._repr_mimebundle_(**kwargs)
 
     def stop(self) -> None:
         """End the run at its next step; what it has stays."""

