@@ -1,4 +1,4 @@
-"""The tree of a run as a still SVG, for places that show pictures and run no scripts: a repository's preview, a print."""
+"""The tree of a run as a still SVG, for places that run no scripts: the preview of a repository, a print."""
 
 from typing import Final
 from xml.etree import ElementTree as Xml

@@ -84,7 +84,8 @@ def answers_sentence(answers: Answers, policy: str) -> str:
         return f"No answer yet.{left_out}"
     first, winner = answers.ranked[0], answers.winner
     share = "of the paths" if policy == "original" else "estimated"
-    known = f"{counted(len(answers.ranked), 'answer')}. The heaviest, “{_quoted(first.text)}”, has {first.weight:.1%} ({share})"
+    count = counted(len(answers.ranked), "answer")
+    known = f"{count}. The heaviest, “{_quoted(first.text)}”, has {first.weight:.1%} ({share})"
     explored = (
         f"; what was seen holds {answers.explored:.1%} of all probability, so for certain it has at least "
         f"{first.low:.1%} and at most {first.high:.1%}."
