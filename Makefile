@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: app test check runs picture clean
+.PHONY: app test check runs picture notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
@@ -17,12 +17,15 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The bundled runs, made again by the real engine; the README's picture, made again by the real page.
+# The bundled runs, made again by the real engine; the README's picture, by the real page; the notebook's outputs.
 runs: .venv/installed
 	$(BIN)/python scripts/record_runs.py
 
 picture: .venv/installed-dev
 	$(BIN)/python scripts/take_picture.py
+
+notebook: .venv/installed-dev
+	$(BIN)/python scripts/fill_notebook.py
 
 .venv/installed: requirements.txt pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed: make PYTHON=python3.11')"

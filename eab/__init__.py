@@ -7,10 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eab.answers import group_answers
     from eab.api import EntropyAdaptiveBranching
     from eab.config import BranchingConfig
     from eab.engine import generate
     from eab.models.loading import load_model
+    from eab.notebook import explore, show
+    from eab.offline import save_html
     from eab.record import load, save
     from eab.run import Run, Sample, fold
 
@@ -19,11 +22,15 @@ __all__ = [
     "EntropyAdaptiveBranching",
     "Run",
     "Sample",
+    "explore",
     "fold",
     "generate",
+    "group_answers",
     "load",
     "load_model",
     "save",
+    "save_html",
+    "show",
 ]
 
 _HOME = {
@@ -31,11 +38,15 @@ _HOME = {
     "EntropyAdaptiveBranching": "eab.api",
     "Run": "eab.run",
     "Sample": "eab.run",
+    "explore": "eab.notebook",
     "fold": "eab.run",
     "generate": "eab.engine",
+    "group_answers": "eab.answers",
     "load": "eab.record",
     "load_model": "eab.models.loading",
     "save": "eab.record",
+    "save_html": "eab.offline",
+    "show": "eab.notebook",
 }
 
 

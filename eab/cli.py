@@ -1,4 +1,4 @@
-"""The same without a browser: `eab run`, `eab replay`, `eab compare-memory`, `eab app`.
+"""The same without a browser: `eab run`, `eab replay`, `eab compare-memory`, `eab export`, `eab app`.
 
 Exit codes: 0 done, 1 an error that is explained on stderr, 2 wrong usage, 130 stopped by Ctrl-C (what was generated
 so far is still printed and saved).
@@ -19,19 +19,23 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eab import options, record, report
+from eab.answers import Answers, group_answers
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.errors import ComparisonError, EabError, RecordError
 from eab.events import Event, RunEnded, RunStarted, StepTimed
 from eab.figures.sentences import comparison_sentence
-from eab.run import Run
+from eab.offline import save_html
+from eab.run import Run, fold
 
 if TYPE_CHECKING:
     from eab.models.huggingface import HuggingFaceModel
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 DEFAULT = BranchingConfig()
+RunFile = Annotated[Path, typer.Argument(help="a run file written by --record or by the app")]
 STOPPED = 128 + signal.SIGINT
+AnswerPart = Annotated[str, typer.Option(help="group equal answers: text (all of it), sentence (the first)")]
 
 
 @app.command()
@@ -58,14 +62,16 @@ def run(
     dtype: options.Dtype = "auto",
     json_file: Annotated[str, typer.Option("--json", help="write the samples as JSON; - for standard output")] = "",
     record_file: Annotated[str, typer.Option("--record", help="write the run, for eab replay and the app")] = "",
+    answers: AnswerPart = "",
 ) -> None:
     """Generate from PROMPT, branching where the model hesitates."""
     config = _config(locals())
     _check_writable(json_file, record_file)
+    _group(Run(), answers)  # find out before the work
     events, state = _generate(_load(model, device, dtype), _text(prompt), config)
     if json_file != "-":
-        Console().print(report.summary(state))
-    _save(events, state, json_file, record_file)
+        _print(state, answers)
+    _save(events, _as_json(state, answers), json_file, record_file)
     _exit_like(state.ended)
     state.raise_if_failed()
 
@@ -107,12 +113,18 @@ def compare_memory(
 
 
 @app.command()
-def replay(file: Annotated[Path, typer.Argument(help="a run file written by --record or by the app")]) -> None:
+def replay(file: RunFile, answers: AnswerPart = "") -> None:
     """Show a recorded run; needs no model."""
-    state = Run()
-    for event in record.load(file):
-        state.apply(event)
-    Console().print(report.summary(state))
+    _print(fold(record.load(file)), answers)
+
+
+@app.command()
+def export(
+    file: RunFile,
+    html: Annotated[Path, typer.Option(help="one page that replays the run, without network or Python")],
+) -> None:
+    """Turn a recorded run into a file for people without this program; needs no model."""
+    save_html(record.load(file), html)
 
 
 @app.command("app")
@@ -194,7 +206,24 @@ def _progress_bar() -> Progress:
     return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
 
 
-def _save(events: list[Event], state: Run, json_file: str, record_file: str) -> None:
+def _group(state: Run, part: str) -> Answers | None:
+    return group_answers(state, part) if part else None
+
+
+def _print(state: Run, answers: str) -> None:
+    grouped = _group(state, answers)
+    console = Console()
+    console.print(report.summary(state))
+    if grouped is not None and state.started is not None:
+        console.print(report.answers_summary(grouped, state.started.config.policy))
+
+
+def _as_json(state: Run, answers: str) -> dict[str, Any]:
+    grouped = _group(state, answers)
+    return report.as_json(state) | ({} if grouped is None else {"answers": report.answers_as_json(grouped)})
+
+
+def _save(events: list[Event], value: dict[str, Any], json_file: str, record_file: str) -> None:
     """Write what was asked for; one file that cannot be written does not cost the other."""
     problems: list[str] = []
     if record_file:
@@ -202,7 +231,7 @@ def _save(events: list[Event], state: Run, json_file: str, record_file: str) -> 
             record.save(events, record_file)
     if json_file:
         with _collecting(problems):
-            _write_json(report.as_json(state), json_file)
+            _write_json(value, json_file)
     if problems:
         raise RecordError("; ".join(problems))
 

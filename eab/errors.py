@@ -7,6 +7,7 @@
       MemoryLimitError the KV cache would outgrow the limit of the run
       ComparisonError  caches that must agree do not, or one of them could not finish
       RecordError      a run file cannot be read or written
+      NotebookError    what notebooks need is not installed (also an ImportError)
 
 Each message says what was given, what is allowed and what to do.
 """
@@ -38,3 +39,7 @@ class ComparisonError(EabError):
 
 class RecordError(EabError):
     """A run file cannot be read or written."""
+
+
+class NotebookError(EabError, ImportError):
+    """What notebooks need is not installed."""

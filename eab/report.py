@@ -9,9 +9,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from eab import token_text
+from eab.answers import Answer, Answers
 from eab.comparison import Comparison
 from eab.figures.costs import COST_NOTE, cost_lines
-from eab.figures.sentences import comparison_sentence, cost_sentence
+from eab.figures.sentences import answers_sentence, comparison_sentence, cost_sentence
 from eab.run import Path, Run, Sample
 
 KV_NAMES: Final = (
@@ -40,6 +41,17 @@ def as_json(run: Run) -> dict[str, Any]:
         "tokens_through_model": run.tokens_through_model(),
         "seconds": sum(timing.seconds for timing in timings),
         "ended": run.ended.reason if run.ended else None,
+    }
+
+
+def answers_as_json(answers: Answers) -> dict[str, Any]:
+    """Answers with estimates and certain bounds, as plain JSON values; entropies in nats."""
+    return {
+        "ranked": [asdict(answer) | {"leaves": list(answer.leaves)} for answer in answers.ranked],
+        "explored": answers.explored,
+        "undecided": list(answers.undecided),
+        "entropy": answers.entropy,
+        "entropy_bounds": list(answers.entropy_bounds),
     }
 
 
@@ -103,6 +115,18 @@ def comparison_summary(comparison: Comparison) -> RenderableType:
     for line in cost_lines(comparison):
         table.add_row(line.measure, *line.cells)
     return Group(table, Text(COST_NOTE, style="dim"), Text(comparison_sentence(comparison)))
+
+
+def answers_summary(answers: Answers, policy: str) -> RenderableType:
+    """The answers of a run, for a terminal."""
+    table = Table("weight", "at least", "at most", "texts", "answer")
+    for answer in answers.ranked:
+        table.add_row(*_percents(answer), str(len(answer.leaves)), Text(token_text.visible(answer.text)))
+    return Group(Text(answers_sentence(answers, policy)), table)
+
+
+def _percents(answer: Answer) -> tuple[str, str, str]:
+    return f"{answer.weight:.1%}", f"{answer.low:.1%}", f"{answer.high:.1%}"
 
 
 def _tree(run: Run) -> Tree:

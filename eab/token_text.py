@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 _BYTES = "utf-8", "surrogateescape"
 _VISIBLE = {"\n": "↵", "\r": "␍", "\t": "⇥"}
+_NOT_IN_XML = (0xFFFE, 0xFFFF)  # SVG and GraphML would be broken by them
 
 
 def from_bytes(raw: bytes) -> str:
@@ -36,7 +37,7 @@ def _visible_character(character: str) -> str:
         return f"⟨{code - 0xDC00:02X}⟩"
     if character in _VISIBLE:
         return _VISIBLE[character]
-    if code < 0x20 or 0x7F <= code < 0xA0 or _moves_the_text(code):
+    if code < 0x20 or 0x7F <= code < 0xA0 or code in _NOT_IN_XML or _moves_the_text(code):
         return f"⟨U+{code:04X}⟩"
     return character
 

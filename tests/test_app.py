@@ -168,3 +168,22 @@ def test_two_different_files_of_equal_length_are_two_runs(page: AppTest) -> None
         page.file_uploader(key="upload").set_value(("run.eab", record.dumps(events), "")).run()
         keys.append(json.loads(board(page))["run"])
     assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("tab", ["Answers", "Take it home"])
+def test_result_tabs_open_for_a_bundled_run(page: AppTest, tab: str) -> None:
+    page.session_state["results"] = tab
+    page.run()
+    assert not page.exception
+    buttons = {button.proto.label for button in page.get("download_button")}
+    assert ({"Answers (CSV)"} if tab == "Answers" else {"Run file", "Replay (HTML)", "Tree (GraphML)"}) <= buttons
+
+
+def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
+    capital = next(one for one in gallery.recordings() if one.file == "capital.eab")
+    page.selectbox(key="recording").set_value(capital).run()
+    page.session_state["results"] = "Answers"
+    page.run()
+    assert any("1 answer." in text.value for text in page.text)
+    page.segmented_control(key="answer_part").set_value("Whole text").run()
+    assert any("11 answers." in text.value for text in page.text)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 
 from app import gallery
-from app.board import joined_javascript
 from eab.config import BranchingConfig
 from eab.engine import generate
 from eab.events import Event, StepTimed
+from eab.figures import board_code
 from eab.figures.board import board_message
 from eab.figures.sentences import entropy_sentence, memory_sentence, tree_sentence
 from eab.models.huggingface import HuggingFaceModel
@@ -129,7 +129,9 @@ def test_before_anything_happened_the_sentences_say_so() -> None:
         assert "yet" in sentence(fold(events))
 
 
-def test_the_joined_javascript_has_no_imports_and_one_export() -> None:
-    source = joined_javascript()
+@pytest.mark.parametrize(("host", "exports"), [("streamlit", 1), ("widget", 1), ("page", 0)])
+def test_the_joined_javascript_has_no_imports_and_at_most_one_export(host: board_code.Host, exports: int) -> None:
+    source = board_code.javascript(host)
     assert "import " not in source
-    assert source.count("export ") == source.count("export default") == 1
+    assert source.count("export ") == source.count("export default") == exports
+    assert "</script" not in source.lower()  # or it could not stand in a page

@@ -9,6 +9,7 @@ import pytest
 
 from eab import record
 from eab.comparison import CACHES
+from eab.offline import to_html
 from eab.run import fold
 
 PROMPT = "I tossed a coin and it landed on"
@@ -57,6 +58,29 @@ def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) ->
     assert PROMPT in shown.stdout
 
 
+@pytest.mark.parametrize("part", ["text", "sentence"])
+def test_answers_are_grouped_when_asked(files: tuple[Path, Path], part: str) -> None:
+    assert "at least" not in eab("replay", str(files[1])).stdout
+    shown = eab("replay", str(files[1]), "--answers", part)
+    assert shown.returncode == 0, shown.stderr
+    assert "for certain" in " ".join(shown.stdout.split())
+    assert "at least" in shown.stdout
+
+
+def test_json_holds_the_answers_when_asked() -> None:
+    value = json.loads(eab("run", PROMPT, "--max-new-tokens", "6", "--json", "-", "--answers", "sentence").stdout)
+    answers = value["answers"]
+    assert sum(answer["weight"] for answer in answers["ranked"]) + len(answers["undecided"]) > 0.99
+    assert all(answer["low"] <= answer["high"] for answer in answers["ranked"])
+    assert 0 <= answers["explored"] <= 1
+
+
+def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_path: Path) -> None:
+    out = eab("export", str(files[1]), "--html", str(tmp_path / "run.html"))
+    assert out.returncode == 0, out.stderr
+    assert (tmp_path / "run.html").read_text(encoding="utf-8") == to_html(record.load(files[1]))
+
+
 def test_json_to_standard_output_is_json_alone() -> None:
     out = eab("run", PROMPT, "--max-new-tokens", "2", "--json", "-")
     assert json.loads(out.stdout)["prompt"] == PROMPT
@@ -84,7 +108,10 @@ def test_the_prompt_may_come_from_standard_input() -> None:
         (["run", "x", "--dtype", "int3"], "dtype is 'int3'; it must be one of"),
         (["run", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing or read-only"),
         (["run", "word " * 600], "Shorten the prompt or lower max_new_tokens"),
+        (["run", "x", "--answers", "word"], "answers is 'word'; it must be one of: text, sentence"),
         (["replay", "nowhere.eab"], "nowhere.eab cannot be read"),
+        (["export", "nowhere.eab", "--html", "x.html"], "nowhere.eab cannot be read"),
+        (["export", "assets/runs/sum.eab", "--html", "/nowhere/x.html"], "/nowhere/x.html cannot be written"),
     ],
 )
 def test_bad_input_is_explained_on_stderr_with_exit_code_1(arguments: list[str], message: str) -> None:

@@ -7,11 +7,13 @@ import networkx as nx
 import pytest
 
 from app import gallery
+from eab.answers import Answers, group_answers
 from eab.events import Event, StepTimed
+from eab.figures.answers import DRAWN, answers_figure
 from eab.figures.graph import to_graphml, tree_graph
 from eab.figures.mass import mass_figure
-from eab.figures.sentences import weight_sentence
-from eab.figures.tables import samples_table, steps_table, tokens_table
+from eab.figures.sentences import answers_sentence, weight_sentence
+from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.run import Run, fold
 
 
@@ -30,6 +32,32 @@ def test_samples_table_has_one_line_per_leaf_and_weights_sum_to_one(run: Run) ->
     assert len(table) == len(run.leaves())
     assert table["weight"].sum() == pytest.approx(1)
     assert table["weight"].is_monotonic_decreasing
+
+
+@pytest.mark.parametrize("part", ["text", "sentence"])
+def test_answers_table_and_figure_have_every_answer(run: Run, part: str) -> None:
+    answers = group_answers(run, part)
+    table = answers_table(answers)
+    assert len(table) == len(answers.ranked)
+    assert (table["at_least"] <= table["at_most"]).all()
+    certain, estimate = answers_figure(answers).data
+    drawn = answers.ranked[:DRAWN]
+    assert list(estimate.x) == pytest.approx([100 * answer.weight for answer in drawn])
+    ends = [base + width for base, width in zip(certain.base, certain.x, strict=True)]
+    assert ends == pytest.approx([100 * answer.high for answer in drawn])
+
+
+def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> None:
+    run = fold(gallery.events_of(next(one for one in gallery.recordings() if one.file == "coin.eab")))
+    answers = group_answers(run, "sentence")
+    sentence = answers_sentence(answers, "fair")
+    assert "2 answers" in sentence
+    assert "(estimated)" in sentence
+    assert f"at least {answers.ranked[0].low:.1%}" in sentence
+    assert f"{answers.entropy:.2f} nats" in sentence
+    assert "No other answer can be more likely" in sentence
+    assert "of the paths" in answers_sentence(answers, "original")
+    assert "No answer yet. 1 path had" in answers_sentence(Answers((), (0,), 0.0), "fair")
 
 
 def test_tokens_table_has_every_token_once(run: Run) -> None:
@@ -68,6 +96,8 @@ def test_the_icicle_shows_hostile_text_as_text() -> None:
     events = [_hostile(event) for event in gallery.events_of(gallery.recordings()[0])]
     icicle = mass_figure(fold(events)).data[0]
     assert not any("<" in label for label in icicle.labels)
+    labels = answers_figure(group_answers(fold(events))).layout.yaxis.ticktext
+    assert not any("<" in label for label in labels)
 
 
 def _hostile(event: Event) -> Event:
@@ -87,3 +117,6 @@ def test_every_figure_draws_every_beginning_of_a_run() -> None:
         tokens_table(run), steps_table(run), tree_graph(run)
         assert weight_sentence(run)
         mass_figure(run).to_json()
+        answers = group_answers(run, "sentence")
+        answers_table(answers), answers_figure(answers).to_json()
+        assert answers_sentence(answers, "fair")

@@ -38,6 +38,7 @@ def test_half_a_character_becomes_a_replacement_sign_when_its_other_half_never_c
         (from_bytes(b"\xe2\x82"), "⟨E2⟩⟨82⟩"),
         ("\x00\x1b[31m", "⟨U+0000⟩⟨U+001B⟩[31m"),
         ("\x7f\x9b", "⟨U+007F⟩⟨U+009B⟩"),
+        ("\uffff", "⟨U+FFFF⟩"),
         ("\u202eevil\u2069", "⟨U+202E⟩evil⟨U+2069⟩"),
         ("\u200e\u200f", "⟨U+200E⟩⟨U+200F⟩"),
         ("<script>&amp;", "<script>&amp;"),

@@ -1,7 +1,9 @@
 // The board: one run as tree, entropy trace and KV bars, with one cursor (a step) over the three.
-// `update(message)` takes what eab/figures/board.py makes, from any transport; records may come twice.
+// `update(message)` takes what eab/figures/board.py makes; records may come twice. Who brings the messages is not known
+// here: streamlit.js, widget.js and page.js do. `resync(version)`, if set, asks for the whole run.
 
-import { element, downloadSvg, textFont } from "./svg.js";
+import { element, textFont } from "./svg.js";
+import { savePng, saveSvg } from "./pictures.js";
 import { TreeView } from "./tree.js";
 import { EntropyView, MemoryView } from "./charts.js";
 import { Inspector } from "./inspector.js";
@@ -58,8 +60,10 @@ export class Board {
     const head = element("header");
     const sentence = element("p", { class: "sentence" });
     this[`${name}Sentence`] = sentence;
-    const save = button("⭳ SVG", `Download the ${title.toLowerCase()} as SVG`, () => downloadSvg(svg, `${name}.svg`, this.wholePicture(name)));
-    head.append(element("h3", {}, title), key, save);
+    const save = (kind, action) => button(`↓ ${kind}`, `Download the ${title.toLowerCase()} as ${kind}`, () => action(svg, name, this.wholePicture(name)));
+    const saves = element("span", { class: "saves" });
+    saves.append(save("SVG", saveSvg), save("PNG", savePng));
+    head.append(element("h3", {}, title), key, saves);
     panel.append(head, sentence, svg);
     return panel;
   }
@@ -76,13 +80,13 @@ export class Board {
   update(message) {
     this.theme();
     if (message.version < this.version && message.run === this.run) return;
-    if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep)) return this.api?.setTriggerValue("resync", message.version);
+    if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep)) return this.resync?.(message.version);
     if (message.run !== this.run) this.forget();
     const first = this.version < 0;
     Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, layout: message.layout });
     Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, policy: message.policy, branchFactor: message.branch_factor, sentences: message.sentences });
     const complete = message.paths.every((record) => this.take(record));
-    if (!complete) return this.api?.setTriggerValue("resync", message.version);
+    if (!complete) return this.resync?.(message.version);
     for (const step of message.steps) this.takeStep(step);
     if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
     else if (this.follow && !this.playing && !this.glides(first)) this.cursor = this.lastStep;
@@ -310,6 +314,12 @@ export class Board {
     this.root.classList.toggle("dark", Number(red) + Number(green) + Number(blue) > 384);
   }
 
+  retheme() {
+    if (this.version < 0) return;
+    this.theme();
+    this.render();
+  }
+
   // Sizes are noted when they change: to ask for them while drawing would lay the page out each time.
   sizeOf(svg) {
     if (!this.sizes.has(svg)) this.sizes.set(svg, { width: svg.clientWidth || 600, height: svg.clientHeight || 220 });
@@ -323,10 +333,7 @@ export class Board {
       redraw ||= width !== before.width || (target !== this.tree.svg && height !== before.height);
       if (width) this.sizes.set(target, { width, height });
     }
-    if (redraw && this.version >= 0) {
-      this.theme();
-      this.render();
-    }
+    if (redraw) this.retheme();
   }
 
   wake() {
@@ -362,10 +369,4 @@ export class Board {
     }
     this.render();
   }
-}
-
-export default function ({ data, parentElement, setTriggerValue }) {
-  const board = (parentElement.__board ??= new Board(parentElement));
-  board.api = { setTriggerValue };
-  if (data) board.update(data);
 }

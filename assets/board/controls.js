@@ -63,5 +63,6 @@ export function onKey(board, event) {
   const action = actions[event.key];
   if (!action || (event.key === "Enter" && event.target.tagName === "BUTTON")) return;
   event.preventDefault();
+  event.stopPropagation(); // the page around the board may have keys of its own
   action();
 }

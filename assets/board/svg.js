@@ -97,24 +97,3 @@ export function ticks(highest, wanted = 4) {
   const count = Math.min(50, Math.floor((highest / step) * 1.0001));
   return Array.from({ length: count + 1 }, (_, index) => +(index * step).toPrecision(6));
 }
-
-// The picture as a file of its own: computed colours and fonts are written into each element.
-// area: what to show where that is more than the screen holds.
-export function downloadSvg(svg, name, area = null) {
-  const copy = svg.cloneNode(true);
-  const originals = [svg, ...svg.querySelectorAll("*")];
-  const styles = ["display", "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "opacity", "paint-order", "font-size", "font-family", "font-weight", "text-anchor", "white-space"];
-  [copy, ...copy.querySelectorAll("*")].forEach((node, index) => {
-    const computed = getComputedStyle(originals[index]);
-    for (const style of styles) node.style.setProperty(style, computed.getPropertyValue(style));
-  });
-  const box = svg.getBoundingClientRect();
-  set(copy, { xmlns: SVG, width: area ? area.width : box.width, height: area ? area.height : box.height });
-  copy.style.height = "";
-  if (area) set(copy.querySelector("g"), { transform: area.transform });
-  copy.style.background = getComputedStyle(svg.closest(".eab")).getPropertyValue("--eab-panel");
-  const link = element("a", { download: name });
-  link.href = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}

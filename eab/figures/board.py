@@ -2,11 +2,12 @@
 
 Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds the paths that
 changed at or after that step, their tokens and the steps from about then on; the layout always holds all paths, since
-boxes move.
+boxes move. A `Feed` remembers what one board has been told.
 """
 
 import math
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from eab import token_text
 from eab.figures.layout import PROMPT_LONGEST, pieces, shorten, tidy
@@ -14,6 +15,36 @@ from eab.figures.sentences import entropy_sentence, memory_sentence, tree_senten
 from eab.run import Path, Run, Step, Token
 
 BYTES_OF_CHARACTER: Final = 4  # so many tokens back, a token's part of the text may still change
+OVERLAP: Final = 8  # messages: the browser may miss some of them
+KEYFRAME: Final = 60  # messages
+
+
+@dataclass
+class Feed:
+    """What to tell one board next. `steps`: what the messages about the run `key` had reached, the newest last."""
+
+    key: str = ""
+    steps: list[int] = field(default_factory=list)
+
+    def message(self, run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool = False) -> dict[str, Any]:
+        """A recorded run is told whole. A live one is told from a few messages back, now and then whole.
+
+        key: names the run, so that the board starts afresh with another one.
+        """
+        if self.key != key:
+            self.key = key
+            self.resync()
+        since = self._since() if mode == "live" else 0
+        self.steps.append(max(0, len(run.steps) - 1))
+        return board_message(run, since) | {"run": key, "mode": mode, "autoplay": autoplay}
+
+    def resync(self) -> None:
+        """The board missed something: the next message tells everything."""
+        self.steps.clear()
+
+    def _since(self) -> int:
+        whole = len(self.steps) % KEYFRAME == 0
+        return 0 if whole else self.steps[max(0, len(self.steps) - OVERLAP)]
 
 
 def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 
 from eab import token_text
+from eab.answers import Answers
 from eab.comparison import Agreement, Comparison
 from eab.run import Run, Token
 from eab.words import counted, human_bytes
@@ -112,16 +113,45 @@ def _parting(agreement: Agreement) -> str:
     )
 
 
+def answers_sentence(answers: Answers, policy: str) -> str:
+    """What the answers come to, and how much of it is certain."""
+    left_out = f" {counted(len(answers.undecided), 'path')} had not come to an answer yet." if answers.undecided else ""
+    if not answers.ranked:
+        return f"No answer yet.{left_out}"
+    first, winner = answers.ranked[0], answers.winner
+    share = "of the paths" if policy == "original" else "estimated"
+    count = counted(len(answers.ranked), "answer")
+    known = f"{count}. The heaviest, “{_quoted(first.text)}”, has {first.weight:.1%} ({share})"
+    explored = (
+        f"; what was seen holds {answers.explored:.1%} of all probability, so for certain it has at least "
+        f"{first.low:.1%} and at most {first.high:.1%}."
+    )
+    certain = f" No other answer can be more likely than “{_quoted(winner.text)}”." if winner is not None else ""
+    return f"{known}{explored}{certain} {_answer_entropy_sentence(answers)}{left_out}"
+
+
+def _answer_entropy_sentence(answers: Answers) -> str:
+    low, high = answers.entropy_bounds
+    return (
+        f"Entropy over the answers: {answers.entropy:.2f} nats, like {math.exp(answers.entropy):.1f} equal answers "
+        f"(for certain from {low:.2f} to {high:.2f} nats, if all unseen answers count as one)."
+    )
+
+
 def weight_sentence(run: Run) -> str:
     """What the heaviest text weighs."""
     samples = run.samples()
     if not samples or run.started is None:
         return "No text yet."
-    text = token_text.visible(samples[0].text).strip()
-    shown = text if len(text) <= 60 else text[:59] + "…"
+    shown = _quoted(samples[0].text)
     if run.started.config.policy == "original":
         return f"Each of the {len(samples)} texts counts the same; the first is: “{shown}”"
     return f"The heaviest of {len(samples)} texts stands for {samples[0].weight:.1%} (estimated weight): “{shown}”"
+
+
+def _quoted(text: str) -> str:
+    text = token_text.visible(text).strip()
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _highest(run: Run) -> Token | None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 import pandas as pd
 
 from eab import token_text
+from eab.answers import Answers
 from eab.comparison import Comparison, Cost
 from eab.run import Run
 
@@ -26,6 +27,22 @@ def samples_table(run: Run) -> pd.DataFrame:
         for sample in run.samples()
     ]
     return pd.DataFrame(lines, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"])
+
+
+def answers_table(answers: Answers) -> pd.DataFrame:
+    """One line per answer, the heaviest first: estimated probability (weight), certain bounds of it, and its leaves."""
+    lines = [
+        {
+            "answer": answer.text,
+            "weight": answer.weight,
+            "at_least": answer.low,
+            "at_most": answer.high,
+            "texts": len(answer.leaves),
+            "paths": " ".join(map(str, answer.leaves)),
+        }
+        for answer in answers.ranked
+    ]
+    return pd.DataFrame(lines, columns=["answer", "weight", "at_least", "at_most", "texts", "paths"])
 
 
 def tokens_table(run: Run) -> pd.DataFrame:

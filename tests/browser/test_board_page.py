@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from app.board import FOLDER, joined_javascript
 from eab.events import StepTimed
+from eab.figures import board_code
 from eab.figures.board import board_message
 from eab.run import Run, fold
 
@@ -24,6 +25,7 @@ HOSTILE = [
     "\u202eright to left",
     "مرحبا",
 ]
+SVG = "{http://www.w3.org/2000/svg}"
 LIGHT = "--st-text-color:#31333f;--st-background-color:#fff;--st-secondary-background-color:#f8f8f7"
 DARK = "--st-text-color:#faf9f5;--st-background-color:#171614;--st-secondary-background-color:#2d2b27"
 _MOUNT = """async ([code, css]) => {
@@ -44,7 +46,7 @@ class BoardPage:
     def __init__(self, page: Page, theme: str) -> None:
         self.page = page
         page.set_content(f'<title>calm</title><body style="{theme}"><div id="host"></div></body>')
-        page.evaluate(_MOUNT, [joined_javascript(), (FOLDER / "board.css").read_text(encoding="utf-8")])
+        page.evaluate(_MOUNT, [board_code.javascript("streamlit"), board_code.stylesheet()])
         self.root = page.locator(".eab")
 
     def feed(self, run: Run, since: int = 0, mode: str = "replay", autoplay: bool = False, name: str = "one") -> None:
@@ -288,19 +290,51 @@ def test_nothing_is_wider_than_the_page(board: Callable[..., BoardPage], width: 
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_downloaded_picture_stands_alone(board: Callable[..., BoardPage], tmp_path: Path) -> None:
-    shown = board()
-    shown.feed(fold(STORY))
-    with shown.page.expect_download() as download:
-        shown.page.get_by_role("button", name="Download the tree").click()
-    file = tmp_path / "tree.svg"
-    download.value.save_as(file)
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+@pytest.mark.parametrize("view", ["tree of texts", "entropy per step", "kv cache"])
+def test_a_downloaded_picture_stands_alone(
+    board: Callable[..., BoardPage], tmp_path: Path, view: str, theme: str
+) -> None:
+    shown = board(theme, reduced_motion="reduce")
+    run = fold(invented_run(5, 20, 8, WORDS + HOSTILE))
+    shown.feed(run)
+    file = download(shown, f"Download the {view} as SVG", tmp_path)
+    picture = ElementTree.parse(file).getroot()
+    assert picture.tag == f"{SVG}svg"
+    assert file.suffix == ".svg"
     text = file.read_text(encoding="utf-8")
-    assert text.startswith("<svg")
     assert "var(" not in text
+    assert "color-mix" not in text
+    assert "color(" not in text
     alone = shown.page.context.new_page()
     alone.goto(file.as_uri())
-    assert alone.evaluate("document.querySelectorAll('.label').length") > len(fold(STORY).paths) / 2
+    ground = alone.evaluate("getComputedStyle(document.querySelector('rect')).fill")
+    assert ground == ("rgb(248, 248, 247)" if theme == LIGHT else "rgb(45, 43, 39)")
+    if view == "tree of texts":
+        labels = [label.text for label in picture.iter(f"{SVG}text") if label.get("class") == "label"]
+        assert len(labels) == 1 + len(run.paths)
+
+
+def test_a_picture_downloads_as_png_by_the_keyboard(board: Callable[..., BoardPage], tmp_path: Path) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(fold(STORY))
+    button = shown.page.get_by_role("button", name="Download the tree of texts as PNG")
+    button.focus()
+    with shown.page.expect_download() as waiting:
+        shown.press("Enter")
+    data = Path(waiting.value.path()).read_bytes()
+    assert waiting.value.suggested_filename == "tree.png"
+    assert data.startswith(b"\x89PNG")
+    width = int.from_bytes(data[16:20], "big")
+    assert width > 1000
+
+
+def download(shown: BoardPage, button: str, folder: Path) -> Path:
+    with shown.page.expect_download() as waiting:
+        shown.page.get_by_role("button", name=button).click()
+    file = folder / waiting.value.suggested_filename
+    waiting.value.save_as(file)
+    return file
 
 
 def test_large_runs_stay_usable(board: Callable[..., BoardPage]) -> None:

@@ -1,0 +1,9 @@
+// The board as a Streamlit component, version 2: called anew with every message.
+
+import { Board } from "./board.js";
+
+export default function ({ data, parentElement, setTriggerValue }) {
+  const board = (parentElement.__board ??= new Board(parentElement));
+  board.resync = (version) => setTriggerValue("resync", version);
+  if (data) board.update(data);
+}

@@ -1,0 +1,57 @@
+"""How likely each answer is: a bar for what is certain, a dot for the estimate."""
+
+import html
+
+import plotly.graph_objects as go
+
+from eab import token_text
+from eab.answers import Answer, Answers
+
+DRAWN = 24  # the heaviest answers; the table has them all
+_LONGEST_LABEL = 48
+_CERTAIN, _ESTIMATE = "#56b4e9", "#b35900"  # told apart by shape as well
+
+
+def answers_figure(answers: Answers) -> go.Figure:
+    """One line per answer, the heaviest on top: its probability in percent."""
+    drawn = answers.ranked[:DRAWN]
+    rows = list(range(len(drawn)))
+    certain = go.Bar(
+        name="certain: the probability lies in here",
+        orientation="h",
+        y=rows,
+        base=[100 * answer.low for answer in drawn],
+        x=[100 * (answer.high - answer.low) for answer in drawn],
+        marker={"color": _CERTAIN, "opacity": 0.55, "line": {"color": _CERTAIN, "width": 2}},
+        customdata=[[answer.low, answer.high] for answer in drawn],
+        hovertemplate="at least %{customdata[0]:.2%}, at most %{customdata[1]:.2%}<extra></extra>",
+    )
+    estimate = go.Scatter(
+        name="estimated from the weights",
+        mode="markers",
+        y=rows,
+        x=[100 * answer.weight for answer in drawn],
+        marker={"color": _ESTIMATE, "size": 11, "symbol": "diamond"},
+        hovertemplate="estimate %{x:.2f} %<extra></extra>",
+    )
+    figure = go.Figure([certain, estimate])
+    figure.update_layout(
+        margin={"l": 0, "r": 12, "t": 8, "b": 0},
+        height=130 + 34 * len(drawn),
+        bargap=0.45,
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
+        xaxis={"title": {"text": "probability (%)"}, "range": [0, 101]},
+        yaxis={
+            "tickmode": "array",
+            "tickvals": rows,
+            "ticktext": [_label(answer) for answer in drawn],
+            "range": [len(drawn) - 0.5, -0.5],
+            "automargin": True,
+        },
+    )
+    return figure
+
+
+def _label(answer: Answer) -> str:
+    text = token_text.visible(answer.text) or "(nothing)"
+    return html.escape(text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False)

@@ -1,0 +1,29 @@
+"""Execute `notebooks/explore.ipynb` and keep what can be seen without widgets: texts and still pictures."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
+
+
+def main() -> None:
+    os.environ["PYTHONPATH"] = str(ROOT)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        NotebookClient(
+            notebook, timeout=300, store_widget_state=False, resources={"metadata": {"path": folder}}
+        ).execute()
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    nbformat.write(notebook, NOTEBOOK)
+
+
+if __name__ == "__main__":
+    main()

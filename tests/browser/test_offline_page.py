@@ -1,0 +1,121 @@
+"""The HTML file of a run in a real Chromium, from the disk, without a server: it plays, and it calls nobody."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invented_runs import WORDS, invented_run
+from playwright.sync_api import Browser, Page, expect
+
+from eab.events import Event
+from eab.offline import save_html
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+STORY = invented_run(5, 20, 8)
+HOSTILE = [
+    "</script><script>document.title='broken'</script>",
+    "<!--<script>",
+    "<img src='http://127.0.0.1:9/x' onerror=\"document.title='broken'\">",
+    "\u202eright to left",
+    "$x$",
+    "\n",
+    "\udce2\udc82",
+]
+
+
+@pytest.fixture
+def open_run(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """Saves the events, opens the file, and afterwards finds no error and no request."""
+    contexts, problems, asked = [], [], []
+
+    def open_run(events: list[Event], **options: Any) -> Page:
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda line: line.type in ("error", "warning") and problems.append(line.text))
+        page.on("request", lambda request: asked.append(request.url))
+        save_html(events, tmp_path / "run.html")
+        page.goto((tmp_path / "run.html").as_uri())
+        return page
+
+    yield open_run
+    for context in contexts:
+        context.close()
+    assert problems == []
+    assert {url for url in asked if not url.startswith("blob:")} == {(tmp_path / "run.html").as_uri()}
+
+
+def cursor_is(page: Page, step: int) -> None:
+    expect(page.locator(".eab")).to_have_attribute("data-cursor", str(step))
+
+
+def test_it_plays_by_itself_and_ends_at_the_last_step(open_run: Callable[..., Page]) -> None:
+    page = open_run(STORY)
+    expect(page.locator(".eab")).to_have_attribute("data-playing", "true")
+    cursor_is(page, 19)
+    assert page.title() == "Once upon a time"
+
+
+def test_the_keyboard_scrubs_and_inspects(open_run: Callable[..., Page]) -> None:
+    page = open_run(STORY, reduced_motion="reduce")
+    page.keyboard.press("Home")  # the board has the focus from the start
+    cursor_is(page, 0)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    cursor_is(page, 2)
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".inspector .candidates li")).to_have_count(4)
+    expect(page.locator(".inspector .why")).to_contain_text("threshold")
+    page.get_by_label("Step", exact=True).fill("7")
+    cursor_is(page, 7)
+
+
+def test_hostile_text_stays_text(open_run: Callable[..., Page]) -> None:
+    events = invented_run(3, 12, 4, WORDS + HOSTILE)
+    page = open_run(events, reduced_motion="reduce")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowDown")
+    assert page.title() == "Once upon a time"
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+    text = page.locator("body").text_content() or ""
+    assert "document.title='broken'" in text
+    assert "\u202e" not in text
+
+
+def test_the_texts_are_a_table(open_run: Callable[..., Page]) -> None:
+    page = open_run(STORY, reduced_motion="reduce")
+    expect(page.locator("#texts tbody tr")).to_have_count(len(fold(STORY).leaves()))
+
+
+@pytest.mark.parametrize("kind", ["SVG", "PNG"])
+def test_pictures_download(open_run: Callable[..., Page], kind: str) -> None:
+    page = open_run(STORY, reduced_motion="reduce")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=f"Download the tree of texts as {kind}").click()
+    assert waiting.value.suggested_filename == f"tree.{kind.lower()}"
+    assert Path(waiting.value.path()).stat().st_size > 1000
+
+
+def test_it_follows_the_dark_mode_of_the_system(open_run: Callable[..., Page]) -> None:
+    page = open_run(STORY, reduced_motion="reduce", color_scheme="light")
+    shared = page.locator("svg.memory rect.shared").first
+    expect(shared).to_have_css("fill", "rgb(0, 114, 178)")
+    page.emulate_media(color_scheme="dark")
+    expect(shared).to_have_css("fill", "rgb(86, 180, 233)")
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_wider_than_the_page(open_run: Callable[..., Page], width: int) -> None:
+    page = open_run(STORY, reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_where_scripts_are_off_it_says_so(open_run: Callable[..., Page]) -> None:
+    page = open_run(STORY, java_script_enabled=False)
+    expect(page.get_by_text("needs JavaScript, but no network")).to_be_visible()
