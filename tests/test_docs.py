@@ -35,7 +35,7 @@ def _in_words(default: object) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(set(re.findall(r"`((?:eab|app|pages|assets|benchmarks|training)/[\w./-]*)`", README)))
+    "path", sorted(set(re.findall(r"`((?:eab|app|pages|assets|benchmarks|notebooks|training)/[\w./-]*)`", README)))
 )
 def test_every_file_that_the_readme_names_is_there(path: str) -> None:
     assert (ROOT / path).exists()
