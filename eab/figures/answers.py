@@ -31,7 +31,7 @@ def answers_figure(answers: Answers) -> go.Figure:
         mode="markers",
         y=rows,
         x=[100 * answer.weight for answer in drawn],
-        marker={"color": _ESTIMATE, "size": 11, "symbol": "diamond"},
+        marker={"color": _ESTIMATE, "size": 12, "symbol": "diamond", "line": {"color": "#ffffff", "width": 1.5}},
         hovertemplate="estimate %{x:.2f} %<extra></extra>",
     )
     figure = go.Figure([certain, estimate])
