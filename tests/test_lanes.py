@@ -141,7 +141,16 @@ def private(paths: int, steps: int, before: int) -> tuple[list[Stretch], np.ndar
 
 
 @pytest.mark.parametrize(
-    ("paths", "steps", "pays"), [(1, 500, False), (4, 40, False), (20, 5, False), (20, 40, True), (64, 200, True)]
+    ("paths", "steps", "pays"),
+    [
+        (1, 500, False),
+        (4, 40, False),
+        (20, 5, False),
+        (20, 40, False),
+        (20, 200, True),
+        (64, 40, True),
+        (64, 200, True),
+    ],
 )
 def test_lanes_pay_for_many_paths_with_long_private_parts(paths, steps, pays):
     stretches, seen = private(paths, steps, before=300)

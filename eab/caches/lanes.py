@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 # Costs in units of one row seen by one path in the masked pass, measured on 2 cores in float32 with heads of 64
 # (benchmarks/attention.py). Fixed numbers: the same run must round the same way every time.
-LANE_ROW: Final = 6  # one row of one lane: short products use the processor badly
-CALL: Final = 3000  # one more attention call and its merging
+LANE_ROW: Final = 8  # one row of one lane: short products use the processor badly
+CALL: Final = 10_000  # one more attention call and its merging
 MOST_STRETCHES: Final = 4
 
 
