@@ -158,17 +158,18 @@ def test_lanes_pay_for_many_paths_with_long_private_parts(paths, steps, pays):
 
 
 def test_a_path_that_sees_no_lane_rules_the_lanes_out():
-    stretches, seen = private(20, 40, before=300)
+    stretches, seen = private(64, 40, before=300)
+    assert worthwhile(stretches, seen)
     seen[3, 300:] = False
     assert worthwhile(stretches, seen) == []
 
 
 def test_the_queries_of_a_forked_path_share_its_lane():
-    stretches, seen = private(20, 60, before=10)
+    stretches, seen = private(64, 60, before=10)
     [part] = worthwhile(stretches, np.vstack([seen, seen[7]]))
-    assert part.queries.shape == (20, 2)
-    assert part.queries[7].tolist() == [7, 20]
-    assert [part.queries.ravel()[place] for place in part.back] == list(range(21))
+    assert part.queries.shape == (64, 2)
+    assert part.queries[7].tolist() == [7, 64]
+    assert [part.queries.ravel()[place] for place in part.back] == list(range(65))
 
 
 def test_a_stretch_goes_on_only_with_the_same_paths_right_behind_it():
