@@ -1,8 +1,9 @@
 """The engine on CUDA says what it says on the CPU. `pytest -m gpu`; skipped where there is no GPU."""
 
+from copy import deepcopy
+
 import pytest
 import torch
-from conftest import CONFIGS, random_model, word_tokenizer
 from test_engine_equality import EXACT, PROMPT, assert_leaves_match
 
 from eab.comparison import CACHES
@@ -19,12 +20,12 @@ pytestmark = [
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2"])
-def test_every_leaf_equals_the_plain_model_on_the_cpu(family, cache):
-    on_gpu = wrap_model(random_model(CONFIGS[family]()).to("cuda"), word_tokenizer(), family)
+def test_every_leaf_equals_the_plain_model_on_the_cpu(twins, words, family, cache):
+    on_gpu = wrap_model(deepcopy(twins(family).plain).to("cuda"), words, family)
     config = BranchingConfig(max_new_tokens=14, entropy_threshold=1.5, max_paths=12, r=3, cache=cache)
     run = fold(generate(on_gpu, PROMPT, config))
     assert len(run.leaves()) > 1
-    assert_leaves_match(run, random_model(CONFIGS[family]()), EXACT)
+    assert_leaves_match(run, twins(family).plain, EXACT)
 
 
 def test_a_model_is_loaded_onto_the_gpu_in_bfloat16_by_itself():
