@@ -88,7 +88,7 @@ with st.sidebar:
         format_func=lambda recording: recording.title,
         key="recording",
         on_change=open_recording,
-        placeholder="Choose one to replay, then Run it",
+        placeholder="Choose one",
     )
     controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)

@@ -91,7 +91,7 @@ EXAMPLES = [
     ),
     Example(
         "wording.eab",
-        "A fork in the words, not in the meaning",
+        "A fork in words, not in meaning",
         "Two ways of saying it, one answer: entropy alone does not tell whether the model doubts the fact.",
         "User: What is the capital of Italy?\nAssistant:",
         {"max_new_tokens": 12, "branch_factor": 2, "min_fork_weight": 0.2, "entropy_threshold": 0.5},

@@ -44,7 +44,7 @@ class Prober:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def _plain_ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     @torch.no_grad()
     def log_probabilities(self, ids: list[int]) -> Tensor:
