@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from test_tree_cache import EXACT, read_plainly
+from test_tree_cache import EXACT, SHAPE, read_plainly
 
 from eab.caches import lanes
 from eab.caches.base import Growth
@@ -14,6 +14,7 @@ from eab.caches.lanes import Stretch, compacted, extended, worthwhile
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine import generate
+from eab.errors import MemoryLimitError
 from eab.events import Forked, KvMeasured, Predicted, RowsAllocated, StepTimed
 
 ROOM = 2**30
@@ -105,6 +106,21 @@ def test_the_allocation_step_does_not_decide_which_rows_are_used(twins, eager):
         run.run(40)
     assert runs[0].seen["rows moved up"] > 0
     assert runs[0].rows == runs[1].rows == runs[2].rows
+
+
+def test_rows_of_an_ended_lane_are_used_before_the_memory_limit_is_felt(eager):
+    cache = TreeCache(SHAPE, 1, byte_limit=21 * SHAPE.row_bytes)
+    cache.pack([0], [[1] * 5])
+    cache.fork(0, [1, 2, 3, 4])
+    for _ in range(4):
+        cache.pack([1, 2, 3, 4], [[1]] * 4)
+    assert cache._lanes
+    assert cache.rows == 21
+    cache.release(4)
+    [growth] = cache.pack([1, 2, 3], [[1]] * 3).growths
+    assert (growth.rows, growth.rows_copied) == (21, 17)
+    with pytest.raises(MemoryLimitError):
+        cache.pack([1, 2, 3], [[1]] * 3)
 
 
 def test_a_run_decides_the_same_with_and_without_lanes(twins, monkeypatch):

@@ -67,8 +67,9 @@ class TreeCache:
     def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
         """See KVCache.pack. Rows of siblings stay invisible to each other, also within the pass."""
         counts = np.array([len(new) for new in tokens])
-        growths = [self._compact()] if self._lanes and self._holes() > (self._end - self._holes()) / 4 else []
-        rows, growth = self._take(int(counts.sum()), len(paths))
+        total = int(counts.sum())
+        growths = [self._compact()] if self._lanes and self._is_crowded(total) else []
+        rows, growth = self._take(total, len(paths))
         positions, seen = self._place(paths, counts, rows)
         self._look(seen, rows, tuple(paths) if counts.max() == 1 else ())
         device = self.shape.device
@@ -93,8 +94,11 @@ class TreeCache:
         self._end = end + count - len(holes)
         return np.concatenate([holes, np.arange(end, self._end)]), growth
 
-    def _holes(self) -> int:
-        return int(np.count_nonzero(self._owners[: self._end] == 0))
+    def _is_crowded(self, count: int) -> bool:
+        """Whether moving up pays: a quarter of the rows is free, or the limit allows no more of them at the end."""
+        holes = int(np.count_nonzero(self._owners[: self._end] == 0))
+        at_the_limit = (self._end + count) * self.shape.row_bytes > self.byte_limit
+        return holes > (self._end - holes) / 4 or (holes > 0 and at_the_limit)
 
     def _look(self, seen: NDArray[np.bool_], rows: NDArray[np.int64], writers: tuple[int, ...]) -> None:
         """Decide how the pass attends: which part under a mask, which in lanes. writers: none if not a token each."""
