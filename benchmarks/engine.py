@@ -65,10 +65,11 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
         BarePass(pair.plain, job),
         Engine(pair.ours, job, "concat-cow"),
         Engine(pair.ours, job, "deep-copy"),
-        Generate(pair.plain, job, job.paths, shared_prompt=True),
         Generate(pair.plain, job, job.paths),
     ]
-    if everybody:
+    if job.paths > 1:
+        competitors.append(Generate(pair.plain, job, job.paths, shared_prompt=True))
+    if everybody and job.paths > 1:
         competitors.append(Generate(pair.plain, job, 1))
     if everybody and pair.shape == "embedded":
         competitors.append(Engine(pair.ours, job, "recompute"))

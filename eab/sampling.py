@@ -61,12 +61,14 @@ class Predictions:
         """First the block in which the running sum passes the uniform, then the token in it."""
         device, size = self._probs.device, self._probs.shape[1]
         lines = torch.tensor(paths, device=device)
-        block, rest, possible = _passed(blocks[lines], torch.tensor(uniforms, dtype=torch.float64), scaled=True)
+        mass = blocks[lines].double().sum(dim=-1)
+        aim = torch.tensor(uniforms, dtype=torch.float64, device=device) * mass
+        block, rest = _passed(blocks[lines], aim)
         at = block[:, None] * BLOCK + torch.arange(BLOCK, device=device)
         inside = self._probs[lines[:, None], at.clamp(max=size - 1)] * (at < size)
-        token, _, _ = _passed(inside, rest, scaled=False)
+        token, _ = _passed(inside, rest)
         drawn = (block * BLOCK + token).tolist()
-        return [token if some else None for token, some in zip(drawn, possible.tolist(), strict=True)]
+        return [token if some else None for token, some in zip(drawn, (mass > 0).tolist(), strict=True)]
 
     def log_prob(self, paths: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token per named path (a path may be named several times)."""
@@ -82,20 +84,17 @@ def _block_sums(probs: Tensor) -> Tensor:
     return torch.cat([blocks, probs[:, whole:].sum(dim=-1, keepdim=True)], dim=1)
 
 
-def _passed(masses: Tensor, at: Tensor, scaled: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the running sum of `masses` (P, n) passes `at` (P,), which counts from 0 to 1 if scaled, else to the sum.
-
-    -> index (P,), what of `at` is left beyond the sum before it (P,), and whether there is any mass (P,).
-    """
+def _passed(masses: Tensor, aim: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the running sum of `masses` (P, n) passes `aim` (P,) -> index (P,), and what of `aim` lies beyond the sum
+    before it (P,)."""
     masses = masses.double()  # running sums in float32 would round a draw across a boundary now and then
     cumulative = masses.cumsum(dim=-1)
     total = cumulative[:, -1:]
-    aim = at.to(masses.device)[:, None] * total if scaled else at[:, None]
     below = torch.nextafter(total, torch.zeros_like(total))  # rounding must not reach past the last token
-    aim = torch.minimum(aim, below)
+    aim = torch.minimum(aim[:, None], below)
     index = torch.searchsorted(cumulative, aim, right=True).clamp(max=masses.shape[1] - 1)
     before = cumulative.gather(1, index) - masses.gather(1, index)
-    return index[:, 0], (aim - before).clamp(min=0.0)[:, 0], total[:, 0] > 0
+    return index[:, 0], (aim - before).clamp(min=0.0)[:, 0]
 
 
 def _filtered(scores: Tensor, config: BranchingConfig) -> Tensor:

@@ -1,6 +1,6 @@
 """Measure the embedded models and write the quality report beside them.
 
-    python -m training.evaluate --data ../shared/data --peer ../shared/models/stories260K-hf
+    python -m training.evaluate --data DATA --draft assets/draft --peer FOLDER
 
 Writes `quality.md` (the table that the README shows) and `stories.md` (fifty stories, none left out) into the folder
 of the model. With `--draft` the draft model gets its column and its acceptance rates.
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=Path("assets/model"))
     parser.add_argument("--draft", type=Path, help="folder of its draft model")
     parser.add_argument("--peer", type=Path, action="append", default=[], help="another model, for the text measures")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the held-out texts")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the held-out texts")
     options = parser.parse_args()
     text = report(options)
     (options.model / "quality.md").write_text(text, encoding="utf-8")

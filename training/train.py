@@ -1,6 +1,6 @@
 """Train a small model within a budget of minutes and export it.
 
-    python -m training.train --data ../shared/data --minutes 60 --out assets/model
+    python -m training.train --data DATA --minutes 60 --out assets/model
 
 The learning rate follows the clock: after a short warm-up it falls in a straight line and reaches zero
 when the minutes are over, however fast the machine is. A run that was interrupted goes on with
@@ -192,7 +192,7 @@ def _finished(folder: Path) -> LlamaForCausalLM:
 def main() -> None:
     """Parse the options, train, export."""
     parser = argparse.ArgumentParser(description="Train the small language model.")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with the texts")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the texts")
     parser.add_argument("--out", type=Path, default=Path("assets/model"), help="folder to write the model to")
     parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the training loop")
     parser.add_argument("--hidden", type=int, default=192)
