@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
 from eab.config import BranchingConfig, CacheName
@@ -16,6 +17,7 @@ from eab.engine import step
 from eab.events import Event, KvMeasured, StepTimed
 from eab.generation import Generation
 from eab.models.huggingface import HuggingFaceModel
+from eab.models.layouts import PackedLinear
 from eab.policies import Child, FairPolicy, Leaf, Member
 from eab.sampling import Predictions
 
@@ -186,6 +188,31 @@ class BarePass:
             synchronize(device)
             self.measured.step_seconds[-1].append(time.perf_counter() - start)
         self.measured.seconds.append(time.perf_counter() - begin)
+
+
+class Products:
+    """What no step can do without: the linear layers alone, with their weights stored as the engine has them."""
+
+    name = "products of the decode steps alone"
+
+    def __init__(self, model: PreTrainedModel, job: Job) -> None:
+        self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
+        self._layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | PackedLinear)]
+        self._device, self._dtype, self._job = model.device, model.dtype, job
+
+    @torch.inference_mode()
+    def run(self) -> None:
+        """See Competitor: as many rounds as there are decode steps after the first."""
+        sizes = {layer.in_features for layer in self._layers}
+        rows = {size: torch.randn(1, self._job.paths, size, device=self._device, dtype=self._dtype) for size in sizes}
+        self.measured.step_seconds.append([])
+        for _ in range(self._job.new_tokens - 1):
+            start = time.perf_counter()
+            for layer in self._layers:
+                layer(rows[layer.in_features])
+            synchronize(self._device)
+            self.measured.step_seconds[-1].append(time.perf_counter() - start)
+        self.measured.seconds.append(sum(self.measured.step_seconds[-1]))
 
 
 def synchronize(device: torch.device) -> None:

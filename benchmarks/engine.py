@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import transformers
-from competitors import BarePass, Competitor, Engine, Generate, Job
+from competitors import BarePass, Competitor, Engine, Generate, Job, Products
 from rich.console import Console
 from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, PreTrainedModel
@@ -36,10 +36,11 @@ console = Console(stderr=True)
 
 @dataclass
 class Pair:
-    """One model twice, on the same weights: as loaded, and as the engine uses it."""
+    """One model twice, on the same weights: as loaded, and with the weights stored as the engine uses them."""
 
     shape: str
     plain: PreTrainedModel
+    stored: PreTrainedModel
     ours: HuggingFaceModel
     layout: str
 
@@ -49,7 +50,8 @@ def load(shape: str, dtype: torch.dtype, device: str) -> Pair:
     plain = plain_model(shape, dtype, device)
     twin = same_weights(plain)
     layout = take_fastest_layout(twin)
-    return Pair(shape, plain, wrap_model(twin, AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), shape), layout)
+    ours = wrap_model(twin, AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), shape)
+    return Pair(shape, plain, twin, ours, layout)
 
 
 def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
@@ -63,6 +65,7 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
     competitors: list[Competitor] = [
         Engine(pair.ours, job),
         BarePass(pair.plain, job),
+        Products(pair.stored, job),
         Engine(pair.ours, job, "concat-cow"),
         Engine(pair.ours, job, "deep-copy"),
         Generate(pair.plain, job, job.paths),
@@ -118,6 +121,7 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     assert batched.measured.kv_bytes is not None
     ratios = {
         "step_over_bare_pass": step_of(tree) / step_of(bare),
+        "products_over_bare_pass": step_of(by_name[Products.name]) / step_of(bare),
         "batched_over_tree": seconds_of(batched) / seconds_of(tree),
         "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes) / (measured.rows * row_bytes),
         "batched_kv_over_tree_kv": batched.measured.kv_bytes / measured.kv_bytes,
@@ -189,8 +193,9 @@ def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
     text = (
         f"Shape {pair.shape}, {job}, weights stored {pair.layout}.\n\n{table(competitors)}\n"
         f"One step of {job.paths} paths takes {step_of(competitors[0]) * 1000:.0f} ms, the bare pass of the same "
-        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. With "
-        f"{LONG_PATHS} paths of {LONG_TOKENS} private tokens each, the last step costs "
+        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. The products of "
+        f"the step alone take {ratios['products_over_bare_pass']:.2f} times the bare pass. With {LONG_PATHS} paths of "
+        f"{LONG_TOKENS} private tokens each, the last step costs "
         f"{ratios['last_step_over_first']:.2f} times the first.\n"
     )
     result = {

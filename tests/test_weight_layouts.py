@@ -40,11 +40,17 @@ def test_a_layout_that_computes_something_else_is_never_taken(monkeypatch):
 
 def test_the_fastest_is_taken_and_only_if_it_is_clearly_faster(monkeypatch):
     monkeypatch.setattr(layouts, "LAYOUTS", {"slow": lambda linear: linear, "fast": lambda linear: linear})
-    times = iter([[1.0] * 4, [0.9] * 4, [0.5] * 4])
-    monkeypatch.setattr(layouts, "_seconds", lambda layers, inputs: next(times))
-    assert fastest([nn.Linear(8, 8)]) == "fast"
-    times = iter([[1.0] * 4, [0.9] * 4, [0.95] * 4])
-    assert fastest([nn.Linear(8, 8)]) == "plain"
+    for ratios, expected in (((0.9, 0.5), "fast"), ((0.9, 0.95), "plain")):
+        ratio = iter(ratio for ratio in ratios for _ in layouts.PATHS_TRIED)
+        monkeypatch.setattr(layouts, "_time_ratio", lambda plain, layers, rows, ratio=ratio: next(ratio))
+        assert fastest([nn.Linear(8, 8)]) == expected
+
+
+def test_layouts_are_tried_on_more_weights_than_caches_hold_from_all_over_the_model(monkeypatch):
+    monkeypatch.setattr(layouts, "BYTES_TRIED", 4 * 64 * 10)
+    tried = layouts._spread([nn.Linear(8, 8) for _ in range(40)])
+    assert len(tried) == 10
+    assert len(layouts._spread([nn.Linear(8, 8) for _ in range(5)])) == 5
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

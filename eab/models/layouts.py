@@ -2,22 +2,22 @@
 
 A decode step multiplies every weight matrix with one row per live path. How fast that is depends on how the matrix
 library likes the weights stored, which differs between processors; so the layouts are tried on the loaded model's own
-matrices, and one that is clearly faster replaces the weights. None is held twice, except those of an output layer that
-shares them with the input embedding, where memory allows.
+matrices, more of them than the processor's caches hold, and one that is clearly faster replaces the weights. None is
+held twice, except those of an output layer that shares them with the input embedding, where memory allows.
 """
 
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 PATHS_TRIED: Final = (1, 8, 20, 64)
-MATRICES_TRIED: Final = 14
-REPEATS: Final = 5
+BYTES_TRIED: Final = 64 * 2**20  # of weights: in a step they come from memory, and so they must here
+REPEATS: Final = 3
 CLEARLY_FASTER: Final = 0.85  # of the plain time
 SMALLEST: Final = 30_000_000  # weights; below, a step is bound by other things, and its rounding should not vary
 MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied output weights
@@ -51,7 +51,7 @@ LAYOUTS: Final[dict[str, Layout]] = {"packed": PackedLinear, "k-major": k_major}
 
 
 def take_fastest_layout(model: nn.Module) -> str:
-    """Measure the layouts on `model`'s own matrices (about a second), apply the fastest -> its name, or `plain`.
+    """Measure the layouts on `model`'s own matrices (one or two seconds), apply the fastest -> its name, or `plain`.
 
     Small models, other devices than the CPU and other types than float32 stay as they are.
     """
@@ -68,35 +68,45 @@ def take_fastest_layout(model: nn.Module) -> str:
 @torch.inference_mode()
 def fastest(linears: Sequence[nn.Linear]) -> str:
     """The name of the layout in which some of these layers are clearly faster than as loaded, or `plain`."""
-    some = linears[:: max(1, len(linears) // MATRICES_TRIED)][:MATRICES_TRIED]
-    inputs = [[torch.randn(1, paths, linear.in_features) for linear in some] for paths in PATHS_TRIED]
-    expected = [linear(x) for linear, x in zip(some, inputs[-1], strict=True)]
-    plain = _seconds(some, inputs)
+    some = _spread(linears)
+    inputs = [
+        {linear.in_features: torch.randn(1, paths, linear.in_features) for linear in some} for paths in PATHS_TRIED
+    ]
     found = {"plain": CLEARLY_FASTER}
     for name, layout in LAYOUTS.items():
         try:
             layers = [layout(linear) for linear in some]
-            outputs = [layer(x) for layer, x in zip(layers, inputs[-1], strict=True)]
+            same = all(_same(linear, layer) for linear, layer in zip(some, layers, strict=True))
         except (RuntimeError, AttributeError):
             continue  # this build of PyTorch does not have it
-        if all(torch.allclose(out, right, rtol=1e-3, atol=1e-4) for out, right in zip(outputs, expected, strict=True)):
-            ratios = [own / base for own, base in zip(_seconds(layers, inputs), plain, strict=True)]
-            found[name] = statistics.geometric_mean(ratios)
+        if same:
+            found[name] = statistics.geometric_mean(_time_ratio(some, layers, rows) for rows in inputs)
     return min(found, key=lambda name: found[name])
 
 
-def _seconds(layers: Sequence[nn.Module], inputs: Sequence[Sequence[Tensor]]) -> list[float]:
-    """Median time of all layers together, for each number of rows."""
-    times = []
-    for rows in inputs:
-        runs = []
-        for _ in range(REPEATS + 1):
-            start = time.perf_counter()
-            for layer, x in zip(layers, rows, strict=True):
-                layer(x)
-            runs.append(time.perf_counter() - start)
-        times.append(statistics.median(runs[1:]))
-    return times
+def _spread(linears: Sequence[nn.Linear]) -> Sequence[nn.Linear]:
+    """Layers from all over the model, about BYTES_TRIED of weights."""
+    total = sum(linear.weight.nbytes for linear in linears)
+    return linears[:: max(1, round(total / BYTES_TRIED))]
+
+
+def _same(linear: nn.Linear, layer: nn.Module) -> bool:
+    x = torch.randn(1, PATHS_TRIED[-1], linear.in_features)
+    return torch.allclose(layer(x), linear(x), rtol=1e-3, atol=1e-4)
+
+
+def _time_ratio(plain: Sequence[nn.Linear], layers: Sequence[nn.Module], inputs: Mapping[int, Tensor]) -> float:
+    """Median time of `layers` over that of `plain`, measured in turns. inputs: by number of input features."""
+    rows = [inputs[linear.in_features] for linear in plain]
+    both = [(_seconds(plain, rows), _seconds(layers, rows)) for _ in range(REPEATS + 1)][1:]
+    return statistics.median(own for _, own in both) / statistics.median(base for base, _ in both)
+
+
+def _seconds(layers: Sequence[nn.Module], rows: Sequence[Tensor]) -> float:
+    start = time.perf_counter()
+    for layer, x in zip(layers, rows, strict=True):
+        layer(x)
+    return time.perf_counter() - start
 
 
 def _linears(model: nn.Module) -> dict[str, nn.Linear]:
