@@ -10,10 +10,12 @@ from eab.errors import ConfigError
 PolicyName = Literal["fair", "original", "greedy"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
 CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
+DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup"]
 
 MAX_PATHS: Final = 256
 MAX_NEW_TOKENS: Final = 4096
 MAX_SEED: Final = 2**63 - 1
+MAX_DRAFT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,10 @@ class BranchingConfig:
     cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments, concatenated at
         every step), `deep-copy` (a copy for each path), `recompute` (not at all). Like r, it never changes the tokens.
     kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this.
+    drafter: who guesses the next tokens, so that one forward pass can confirm several (speculative decoding): nobody, a
+        small draft `model`, `prompt-lookup` (what followed the same words earlier in this text), or `sibling-lookup`
+        (also in the other paths). It changes time, never the tokens.
+    draft_length: tokens guessed per path and pass, at most; 0 chooses by what the run itself shows to pay.
     chat: render the prompt as a user message with the model's chat template; `system` goes before it.
     """
 
@@ -52,6 +58,8 @@ class BranchingConfig:
     system: str = ""
     kv_limit_mib: int = 4096
     cache: CacheName = "tree"
+    drafter: DrafterName = "none"
+    draft_length: int = 0
 
     def __post_init__(self) -> None:
         self._check_threshold()
@@ -67,6 +75,8 @@ class BranchingConfig:
         _whole("kv_limit_mib", self.kv_limit_mib, 1, 1_000_000)
         _one_of("policy", self.policy, get_args(PolicyName))
         _one_of("cache", self.cache, get_args(CacheName))
+        _one_of("drafter", self.drafter, get_args(DrafterName))
+        _whole("draft_length", self.draft_length, 0, MAX_DRAFT, hint="0 chooses by itself")
         if not isinstance(self.chat, bool):
             raise ConfigError(f"chat is {self.chat!r}; it must be true or false")
         if not isinstance(self.system, str):

@@ -22,16 +22,19 @@ PROBE_STEPS = 64
 PROBE_FLOOR = 0.3  # nats: a confident prompt should not fork because its own quantile is low
 
 
-def generate(model: LanguageModel, prompt: str, config: BranchingConfig) -> Iterator[Event]:
-    """Generate from the prompt, branching as the config says.
+def generate(
+    model: LanguageModel, prompt: str, config: BranchingConfig, draft: LanguageModel | None = None
+) -> Iterator[Event]:
+    """Generate from the prompt, branching as the config says. draft: the model that guesses if the drafter is `model`.
 
-    Raises PromptError before the first event. A run that outgrows its memory ends with RunEnded("failed").
+    Raises PromptError, ConfigError or ModelError before the first event. A run that outgrows its memory ends with
+    RunEnded("failed").
     """
     tokens = prompt_tokens(model, prompt, config)
     steps = 0
     try:
         threshold = yield from _threshold_in_nats(model, prompt, tokens, config)
-        generation = Generation(model, prompt, tokens, config, threshold)
+        generation = Generation(model, prompt, tokens, config, threshold, draft)
         yield generation.started
         while generation.live:
             [events] = step(model, [generation])
@@ -61,14 +64,15 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
     lines = logits.split([len(one_pass.keep) for one_pass in passes])
     if logits.is_cuda:
         torch.cuda.synchronize(logits.device)  # or the forward pass would be timed as part of the decisions
-    forward_seconds = time.perf_counter() - start
-    for generation, one_pass, own_logits, own_events in zip(generations, passes, lines, events, strict=True):
-        number = generation.step
-        if not generation.prefilling:
-            own_events.append(generation.measure())
-            own_events += generation.advance(own_logits)
+    drafting = [generation.draft_seconds for generation in generations]
+    forward_seconds = time.perf_counter() - start - sum(drafting)
+    for generation, one_pass, own_logits, own_events, draft_seconds in zip(
+        generations, passes, lines, events, drafting, strict=True
+    ):
+        number, tokens = generation.step, len(one_pass.ids)
+        own_events += generation.advance(own_logits, tokens, forward_seconds)
         seconds = time.perf_counter() - start
-        own_events.append(StepTimed(number, len(one_pass.ids), seconds, forward_seconds))
+        own_events.append(StepTimed(number, tokens, seconds, forward_seconds, draft_seconds))
     return events
 
 
@@ -104,7 +108,8 @@ def _probe(
 ) -> Generator[Event, None, list[float]]:
     """Entropies along the greedy continuation of the prompt."""
     steps = min(PROBE_STEPS, config.max_new_tokens)
-    probe = Generation(model, prompt, tokens, replace(config, policy="greedy", max_paths=1, max_new_tokens=steps), 0.0)
+    greedy = replace(config, policy="greedy", max_paths=1, max_new_tokens=steps, drafter="none")
+    probe = Generation(model, prompt, tokens, greedy, threshold_nats=0.0)
     entropies: list[float] = []
     while probe.live:
         [events] = step(model, [probe])

@@ -57,7 +57,8 @@ class Probed:
 class RunStarted:
     """The first event after the probe. `prompt_texts` are the prompt's tokens.
 
-    threshold_nats: what the config's threshold came to; the entropy can reach ln(model.vocab_size).
+    threshold_nats: what the config's threshold came to; the entropy can reach ln(model.vocab_size). draft: the model
+    that guesses, if the drafter is one.
     """
 
     prompt: str
@@ -66,6 +67,7 @@ class RunStarted:
     model: ModelCard
     config: BranchingConfig
     threshold_nats: float
+    draft: ModelCard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,20 @@ class Predicted:
     path: int
     entropy: float
     candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Speculated:
+    """One forward pass tried guessed tokens of a path, the first of them for step `step`; `accepted` were right.
+
+    The pass may reach steps that are decided later, when all paths have come so far.
+    """
+
+    step: int
+    path: int
+    drafted: tuple[int, ...]
+    texts: tuple[str, ...]
+    accepted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +198,17 @@ class KvMeasured:
 
 @dataclass(frozen=True, slots=True)
 class StepTimed:
-    """Wall time of a step (seconds) and the number of tokens that went through the model in it."""
+    """Wall time of a forward pass with its decisions (seconds), and the tokens that went through the model in it.
+
+    step: the first that it served; a pass with drafts may serve several steps or only a part of one. draft_seconds:
+    the part that the drafter took.
+    """
 
     step: int
     tokens: int
     seconds: float
     forward_seconds: float
+    draft_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +224,7 @@ Event: TypeAlias = (
     Probed
     | RunStarted
     | Predicted
+    | Speculated
     | TokenAppended
     | Forked
     | LimitActed

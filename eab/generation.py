@@ -26,11 +26,16 @@ from eab.events import (
     Reweighted,
     RowsAllocated,
     RunStarted,
+    Speculated,
     TokenAppended,
 )
+from eab.lookahead import MOST_AHEAD, Lookahead
 from eab.models.base import LanguageModel
 from eab.policies import Child, Leaf, Member, grown, make_policy
 from eab.sampling import CANDIDATES, Predictions
+from eab.speculation.base import Context
+from eab.speculation.length import Tried
+from eab.speculation.speculation import make_speculation
 
 RECORDED_FROM = 0.0005  # candidates less likely than this are not worth their place in a run file
 MAX_PROMPT_CHARACTERS = 200_000
@@ -45,7 +50,13 @@ class Generation:
     """
 
     def __init__(
-        self, model: LanguageModel, prompt: str, tokens: Sequence[int], config: BranchingConfig, threshold_nats: float
+        self,
+        model: LanguageModel,
+        prompt: str,
+        tokens: Sequence[int],
+        config: BranchingConfig,
+        threshold_nats: float,
+        draft: LanguageModel | None = None,
     ) -> None:
         self.config = config
         self.step = 0
@@ -53,11 +64,19 @@ class Generation:
         self.cache = make_cache(config.cache, model.kv_shape, config.r, config.kv_limit_mib * 2**20)
         self._model = model
         self._policy = make_policy(config, threshold_nats)
-        self._pending = [list(tokens)]  # per live path: chosen, but not through the model yet
+        self._speculation = make_speculation(config, model, draft, self._policy)
+        self._ahead = {0: Lookahead(list(tokens))}  # of each live path
+        self._reading: list[Leaf] = []  # the paths of the pass under way
         self._prompt_length = len(tokens)
         self._next_path = 1
         self.started = RunStarted(
-            prompt, tuple(tokens), tuple(map(model.text, tokens)), model.card, config, threshold_nats
+            prompt,
+            tuple(tokens),
+            tuple(map(model.text, tokens)),
+            model.card,
+            config,
+            threshold_nats,
+            draft.card if draft is not None and config.drafter == "model" else None,
         )
 
     @property
@@ -68,13 +87,38 @@ class Generation:
     def pack(self) -> tuple[Pass, list[Event]]:
         """Room in the cache for the tokens that wait, and the pass that takes them through the model."""
         before = self.cache.reserve(self._first_rows(), self.config.max_new_tokens - self.step)
-        paths = [leaf.path for leaf in self.live]
+        self._reading = [leaf for leaf in self.live if self._goes_on(self._ahead[leaf.path])]
         size = min(PREFILL_CHUNK, max(16, MASK_CELLS // self._prompt_length))
-        chunk = [waiting[:size] for waiting in self._pending]
-        self._pending = [waiting[size:] for waiting in self._pending]
-        packed = self.cache.pack(paths, chunk)
+        unread = [self._ahead[leaf.path].unread(size) for leaf in self._reading]
+        self._guess()
+        drafts = [self._ahead[leaf.path].drafted for leaf in self._reading]
+        packed = self.cache.pack(
+            [leaf.path for leaf in self._reading],
+            [[*tokens, *guesses] for tokens, guesses in zip(unread, drafts, strict=True)],
+            [1 + len(guesses) for guesses in drafts],
+        )
+        for leaf, tokens in zip(self._reading, unread, strict=True):
+            self._ahead[leaf.path].read += len(tokens)
         growths = ([before] if before else []) + list(packed.growths)
         return packed, [RowsAllocated(self.step, *astuple(growth)) for growth in growths]
+
+    def _goes_on(self, ahead: Lookahead) -> bool:
+        """Whether tokens of the path wait for their forward pass, and it is of use to know what follows them."""
+        new = len(ahead.text) - self._prompt_length
+        ends = new > 0 and (ahead.text[-1] in self._model.stop_ids or new >= self.config.max_new_tokens)
+        return ahead.read < len(ahead.text) and not ends and len(ahead.lines) < MOST_AHEAD
+
+    def _guess(self) -> None:
+        """Ask the drafter, if there is one, for what may follow each path of the pass; never in a prompt."""
+        if self._speculation is None or self.prefilling:
+            return
+        contexts = []
+        for leaf in self._reading:
+            text = self._ahead[leaf.path].text
+            step = len(text) - self._prompt_length
+            contexts.append(Context(leaf.path, leaf.lineage, text, step, self.config.max_new_tokens - 1 - step))
+        for context, guesses in zip(contexts, self._speculation.propose(contexts), strict=True):
+            self._ahead[context.path].drafted = guesses
 
     def _first_rows(self) -> int:
         """The prompt alone; with r at its maximum all rows that the run can ever need."""
@@ -84,19 +128,66 @@ class Generation:
 
     @property
     def prefilling(self) -> bool:
-        """Whether a part of the prompt still waits for its forward pass."""
-        return any(self._pending)
+        """Whether the model has not said yet what follows the prompt."""
+        return self.step == 0 and not self._ahead[0].lines
 
     def measure(self) -> KvMeasured:
         """The KV cache as it is now, for the live paths."""
         return KvMeasured(self.step, *astuple(self.cache.usage([leaf.path for leaf in self.live])))
 
-    def advance(self, logits: Tensor) -> list[Event]:
-        """Choose the next tokens from the logits (P, V) of the live paths: fork, prune, finish."""
-        live = self.live
-        predictions = Predictions(logits, self.config)
+    def advance(self, logits: Tensor, tokens: int, forward_seconds: float) -> list[Event]:
+        """Take in the logits of the pass, and decide every step that all live paths have come to.
+
+        tokens: through the model in the pass, which took so many seconds.
+        """
+        if any(ahead.read < self._prompt_length for ahead in self._ahead.values()):
+            return []  # of a chunk of the prompt nothing is wanted
+        after_prompt, step = self.prefilling, self.step
+        tries = self._take_in(Predictions(logits, self.config))
+        events: list[Event] = [*tries]
+        while self.live and all(self._ahead[leaf.path].lines for leaf in self.live):
+            events.append(self.measure())
+            events += self._decide()
+        if self._speculation is not None and not after_prompt:
+            judged = [(len(tried.drafted), tried.accepted) for tried in tries]
+            self._speculation.length.heard(Tried(tokens, forward_seconds, self.draft_seconds, judged, self.step - step))
+        return events
+
+    def _take_in(self, predictions: Predictions) -> list[Speculated]:
+        """Give each path of the pass its lines; what was guessed wrong leaves the cache."""
         if not all(entropy == entropy for entropy in predictions.entropies):
             raise ModelError(f"the model gave logits that are not numbers at step {self.step}; try dtype float32")
+        foreseen = self._foreseen(predictions)
+        tries: list[Speculated] = []
+        first = 0
+        for leaf in self._reading:
+            ahead = self._ahead[leaf.path]
+            step, drafted = len(ahead.text) - self._prompt_length, ahead.drafted
+            accepted = ahead.confirm(predictions, first, foreseen[first : first + len(drafted) + 1])
+            first += len(drafted) + 1
+            if accepted < len(drafted):
+                self.cache.trim(leaf.path, ahead.read)
+            if drafted:
+                texts = tuple(map(self._model.text, drafted))
+                tries.append(Speculated(step, leaf.path, tuple(drafted), texts, accepted))
+        return tries
+
+    def _foreseen(self, predictions: Predictions) -> list[int | None]:
+        """Per line of the pass the token that is certain to follow; plain decoding decides each step by itself."""
+        if self._speculation is None:
+            return [None] * len(predictions.entropies)
+        draws = [
+            (leaf.lineage, len(ahead.text) - self._prompt_length + line)
+            for leaf in self._reading
+            for ahead in [self._ahead[leaf.path]]
+            for line in range(len(ahead.drafted) + 1)
+        ]
+        return self._policy.foresee(predictions, draws)
+
+    def _decide(self) -> list[Event]:
+        """Choose the next token of every live path: fork, prune, finish."""
+        live = self.live
+        predictions = Predictions.joined([self._ahead[leaf.path].lines.popleft() for leaf in live])
         events: list[Event] = [self._predicted(leaf, line, predictions) for line, leaf in enumerate(live)]
         families = iter(self._policy.branch(live, predictions, self.step))
         population = [member for leaf in self.leaves for member in ([leaf] if leaf.finished else next(families))]
@@ -105,7 +196,6 @@ class Generation:
         pairs = zip(population, weights, strict=True)
         for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
             leaves += self._commit(list(family), events)
-        self._pending = []
         self.leaves = [self._finish(leaf, events) for leaf in leaves]
         self.step += 1
         return events
@@ -124,7 +214,7 @@ class Generation:
         if not survivors:
             events.append(Pruned(self.step, _path(member)))
             if not (isinstance(member, Leaf) and member.finished):
-                self.cache.release(_path(member))
+                self._release(_path(member))
             return []
         if isinstance(member, Leaf):
             return [self._reweighted(member, survivors[0][1], events)]
@@ -139,6 +229,9 @@ class Generation:
     def _append(self, child: Child, weight: float, events: list[Event]) -> Leaf:
         """The path goes on by one token."""
         leaf = grown(child, child.leaf.path, weight, self.step)
+        ahead = self._ahead[leaf.path]
+        if len(ahead.text) == self._prompt_length + self.step:
+            ahead.text.append(child.token)
         events.append(self._token_appended(leaf, child))
         return self._reweighted(leaf, weight, events, before=child.leaf.weight)
 
@@ -151,6 +244,10 @@ class Generation:
         events.append(Forked(self.step, parent.path, tuple(ids), tuple(leaf.weight for leaf in leaves), heir))
         events += [self._token_appended(leaf, child) for leaf, (child, _) in zip(leaves, children, strict=True)]
         self.cache.fork(parent.path, ids)
+        ahead = self._ahead.pop(parent.path)
+        self._ahead |= {leaf.path: ahead.child(leaf.token) for leaf in leaves}
+        if self._speculation is not None:
+            self._speculation.drafter.fork(parent.path, ids)
         return leaves
 
     def _token_appended(self, leaf: Leaf, child: Child) -> TokenAppended:
@@ -164,15 +261,24 @@ class Generation:
 
     def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
         """Mark the leaf finished if it is, and free its rows; otherwise its last token waits for the next pass."""
-        if leaf.finished:
-            return leaf
         stopped = leaf.token in self._model.stop_ids
-        if not stopped and self.step + 1 < self.config.max_new_tokens:
-            self._pending.append([leaf.token])
+        if leaf.finished or not (stopped or self.step + 1 >= self.config.max_new_tokens):
             return leaf
         events.append(PathFinished(self.step, leaf.path, "stop" if stopped else "length"))
-        self.cache.release(leaf.path)
+        self._release(leaf.path)
         return replace(leaf, finished=True)
+
+    def _release(self, path: int) -> None:
+        """The path ends; its rows are free."""
+        self.cache.release(path)
+        del self._ahead[path]
+        if self._speculation is not None:
+            self._speculation.drafter.release(path)
+
+    @property
+    def draft_seconds(self) -> float:
+        """What the guesses of the latest pass took."""
+        return 0.0 if self._speculation is None else self._speculation.draft_seconds
 
 
 def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) -> tuple[int, ...]:

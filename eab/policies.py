@@ -54,6 +54,13 @@ class Policy(Protocol):
         """New weight of each member, None to drop it. Members: finished leaves and children, in tree order."""
         ...
 
+    def foresee(self, predictions: Predictions, draws: Sequence[tuple[int, int]]) -> list[int | None]:
+        """Per line the token that a path must take there, whatever becomes of the others; None where it may fork.
+
+        draws: per line the path's lineage and the step. Speculation compares its drafts with these tokens.
+        """
+        ...
+
 
 class FairPolicy:
     """Cells: the k-1 most likely tokens at W x p, and one token drawn from the rest at W x (1 - their mass)."""
@@ -64,7 +71,7 @@ class FairPolicy:
     def branch(self, leaves: Sequence[Leaf], predictions: Predictions, step: int) -> list[list[Child]]:
         """See Policy.branch."""
         seed, everyone = self._config.seed, range(len(leaves))
-        heirs = predictions.draw(everyone, [uniform(seed, leaf.lineage, step, 0) for leaf in leaves])
+        heirs = _heirs(predictions, [(leaf.lineage, step) for leaf in leaves], seed)
         forks = [line for line in everyone if self._may_fork(leaves[line], predictions.entropies[line])]
         heads = [self._head(predictions, line) for line in forks]
         rest_uniforms = [uniform(seed, leaves[line].lineage, step, 1) for line in forks]
@@ -98,6 +105,10 @@ class FairPolicy:
         """See Policy.prune: live and finished paths together are at most max_paths."""
         weights = [member.weight for member in population]
         return fearnhead_clifford(weights, self._config.max_paths, pruning_uniform(self._config.seed, step))
+
+    def foresee(self, predictions: Predictions, draws: Sequence[tuple[int, int]]) -> list[int | None]:
+        """See Policy.foresee: the weight of a path may yet rise, so any hesitation counts."""
+        return _heirs_of_the_sure(predictions, draws, self._config.seed, self._threshold)
 
 
 class OriginalPolicy:
@@ -139,6 +150,10 @@ class OriginalPolicy:
         weight = 1.0 / (len(population) - len(dropped))
         return [None if index in dropped else weight for index in range(len(population))]
 
+    def foresee(self, predictions: Predictions, draws: Sequence[tuple[int, int]]) -> list[int | None]:
+        """See Policy.foresee."""
+        return _heirs_of_the_sure(predictions, draws, self._config.seed, self._threshold)
+
 
 class GreedyPolicy:
     """The most likely token, never a fork."""
@@ -151,6 +166,10 @@ class GreedyPolicy:
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """See Policy.prune: there is one path only."""
         return [member.weight for member in population]
+
+    def foresee(self, predictions: Predictions, draws: Sequence[tuple[int, int]]) -> list[int | None]:
+        """See Policy.foresee: it never forks."""
+        return [tokens[0] for tokens in predictions.top_tokens]
 
 
 def make_policy(config: BranchingConfig, threshold_nats: float) -> Policy:
@@ -182,6 +201,18 @@ def _children(
         [Child(leaf, token, next(log_probs), leaf.weight * share, token == heir) for token, share in chosen]
         for leaf, chosen, heir in zip(leaves, choices, heirs, strict=True)
     ]
+
+
+def _heirs(predictions: Predictions, draws: Sequence[tuple[int, int]], seed: int) -> list[int | None]:
+    """Per line the token that comes if the path does not fork. draws: lineage and step."""
+    return predictions.draw(range(len(draws)), [uniform(seed, lineage, step, 0) for lineage, step in draws])
+
+
+def _heirs_of_the_sure(
+    predictions: Predictions, draws: Sequence[tuple[int, int]], seed: int, threshold: float
+) -> list[int | None]:
+    heirs = zip(_heirs(predictions, draws, seed), predictions.entropies, strict=True)
+    return [heir if entropy < threshold else None for heir, entropy in heirs]
 
 
 def _log_prob(member: Member) -> float:

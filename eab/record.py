@@ -27,6 +27,7 @@ from eab.events import (
     Reweighted,
     RunEnded,
     RunStarted,
+    Speculated,
     StepTimed,
     TokenAppended,
 )
@@ -134,12 +135,16 @@ def _check_ranges(event: Event) -> None:
     match event:
         case RunStarted():
             _within("threshold_nats", event.threshold_nats, 0.0, MAX_NATS)
-            _within("row_bytes", event.model.row_bytes, 1, 2**40)
-            _within("vocab_size", event.model.vocab_size, 1, 2**40)
-            for text in (event.prompt, event.model.name, event.model.family, event.config.system):
-                text.encode("utf-8")
+            for model in filter(None, (event.model, event.draft)):
+                _within("row_bytes", model.row_bytes, 1, 2**40)
+                _within("vocab_size", model.vocab_size, 1, 2**40)
+                (model.name + model.family).encode("utf-8")
+            (event.prompt + event.config.system).encode("utf-8")
         case Predicted() | Probed():
             _within("entropy", event.entropy, 0.0, MAX_NATS)
+        case Speculated():
+            _within("accepted", event.accepted, 0, len(event.drafted))
+            _within("the number of texts", len(event.texts), len(event.drafted), len(event.drafted))
         case TokenAppended():
             _within("log_prob", event.log_prob, -1e6, 1e-3)
         case Forked():
@@ -151,7 +156,8 @@ def _check_ranges(event: Event) -> None:
             for name in _COUNTS:
                 _within(name, getattr(event, name), 0, 2**50)
         case StepTimed():
-            _within("seconds", event.seconds, 0.0, 1e9)
+            for seconds in (event.seconds, event.forward_seconds, event.draft_seconds):
+                _within("seconds", seconds, 0.0, 1e9)
         case RunEnded():
             event.message.encode("utf-8")
 

@@ -25,6 +25,7 @@ from eab.events import (
     RowsAllocated,
     RunEnded,
     RunStarted,
+    Speculated,
     StepTimed,
     TokenAppended,
 )
@@ -77,13 +78,14 @@ class Step:
     timing: StepTimed | None = None
 
     def add_timing(self, timing: StepTimed) -> None:
-        """A long prompt goes through the model in chunks, each timed as step 0: their times add up."""
+        """A long prompt, or a step that waits for all paths, takes several forward passes: their times add up."""
         if self.timing is not None:
             timing = StepTimed(
                 self.step,
                 self.timing.tokens + timing.tokens,
                 self.timing.seconds + timing.seconds,
                 self.timing.forward_seconds + timing.forward_seconds,
+                self.timing.draft_seconds + timing.draft_seconds,
             )
         self.timing = timing
 
@@ -115,6 +117,8 @@ class Run:
         self.probe: list[float] = []
         self.paths: list[Path] = []
         self.steps: list[Step] = []
+        self.speculations: list[Speculated] = []
+        self.passes = 0
         self.events_seen = 0
         self._predicted: dict[int, Predicted] = {}
 
@@ -141,6 +145,9 @@ class Run:
             case Predicted():
                 self._live(event.path, event.step)
                 self._predicted[event.path] = event
+            case Speculated():
+                self._path(event.path)
+                self.speculations.append(event)
             case TokenAppended():
                 self._append(event)
             case Forked():
@@ -161,6 +168,7 @@ class Run:
                     self._path(rows.path)
                 self._step(event.step).kv = event
             case StepTimed():
+                self.passes += 1
                 self._step(event.step).add_timing(event)
             case RunEnded():
                 self.ended = event

@@ -17,6 +17,10 @@ class Predictions:
     entropies: nats. top_tokens, top_probabilities: the most likely tokens, most likely first.
     """
 
+    entropies: list[float]
+    top_tokens: list[list[int]]
+    top_probabilities: list[list[float]]
+
     def __init__(self, logits: Tensor, config: BranchingConfig) -> None:
         self._scores = _filtered(logits if logits.dtype == torch.float64 else logits.float(), config)  # (P, V)
         self._probs = torch.softmax(self._scores, dim=-1)
@@ -25,9 +29,22 @@ class Predictions:
         probabilities, tokens = self._probs.topk(count, dim=-1)
         best = self._scores.gather(1, tokens[:, :1])[:, 0]
         self._log_total = best - probabilities[:, 0].log()  # ln Z
-        self.entropies: list[float] = self._entropies(best).tolist()
-        self.top_tokens: list[list[int]] = tokens.tolist()
-        self.top_probabilities: list[list[float]] = probabilities.tolist()
+        self.entropies = self._entropies(best).tolist()
+        self.top_tokens = tokens.tolist()
+        self.top_probabilities = probabilities.tolist()
+
+    @classmethod
+    def joined(cls, lines: Sequence[tuple["Predictions", int]]) -> "Predictions":
+        """The predictions of these lines, which may come from several forward passes."""
+        first = lines[0][0]
+        if all(source is first for source, _ in lines) and [at for _, at in lines] == list(range(len(first.entropies))):
+            return first
+        found = cls.__new__(cls)
+        for name in ("_scores", "_probs", "_blocks", "_log_total"):
+            setattr(found, name, torch.stack([getattr(source, name)[at] for source, at in lines]))
+        for name in ("entropies", "top_tokens", "top_probabilities"):
+            setattr(found, name, [getattr(source, name)[at] for source, at in lines])
+        return found
 
     def _entropies(self, best: Tensor) -> Tensor:
         """H = ln Z - sum p x score, (P,), with scores relative to the best one."""

@@ -4,6 +4,7 @@ P paths, T tokens in one forward pass, C rows of K and V, H query heads, G key/v
 A row holds K and V of one token, in every layer.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,7 +63,7 @@ class KVUsage:
 class Pass:
     """The tokens of one run that go through the model together.
 
-    ids, positions: (T,) int64. keep: (P,) int64, the last token of each path, whose logits are wanted.
+    ids, positions: (T,) int64. keep: int64, the tokens whose logits are wanted, path after path.
     """
 
     cache: "KVCache"
@@ -85,10 +86,11 @@ class KVCache(Protocol):
         """
         ...
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
+    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
         """Make room for `tokens[i]` at the end of `paths[i]`; the forward pass of the result fills it.
 
-        The pass holds the new tokens, or whole texts where older rows are not kept.
+        The pass holds the new tokens, or whole texts where older rows are not kept. Logits are wanted for the last
+        `wanted[i]` tokens of each path; by default for the last one.
         """
         ...
 
@@ -111,3 +113,11 @@ class KVCache(Protocol):
     def usage(self, paths: Sequence[int]) -> KVUsage:
         """Rows and bytes now, with the share of each of these paths."""
         ...
+
+
+def wanted_lines(counts: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
+    """Of texts of `counts[i]` tokens, one after the other, the places of the last `wanted[i]` tokens of each."""
+    ends = itertools.accumulate(counts)
+    return [
+        line for end, last in zip(ends, wanted or [1] * len(counts), strict=True) for line in range(end - last, end)
+    ]

@@ -66,7 +66,7 @@ class ConcatCowCache(PathByPathCache):
     def _segments(self) -> set[_Segment]:
         return {segment for chain in self._chains.values() for segment, _ in chain.parts}
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
+    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
         """See KVCache.pack."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._chains[path].length for path in paths]
@@ -74,7 +74,7 @@ class ConcatCowCache(PathByPathCache):
             chain = self._chains[path]
             chain.own = chain.own or _Segment([self._nothing] * self.shape.layers, [self._nothing] * self.shape.layers)
             chain.own.rows += len(new)
-        return self._pass(paths, tokens, starts)
+        return self._pass(paths, tokens, starts, wanted)
 
     def _see(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         chain = self._chains[path]

@@ -46,13 +46,13 @@ class DeepCopyCache(PathByPathCache):
         """Bytes of all paths' tensors, measured."""
         return sum(own.nbytes for own in self._paths.values())
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
+    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
         """See KVCache.pack."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._paths[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
             self._paths[path].length += len(new)
-        return self._pass(paths, tokens, starts)
+        return self._pass(paths, tokens, starts, wanted)
 
     def _see(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         own = self._paths[path]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eab.caches.base import Growth, KVCache, KVShape, Pass
+from eab.caches.base import Growth, KVCache, KVShape, Pass, wanted_lines
 from eab.caches.ledger import Ledger
 
 
@@ -41,7 +41,13 @@ class PathByPathCache(KVCache):
         parts = zip(paths, query.split(counts, 2), key[0].split(counts, 1), value[0].split(counts, 1), strict=True)
         return torch.cat([causal(q, *self._see(path, layer, k, v), scale) for path, q, k, v in parts], dim=1)
 
-    def _pass(self, paths: Sequence[int], texts: Sequence[Sequence[int]], starts: Sequence[int]) -> Pass:
+    def _pass(
+        self,
+        paths: Sequence[int],
+        texts: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        wanted: Sequence[int] | None,
+    ) -> Pass:
         """The tokens of each path, from position `starts[i]` on, as one pass."""
         self._packed = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
         device = self.shape.device
@@ -50,7 +56,7 @@ class PathByPathCache(KVCache):
             cache=self,
             ids=torch.tensor([token for text in texts for token in text], device=device),
             positions=torch.tensor(positions, device=device),
-            keep=torch.tensor([len(text) for text in texts], device=device).cumsum(0) - 1,
+            keep=torch.tensor(wanted_lines([len(text) for text in texts], wanted), device=device),
             growths=(),
         )
 

@@ -30,13 +30,13 @@ class Recompute(PathByPathCache):
         """Nothing outlives the pass."""
         return 0
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
+    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
         """See KVCache.pack: each path's whole text, from position 0."""
         texts = [[*self._texts[path], *new] for path, new in zip(paths, tokens, strict=True)]
         needed = sum(map(len, texts)) * self.shape.row_bytes
         check_limit(needed, self.byte_limit, what="one pass over all texts computes K and V of")
         self._texts |= zip(paths, texts, strict=True)
-        return self._pass(paths, texts, [0] * len(texts))
+        return self._pass(paths, texts, [0] * len(texts), wanted)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See KVCache.attend. The model made K and V; they are counted while they are in use."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eab.caches.attention import LaneIndex, masked_pass, split_pass
-from eab.caches.base import Growth, KVShape, KVUsage, Pass
+from eab.caches.base import Growth, KVShape, KVUsage, Pass, wanted_lines
 from eab.caches.lanes import Stretch, compacted, extended, worthwhile
 from eab.caches.ledger import Ledger, check_limit
 from eab.events import PathRows
@@ -64,7 +64,7 @@ class TreeCache:
         self.r = min(self.r, steps)
         return self._grow(rows - self.rows) if rows > self.rows else None
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> Pass:
+    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
         """See KVCache.pack. Rows of siblings stay invisible to each other, also within the pass."""
         counts = np.array([len(new) for new in tokens])
         total = int(counts.sum())
@@ -78,7 +78,7 @@ class TreeCache:
             cache=self,
             ids=torch.tensor([token for new in tokens for token in new], device=device),
             positions=torch.from_numpy(positions).to(device),
-            keep=torch.from_numpy(np.cumsum(counts) - 1).to(device),
+            keep=torch.tensor(wanted_lines(counts.tolist(), wanted), device=device),
             growths=tuple(growths + ([growth] if growth else [])),
         )
 

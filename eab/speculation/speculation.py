@@ -1,0 +1,59 @@
+"""The guesses of one run: who makes them, how many, and what became of them."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from eab.config import BranchingConfig
+from eab.errors import ConfigError
+from eab.models.base import LanguageModel
+from eab.policies import Policy
+from eab.speculation.base import Context, Drafter
+from eab.speculation.draft_model import DraftModel, check_same_vocabulary
+from eab.speculation.length import AdaptiveLength, DraftLength, FixedLength
+from eab.speculation.lookup import Lookup
+
+
+class Speculation:
+    """See the modules of this package. stops: tokens that end a text; they are never guessed."""
+
+    def __init__(self, drafter: Drafter, length: DraftLength, stops: frozenset[int]) -> None:
+        self.drafter, self.length = drafter, length
+        self.draft_seconds = 0.0  # of the latest guesses
+        self._stops = stops
+
+    def propose(self, contexts: Sequence[Context]) -> list[list[int]]:
+        """Guesses per context."""
+        start, most = time.perf_counter(), self.length.most()
+        guesses: list[list[int]] = [[] for _ in contexts]
+        if most:
+            asked = [replace(context, most=min(most, context.most)) for context in contexts]
+            guesses = [self._until_stop(guess) for guess in self.drafter.propose(asked)]
+        self.draft_seconds = time.perf_counter() - start
+        return guesses
+
+    def _until_stop(self, guess: list[int]) -> list[int]:
+        end = next((place for place, token in enumerate(guess) if token in self._stops), len(guess))
+        return guess[:end]
+
+
+def make_speculation(
+    config: BranchingConfig, target: LanguageModel, draft: LanguageModel | None, policy: Policy
+) -> Speculation | None:
+    """What the config asks for; None for plain decoding. ConfigError or ModelError if the draft model cannot serve."""
+    drafter: Drafter
+    match config.drafter:
+        case "none":
+            return None
+        case "model":
+            if draft is None:
+                raise ConfigError("drafter is 'model' but no draft model is given; name one, or choose a lookup")
+            check_same_vocabulary(draft, target)
+            drafter = DraftModel(draft, config, policy)
+        case "prompt-lookup" | "sibling-lookup":
+            drafter = Lookup(siblings=config.drafter == "sibling-lookup")
+        case _:
+            assert_never(config.drafter)
+    length = FixedLength(config.draft_length) if config.draft_length else AdaptiveLength()
+    return Speculation(drafter, length, target.stop_ids)
