@@ -1,6 +1,7 @@
 """Entropy-adaptive branching as a library: one object, `generate` for the samples, `stream` for the events."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from eab.config import BranchingConfig
@@ -8,7 +9,7 @@ from eab.engine import generate
 from eab.errors import ModelError
 from eab.events import Event
 from eab.models.base import LanguageModel
-from eab.models.loading import load_model, wrap_model
+from eab.models.loading import EMBEDDED_DRAFT, load_model, wrap_model
 from eab.run import Run, Sample, fold
 
 
@@ -16,8 +17,9 @@ class EntropyAdaptiveBranching:
     """Generate several continuations at once, forking where the next-token entropy is high.
 
     model: a name (`embedded`, a folder, a Hub id), a loaded `(model, tokenizer)` pair of transformers, or any
-    eab.models.base.LanguageModel. device, dtype: only with a name. Other settings: see eab.config.BranchingConfig;
-    each can be overridden per call.
+    eab.models.base.LanguageModel. device, dtype: only with a name. draft: likewise, the model that guesses where the
+    drafter is `model`; loaded when it is first needed. Other settings: see eab.config.BranchingConfig; each can be
+    overridden per call.
 
     Raises ConfigError for a setting out of range, ModelError if the model cannot be used.
     """
@@ -32,6 +34,7 @@ class EntropyAdaptiveBranching:
         tokenizer: Any = None,
         device: str = "auto",
         dtype: str = "auto",
+        draft: Any = EMBEDDED_DRAFT,
         **settings: Any,
     ) -> None:
         self._settings = {
@@ -42,6 +45,7 @@ class EntropyAdaptiveBranching:
         }
         self._config({})
         self.model = _as_language_model(model, tokenizer, device, dtype)
+        self._draft = lru_cache(maxsize=1)(lambda: _as_language_model(draft, None, device, dtype))
 
     def generate(self, prompt: str, **settings: Any) -> list[Sample]:
         """All leaves of the tree, the heaviest first; their weights sum to 1.
@@ -58,7 +62,8 @@ class EntropyAdaptiveBranching:
 
     def stream(self, prompt: str, **settings: Any) -> Iterator[Event]:
         """The events of a run as they happen; stop by no longer iterating."""
-        return generate(self.model, prompt, self._config(settings))
+        config = self._config(settings)
+        return generate(self.model, prompt, config, self._draft() if config.drafter == "model" else None)
 
     def _config(self, settings: dict[str, Any]) -> BranchingConfig:
         return BranchingConfig.from_settings(self._settings | settings)

@@ -58,6 +58,9 @@ def run(
     system: options.System = DEFAULT.system,
     kv_limit_mib: options.KvLimitMib = DEFAULT.kv_limit_mib,
     cache: options.Cache = DEFAULT.cache,
+    drafter: options.Drafter = DEFAULT.drafter,
+    draft_length: options.DraftLength = DEFAULT.draft_length,
+    draft: options.Draft = "embedded-draft",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     json_file: Annotated[str, typer.Option("--json", help="write the samples as JSON; - for standard output")] = "",
@@ -68,7 +71,8 @@ def run(
     config = _config(locals())
     _check_writable(json_file, record_file)
     _group(Run(), answers)  # find out before the work
-    events, state = _generate(_load(model, device, dtype), _text(prompt), config)
+    guessing = _load(draft, device, dtype) if config.drafter == "model" else None
+    events, state = _generate(_load(model, device, dtype), _text(prompt), config, guessing)
     if json_file != "-":
         _print(state, answers)
     _save(events, _as_json(state, answers), json_file, record_file)
@@ -155,14 +159,16 @@ def _load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
         return load_model(name, device, dtype)
 
 
-def _generate(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> tuple[list[Event], Run]:
+def _generate(
+    model: "HuggingFaceModel", prompt: str, config: BranchingConfig, draft: "HuggingFaceModel | None"
+) -> tuple[list[Event], Run]:
     from eab.engine import generate, until
 
     events: list[Event] = []
     state = Run()
     with _interrupt_flag() as interrupted, _progress_bar() as bar:
         task = bar.add_task("probing", total=config.max_new_tokens)
-        for event in until(generate(model, prompt, config), interrupted.is_set):
+        for event in until(generate(model, prompt, config, draft), interrupted.is_set):
             events.append(event)
             state.apply(event)
             if isinstance(event, RunStarted | StepTimed):

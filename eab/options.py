@@ -22,5 +22,10 @@ Chat = Annotated[bool, typer.Option("--chat", help="use the model's chat templat
 System = Annotated[str, typer.Option(help="system message, with --chat")]
 KvLimitMib = Annotated[int, typer.Option(help="end a run before its KV cache is larger")]
 Cache = Annotated[str, typer.Option(help="tree, concat-cow, deep-copy, recompute")]
+Drafter = Annotated[str, typer.Option(help="who guesses tokens ahead: none, model, prompt-lookup, sibling-lookup")]
+DraftLength = Annotated[int, typer.Option(help="tokens guessed at most; 0 chooses by what pays")]
+Draft = Annotated[
+    str, typer.Option(help="the model that guesses, with --drafter model; its vocabulary must be the same")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16, float64")]

@@ -213,9 +213,9 @@ def test_a_file_with_impossible_guesses_is_refused(twins, wrong):
 
 def test_every_prefix_of_a_run_with_guesses_folds(twins):
     model = twins("llama").ours
-    config = BranchingConfig(max_new_tokens=10, drafter="sibling-lookup", entropy_threshold=2.0, max_paths=6)
+    config = BranchingConfig(max_new_tokens=10, drafter="model", draft_length=2, entropy_threshold=2.0, max_paths=6)
     run = Run()
-    for event in generate(model, PROMPT, config):
+    for event in generate(model, PROMPT, config, model):
         run.apply(event)
         if isinstance(event, StepTimed):
             assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0)

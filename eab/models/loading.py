@@ -1,4 +1,4 @@
-"""Find a model by name: `embedded`, a local folder, or a Hugging Face Hub id. Safetensors only, no remote code."""
+"""Find a model by name: `embedded`, `embedded-draft`, a local folder, or a Hub id. Safetensors only, no remote code."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,8 @@ from eab.models.layouts import take_fastest_layout
 
 EMBEDDED: Final = "embedded"
 EMBEDDED_FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "model"
+EMBEDDED_DRAFT: Final = "embedded-draft"  # a smaller one of the same vocabulary, which guesses what it will say
+BUNDLED: Final = {EMBEDDED: EMBEDDED_FOLDER, EMBEDDED_DRAFT: EMBEDDED_FOLDER.parent / "draft"}
 HUB_SECONDS: Final = 10
 DTYPES: Final = {
     "float64": torch.float64,
@@ -103,10 +105,10 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _source(name: str) -> tuple[str, bool]:
     """-> what transformers should open, and whether it is on this machine."""
-    if name == EMBEDDED:
-        if not EMBEDDED_FOLDER.is_dir():
-            raise ModelError(f"the embedded model is missing at {EMBEDDED_FOLDER}; install the project from a checkout")
-        return str(EMBEDDED_FOLDER), True
+    if name in BUNDLED:
+        if not BUNDLED[name].is_dir():
+            raise ModelError(f"the model {name!r} is missing at {BUNDLED[name]}; install the project from a checkout")
+        return str(BUNDLED[name]), True
     folder = Path(name).expanduser()
     if name.strip() and folder.is_dir():
         if not (folder / "config.json").is_file():
