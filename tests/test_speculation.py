@@ -135,7 +135,7 @@ def ask(lookup: Lookup, path: int, text: list[int], most: int = 4) -> list[int]:
 def test_prompt_lookup_continues_the_latest_place_that_ended_alike():
     lookup = Lookup(siblings=False)
     assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7]) == [8, 9, 1, 6]
-    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7]) == [2, 6, 7]
+    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7]) == [2, 6, 7, 2]  # a text that repeats itself goes on so
     assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7, 30]) == []
     assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7, 30, 5, 6, 7], most=2) == [8, 9]  # three agree: better
 
@@ -148,7 +148,7 @@ def test_sibling_lookup_also_reads_the_other_paths():
         ask(lookup, 1, [1, 2, 3, 9, 4, 5])
         assert ask(lookup, 2, [1, 2, 8, 3, 9]) == expected
         lookup.release(1)
-        assert ask(lookup, 2, [1, 2, 8, 3, 9, 7, 3, 9]) == [7, 3, 9]
+        assert ask(lookup, 2, [1, 2, 8, 3, 9, 7, 3, 9]) == [7, 3, 9, 7]
 
 
 def run_of(start: float, per_token: float, draft: float, alpha: float, paths: int = 1) -> list[int]:

@@ -41,9 +41,16 @@ class Lookup:
         for size in range(LONGEST, SHORTEST - 1, -1):
             found = ngrams.get(tuple(context.text[-size:]))
             if found is not None:
-                text, place = found
-                return text[place : place + context.most]
+                return self._copied(*found, context)
         return []
+
+    def _copied(self, text: list[int], place: int, context: Context) -> list[int]:
+        """What follows that place; if it is the path's own end that is copied, the copy goes on with itself."""
+        guess = text[place : place + context.most]
+        period = len(guess)
+        if text is self._texts[context.path]:
+            guess += [guess[index % period] for index in range(period, context.most)]
+        return guess
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""

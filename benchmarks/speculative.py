@@ -1,0 +1,240 @@
+"""Speculative decoding against the engine without it, and against transformers' assisted generation.
+
+    python benchmarks/speculative.py [--quick] [--json FILE] [--table FILE]
+
+Each job runs under plain decoding and under every drafter with an adaptive and with a fixed draft length, in turn, in
+each round; figures are medians over rounds, ratios are ratios of medians. The texts of one job are the same whoever
+guesses, so all do the same work. With one path, transformers' `assistant_model` and `prompt_lookup_num_tokens` take
+part, on the same weights. `--quick` is one round without the jobs of eight and twenty paths.
+
+Jobs: a story and facts by the embedded model with its draft; greedy text of a random model of SmolLM2-135M shape, which
+soon repeats itself, and cold text of it. Its draft, its own first six layers, is hardly ever right: the worst case.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from engine import machine
+from rich.console import Console
+from shapes import plain_model, same_weights
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from eab.config import BranchingConfig
+from eab.engine import generate
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.layouts import take_fastest_layout
+from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
+from eab.run import Run, fold
+
+FIXED: Final = 4
+PLAIN: Final = "plain"
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Models:
+    """Target and draft, as the engine uses them and as loaded."""
+
+    target: HuggingFaceModel
+    draft: HuggingFaceModel
+    plain_target: PreTrainedModel
+    plain_draft: PreTrainedModel
+
+
+@dataclass
+class Job:
+    """One prompt and its settings, under everybody. repetitive: its text repeats itself."""
+
+    name: str
+    models: Models
+    prompt: str
+    config: BranchingConfig
+    repetitive: bool = False
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+
+    def competitors(self) -> dict[str, Callable[[], None]]:
+        """By name: do the job once."""
+        found = {PLAIN: self._engine(PLAIN, self.config)}
+        for drafter in ("model", "prompt-lookup", "sibling-lookup"):
+            if drafter == "sibling-lookup" and self.config.max_paths == 1:
+                continue  # there are no siblings
+            for name, length in (("adaptive", 0), (f"length {FIXED}", FIXED)):
+                label = f"{drafter}, {name}"
+                found[label] = self._engine(label, replace(self.config, drafter=drafter, draft_length=length))
+        if self.config.max_paths == 1:
+            found["transformers, plain"] = self._transformers()
+            found["transformers, assistant_model"] = self._transformers(assistant_model=self.models.plain_draft)
+            found["transformers, prompt_lookup"] = self._transformers(prompt_lookup_num_tokens=FIXED)
+        return found
+
+    def _engine(self, label: str, config: BranchingConfig) -> Callable[[], None]:
+        def run() -> None:
+            self.runs[label] = fold(generate(self.models.target, self.prompt, config, self.models.draft))
+
+        return run
+
+    def _transformers(self, **options: Any) -> Callable[[], None]:
+        ids = torch.tensor([self.models.target.encode(self.prompt, self.config)])
+
+        @torch.inference_mode()
+        def run() -> None:
+            torch.manual_seed(self.config.seed)
+            self.models.plain_target.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=self.config.policy != "greedy",
+                top_k=0,
+                min_new_tokens=self.new_tokens,
+                max_new_tokens=self.new_tokens,
+                pad_token_id=0,
+                **options,
+            )
+
+        return run
+
+    @property
+    def new_tokens(self) -> int:
+        """Of the longest text; transformers is asked for as many."""
+        run = self.runs[PLAIN]
+        return max(len(list(run.tokens(leaf.id))) for leaf in run.leaves())
+
+    def ratio(self, label: str) -> float:
+        """Plain decoding's seconds over these."""
+        return statistics.median(self.seconds[PLAIN]) / statistics.median(self.seconds[label])
+
+
+def embedded() -> Models:
+    """The model and the draft that come with the project."""
+    plain = [AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval() for name in (EMBEDDED, EMBEDDED_DRAFT)]
+    return Models(load_model(EMBEDDED, "cpu", "float32"), load_model(EMBEDDED_DRAFT, "cpu", "float32"), *plain)
+
+
+def shape_135m() -> Models:
+    """Random weights; the draft is the target's first six layers with its output layer."""
+    plain = plain_model("135m", torch.float32, "cpu")
+    plain_draft = same_weights(plain)
+    plain_draft.model.layers = plain_draft.model.layers[:6]
+    plain_draft.config.num_hidden_layers = 6
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED[EMBEDDED])
+    ours = []
+    for model in (plain, plain_draft):
+        twin = same_weights(model)
+        take_fastest_layout(twin)
+        ours.append(wrap_model(twin, tokenizer, "135m"))
+    return Models(*ours, plain, plain_draft)
+
+
+def jobs(quick: bool) -> list[Job]:
+    """What is measured."""
+    small, large = embedded(), shape_135m()
+    one = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=2)
+    tree = BranchingConfig(max_paths=8, max_new_tokens=60, min_fork_weight=0.03, entropy_threshold=0.9, seed=2)
+    story = "Once upon a time, there was a little girl named Lily. She"
+    facts = "Question: What is the capital of France?"
+    greedy = replace(one, policy="greedy", max_new_tokens=100)
+    found = [
+        Job("story, embedded, 1 path", small, story, one),
+        Job("facts, embedded, 1 path", small, facts, one),
+        Job("repetitive, 135m, 1 path", large, story, greedy, repetitive=True),
+    ]
+    if not quick:
+        found += [
+            Job("story, embedded, 8 paths", small, story, tree),
+            Job("story, embedded, 20 paths", small, story, replace(tree, max_paths=20)),
+            Job("random text, 135m, 8 paths", large, story, replace(tree, temperature=0.1, max_new_tokens=30)),
+            Job(
+                "random text, 135m, 20 paths",
+                large,
+                story,
+                replace(tree, temperature=0.1, max_new_tokens=30, max_paths=20),
+            ),
+        ]
+    return found
+
+
+def measure(job: Job, rounds: int) -> None:
+    """Everybody in turn; the first pass over all is not counted."""
+    for number in range(rounds + 1):
+        for label, run in job.competitors().items():
+            console.print(f"{job.name}: {label} ...")
+            start = time.perf_counter()
+            run()
+            if number:
+                job.seconds.setdefault(label, []).append(time.perf_counter() - start)
+
+
+def table(job: Job) -> str:
+    """One line per competitor, as Markdown."""
+    lines = [
+        f"{job.name}, {job.config.max_new_tokens} new tokens at most",
+        "",
+        "| | seconds | plain / this | passes | guesses right | tokens per pass and path |",
+        "|---|---|---|---|---|---|",
+    ]
+    for label, seconds in job.seconds.items():
+        run = job.runs.get(label)
+        cells = [label, f"{statistics.median(seconds):.2f}", f"{job.ratio(label):.2f}", *_counts(run)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _counts(run: Run | None) -> list[str]:
+    if run is None:
+        return ["-", "-", "-"]
+    guesses = sum(len(tried.drafted) for tried in run.speculations)
+    right = sum(tried.accepted for tried in run.speculations)
+    return [str(run.passes), f"{right} of {guesses}", f"{len(run.steps) / run.passes:.2f}"]
+
+
+def ratios_of(measured: list[Job]) -> dict[str, float]:
+    """What the targets are about."""
+    adaptive = [job.ratio(label) for job in measured for label in job.seconds if label.endswith("adaptive")]
+    repetitive = next(job for job in measured if job.repetitive)
+    story = measured[0]
+    ours = min(statistics.median(seconds) for label, seconds in story.seconds.items() if label.startswith("model"))
+    return {
+        "plain_over_lookup_repetitive": repetitive.ratio("prompt-lookup, adaptive"),
+        "plain_over_adaptive_worst": min(adaptive),
+        "assisted_over_ours": statistics.median(story.seconds["transformers, assistant_model"]) / ours,
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round, one path only")
+    parser.add_argument("--json", metavar="FILE", help="write seconds and ratios")
+    parser.add_argument("--table", metavar="FILE", help="write the Markdown table here too")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    measured = jobs(options.quick)
+    for job in measured:
+        measure(job, 1 if options.quick else 5)
+    ratios = ratios_of(measured)
+    where = machine("cpu", options.threads, "float32")
+    command = " ".join(["python benchmarks/speculative.py", *sys.argv[1:]])
+    text = f"{where}. `{command}`\n\n" + "\n".join(map(table, measured))
+    text += "\n" + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
+    print(text)
+    if options.table:
+        Path(options.table).write_text(text, encoding="utf-8")
+    if options.json:
+        seconds = {
+            job.name: {label: statistics.median(found) for label, found in job.seconds.items()} for job in measured
+        }
+        result = {"machine": where, "seconds": seconds, "ratios": ratios}
+        Path(options.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
