@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import gallery, session
 from app.worker import LiveComparison
-from eab.comparison import Comparison
+from eab.comparison import Comparison, of_caches
 from eab.config import BranchingConfig
 
 _SHOWN: Final = "comparison_shown"
@@ -48,7 +48,7 @@ def shown() -> ShownComparison:
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
     """Begin a comparison and show it; one of this tab that is still going is stopped."""
     stop()
-    live = session.worker().compare(prompt, config, model_name)
+    live = session.worker().compare(prompt, config, model_name, of_caches())
     st.query_params[_IN_URL] = live.id
     st.session_state[_SHOWN] = _of(live, shown().picture)
 
@@ -68,14 +68,14 @@ def progress(live: LiveComparison) -> tuple[float, str]:
     if not live.active:
         return (
             1.0,
-            f"{'Stopped' if live.stopped else 'Done'}: {len(comparison.pairs)} of {len(comparison.caches)} caches",
+            f"{'Stopped' if live.stopped else 'Done'}: {len(comparison.pairs)} of {len(comparison.variants)} caches",
         )
     run = len(comparison.runs)
     if not run:
         return 0.0, "Warming up"
     step = len(comparison.runs[-1].steps)
-    share = (run - 1 + min(1.0, step / steps)) / len(comparison.caches)
-    return share, f"{comparison.current} ({run} of {len(comparison.caches)}): step {step} of {steps}"
+    share = (run - 1 + min(1.0, step / steps)) / len(comparison.variants)
+    return share, f"{comparison.current} ({run} of {len(comparison.variants)}): step {step} of {steps}"
 
 
 def _of(live: LiveComparison, before: ShownComparison) -> ShownComparison:

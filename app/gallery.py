@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from eab import record
-from eab.comparison import CACHES, Comparison, fold_comparison
+from eab.comparison import Comparison, fold_comparison, of_caches
 from eab.events import Event
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "runs"
@@ -38,4 +38,7 @@ def events_of(recording: Recording) -> tuple[Event, ...]:
 @lru_cache(maxsize=1)
 def comparison() -> Comparison:
     """The bundled comparison: one run file per cache."""
-    return fold_comparison(event for cache in CACHES for event in record.load(COMPARISON / f"{cache}.eab"))
+    empty = of_caches()
+    return fold_comparison(
+        (event for name in empty.variants for event in record.load(COMPARISON / f"{name}.eab")), empty
+    )

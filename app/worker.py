@@ -9,12 +9,13 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from app.model_shelf import ModelShelf
-from eab.comparison import Comparison
+from eab.comparison import Comparison, Settings
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.events import Event, Probed, RunEnded, StepTimed
@@ -123,9 +124,9 @@ class Worker:
         """Begin a run; it appears at once, in state `loading`."""
         return self._begin(Live(prompt, config, model_name, Run(), _generate))
 
-    def compare(self, prompt: str, config: BranchingConfig, model_name: str) -> LiveComparison:
-        """Begin a run under each cache, one after the other; it takes its turns like any run."""
-        return self._begin(Live(prompt, config, model_name, Comparison(), _compare))
+    def compare(self, prompt: str, config: BranchingConfig, model_name: str, comparison: Comparison) -> LiveComparison:
+        """Begin a run of each of the comparison's variants, one after the other; it takes its turns like any run."""
+        return self._begin(Live(prompt, config, model_name, comparison, partial(_compare, comparison.variants)))
 
     def _begin(self, run: Live[State]) -> Live[State]:
         with self._books:
@@ -207,10 +208,12 @@ def _generate(model: "LanguageModel", prompt: str, config: BranchingConfig) -> I
     return generate(model, prompt, config)
 
 
-def _compare(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
+def _compare(
+    variants: Mapping[str, Settings], model: "LanguageModel", prompt: str, config: BranchingConfig
+) -> Iterator[Event]:
     from eab.compare import compare
 
-    return compare(model, prompt, config)
+    return compare(model, prompt, config, variants)
 
 
 def _one_step(run: Live[Any], events: Iterator[Event]) -> bool:

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eab import options, record, report
 from eab.answers import Answers, group_answers
-from eab.comparison import Comparison
+from eab.comparison import Comparison, of_caches
 from eab.config import BranchingConfig
 from eab.errors import ComparisonError, EabError, RecordError
 from eab.events import Event, RunEnded, RunStarted, StepTimed
@@ -180,10 +180,10 @@ def _compare(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) ->
     from eab.compare import compare
     from eab.engine import until
 
-    comparison = Comparison()
+    comparison = of_caches()
     with _interrupt_flag() as interrupted, _progress_bar() as bar:
         task = bar.add_task("warming up", total=config.max_new_tokens)
-        for event in until(compare(model, prompt, config), interrupted.is_set):
+        for event in until(compare(model, prompt, config, comparison.variants), interrupted.is_set):
             comparison.apply(event)
             if isinstance(event, RunStarted | StepTimed):
                 bar.update(task, completed=len(comparison.runs[-1].steps), description=comparison.current)

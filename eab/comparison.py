@@ -1,31 +1,34 @@
-"""One prompt under several caches, as a fold: the events of one run after the other -> what each cost.
+"""One prompt under several settings, as a fold: the events of one run after the other -> what each cost.
+
+The settings are such that the tokens stay the same: another KV cache, or another way to guess ahead.
 
 Pure Python, like eab.run; eab.compare makes the events.
 """
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from eab.config import CacheName
 from eab.events import Event, RunEnded
 from eab.run import Run
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
+Settings: TypeAlias = Mapping[str, Any]
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
 COARSE_ROUNDING: Final = 0.2  # nats; bfloat16 and float16
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run took under its cache. All measured.
+    """What a run took under its variant of the settings. All measured.
 
     seconds: of all steps. step_seconds: the median of the decode steps. bytes: most_held and held_last between steps,
     peak at the worst moment; copied and allocations: over the whole run.
     """
 
-    cache: CacheName
+    variant: str
     seconds: float
     step_seconds: float
     tokens_through_model: int
@@ -39,29 +42,32 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Whether a cache's run says the same as the first one.
+    """Whether a variant's run says the same as the first one.
 
-    A cache changes only the order in which numbers are added. That rounds logits differently, so now and then a draw
-    that falls next to a boundary takes the other token, and the trees part: first_difference is that step, None if they
-    are the same. entropy_gap (nats): the largest difference of what both saw up to there. explained: it is no more than
-    rounding in the model's dtype makes.
+    A cache, or guesses, change only the order in which numbers are added. That rounds logits differently, so now and
+    then a draw that falls next to a boundary takes the other token, and the trees part: first_difference is that step,
+    None if they are the same. entropy_gap (nats): the largest difference of what both saw up to there. explained: it is
+    no more than rounding in the model's dtype makes.
     """
 
-    cache: CacheName
+    variant: str
     first_difference: int | None
     entropy_gap: float
     explained: bool
 
 
 class Comparison:
-    """The runs so far, one per cache of `caches`, in this order. Grow it with `apply`; else read it as if frozen."""
+    """The runs so far, one per variant, in this order. Grow it with `apply`; else read it as if frozen.
 
-    def __init__(self, caches: Sequence[CacheName] = CACHES) -> None:
-        self.caches = tuple(caches)
+    variants: the name of each and the settings that it changes. kind: what a variant is, in a word.
+    """
+
+    def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
+        self.variants, self.kind = dict(variants), kind
         self.runs: list[Run] = []
 
     def apply(self, event: Event) -> None:
-        """Take one more event in; after a RunEnded the next cache's run begins."""
+        """Take one more event in; after a RunEnded the next variant's run begins."""
         if not self.runs or self.runs[-1].ended is not None:
             self.runs.append(Run())
         self.runs[-1].apply(event)
@@ -70,13 +76,13 @@ class Comparison:
     def ended(self) -> RunEnded | None:
         """The last event of the last run; None while there is more to come."""
         ended = self.runs[-1].ended if self.runs else None
-        complete = len(self.runs) == len(self.caches) or (ended is not None and ended.reason == "stopped")
+        complete = len(self.runs) == len(self.variants) or (ended is not None and ended.reason == "stopped")
         return ended if complete else None
 
     @property
-    def current(self) -> CacheName:
-        """The cache whose run came last."""
-        return self.caches[max(0, len(self.runs) - 1)]
+    def current(self) -> str:
+        """The variant whose run came last."""
+        return [*self.variants][max(0, len(self.runs) - 1)]
 
     @property
     def agreed(self) -> bool:
@@ -85,33 +91,37 @@ class Comparison:
         return finished and all(agreement.explained for agreement in self.agreements())
 
     @property
-    def pairs(self) -> list[tuple[CacheName, Run]]:
-        """The runs that have started, with their caches."""
-        return [(cache, run) for cache, run in zip(self.caches, self.runs, strict=False) if run.started is not None]
+    def pairs(self) -> list[tuple[str, Run]]:
+        """The runs that have started, with their variants."""
+        return [(name, run) for name, run in zip(self.variants, self.runs, strict=False) if run.started is not None]
 
     def costs(self) -> list[Cost]:
-        """What each cache took, as far as its run has come."""
-        return [_cost(cache, run) for cache, run in self.pairs]
+        """What each variant took, as far as its run has come."""
+        return [_cost(name, run) for name, run in self.pairs]
 
     def agreements(self) -> list[Agreement]:
         """How each further finished run compares with the first finished one."""
-        finished = [(cache, run) for cache, run in self.pairs if run.ended and run.ended.reason == "finished"]
-        return [_agreement(cache, run, finished[0][1]) for cache, run in finished[1:]]
+        finished = [(name, run) for name, run in self.pairs if run.ended and run.ended.reason == "finished"]
+        return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
 
 
-def fold_comparison(events: Iterable[Event], caches: Sequence[CacheName] = CACHES) -> Comparison:
-    """The state after these events."""
-    comparison = Comparison(caches)
+def of_caches(caches: Sequence[CacheName] = CACHES) -> Comparison:
+    """An empty comparison of KV caches."""
+    return Comparison({name: {"cache": name} for name in caches}, "cache")
+
+
+def fold_comparison(events: Iterable[Event], comparison: Comparison) -> Comparison:
+    """The comparison after these events."""
     for event in events:
         comparison.apply(event)
     return comparison
 
 
-def _cost(cache: CacheName, run: Run) -> Cost:
+def _cost(variant: str, run: Run) -> Cost:
     seconds = [step.timing.seconds for step in run.steps if step.timing is not None]
     kv = [step.kv for step in run.steps if step.kv is not None]
     return Cost(
-        cache=cache,
+        variant=variant,
         seconds=sum(seconds),
         step_seconds=statistics.median(seconds[1:] or seconds or [0.0]),  # the first is the prefill
         tokens_through_model=run.tokens_through_model(),
@@ -124,12 +134,12 @@ def _cost(cache: CacheName, run: Run) -> Cost:
     )
 
 
-def _agreement(cache: CacheName, run: Run, first: Run) -> Agreement:
+def _agreement(variant: str, run: Run, first: Run) -> Agreement:
     assert run.started is not None
     step = min((step for step, _, _ in _choices(run) ^ _choices(first)), default=None)
     ours, theirs = _entropies(run, step), _entropies(first, step)
     gap = max((abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()), default=0.0)
-    return Agreement(cache, step, gap, gap <= ROUNDING.get(run.started.model.dtype, COARSE_ROUNDING))
+    return Agreement(variant, step, gap, gap <= ROUNDING.get(run.started.model.dtype, COARSE_ROUNDING))
 
 
 def _choices(run: Run) -> set[tuple[int, int, int]]:

@@ -94,24 +94,25 @@ def summary(run: Run) -> RenderableType:
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """What each cache took, and whether all say the same, as plain JSON values."""
+    """What each variant took, and whether all say the same, as plain JSON values."""
     costs = comparison.costs()
     started = comparison.runs[0].started if comparison.runs else None
+    varied = {name for settings in comparison.variants.values() for name in settings}
     return {
         "prompt": started.prompt if started else "",
-        "settings": {name: value for name, value in asdict(started.config).items() if name != "cache"}
+        "settings": {name: value for name, value in asdict(started.config).items() if name not in varied}
         if started
         else {},
         "model": asdict(started.model) if started else {},
-        "caches": [asdict(cost) for cost in costs],
+        "variants": [asdict(cost) for cost in costs],
         "agreements": [asdict(agreement) for agreement in comparison.agreements()],
-        "agreed": comparison.agreed and len(costs) == len(comparison.caches),
+        "agreed": comparison.agreed and len(costs) == len(comparison.variants),
     }
 
 
 def comparison_summary(comparison: Comparison) -> RenderableType:
-    """What each cache took, beside each other, for a terminal."""
-    table = Table("", *(cache for cache, _ in comparison.pairs))
+    """What each variant took, beside each other, for a terminal."""
+    table = Table("", *(name for name, _ in comparison.pairs))
     for line in cost_lines(comparison):
         table.add_row(line.measure, *line.cells)
     return Group(table, Text(COST_NOTE, style="dim"), Text(comparison_sentence(comparison)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from eab import record
 from eab.compare import compare
-from eab.comparison import Comparison
+from eab.comparison import of_caches
 from eab.config import BranchingConfig
 from eab.engine import generate
 from eab.events import RunEnded
@@ -184,7 +184,8 @@ def main() -> None:
 
 def record_comparison(model: HuggingFaceModel) -> None:
     """One run per cache; they must all say the same."""
-    comparison, events = Comparison(), list(compare(model, BALL, BranchingConfig(**(COMMON | COMPARED))))
+    comparison = of_caches()
+    events = list(compare(model, BALL, BranchingConfig(**(COMMON | COMPARED)), comparison.variants))
     COMPARISON.mkdir(parents=True, exist_ok=True)
     start = 0
     for end, event in enumerate(events, start=1):

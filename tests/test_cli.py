@@ -147,7 +147,7 @@ def test_compare_memory_prints_a_table_and_the_same_as_json(tmp_path: Path) -> N
         assert word in out.stdout
     value = json.loads(file.read_text())
     assert value["agreed"] is True
-    costs = {cost["cache"]: cost for cost in value["caches"]}
+    costs = {cost["variant"]: cost for cost in value["variants"]}
     assert tuple(costs) == CACHES
     assert all(cost["seconds"] > 0 and cost["ended"] == "finished" for cost in costs.values())
     assert costs["deep-copy"]["most_held_bytes"] > costs["concat-cow"]["most_held_bytes"] > 0
@@ -212,5 +212,5 @@ def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert out.returncode == 130, out.stderr
     value = json.loads(file.read_text())
-    assert [(cost["cache"], cost["ended"]) for cost in value["caches"]] == [("tree", "stopped")]
+    assert [(cost["variant"], cost["ended"]) for cost in value["variants"]] == [("tree", "stopped")]
     assert value["agreed"] is False

@@ -7,7 +7,7 @@ import pytest
 
 from eab.caches.deep_copy import DeepCopyCache
 from eab.compare import compare
-from eab.comparison import CACHES, Comparison, fold_comparison
+from eab.comparison import CACHES, Comparison, fold_comparison, of_caches
 from eab.config import BranchingConfig
 from eab.engine import generate, until
 from eab.errors import PromptError
@@ -20,16 +20,17 @@ from eab.run import Run, fold
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
 PROMPT = "w5 w9 w33 w2"
+CACHE_VARIANTS = of_caches().variants
 
 
 @pytest.fixture(scope="module")
 def events(twins) -> list[Event]:
-    return list(compare(twins("qwen2").ours, PROMPT, CONFIG))
+    return list(compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS))
 
 
 @pytest.fixture(scope="module")
 def comparison(events: list[Event]) -> Comparison:
-    return fold_comparison(events)
+    return fold_comparison(events, of_caches())
 
 
 def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, comparison):
@@ -44,7 +45,7 @@ def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, comparison):
 
 
 def test_costs_are_those_of_the_events(events, comparison):
-    costs = {cost.cache: cost for cost in comparison.costs()}
+    costs = {cost.variant: cost for cost in comparison.costs()}
     place = 0
     for cache in CACHES:
         end = next(index for index in range(place, len(events)) if isinstance(events[index], RunEnded))
@@ -75,7 +76,7 @@ def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(comp
 
 def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
     for length in range(0, len(events), 29):
-        part = fold_comparison(events[:length])
+        part = fold_comparison(events[:length], of_caches())
         assert part.ended is None
         for sentence in (memory.held_sentence, memory.time_sentence, memory.totals_sentence, comparison_sentence):
             assert sentence(part)
@@ -85,9 +86,9 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
 
 
 def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
-    comparison = Comparison()
+    comparison = of_caches()
     for event in until(
-        compare(twins("qwen2").ours, PROMPT, CONFIG),
+        compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS),
         lambda: len(comparison.runs) == 2 and len(comparison.runs[1].steps) == 3,
     ):
         comparison.apply(event)
@@ -97,22 +98,24 @@ def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
 
 def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_first(twins, monkeypatch):
     monkeypatch.setattr("eab.generation.PREFILL_CHUNK", 2)
-    comparison = Comparison()
-    for event in until(compare(twins("qwen2").ours, PROMPT, CONFIG), lambda: len(comparison.runs) == 2):
+    comparison = of_caches()
+    for event in until(compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS), lambda: len(comparison.runs) == 2):
         comparison.apply(event)
     assert comparison.ended == RunEnded(0, "stopped")
 
 
 def test_the_warm_up_is_not_seen_and_no_longer_than_the_run(twins):
     config = replace(CONFIG, max_new_tokens=1)
-    started = [event for event in compare(twins("qwen2").ours, PROMPT, config) if isinstance(event, RunStarted)]
+    started = [
+        event for event in compare(twins("qwen2").ours, PROMPT, config, CACHE_VARIANTS) if isinstance(event, RunStarted)
+    ]
     assert [event.config for event in started] == [replace(config, cache=cache) for cache in CACHES]
 
 
 def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twins):
     config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
-    events = list(compare(twins("qwen2").ours, PROMPT, config))
-    comparison = fold_comparison(events)
+    events = list(compare(twins("qwen2").ours, PROMPT, config, CACHE_VARIANTS))
+    comparison = fold_comparison(events, of_caches())
     assert isinstance(events[0], Probed)
     assert [len(run.probe) for run in comparison.runs] == [10] * 4
     thresholds = [run.started.threshold_nats for run in comparison.runs]
@@ -122,7 +125,7 @@ def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twi
 def test_bad_prompts_are_refused_before_the_first_event(twins):
     for prompt in ("", "  ", "\ud800", "w5 " * 200):
         with pytest.raises(PromptError):
-            next(compare(twins("qwen2").ours, prompt, CONFIG))
+            next(compare(twins("qwen2").ours, prompt, CONFIG, CACHE_VARIANTS))
 
 
 EXTREMES = [
@@ -138,7 +141,9 @@ EXTREMES = [
 
 @pytest.mark.parametrize("settings", EXTREMES, ids=str)
 def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
-    comparison = fold_comparison(compare(twins("llama").ours, PROMPT, replace(CONFIG, **settings)))
+    comparison = fold_comparison(
+        compare(twins("llama").ours, PROMPT, replace(CONFIG, **settings), CACHE_VARIANTS), of_caches()
+    )
     assert comparison.agreed
     assert all(agreement.first_difference is None for agreement in comparison.agreements())
 
@@ -146,7 +151,7 @@ def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
 def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
     prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
     config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
-    comparison = fold_comparison(compare(twins("qwen2").ours, prompt, config))
+    comparison = fold_comparison(compare(twins("qwen2").ours, prompt, config, CACHE_VARIANTS), of_caches())
     ended = {cache: run.ended.reason for cache, run in comparison.pairs}
     assert ended == {"tree": "finished", "concat-cow": "finished", "deep-copy": "failed", "recompute": "failed"}
     assert not comparison.agreed
@@ -165,9 +170,9 @@ class LooksAway(DeepCopyCache):
 
 def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
-    comparison = fold_comparison(compare(twins("qwen2").ours, PROMPT, CONFIG))
+    comparison = fold_comparison(compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS), of_caches())
     [other, broken, last] = comparison.agreements()
-    assert (broken.cache, broken.explained) == ("deep-copy", False)
+    assert (broken.variant, broken.explained) == ("deep-copy", False)
     assert broken.entropy_gap > 1e-5
     assert other.explained
     assert last.explained
@@ -184,9 +189,9 @@ def test_a_token_that_parts_the_trees_is_found_and_rounding_is_said(events):
         if isinstance(event, TokenAppended) and event.step == 4
     )
     changed[place] = replace(events[place], token=0)
-    comparison = fold_comparison(changed)
+    comparison = fold_comparison(changed, of_caches())
     agreement = comparison.agreements()[0]
-    assert (agreement.cache, agreement.first_difference, agreement.explained) == ("concat-cow", 4, True)
+    assert (agreement.variant, agreement.first_difference, agreement.explained) == ("concat-cow", 4, True)
     assert "concat-cow takes another token at step 4, by rounding" in comparison_sentence(comparison)
 
 
@@ -217,10 +222,10 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(comparison):
 
 def test_tables_hold_a_line_per_cache_and_step(comparison):
     table = comparison_steps_table(comparison)
-    assert list(table["cache"].unique()) == list(CACHES)
+    assert list(table["variant"].unique()) == list(CACHES)
     assert len(table) == 4 * 10
-    costs = costs_table(comparison).set_index("cache")
-    for cache, own in table.groupby("cache"):
+    costs = costs_table(comparison).set_index("variant")
+    for cache, own in table.groupby("variant"):
         assert costs.loc[cache, "copied_bytes"] == own["copied_bytes_so_far"].max()
         assert costs.loc[cache, "most_held_bytes"] == own["held_bytes"].max()
         assert costs.loc[cache, "tokens_through_model"] == own["tokens_through_model"].sum()

@@ -9,7 +9,7 @@ import pytest
 
 from app import gallery
 from eab import record, report
-from eab.comparison import fold_comparison
+from eab.comparison import fold_comparison, of_caches
 from eab.errors import RecordError
 from eab.events import Event
 from eab.figures import memory
@@ -55,7 +55,7 @@ def show_everything(data: bytes) -> bool:
 
 def show_comparison(events: list[Event]) -> None:
     """The same file twice, as if it were two caches."""
-    comparison = fold_comparison([*events, *events], ("tree", "deep-copy"))
+    comparison = fold_comparison([*events, *events], of_caches(("tree", "deep-copy")))
     for figure in (memory.held_figure, memory.time_figure, memory.totals_figure):
         memory.for_print(figure(comparison)).to_json()
     for sentence in (memory.held_sentence, memory.time_sentence, memory.totals_sentence, comparison_sentence):

@@ -63,7 +63,7 @@ def test_the_recorded_comparison_is_one_of_all_caches_that_agree() -> None:
     recorded = gallery.comparison()
     assert [run.started.config.cache for run in recorded.runs if run.started] == list(CACHES)
     assert recorded.agreed
-    costs = {cost.cache: cost for cost in recorded.costs()}
+    costs = {cost.variant: cost for cost in recorded.costs()}
     assert costs["tree"].copied_bytes < costs["deep-copy"].copied_bytes / 10
     assert costs["tree"].most_held_bytes < costs["deep-copy"].most_held_bytes
     assert sum(file.stat().st_size for file in gallery.COMPARISON.iterdir()) < 500_000

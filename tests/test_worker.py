@@ -8,7 +8,7 @@ import pytest
 
 from app.model_shelf import ModelShelf
 from app.worker import LiveRun, Worker
-from eab.comparison import CACHES
+from eab.comparison import CACHES, of_caches
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.loading import load_model
@@ -168,7 +168,7 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(worker: Worker, monkeypatch:
 
 
 def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
-    comparison = worker.compare("Once upon a time", CONFIG, "embedded")
+    comparison = worker.compare("Once upon a time", CONFIG, "embedded", of_caches())
     run = worker.start("The cat sat on", CONFIG, "embedded")
     wait_until(lambda: finished(comparison) and finished(run))
     assert comparison.status == run.status == "ended"
@@ -177,7 +177,7 @@ def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker
 
 
 def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: Worker) -> None:
-    comparison = worker.compare("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    comparison = worker.compare("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", of_caches())
     wait_until(lambda: bool(comparison.state.runs) and len(comparison.state.runs[0].steps) > 3)
     comparison.stop()
     wait_until(lambda: finished(comparison), seconds=10)
@@ -187,7 +187,10 @@ def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: 
 
 
 def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
-    missing, empty = worker.compare("x", CONFIG, "missing"), worker.compare("  ", CONFIG, "embedded")
+    missing, empty = (
+        worker.compare("x", CONFIG, "missing", of_caches()),
+        worker.compare("  ", CONFIG, "embedded", of_caches()),
+    )
     wait_until(lambda: finished(missing) and finished(empty))
     assert (missing.status, missing.message) == ("failed", "there is no such model")
     assert "the prompt is empty" in empty.message
@@ -195,7 +198,7 @@ def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
 
 
 def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
-    run, comparison = worker.start(" ", CONFIG, "embedded"), worker.compare(" ", CONFIG, "embedded")
+    run, comparison = worker.start(" ", CONFIG, "embedded"), worker.compare(" ", CONFIG, "embedded", of_caches())
     assert worker.find(run.id) is run
     assert worker.find_comparison(comparison.id) is comparison
     assert worker.find(comparison.id) is None

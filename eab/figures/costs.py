@@ -8,7 +8,7 @@ from eab.words import human_bytes
 
 
 class CostLine(NamedTuple):
-    """One measure, with a cell per cache."""
+    """One measure, with a cell per variant."""
 
     measure: str
     cells: tuple[str, ...]
@@ -28,7 +28,7 @@ COST_NOTE: Final = "All measured. In brackets: times the first column."
 
 
 def cost_lines(comparison: Comparison) -> list[CostLine]:
-    """All measures of all caches; in brackets how many times the first cache's figure."""
+    """All measures of all variants; in brackets how many times the first one's figure."""
     costs = comparison.costs()
     lines = []
     for measure, name, shown in _MEASURES:

@@ -10,24 +10,23 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from eab.comparison import Comparison
-from eab.config import CacheName
 from eab.run import Run, Step
 from eab.words import counted, human_bytes, listed
 
 # Readable on white and on dark; dash and pattern tell the caches apart without colour.
-COLOURS: Final[dict[CacheName, str]] = {
+COLOURS: Final[dict[str, str]] = {
     "tree": "#1f83c9",
     "concat-cow": "#d9661f",
     "deep-copy": "#13946b",
     "recompute": "#b0609f",
 }
-DASHES: Final[dict[CacheName, str]] = {
+DASHES: Final[dict[str, str]] = {
     "tree": "solid",
     "concat-cow": "dash",
     "deep-copy": "dot",
     "recompute": "dashdot",
 }
-PATTERNS: Final[dict[CacheName, str]] = {"tree": "", "concat-cow": "/", "deep-copy": ".", "recompute": "x"}
+PATTERNS: Final[dict[str, str]] = {"tree": "", "concat-cow": "/", "deep-copy": ".", "recompute": "x"}
 _PATTERN: Final = {"fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-2, 7) for digit in (1, 2, 5)]
@@ -72,14 +71,14 @@ def totals_figure(comparison: Comparison) -> go.Figure:
         unit, unit_name = _unit(max(values, default=0))
         figure.add_bar(
             x=[value / unit for value in values],
-            y=[cost.cache for cost in costs],
+            y=[cost.variant for cost in costs],
             orientation="h",
             text=[human_bytes(value) for value in values],
             textposition="outside",
             cliponaxis=False,
             marker={
-                "color": [COLOURS[cost.cache] for cost in costs],
-                "pattern": _PATTERN | {"shape": [PATTERNS[cost.cache] for cost in costs]},
+                "color": [COLOURS[cost.variant] for cost in costs],
+                "pattern": _PATTERN | {"shape": [PATTERNS[cost.variant] for cost in costs]},
             },
             hovertemplate="%{y}: %{text}<extra></extra>",
             showlegend=False,
@@ -176,9 +175,9 @@ def _beside(
     if not costs:
         return "Nothing measured yet."
     first, *others = (getattr(cost, name) * scale for cost in costs)
-    words = [f"{cost.cache} {_ratio(value, first, shown)}" for cost, value in zip(costs[1:], others, strict=True)]
+    words = [f"{cost.variant} {_ratio(value, first, shown)}" for cost, value in zip(costs[1:], others, strict=True)]
     beside = f", {listed(words)}" if words else ""
-    return f"{when}, {costs[0].cache} {verb} {shown(first)}{beside} (measured)."
+    return f"{when}, {costs[0].variant} {verb} {shown(first)}{beside} (measured)."
 
 
 def _ratio(value: float, first: float, shown: Callable[[Any], str]) -> str:

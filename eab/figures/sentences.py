@@ -93,24 +93,23 @@ def traffic_sentence(run: Run) -> str:
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Whether all caches say the same, and what became of those that did not finish."""
+    """Whether all variants say the same, and what became of those that did not finish."""
     agreements = comparison.agreements()
     parted = [one for one in agreements if one.first_difference is not None or not one.explained]
     words = [_parting(agreement) for agreement in parted]
     if agreements and not parted:
-        words.append(f"The same tokens under {len(agreements) + 1} caches.")
-    ended = [(cache, run.ended) for cache, run in comparison.pairs if run.ended is not None]
-    words += [f"{cache} failed: {token_text.visible(end.message)}." for cache, end in ended if end.reason == "failed"]
+        words.append(f"The same tokens under {counted(len(agreements) + 1, comparison.kind)}.")
+    ended = [(name, run.ended) for name, run in comparison.pairs if run.ended is not None]
+    words += [f"{name} failed: {token_text.visible(end.message)}." for name, end in ended if end.reason == "failed"]
     return " ".join(words) or "Nothing to compare yet."
 
 
 def _parting(agreement: Agreement) -> str:
     same = f"up to there the entropies agree to {agreement.entropy_gap:.1g} nats"
     if agreement.explained:
-        return f"{agreement.cache} takes another token at step {agreement.first_difference}, by rounding: {same}."
-    return (
-        f"{agreement.cache} reads the text differently: its entropies differ by up to {agreement.entropy_gap:.2g} nats."
-    )
+        return f"{agreement.variant} takes another token at step {agreement.first_difference}, by rounding: {same}."
+    gap = f"{agreement.entropy_gap:.2g} nats"
+    return f"{agreement.variant} reads the text differently: its entropies differ by up to {gap}."
 
 
 def answers_sentence(answers: Answers, policy: str) -> str:

@@ -87,18 +87,18 @@ def steps_table(run: Run) -> pd.DataFrame:
 
 
 def costs_table(comparison: Comparison) -> pd.DataFrame:
-    """One line per cache: seconds, tokens, bytes, allocations of its whole run. All measured."""
+    """One line per variant: seconds, tokens, bytes, allocations of its whole run. All measured."""
     names = [field.name for field in fields(Cost)]
     return pd.DataFrame([asdict(cost) for cost in comparison.costs()], columns=names)
 
 
 def comparison_steps_table(comparison: Comparison) -> pd.DataFrame:
-    """One line per cache and step: as `steps_table`, and what was copied and allocated so far."""
+    """One line per variant and step: as `steps_table`, and what was copied and allocated so far."""
     tables = []
-    for cache, run in comparison.pairs:
+    for name, run in comparison.pairs:
         table = steps_table(run)
         kv = [step.kv for step in run.steps if step.kv is not None]
-        table.insert(0, "cache", cache)
+        table.insert(0, "variant", name)
         table["copied_bytes_so_far"] = [one.bytes_copied for one in kv]
         table["allocations_so_far"] = [one.allocations for one in kv]
         table["peak_bytes_so_far"] = [one.peak_bytes for one in kv]
