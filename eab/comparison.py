@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, get_args
 
-from eab.config import CacheName
+from eab.config import CacheName, DrafterName
 from eab.events import Event, RunEnded
 from eab.run import Run
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
+DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 Settings: TypeAlias = Mapping[str, Any]
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
 COARSE_ROUNDING: Final = 0.2  # nats; bfloat16 and float16
@@ -108,6 +109,17 @@ class Comparison:
 def of_caches(caches: Sequence[CacheName] = CACHES) -> Comparison:
     """An empty comparison of KV caches."""
     return Comparison({name: {"cache": name} for name in caches}, "cache")
+
+
+def of_draft_lengths(drafter: DrafterName) -> Comparison:
+    """An empty comparison of plain decoding with one drafter at several draft lengths."""
+    variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
+    variants |= {_guesses(length): {"drafter": drafter, "draft_length": length} for length in DRAFT_LENGTHS}
+    return Comparison(variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length")
+
+
+def _guesses(length: int) -> str:
+    return "1 guess" if length == 1 else f"{length} guesses"
 
 
 def fold_comparison(events: Iterable[Event], comparison: Comparison) -> Comparison:

@@ -76,9 +76,11 @@ class Step:
     kv: KvMeasured | None = None
     growth: RowsAllocated | None = None
     timing: StepTimed | None = None
+    passes: int = 0
 
     def add_timing(self, timing: StepTimed) -> None:
         """A long prompt, or a step that waits for all paths, takes several forward passes: their times add up."""
+        self.passes += 1
         if self.timing is not None:
             timing = StepTimed(
                 self.step,
@@ -118,7 +120,6 @@ class Run:
         self.paths: list[Path] = []
         self.steps: list[Step] = []
         self.speculations: list[Speculated] = []
-        self.passes = 0
         self.events_seen = 0
         self._predicted: dict[int, Predicted] = {}
 
@@ -168,7 +169,6 @@ class Run:
                     self._path(rows.path)
                 self._step(event.step).kv = event
             case StepTimed():
-                self.passes += 1
                 self._step(event.step).add_timing(event)
             case RunEnded():
                 self.ended = event
@@ -277,6 +277,11 @@ class Run:
     def last_kv(self) -> KvMeasured | None:
         """The last measurement, with the totals of the run."""
         return next((step.kv for step in reversed(self.steps) if step.kv is not None), None)
+
+    @property
+    def passes(self) -> int:
+        """Forward passes so far; one per step but for chunks of a long prompt, and for guesses."""
+        return sum(step.passes for step in self.steps)
 
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, prompt and pruned paths included."""

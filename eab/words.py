@@ -18,5 +18,5 @@ def listed(words: Sequence[str]) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """2, 'path' -> '2 paths'."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    """2, 'path' -> '2 paths'; 2, 'guess' -> '2 guesses'."""
+    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")

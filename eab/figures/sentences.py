@@ -6,6 +6,7 @@ from eab import token_text
 from eab.answers import Answers
 from eab.comparison import Agreement, Comparison
 from eab.run import Run, Token
+from eab.speculation.outcome import outcome
 from eab.words import counted, human_bytes
 
 
@@ -77,8 +78,20 @@ def cost_sentence(run: Run) -> str:
     ending = {"stopped": " Stopped.", "failed": " Failed: "}.get(run.ended.reason, "") if run.ended else " Unfinished."
     message = token_text.visible(run.ended.message) if run.ended else ""
     tokens = run.tokens_through_model()
-    words = f"{tokens} tokens through the model in {seconds:.1f} s. {memory_sentence(run)}{traffic_sentence(run)}"
-    return f"{words}{ending}{message}"
+    words = f"{tokens} tokens through the model in {seconds:.1f} s."
+    return f"{words}{guess_sentence(run)} {memory_sentence(run)}{traffic_sentence(run)}{ending}{message}"
+
+
+def guess_sentence(run: Run) -> str:
+    """How often the drafter was right, and what that saved; empty if nobody guessed."""
+    found = outcome(run)
+    if run.started is None or run.started.config.drafter == "none" or found.tokens_per_pass is None:
+        return ""
+    return (
+        f" Drafter {run.started.config.drafter}: {found.right} of {counted(found.guesses, 'guess')} right; "
+        f"{counted(found.steps, 'step')} in {counted(found.passes, 'forward pass')}, "
+        f"{found.tokens_per_pass:.2f} each (measured)."
+    )
 
 
 def traffic_sentence(run: Run) -> str:
