@@ -1,6 +1,7 @@
 """What one browser tab looks at. The only user of st.session_state's own keys, st.cache_resource and the page's URL."""
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -9,18 +10,21 @@ from typing import Any, Final, cast
 import streamlit as st
 
 from app import gallery
+from app.live import Live, LiveRun
 from app.model_shelf import ModelShelf
-from app.worker import Live, LiveRun, Worker
+from app.waiting_line import Standing
+from app.worker import Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.events import Event, RunEnded
 from eab.run import Run, fold
-from eab.words import counted
+from eab.words import human_seconds, ordinal
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
 _PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
+_OWNER: Final = "owner"
 
 
 @dataclass
@@ -75,7 +79,7 @@ def shown() -> Shown:
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
     """Begin a run and show it; a run of this tab that is still going is stopped."""
     stop()
-    live = worker().start(prompt, config, model_name)
+    live = worker().start(prompt, config, model_name, owner())
     st.query_params[_RUN_IN_URL] = live.id
     before = replace(shown().picture, before=None, autoplay=False)
     _show(replace(_shown_live(live), before=before))
@@ -112,12 +116,25 @@ def progress(live: LiveRun) -> tuple[float, str]:
 
 
 def not_moving(live: Live[Any]) -> tuple[float, str] | None:
-    """Progress and words for a run that has not begun or could not go on; None for one that has begun or ended."""
+    """Progress and words for a run that has not begun or could not go on; None for one that has begun or ended.
+
+    Not while holding the run's lock: the worker holds the line's while it asks for the run's.
+    """
     if live.status == "loading":
         return 0.0, "Loading the model ..."
-    if live.active and (ahead := worker().ahead_of(live)):
-        return 0.0, f"Waiting: {counted(ahead, 'run')} before yours"
+    if (place := worker().standing(live)) is not None:
+        return 0.0, _in_line(place)
     return (1.0, "This run could not go on") if live.status == "failed" else None
+
+
+def _in_line(place: Standing) -> str:
+    about = f", about {human_seconds(place.seconds)} by the pace of the runs before" if place.seconds else ""
+    return f"Waiting: you are {ordinal(place.place)} of {place.of} in line{about}. Stop leaves the line."
+
+
+def owner() -> str:
+    """Who this tab is, in the line of the runs that wait."""
+    return cast(str, st.session_state.setdefault(_OWNER, secrets.token_hex(8)))
 
 
 def held_still(shown: Shown) -> AbstractContextManager[object]:

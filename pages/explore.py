@@ -7,7 +7,7 @@ from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # by the run's status; otherwise nothing changes
 
 
 def open_recording() -> None:
@@ -45,20 +45,24 @@ def run() -> None:
         st.session_state.recording = None  # so that the same recording can be chosen again
 
 
-def watch() -> None:
-    """Draw what is on the screen; a live run is polled until it ends."""
-    shown = session.shown()
-    picture, live = shown.picture, shown.live
-    status = st.container()  # always there: the board keeps its place, and with it its state in the browser
+def tell() -> None:
+    """Say how far the run is. Where it begins, ends or leaves the line, the page is drawn anew."""
+    live = session.shown().live
+    if live is None:
+        return
+    live.watch()
+    status = live.status
+    st.progress(*session.progress(live))
+    if status != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
+        st.rerun()
+
+
+def draw() -> None:
+    """The board with what is on the screen. It keeps its place, and with it its state in the browser."""
+    picture = session.shown().picture
     with session.held_still(picture):
         message = board.message(picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay)
-    ended = live is not None and not live.active
-    if live is not None:
-        live.watch()
-        status.progress(*session.progress(live))
     board.mount(message)
-    if ended and st.session_state.polling:
-        st.rerun()
 
 
 shown = session.shown()
@@ -66,8 +70,9 @@ if "prompt" not in st.session_state:
     controls.ensure_defaults()
     fill_in()
 controls.ensure_defaults()
-active = shown.live is not None and shown.live.active
-st.session_state.polling = active
+status = shown.live.status if shown.live is not None else ""
+active = status in POLL_SECONDS
+st.session_state.polled = status
 
 st.subheader("Where does the model hesitate?")
 controls.run_bar(run, session.stop, active)
@@ -78,7 +83,8 @@ for problem in session.problems(shown.live, shown.state.ended):
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
-st.fragment(watch, run_every=POLL_SECONDS if active else None)()
+st.fragment(tell, run_every=POLL_SECONDS.get(status))()
+st.fragment(draw, run_every=POLL_SECONDS["running"] if status == "running" else None)()
 
 with st.sidebar:
     st.selectbox(

@@ -50,9 +50,7 @@ def watch() -> None:
         return
     active = live.active
     live.watch()
-    with live.lock:
-        share, words = comparing.progress(live)
-    st.progress(share, words)
+    st.progress(*comparing.progress(live))
     if not active and st.session_state.polling:
         st.rerun()
 
