@@ -51,6 +51,13 @@ class Shown:
         return self.live.config if self.live else self.state.started.config if self.state.started else None
 
     @property
+    def model(self) -> str:
+        """Which model it asked."""
+        return (
+            self.live.model_name if self.live else self.state.started.model.name if self.state.started else "embedded"
+        )
+
+    @property
     def picture(self) -> "Shown":
         """What to draw: a run that has not started yet leaves the one before it on the screen."""
         return self.before if self.state.started is None and self.before is not None else self

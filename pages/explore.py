@@ -31,7 +31,7 @@ def open_upload() -> None:
 
 def fill_in() -> None:
     shown = session.shown()
-    session.say(controls.fill_from(shown.prompt, shown.config))
+    session.say(controls.fill_from(shown.prompt, shown.config, shown.model))
 
 
 def run() -> None:
