@@ -12,10 +12,12 @@ import streamlit as st
 from app import gallery
 from app.live import Live, LiveRun
 from app.model_shelf import ModelShelf
+from app.store import default_store
 from app.waiting_line import Standing
 from app.worker import Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
+from eab.errors import StoreError
 from eab.events import Event, RunEnded
 from eab.run import Run, fold
 from eab.words import human_seconds, ordinal
@@ -108,6 +110,15 @@ def show_file(data: bytes, name: str) -> None:
     """Show an uploaded run file. RecordError leaves the screen as it is."""
     key = hashlib.sha256(data).hexdigest()[:16]
     _show_events(record.loads(data, name), name, "Opened from a file.", key)
+
+
+def show_saved(run_id: str) -> None:
+    """Show a run of the store. StoreError or RecordError leave the screen as it is."""
+    store = default_store()
+    if store is None:
+        raise StoreError("saved runs are switched off on this machine; open a run file instead")
+    saved, events = store.load(run_id)
+    _show_events(events, saved.name, f"Saved on {saved.saved_at[:10]}.", f"saved-{run_id}")
 
 
 def progress(live: LiveRun) -> tuple[float, str]:

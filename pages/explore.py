@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import board, controls, gallery, results, session
+from app import board, controls, gallery, results, saved_runs, session
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
@@ -13,7 +13,18 @@ POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # by the run's
 def open_recording() -> None:
     if st.session_state.recording is not None:
         session.show_recording(st.session_state.recording)
-        fill_in()
+        fill_in(but="recording")
+
+
+def open_saved() -> None:
+    if st.session_state[saved_runs.CHOSEN] is None:
+        return
+    try:
+        session.show_saved(st.session_state[saved_runs.CHOSEN])
+    except EabError as error:
+        session.say(str(error))
+    else:
+        fill_in(but=saved_runs.CHOSEN)
 
 
 def open_upload() -> None:
@@ -25,13 +36,19 @@ def open_upload() -> None:
     except RecordError as error:
         session.say(str(error))
     else:
-        st.session_state.recording = None
         fill_in()
 
 
-def fill_in() -> None:
+def fill_in(but: str = "") -> None:
+    """Set the widgets to the run on the screen, and clear all choices but one, so that they can be made again."""
+    choose_nothing(but)
     shown = session.shown()
     session.say(controls.fill_from(shown.prompt, shown.config, shown.model))
+
+
+def choose_nothing(but: str = "") -> None:
+    for choice in {"recording", saved_runs.CHOSEN} - {but}:
+        st.session_state[choice] = None
 
 
 def run() -> None:
@@ -42,7 +59,7 @@ def run() -> None:
     except EabError as error:
         session.say(str(error))
     else:
-        st.session_state.recording = None  # so that the same recording can be chosen again
+        choose_nothing()
 
 
 def tell() -> None:
@@ -96,6 +113,8 @@ with st.sidebar:
         on_change=open_recording,
         placeholder="Choose one",
     )
+    started = None if active else shown.picture.state.started
+    saved_runs.gallery(open_saved, shown.picture.events if started else None, started.prompt if started else "")
     controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
 
