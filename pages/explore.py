@@ -46,6 +46,14 @@ def fill_in(but: str = "") -> None:
     session.say(controls.fill_from(shown.prompt, shown.config, shown.model))
 
 
+def fill_in_first() -> None:
+    """A link's settings go before those of the run that it names."""
+    shown, link = session.shown(), session.link()
+    prompt = shown.prompt if link.prompt is None else link.prompt
+    told = controls.fill_from(prompt, link.config or shown.config, link.model or shown.model)
+    session.say(" ".join(filter(None, (session.said(), told))))
+
+
 def choose_nothing(but: str = "") -> None:
     for choice in {"recording", saved_runs.CHOSEN} - {but}:
         st.session_state[choice] = None
@@ -78,14 +86,16 @@ def draw() -> None:
     """The board with what is on the screen. It keeps its place, and with it its state in the browser."""
     picture = session.shown().picture
     with session.held_still(picture):
-        message = board.message(picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay)
+        message = board.message(
+            picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay, picture.cursor
+        )
     board.mount(message)
 
 
 shown = session.shown()
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
-    fill_in()
+    fill_in_first()
 controls.ensure_defaults()
 status = shown.live.status if shown.live is not None else ""
 active = status in POLL_SECONDS
