@@ -177,7 +177,9 @@ def test_result_tabs_open_for_a_bundled_run(page: AppTest, tab: str) -> None:
     page.run()
     assert not page.exception
     buttons = {button.proto.label for button in page.get("download_button")}
-    assert ({"Answers (CSV)"} if tab == "Answers" else {"Run file", "Replay (HTML)", "Tree (GraphML)"}) <= buttons
+    assert (
+        {"Answers (CSV)"} if tab == "Answers" else {"Run file", "Replay (HTML)", "Tree (GraphML)", "Steps (Parquet)"}
+    ) <= buttons
 
 
 def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
