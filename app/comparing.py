@@ -7,7 +7,7 @@ from typing import Final, cast
 import streamlit as st
 
 from app import gallery, session
-from app.worker import LiveComparison
+from app.live import LiveComparison
 from eab.comparison import Comparison, of_caches
 from eab.config import BranchingConfig
 
@@ -48,7 +48,7 @@ def shown() -> ShownComparison:
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
     """Begin a comparison and show it; one of this tab that is still going is stopped."""
     stop()
-    live = session.worker().compare(prompt, config, model_name, of_caches())
+    live = session.worker().compare(prompt, config, model_name, of_caches(), session.owner())
     st.query_params[_IN_URL] = live.id
     st.session_state[_SHOWN] = _of(live, shown().picture)
 
@@ -64,12 +64,15 @@ def progress(live: LiveComparison) -> tuple[float, str]:
     """How far a live comparison is, as a share and in words."""
     if (standing := session.not_moving(live)) is not None:
         return standing
+    with live.lock:
+        return _share_and_words(live)
+
+
+def _share_and_words(live: LiveComparison) -> tuple[float, str]:
     comparison, steps = live.state, live.config.max_new_tokens
     if not live.active:
-        return (
-            1.0,
-            f"{'Stopped' if live.stopped else 'Done'}: {len(comparison.pairs)} of {len(comparison.variants)} caches",
-        )
+        how = "Stopped" if live.stopped else "Done"
+        return 1.0, f"{how}: {len(comparison.pairs)} of {len(comparison.variants)} caches"
     run = len(comparison.runs)
     if not run:
         return 0.0, "Warming up"

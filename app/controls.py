@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import streamlit as st
@@ -29,6 +30,7 @@ HIGHEST_THRESHOLD: Final = {"nats": 4.0, "normalised": 1.0, "quantile": 1.0}
 POLICIES: Final = tuple(name for name in get_args(PolicyName) if name != "greedy")
 FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "cache", "policy", "chat")
 EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
+KEPT: Final[Any] = {"persist_state": "session"}  # while they are not drawn: typed once, there again
 _UNIT_HELP: Final = {
     "nats": "entropy in nats; e to its power is the number of live options",
     "normalised": "share of the largest possible entropy, ln V",
@@ -45,12 +47,13 @@ def ensure_defaults() -> None:
         st.session_state.setdefault(f"set_threshold_{unit}", value)
 
 
-def fill_from(prompt: str | None, config: BranchingConfig | None) -> str:
-    """Set the widgets to a run's prompt and settings; words on what the page cannot offer, if there is any."""
+def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) -> str:
+    """Set the widgets to a run's prompt, settings and model; words on what the page cannot offer, if there is any."""
     if prompt is None or config is None:
         return ""
     state = st.session_state
     state.prompt = prompt
+    _choose_model(model)
     for name in FIELDS:
         state[f"set_{name}"] = _offered(name, getattr(config, name))
     unit = config.threshold_unit
@@ -59,6 +62,16 @@ def fill_from(prompt: str | None, config: BranchingConfig | None) -> str:
     names = [f"{name} = {value}" for name, value in wanted.items() if settings()[name] != value]
     names += ["a system message"] if config.system else []
     return f"This run used {', '.join(names)}, which the page does not offer; Run takes the nearest." if names else ""
+
+
+def _choose_model(name: str) -> None:
+    """Set the model picker to a name as `model_name` gives it."""
+    if name == "embedded":
+        st.session_state.set_model_kind = EMBEDDED
+    elif name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir():
+        st.session_state.set_model_kind, st.session_state.set_model_folder = FOLDER, name
+    else:
+        st.session_state.set_model_kind, st.session_state.set_model_hub = HUB, name
 
 
 def _offered(name: str, value: Any) -> Any:
@@ -123,9 +136,11 @@ def settings() -> dict[str, Any]:
 def _model() -> None:
     kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True)
     if kind == FOLDER:
-        st.text_input("Folder on this machine", key="set_model_folder", placeholder="./my-model")
+        st.text_input(
+            "Folder on this machine", key="set_model_folder", placeholder="./my-model", persist_state="session"
+        )
     if kind == HUB:
-        st.text_input("Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M")
+        st.text_input("Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M", **KEPT)
 
 
 def _forking() -> None:
@@ -151,7 +166,9 @@ def _forking() -> None:
 def _threshold() -> None:
     unit = st.selectbox("Threshold in", get_args(ThresholdUnit), key="set_threshold_unit")
     key, label = f"set_threshold_{unit}", f"Entropy threshold ({unit})"
-    value = st.slider(label, 0.0, HIGHEST_THRESHOLD[unit], step=0.01, key=key, help=_UNIT_HELP[unit])
+    value = st.slider(
+        label, 0.0, HIGHEST_THRESHOLD[unit], step=0.01, key=key, help=_UNIT_HELP[unit], persist_state="session"
+    )
     st.caption(
         {
             "nats": f"Forks where {math.exp(value):.1f} or more options are alive.",
@@ -195,5 +212,5 @@ def changed_since(started: RunStarted | None) -> str:
     if started is None:
         return ""
     names = [name for name, value in settings().items() if getattr(started.config, name) != value]
-    names = (["prompt"] if prompt() != started.prompt else []) + names
+    names = ["prompt"] * (prompt() != started.prompt) + ["model"] * (model_name() != started.model.name) + names
     return f"Changed since this run: {plain(', '.join(names))}. Press Run to apply." if names else ""

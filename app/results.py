@@ -4,20 +4,27 @@ Each tab imports what it draws with (pandas, plotly, networkx) when it is opened
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app import board, links, session
+from app.links import MAX_PROMPT, Link
 from app.session import Shown
 from app.words import plain
 from eab import record, token_text
-from eab.config import BranchingConfig
-from eab.events import RunStarted
+from eab.as_python import as_python
 from eab.figures.sentences import answers_sentence, cost_sentence, weight_sentence
+from eab.run import Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def show(shown: Shown) -> None:
     """All results of one run, in tabs; only the open one is computed and sent."""
+    st.fragment(_link)(shown)
     panels = {
         "Texts": _texts,
         "Answers": _answers,
@@ -31,6 +38,28 @@ def show(shown: Shown) -> None:
         if tab.open:
             with tab:
                 panel(shown)
+
+
+def _link(shown: Shown) -> None:
+    """A link to the run and to the step at which the cursor rests; made when it is asked for."""
+    popover = st.popover("Copy link", icon=":material/link:", on_change="rerun", key="copy_link")
+    if not popover.open:
+        return
+    link = session.link_to(shown, board.cursor(shown.key))
+    with popover:
+        st.code(f"{st.context.url or ''}?{links.to_query(link)}", language=None, wrap_lines=True)
+        st.caption(_what_a_link_holds(link))
+
+
+def _what_a_link_holds(link: Link) -> str:
+    cursor = "" if link.cursor is None else f" It opens at step {link.cursor}."
+    if len(link.prompt or "") > MAX_PROMPT:
+        return f"The prompt is longer than {MAX_PROMPT:,} characters, too long for a link: keep the run file.{cursor}"
+    if link.run:
+        return f"Opens this run while the server remembers it; later its settings, for Run to make it again.{cursor}"
+    if link.saved or link.example:
+        return f"Opens this run with its settings.{cursor}"
+    return f"Opens the settings of this run, for Run to make it again; the file itself is not in a link.{cursor}"
 
 
 def _texts(shown: Shown) -> None:
@@ -100,47 +129,37 @@ def _steps(shown: Shown) -> None:
 
 def _take_home(shown: Shown) -> None:
     from eab.figures.graph import to_graphml
-    from eab.figures.tables import samples_table, tokens_table
+    from eab.figures.tables import samples_table, steps_table, tokens_table
     from eab.offline import to_html
 
     run = shown.state
     assert run.started is not None
-    columns = st.columns(5)
+    rows = {"Tokens": ("one line per token", tokens_table), "Steps": ("one line per decode step", steps_table)}
     files: list[tuple[str, str, Callable[[], str | bytes], str]] = [
         ("Run file", "run.eab", lambda: record.dumps(shown.events), "opens here, in `eab replay`, anywhere"),
         ("Replay (HTML)", "run.html", lambda: to_html(run), "the board as one page: no network, no Python"),
+        ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run), "for Gephi, yEd, networkx"),
         (
             "Texts (CSV)",
             "texts.csv",
             lambda: samples_table(run).to_csv(index=False),
             "one line per leaf; import as text",
         ),
-        (
-            "Tokens (CSV)",
-            "tokens.csv",
-            lambda: tokens_table(run).to_csv(index=False),
-            "one line per token; import as text",
-        ),
-        ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run), "for Gephi, yEd, networkx"),
     ]
+    for name, (what, table) in rows.items():
+        file = name.lower()
+        files.append((f"{name} (CSV)", f"{file}.csv", partial(_as_csv, table, run), f"{what}; import as text"))
+        files.append((f"{name} (Parquet)", f"{file}.parquet", partial(_as_parquet, table, run), f"{what}, with types"))
+    columns = st.columns(4) * 2
     for column, (label, name, make, use) in zip(columns, files, strict=True):
         column.download_button(label, make, name, key=f"download-{name}", on_click="ignore", help=use, width="stretch")
     st.caption("The pictures above download as SVG and PNG from their own buttons. The same run in Python:")
     st.code(as_python(run.started), language="python")
 
 
-def as_python(started: RunStarted) -> str:
-    """The lines that repeat this run, with the settings that differ from the defaults."""
-    default = BranchingConfig()
-    settings = {
-        field.name: getattr(started.config, field.name)
-        for field in fields(BranchingConfig)
-        if getattr(started.config, field.name) != getattr(default, field.name)
-    }
-    arguments = "".join(f", {name}={value!r}" for name, value in settings.items())
-    return (
-        "from eab import EntropyAdaptiveBranching\n\n"
-        f"eab = EntropyAdaptiveBranching({started.model.name!r}{arguments})\n"
-        f"for sample in eab.generate({started.prompt!r}):\n"
-        '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
-    )
+def _as_csv(table: "Callable[[Run], DataFrame]", run: Run) -> str:
+    return table(run).to_csv(index=False)
+
+
+def _as_parquet(table: "Callable[[Run], DataFrame]", run: Run) -> bytes:
+    return table(run).to_parquet(index=False)

@@ -1,31 +1,42 @@
 """What one browser tab looks at. The only user of st.session_state's own keys, st.cache_resource and the page's URL."""
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import streamlit as st
 
-from app import gallery
+from app import gallery, links
+from app.links import Link
+from app.live import Live, LiveRun
 from app.model_shelf import ModelShelf
-from app.worker import Live, LiveRun, Worker
+from app.store import default_store
+from app.waiting_line import Standing
+from app.worker import Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
+from eab.errors import EabError, LinkError, StoreError
 from eab.events import Event, RunEnded
 from eab.run import Run, fold
-from eab.words import counted
+from eab.words import human_seconds, ordinal
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
 _PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
+_OWNER: Final = "owner"
+_LINK: Final = "link_followed"
 
 
 @dataclass
 class Shown:
-    """The run on the screen: a live one, or a recorded one (then `live` is None). `key` names it for the board."""
+    """The run on the screen: a live one, or a recorded one (then `live` is None). `key` names it for the board.
+
+    place: where a link finds it again; empty for a file that somebody opened. cursor: the step to begin at.
+    """
 
     key: str
     title: str
@@ -35,6 +46,8 @@ class Shown:
     live: LiveRun | None = None
     autoplay: bool = False
     before: "Shown | None" = None
+    place: dict[str, str] = field(default_factory=dict)
+    cursor: int | None = None
 
     @property
     def prompt(self) -> str | None:
@@ -45,6 +58,13 @@ class Shown:
     def config(self) -> BranchingConfig | None:
         """How it was asked."""
         return self.live.config if self.live else self.state.started.config if self.state.started else None
+
+    @property
+    def model(self) -> str:
+        """Which model it asked."""
+        return (
+            self.live.model_name if self.live else self.state.started.model.name if self.state.started else "embedded"
+        )
 
     @property
     def picture(self) -> "Shown":
@@ -61,23 +81,55 @@ def worker() -> Worker:
 
 
 def shown() -> Shown:
-    """What this tab shows: its own run, the run named in the URL after a reload, or the first bundled recording."""
+    """What this tab shows: its own run, what its link names (a reload is one, too), or the first bundled recording."""
     if _SHOWN not in st.session_state:
-        live = worker().find(st.query_params.get(_RUN_IN_URL, ""))
+        _follow(link())
+    return cast(Shown, st.session_state[_SHOWN])
+
+
+def link() -> Link:
+    """The link that this tab was opened with. A bad one is explained, and the page starts as usual."""
+    if _LINK not in st.session_state:
+        try:
+            st.session_state[_LINK] = links.from_query(st.query_params)
+        except LinkError as error:
+            st.session_state[_LINK] = Link()
+            say(f"This link cannot be followed: {error}. The page starts as usual")
+    return cast(Link, st.session_state[_LINK])
+
+
+def _follow(link: Link) -> None:
+    """Show the run that the link names, or the first bundled one; words on what is missing."""
+    live = worker().find(link.run)
+    example = next((one for one in gallery.recordings() if one.file == link.example), None)
+    try:
         if live is not None:
             _show(_shown_live(live))
+        elif link.saved:
+            show_saved(link.saved)
         else:
-            st.query_params.pop(_RUN_IN_URL, None)
+            show_recording(example or gallery.recordings()[0])
+            if link.run or (link.example and example is None):
+                raise LinkError(f"the {'run' if link.run else 'example'} of this link is not known here (any more)")
+    except EabError as error:
+        again = ". Its settings are set: press Run to make it again" if link.whole else ""
+        say(f"{error}{again}")
+        if _SHOWN not in st.session_state:
             show_recording(gallery.recordings()[0])
-    return cast(Shown, st.session_state[_SHOWN])
+    st.session_state[_SHOWN] = replace(st.session_state[_SHOWN], cursor=link.cursor)
+
+
+def link_to(shown: Shown, cursor: int | None) -> Link:
+    """A link to this run: where it is, how it was asked, and the cursor."""
+    return Link(**shown.place, prompt=shown.prompt, model=shown.model, config=shown.config, cursor=cursor)
 
 
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
     """Begin a run and show it; a run of this tab that is still going is stopped."""
     stop()
-    live = worker().start(prompt, config, model_name)
-    st.query_params[_RUN_IN_URL] = live.id
+    live = worker().start(prompt, config, model_name, owner())
     before = replace(shown().picture, before=None, autoplay=False)
+    st.query_params.from_dict({_RUN_IN_URL: live.id})
     _show(replace(_shown_live(live), before=before))
 
 
@@ -90,13 +142,23 @@ def stop() -> None:
 
 def show_recording(recording: gallery.Recording) -> None:
     """Show a bundled run from its beginning."""
-    _show_events(gallery.events_of(recording), recording.title, recording.shows, key=recording.file)
+    place = {"example": recording.file}
+    _show_events(gallery.events_of(recording), recording.title, recording.shows, recording.file, place)
 
 
 def show_file(data: bytes, name: str) -> None:
     """Show an uploaded run file. RecordError leaves the screen as it is."""
     key = hashlib.sha256(data).hexdigest()[:16]
-    _show_events(record.loads(data, name), name, "Opened from a file.", key)
+    _show_events(record.loads(data, name), name, "Opened from a file.", key, {})
+
+
+def show_saved(run_id: str) -> None:
+    """Show a run of the store. StoreError or RecordError leave the screen as it is."""
+    store = default_store()
+    if store is None:
+        raise StoreError("saved runs are switched off on this machine; open a run file instead")
+    saved, events = store.load(run_id)
+    _show_events(events, saved.name, f"Saved on {saved.saved_at[:10]}.", f"saved-{run_id}", {"saved": run_id})
 
 
 def progress(live: LiveRun) -> tuple[float, str]:
@@ -112,12 +174,25 @@ def progress(live: LiveRun) -> tuple[float, str]:
 
 
 def not_moving(live: Live[Any]) -> tuple[float, str] | None:
-    """Progress and words for a run that has not begun or could not go on; None for one that has begun or ended."""
+    """Progress and words for a run that has not begun or could not go on; None for one that has begun or ended.
+
+    Not while holding the run's lock: the worker holds the line's while it asks for the run's.
+    """
     if live.status == "loading":
         return 0.0, "Loading the model ..."
-    if live.active and (ahead := worker().ahead_of(live)):
-        return 0.0, f"Waiting: {counted(ahead, 'run')} before yours"
+    if (place := worker().standing(live)) is not None:
+        return 0.0, _in_line(place)
     return (1.0, "This run could not go on") if live.status == "failed" else None
+
+
+def _in_line(place: Standing) -> str:
+    about = f", about {human_seconds(place.seconds)} by the pace of the runs before" if place.seconds else ""
+    return f"Waiting: you are {ordinal(place.place)} of {place.of} in line{about}. Stop leaves the line."
+
+
+def owner() -> str:
+    """Who this tab is, in the line of the runs that wait."""
+    return cast(str, st.session_state.setdefault(_OWNER, secrets.token_hex(8)))
 
 
 def held_still(shown: Shown) -> AbstractContextManager[object]:
@@ -125,11 +200,15 @@ def held_still(shown: Shown) -> AbstractContextManager[object]:
     return shown.live.lock if shown.live is not None else nullcontext()
 
 
+def said() -> str:
+    """The message that is kept on the page."""
+    return cast(str, st.session_state.get(_PROBLEM, ""))
+
+
 def problems(live: Live[Any] | None, ended: RunEnded | None) -> list[str]:
     """What went wrong, for the user to read: with an action just taken, or with the run on the screen."""
-    just_now = st.session_state.get(_PROBLEM, "")
-    said = (just_now, live.message if live is not None else "", ended.message if ended is not None else "")
-    return [token_text.visible(problem) for problem in said if problem]
+    all_said = (said(), live.message if live is not None else "", ended.message if ended is not None else "")
+    return [token_text.visible(problem) for problem in all_said if problem]
 
 
 def say(problem: str) -> None:
@@ -137,14 +216,17 @@ def say(problem: str) -> None:
     st.session_state[_PROBLEM] = problem
 
 
-def _show_events(events: Sequence[Event], title: str, shows: str, key: str) -> None:
+def _show_events(events: Sequence[Event], title: str, shows: str, key: str, place: dict[str, str]) -> None:
+    first = _SHOWN not in st.session_state
     stop()
-    st.query_params.pop(_RUN_IN_URL, None)
-    _show(Shown(f"recorded-{key}", title, shows, events, fold(events), autoplay=True))
+    if not first:
+        st.query_params.clear()  # the link that this tab was opened with is left behind
+    _show(Shown(f"recorded-{key}", title, shows, events, fold(events), autoplay=True, place=place))
 
 
 def _shown_live(live: LiveRun) -> Shown:
-    return Shown(f"live-{live.id}", live.prompt, "", live.events, live.state, live)
+    place = {"run": live.id}
+    return Shown(f"live-{live.id}", live.prompt, "", live.events, live.state, live, place=place)
 
 
 def _show(new: Shown) -> None:

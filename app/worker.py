@@ -1,109 +1,31 @@
 """The engine's side of the app: runs that a worker thread makes and pages watch. Knows nothing of Streamlit.
 
 One thread takes one step of each run in turn, so several people at once all see their trees grow, and a run that
-breaks ends alone. Models load in threads of their own. A run that nobody watches any more is stopped.
+breaks ends alone. More runs than AT_ONCE wait in line. Models load in threads of their own. A run that nobody watches
+any more is stopped.
 """
 
 import atexit
-import secrets
 import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from app.live import Live, LiveComparison, LiveRun, State
 from app.model_shelf import ModelShelf
+from app.registry import Registry
+from app.waiting_line import Standing, WaitingLine
 from eab.comparison import Comparison, Settings
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.events import Event, Probed, RunEnded, StepTimed
+from eab.events import Event
 from eab.run import Run
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
-UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
-KEPT_RUNS: Final = 100
-AT_ONCE: Final = 8  # runs that take turns; the others wait for their turn to begin
-
-LiveStatus = Literal["loading", "running", "ended", "failed"]
-State = TypeVar("State", Run, Comparison)
-Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Event]]"
-
-
-class Live(Generic[State]):
-    """A run, or a comparison of several, in the making: `make` gives the events, `state` folds them.
-
-    Read `state` and `events` while holding `lock`; `message` says why it failed.
-    """
-
-    def __init__(self, prompt: str, config: BranchingConfig, model_name: str, state: State, make: Make) -> None:
-        self.id = secrets.token_urlsafe(12)  # unguessable: it is the only key to the run
-        self.prompt, self.config, self.model_name = prompt, config, model_name
-        self.make = make
-        self.lock = threading.Lock()
-        self.events: list[Event] = []
-        self.state: State = state
-        self.status: LiveStatus = "loading"
-        self.message = ""
-        self._stop = threading.Event()
-        self._watched_at = time.monotonic()
-
-    @property
-    def active(self) -> bool:
-        """Whether it still changes."""
-        return self.status in ("loading", "running")
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it ended before its time."""
-        return self.state.ended is not None and self.state.ended.reason == "stopped"
-
-    @property
-    def stopping(self) -> bool:
-        """Whether someone asked it to stop, or nobody watches it any more."""
-        return self._stop.is_set() or time.monotonic() - self._watched_at > UNWATCHED_SECONDS
-
-    def stop(self) -> None:
-        """End the run at its next step, or at once while its model is loading; what it has stays."""
-        self._stop.set()
-        with self.lock:
-            if self.status == "loading":
-                self._take(RunEnded(0, "stopped"))
-
-    def begin(self) -> bool:
-        """From `loading` to `running`, unless it ended meanwhile."""
-        with self.lock:
-            if self.status == "loading":
-                self.status = "running"
-            return self.active
-
-    def watch(self) -> None:
-        """Say that somebody looks at it."""
-        self._watched_at = time.monotonic()
-
-    def add(self, event: Event) -> None:
-        """Take one more event in."""
-        with self.lock:
-            self._take(event)
-
-    def _take(self, event: Event) -> None:
-        self.events.append(event)
-        self.state.apply(event)
-        if self.state.ended is not None:
-            self.status = "ended"
-
-    def fail(self, message: str) -> None:
-        """End it with an explanation; the events so far stay."""
-        with self.lock:
-            if self.active:
-                self.message, self.status = message, "failed"
-
-
-LiveRun: TypeAlias = Live[Run]
-LiveComparison: TypeAlias = Live[Comparison]
+AT_ONCE: Final = 8  # runs that take turns; the others wait in line
 
 
 class Worker:
@@ -111,47 +33,48 @@ class Worker:
 
     def __init__(self, models: ModelShelf) -> None:
         self._models = models
-        self._books = threading.Lock()
-        self._runs: OrderedDict[str, Live[Any]] = OrderedDict()
-        self._ready: list[tuple[Live[Any], Iterator[Event]]] = []
-        self._wake = threading.Condition()
+        self._known = Registry()
+        self._wake = threading.Condition()  # held to read or change what follows
+        self._waiting = WaitingLine()
+        self._running: list[Live[Any]] = []
+        self._events: dict[str, Iterator[Event]] = {}  # of both
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
-    def start(self, prompt: str, config: BranchingConfig, model_name: str) -> LiveRun:
-        """Begin a run; it appears at once, in state `loading`."""
-        return self._begin(Live(prompt, config, model_name, Run(), _generate))
+    def start(self, prompt: str, config: BranchingConfig, model_name: str, owner: str = "") -> LiveRun:
+        """Begin a run; it appears at once, in state `loading`. owner: whose runs take their places one by one."""
+        return self._begin(Live(prompt, config, model_name, Run(), _generate, owner, config.max_new_tokens))
 
-    def compare(self, prompt: str, config: BranchingConfig, model_name: str, comparison: Comparison) -> LiveComparison:
+    def compare(
+        self, prompt: str, config: BranchingConfig, model_name: str, comparison: Comparison, owner: str = ""
+    ) -> LiveComparison:
         """Begin a run of each of the comparison's variants, one after the other; it takes its turns like any run."""
-        return self._begin(Live(prompt, config, model_name, comparison, partial(_compare, comparison.variants)))
+        longest = config.max_new_tokens * len(comparison.variants)
+        make = partial(_compare, comparison.variants)
+        return self._begin(Live(prompt, config, model_name, comparison, make, owner, longest))
 
-    def _begin(self, run: Live[State]) -> Live[State]:
-        with self._books:
-            ended = [known.id for known in self._runs.values() if not known.active]
-            for run_id in ended[: max(0, len(self._runs) - KEPT_RUNS + 1)]:
-                del self._runs[run_id]
-            self._runs[run.id] = run
-        threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
-        return run
+    def find(self, run_id: str) -> LiveRun | None:
+        """The run of this id, unless it is forgotten."""
+        return self._known.find_run(run_id)
+
+    def find_comparison(self, run_id: str) -> LiveComparison | None:
+        """The comparison of this id, unless it is forgotten."""
+        return self._known.find_comparison(run_id)
+
+    def standing(self, run: Live[Any]) -> Standing | None:
+        """Where the run stands in the line; None if it does not wait."""
+        with self._wake:
+            return self._waiting.standing(run, self._running, AT_ONCE)
 
     def close(self) -> None:
         """Stop all runs and end the thread."""
-        with self._books:
-            for run in self._runs.values():
-                run.stop()
+        self._known.stop_all()
         with self._wake:
             self._closed = True
             self._wake.notify()
         self._thread.join(timeout=10)
-
-    def ahead_of(self, run: Live[Any]) -> int:
-        """How many runs must end before this one takes its first turn."""
-        with self._wake:
-            place = next((index for index, (ready, _) in enumerate(self._ready) if ready is run), 0)
-        return max(0, place - AT_ONCE + 1)
 
     def warm_up(self, model_name: str, after: float) -> None:
         """Load a model in the background, so that the first run begins at once."""
@@ -163,43 +86,50 @@ class Worker:
         with suppress(EabError):  # whoever runs it will be told
             self._models.get(model_name)
 
-    def find(self, run_id: str) -> LiveRun | None:
-        """The run of this id, unless it is forgotten."""
-        with self._books:
-            run = self._runs.get(run_id)
-        return run if run is not None and isinstance(run.state, Run) else None
-
-    def find_comparison(self, run_id: str) -> LiveComparison | None:
-        """The comparison of this id, unless it is forgotten."""
-        with self._books:
-            run = self._runs.get(run_id)
-        return run if run is not None and isinstance(run.state, Comparison) else None
+    def _begin(self, run: Live[State]) -> Live[State]:
+        self._known.add(run)
+        threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
+        return run
 
     def _prepare(self, run: Live[Any]) -> None:
+        """Load the model and look at the prompt: who waits should not learn at the end of the line that it is wrong."""
         try:
             model = self._models.get(run.model_name)
             from eab.engine import until
+            from eab.generation import prompt_tokens
 
+            prompt_tokens(model, run.prompt, run.config)
             events = until(run.make(model, run.prompt, run.config), lambda: run.stopping)
         except Exception as error:
             run.fail(_explain(error))
             return
-        if run.begin():
-            with self._wake:
-                self._ready.append((run, events))
+        with self._wake:
+            if run.go_on("waiting"):
+                self._waiting.join(run)
+                self._events[run.id] = events
                 self._wake.notify()
 
     def _work(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._closed or bool(self._ready))
+                self._wake.wait_for(lambda: self._closed or bool(self._running or self._waiting.runs))
                 if self._closed:
                     return
-                waiting = self._ready[AT_ONCE:]
-                turn = self._ready[:AT_ONCE] + [entry for entry in waiting if entry[0].stopping]  # Stop needs no turn
-            done = [entry for entry in turn if not _one_step(*entry)]
-            with self._wake:
-                self._ready = [entry for entry in self._ready if entry not in done]
+                self._let_in()
+                turn = [(run, self._events[run.id]) for run in self._running]
+            for run, events in turn:
+                _take_turn(run, events)
+
+    def _let_in(self) -> None:
+        """Drop those that ended; let others begin where there is room."""
+        self._running = [run for run in self._running if run.active]
+        self._waiting.drop_ended()
+        while self._waiting.runs and len(self._running) < AT_ONCE:
+            run = self._waiting.first()
+            if run.go_on("running"):
+                self._running.append(run)
+        known = {run.id for run in (*self._running, *self._waiting.runs)}
+        self._events = {run_id: events for run_id, events in self._events.items() if run_id in known}
 
 
 def _generate(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
@@ -216,16 +146,13 @@ def _compare(
     return compare(model, prompt, config, variants)
 
 
-def _one_step(run: Live[Any], events: Iterator[Event]) -> bool:
-    """Take the run one step on; whether there is more to come."""
+def _take_turn(run: Live[Any], events: Iterator[Event]) -> None:
+    """One step of one run; if it breaks, it breaks alone."""
     try:
-        for event in events:
-            run.add(event)
-            if isinstance(event, StepTimed | Probed):
-                return True
+        if not run.take_turn(events) and run.active:
+            run.fail("the run ended without saying why; try again")
     except Exception as error:
         run.fail(_explain(error))
-    return False
 
 
 def _explain(error: Exception) -> str:

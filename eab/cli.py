@@ -132,8 +132,13 @@ def export(
 
 
 @app.command("app")
-def open_app(port: Annotated[int, typer.Option(help="port of the page")] = 8501) -> None:
+def open_app(
+    port: Annotated[int, typer.Option(help="port of the page")] = 8501,
+    store: Annotated[str, typer.Option(help="file of the saved runs; off: none (also EAB_STORE)")] = "",
+) -> None:
     """Open the explorer in the browser."""
+    if store:
+        os.environ["EAB_STORE"] = store if store == "off" else str(Path(store).expanduser().absolute())
     root = Path(__file__).resolve().parent.parent
     os.chdir(root)  # where .streamlit/config.toml is
     command = [sys.executable, "-m", "streamlit", "run", str(root / "app" / "main.py"), f"--server.port={port}"]

@@ -7,6 +7,8 @@
       MemoryLimitError the KV cache would outgrow the limit of the run
       ComparisonError  caches that must agree do not, or one of them could not finish
       RecordError      a run file cannot be read or written
+      StoreError       the saved runs cannot be read or written
+      LinkError        a link asks for what there is not
       NotebookError    what notebooks need is not installed (also an ImportError)
 
 Each message says what was given, what is allowed and what to do.
@@ -39,6 +41,14 @@ class ComparisonError(EabError):
 
 class RecordError(EabError):
     """A run file cannot be read or written."""
+
+
+class StoreError(EabError):
+    """The saved runs cannot be read or written, or there is no room."""
+
+
+class LinkError(EabError):
+    """A link asks for settings, or for a run, that there are not."""
 
 
 class NotebookError(EabError, ImportError):

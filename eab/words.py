@@ -20,3 +20,14 @@ def listed(words: Sequence[str]) -> str:
 def counted(number: int, thing: str) -> str:
     """2, 'path' -> '2 paths'; 2, 'guess' -> '2 guesses'."""
     return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")
+
+
+def ordinal(number: int) -> str:
+    """1 -> '1st', 12 -> '12th', 22 -> '22nd'."""
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number // 10 % 10 == 1 else endings.get(number % 10, 'th')}"
+
+
+def human_seconds(seconds: float) -> str:
+    """0.4 -> '1 s', 75 -> '75 s', 400 -> '7 min'."""
+    return f"{max(1, round(seconds))} s" if seconds < 100 else f"{round(seconds / 60)} min"

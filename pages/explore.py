@@ -2,18 +2,29 @@
 
 import streamlit as st
 
-from app import board, controls, gallery, results, session
+from app import board, controls, gallery, results, saved_runs, session
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # by the run's status; otherwise nothing changes
 
 
 def open_recording() -> None:
     if st.session_state.recording is not None:
         session.show_recording(st.session_state.recording)
-        fill_in()
+        fill_in(but="recording")
+
+
+def open_saved() -> None:
+    if st.session_state[saved_runs.CHOSEN] is None:
+        return
+    try:
+        session.show_saved(st.session_state[saved_runs.CHOSEN])
+    except EabError as error:
+        session.say(str(error))
+    else:
+        fill_in(but=saved_runs.CHOSEN)
 
 
 def open_upload() -> None:
@@ -25,13 +36,27 @@ def open_upload() -> None:
     except RecordError as error:
         session.say(str(error))
     else:
-        st.session_state.recording = None
         fill_in()
 
 
-def fill_in() -> None:
+def fill_in(but: str = "") -> None:
+    """Set the widgets to the run on the screen, and clear all choices but one, so that they can be made again."""
+    choose_nothing(but)
     shown = session.shown()
-    session.say(controls.fill_from(shown.prompt, shown.config))
+    session.say(controls.fill_from(shown.prompt, shown.config, shown.model))
+
+
+def fill_in_first() -> None:
+    """A link's settings go before those of the run that it names."""
+    shown, link = session.shown(), session.link()
+    prompt = shown.prompt if link.prompt is None else link.prompt
+    told = controls.fill_from(prompt, link.config or shown.config, link.model or shown.model)
+    session.say(" ".join(filter(None, (session.said(), told))))
+
+
+def choose_nothing(but: str = "") -> None:
+    for choice in {"recording", saved_runs.CHOSEN} - {but}:
+        st.session_state[choice] = None
 
 
 def run() -> None:
@@ -42,32 +67,39 @@ def run() -> None:
     except EabError as error:
         session.say(str(error))
     else:
-        st.session_state.recording = None  # so that the same recording can be chosen again
+        choose_nothing()
 
 
-def watch() -> None:
-    """Draw what is on the screen; a live run is polled until it ends."""
-    shown = session.shown()
-    picture, live = shown.picture, shown.live
-    status = st.container()  # always there: the board keeps its place, and with it its state in the browser
-    with session.held_still(picture):
-        message = board.message(picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay)
-    ended = live is not None and not live.active
-    if live is not None:
-        live.watch()
-        status.progress(*session.progress(live))
-    board.mount(message)
-    if ended and st.session_state.polling:
+def tell() -> None:
+    """Say how far the run is. Where it begins, ends or leaves the line, the page is drawn anew."""
+    live = session.shown().live
+    if live is None:
+        return
+    live.watch()
+    status = live.status
+    st.progress(*session.progress(live))
+    if status != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
         st.rerun()
+
+
+def draw() -> None:
+    """The board with what is on the screen. It keeps its place, and with it its state in the browser."""
+    picture = session.shown().picture
+    with session.held_still(picture):
+        message = board.message(
+            picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay, picture.cursor
+        )
+    board.mount(message)
 
 
 shown = session.shown()
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
-    fill_in()
+    fill_in_first()
 controls.ensure_defaults()
-active = shown.live is not None and shown.live.active
-st.session_state.polling = active
+status = shown.live.status if shown.live is not None else ""
+active = status in POLL_SECONDS
+st.session_state.polled = status
 
 st.subheader("Where does the model hesitate?")
 controls.run_bar(run, session.stop, active)
@@ -78,7 +110,8 @@ for problem in session.problems(shown.live, shown.state.ended):
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
-st.fragment(watch, run_every=POLL_SECONDS if active else None)()
+st.fragment(tell, run_every=POLL_SECONDS.get(status))()
+st.fragment(draw, run_every=POLL_SECONDS["running"] if status == "running" else None)()
 
 with st.sidebar:
     st.selectbox(
@@ -90,6 +123,8 @@ with st.sidebar:
         on_change=open_recording,
         placeholder="Choose one",
     )
+    started = None if active else shown.picture.state.started
+    saved_runs.gallery(open_saved, shown.picture.events if started else None, started.prompt if started else "")
     controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
 

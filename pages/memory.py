@@ -50,9 +50,7 @@ def watch() -> None:
         return
     active = live.active
     live.watch()
-    with live.lock:
-        share, words = comparing.progress(live)
-    st.progress(share, words)
+    st.progress(*comparing.progress(live))
     if not active and st.session_state.polling:
         st.rerun()
 
@@ -113,7 +111,7 @@ picture = shown.picture
 first = next((run.started for _, run in picture.comparison.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
-    session.say(controls.fill_from(first.prompt, first.config) if first is not None else "")
+    session.say(controls.fill_from(first.prompt, first.config, first.model.name) if first is not None else "")
 controls.ensure_defaults()
 active = shown.live is not None and shown.live.active
 st.session_state.polling = active

@@ -1,5 +1,6 @@
 """What several test files share: one thread, tiny random models of real families, and folders that may be absent."""
 
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -85,6 +86,12 @@ class Twins:
     def __init__(self, family: str, seed: int) -> None:
         self.plain = random_model(CONFIGS[family](), seed)
         self.ours: HuggingFaceModel = wrap_model(random_model(CONFIGS[family](), seed), word_tokenizer(), family)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _store_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nobody's own saved runs are touched by tests, also not by servers that they start."""
+    os.environ["EAB_STORE"] = str(tmp_path_factory.mktemp("store") / "runs.sqlite")
 
 
 @pytest.fixture(scope="session")

@@ -177,7 +177,9 @@ def test_result_tabs_open_for_a_bundled_run(page: AppTest, tab: str) -> None:
     page.run()
     assert not page.exception
     buttons = {button.proto.label for button in page.get("download_button")}
-    assert ({"Answers (CSV)"} if tab == "Answers" else {"Run file", "Replay (HTML)", "Tree (GraphML)"}) <= buttons
+    assert (
+        {"Answers (CSV)"} if tab == "Answers" else {"Run file", "Replay (HTML)", "Tree (GraphML)", "Steps (Parquet)"}
+    ) <= buttons
 
 
 def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
@@ -190,3 +192,27 @@ def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
     whole = len(group_answers(fold(gallery.events_of(capital)), "text").ranked)
     assert whole > 1
     assert any(f"{whole} answers." in text.value for text in page.text)
+
+
+def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:
+    page.slider(key="set_threshold_nats").set_value(1.25).run()
+    page.selectbox(key="set_threshold_unit").set_value("quantile").run()
+    page.slider(key="set_threshold_quantile").set_value(0.9).run()
+    page.selectbox(key="set_threshold_unit").set_value("nats").run()
+    assert page.slider(key="set_threshold_nats").value == 1.25
+    page.selectbox(key="set_threshold_unit").set_value("quantile").run()
+    assert page.slider(key="set_threshold_quantile").value == 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "key"), [("./my-model", "Folder", "set_model_folder"), ("gpt2", "Hub", "set_model_hub")]
+)
+def test_the_model_of_a_recorded_run_is_chosen_again(page: AppTest, name: str, kind: str, key: str) -> None:
+    events = list(gallery.events_of(gallery.recordings()[1]))
+    assert isinstance(events[0], RunStarted)
+    events[0] = replace(events[0], model=replace(events[0].model, name=name))
+    page.file_uploader(key="upload").set_value(("other.eab", record.dumps(events), "")).run()
+    assert page.segmented_control(key="set_model_kind").value == kind
+    assert page.text_input(key=key).value == name
+    page.selectbox(key="recording").set_value(gallery.recordings()[0]).run()
+    assert page.segmented_control(key="set_model_kind").value == "Embedded"

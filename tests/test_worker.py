@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from app.live import Live, LiveRun
 from app.model_shelf import ModelShelf
-from app.worker import LiveRun, Worker
+from app.worker import Worker
 from eab.comparison import CACHES, of_caches
 from eab.config import BranchingConfig
 from eab.errors import ModelError
@@ -81,7 +82,7 @@ def test_stop_acts_within_one_step(worker: Worker) -> None:
 
 
 def test_a_run_that_nobody_watches_is_stopped(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.worker.UNWATCHED_SECONDS", 0.2)
+    monkeypatch.setattr("app.live.UNWATCHED_SECONDS", 0.2)
     run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: finished(run))
     assert len(run.state.steps) < 400
@@ -99,7 +100,7 @@ def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) 
 
 
 def test_old_runs_are_forgotten_but_not_live_ones(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.worker.KEPT_RUNS", 3)
+    monkeypatch.setattr("app.registry.KEPT_RUNS", 3)
     runs = []
     for _ in range(5):
         runs.append(worker.start("   ", CONFIG, "embedded"))
@@ -150,7 +151,7 @@ def test_more_runs_than_take_turns_wait_and_all_end(worker: Worker, monkeypatch:
     runs = [worker.start("Once upon a time", CONFIG, "embedded") for _ in range(6)]
     wait_until(lambda: all(map(finished, runs)))
     assert all(run.status == "ended" for run in runs)
-    assert worker.ahead_of(runs[-1]) == 0
+    assert worker.standing(runs[-1]) is None
 
 
 def test_stop_acts_on_a_run_that_waits_for_its_turn(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +160,62 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(worker: Worker, monkeypatch:
     first = worker.start("Once upon a time", long, "embedded")
     wait_until(lambda: bool(first.state.steps))
     waiting = worker.start("Once upon a time", long, "embedded")
-    wait_until(lambda: worker.ahead_of(waiting) == 1)
+    wait_until(lambda: worker.standing(waiting) is not None)
     waiting.stop()
-    wait_until(lambda: finished(waiting), seconds=5)
+    assert finished(waiting)
     assert waiting.stopped
-    assert len(waiting.state.steps) <= 1
+    assert not waiting.state.steps
+    wait_until(lambda: worker.standing(waiting) is None)
+    first.stop()
+
+
+def test_a_bad_prompt_is_told_before_the_wait(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.worker.AT_ONCE", 1)
+    first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    wait_until(lambda: bool(first.state.steps))
+    empty = worker.start("  ", CONFIG, "embedded")
+    wait_until(lambda: finished(empty))
+    assert "the prompt is empty" in empty.message
+    assert first.active
+    first.stop()
+
+
+def test_who_asks_often_does_not_push_others_back(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.worker.AT_ONCE", 1)
+    first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", "busy")
+    wait_until(lambda: bool(first.state.steps))
+    often = []
+    for _ in range(4):
+        often.append(worker.start("Once upon a time", CONFIG, "embedded", "busy"))
+        wait_until(lambda: worker.standing(often[-1]) is not None)
+    once = worker.start("The cat sat on", CONFIG, "embedded", "calm")
+    wait_until(lambda: worker.standing(once) is not None)
+    place = worker.standing(once)
+    assert place is not None
+    assert (place.place, place.of) == (1, 5)
+    assert place.seconds is not None
+    assert place.seconds > 0
+    begun: list[str] = []
+    take_turn = Live.take_turn
+    monkeypatch.setattr(Live, "take_turn", lambda run, events: (begun.append(run.id), take_turn(run, events))[1])
+    first.stop()
+    wait_until(lambda: finished(once) and all(map(finished, often)))
+    assert [run.status for run in often] == ["ended"] * 4
+    assert list(dict.fromkeys(begun)) == [run.id for run in (first, once, *often)]
+
+
+def test_a_waiting_run_that_nobody_watches_leaves_the_line(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.worker.AT_ONCE", 1)
+    first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    wait_until(lambda: bool(first.state.steps))
+    waiting = worker.start("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: worker.standing(waiting) is not None)
+    monkeypatch.setattr("app.live.UNWATCHED_SECONDS", 0.2)
+    for _ in range(40):
+        first.watch()
+        time.sleep(0.02)
+    assert waiting.stopped
+    assert first.active
     first.stop()
 
 

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -43,8 +44,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def address(browser: Browser) -> Iterator[str]:
-    """The explorer, started the way people start it."""
+def _running() -> Iterator[tuple[str, int]]:
+    """The explorer, started the way people start it -> its address and its process id."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -57,10 +58,22 @@ def address(browser: Browser) -> Iterator[str]:
     )
     try:
         _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", server.pid
     finally:
         server.terminate()
         server.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def address(browser: Browser, _running: tuple[str, int]) -> str:
+    """Where the explorer is."""
+    return _running[0]
+
+
+@pytest.fixture(scope="session")
+def server(_running: tuple[str, int]) -> psutil.Process:
+    """The process that serves it."""
+    return psutil.Process(_running[1])
 
 
 @pytest.fixture

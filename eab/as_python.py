@@ -1,0 +1,25 @@
+"""A run as the lines of Python that make it again: model, device, dtype, every setting that is not the default."""
+
+from dataclasses import fields
+
+from eab.config import BranchingConfig
+from eab.events import RunStarted
+
+
+def as_python(started: RunStarted) -> str:
+    """The program; on the same kind of machine it gives the same events, but for the times."""
+    card, default = started.model, BranchingConfig()
+    given = {"device": card.device, "dtype": card.dtype}
+    given |= {
+        field.name: getattr(started.config, field.name)
+        for field in fields(BranchingConfig)
+        if getattr(started.config, field.name) != getattr(default, field.name)
+    }
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
+    return (
+        "from eab import EntropyAdaptiveBranching\n\n"
+        f"eab = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
+        f"run = eab.run({started.prompt!r})\n"
+        "for sample in run.samples():\n"
+        '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
+    )
