@@ -100,7 +100,11 @@ class Generation:
         events: list[Event] = [self._predicted(leaf, line, predictions) for line, leaf in enumerate(live)]
         families = iter(self._policy.branch(live, predictions, self.step))
         population = [member for leaf in self.leaves for member in ([leaf] if leaf.finished else next(families))]
-        weights = self._policy.prune(population, self.step)
+        return events + self.commit(population, self._policy.prune(population, self.step))
+
+    def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
+        """End the step: each member of the population (in tree order) goes on with its weight, or is dropped (None)."""
+        events: list[Event] = []
         leaves: list[Leaf] = []
         pairs = zip(population, weights, strict=True)
         for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):

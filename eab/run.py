@@ -270,6 +270,15 @@ class Run:
         """The last measurement, with the totals of the run."""
         return next((step.kv for step in reversed(self.steps) if step.kv is not None), None)
 
+    @property
+    def reread(self) -> bool:
+        """Whether the run was worked out from the events of another: then it has no times, and bytes are computed."""
+        return self.started is not None and self.started.reread != ""
+
+    def seconds(self) -> float | None:
+        """What all steps took (measured); None for a run that was re-read."""
+        return None if self.reread else sum(step.timing.seconds for step in self.steps if step.timing is not None)
+
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, prompt and pruned paths included."""
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)

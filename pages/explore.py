@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import board, controls, gallery, results, session
+from app import board, controls, gallery, rereading, results, session
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
@@ -46,19 +46,25 @@ def run() -> None:
 
 
 def watch() -> None:
-    """Draw what is on the screen; a live run is polled until it ends."""
+    """Draw what is on the screen; a live run is polled until it ends. Then it can be read again, and has results."""
     shown = session.shown()
     picture, live = shown.picture, shown.live
     status = st.container()  # always there: the board keeps its place, and with it its state in the browser
-    with session.held_still(picture):
-        message = board.message(picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay)
+    active = live is not None and live.active
     ended = live is not None and not live.active
     if live is not None:
         live.watch()
         status.progress(*session.progress(live))
-    board.mount(message)
+    with session.held_still(picture):
+        again = None if active else rereading.controls_of(picture, status)
+        told = picture if again is None else again.shown
+        message = board.message(told.state, told.key, "live" if told.live else "replay", told.autoplay)
+    board.mount(message | ({} if again is None else again.message))
     if ended and st.session_state.polling:
         st.rerun()
+    if not active and told.state.started is not None:
+        with session.held_still(told):
+            results.show(told)
 
 
 shown = session.shown()
@@ -95,6 +101,3 @@ with st.sidebar:
 
 if not active and shown.live is not None:
     notices.caption(controls.changed_since(shown.state.started))
-if not active and shown.picture.state.started is not None:
-    with session.held_still(shown.picture):
-        results.show(shown.picture)
