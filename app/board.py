@@ -19,9 +19,9 @@ def message(run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool)
     return _feed().message(run, key, mode, autoplay)
 
 
-def mount(message: dict[str, Any]) -> None:
-    """Put the board on the page with this message."""
-    _mount(key="board", data=message, on_resync_change=_feed().resync)
+def mount(message: dict[str, Any], key: str = "board") -> None:
+    """Put a board on the page with this message."""
+    _mount(key=key, data=message, on_resync_change=_feed().resync)
 
 
 def _feed() -> Feed:

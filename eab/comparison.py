@@ -91,7 +91,7 @@ class Comparison:
 
     def costs(self) -> list[Cost]:
         """What each cache took, as far as its run has come."""
-        return [_cost(cache, run) for cache, run in self.pairs]
+        return [cost_of(cache, run) for cache, run in self.pairs]
 
     def agreements(self) -> list[Agreement]:
         """How each further finished run compares with the first finished one."""
@@ -107,7 +107,8 @@ def fold_comparison(events: Iterable[Event], caches: Sequence[CacheName] = CACHE
     return comparison
 
 
-def _cost(cache: CacheName, run: Run) -> Cost:
+def cost_of(cache: CacheName, run: Run) -> Cost:
+    """What the run took, as far as it has come."""
     seconds = [step.timing.seconds for step in run.steps if step.timing is not None]
     kv = [step.kv for step in run.steps if step.kv is not None]
     return Cost(

@@ -245,7 +245,9 @@ class _Rereader:
         """Note which recorded path each path follows from here on."""
         parent = {child: event.path for event in committed if isinstance(event, Forked) for child in event.children}
         for event in committed:
-            if isinstance(event, TokenAppended):
+            if isinstance(event, TokenAppended) and self.same:
+                self.at[event.path] = event.path
+            elif isinstance(event, TokenAppended):
                 decision = decisions[parent.get(event.path, event.path)]
                 tokens = [appended.token for appended in decision.tokens]
                 self.at[event.path] = decision.paths[tokens.index(event.token)]

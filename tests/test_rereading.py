@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_model import TableModel, random_table
+from typer.testing import CliRunner
 
 from app import gallery
 from eab import record
+from eab.cli import app
 from eab.config import BranchingConfig
 from eab.engine import generate, until
 from eab.errors import ConfigError, EabError, RecordError
@@ -113,7 +116,7 @@ def test_whatever_is_called_exact_is_what_the_engine_makes(chain, thresholds, ma
     chain=st.integers(0, 10**6),
     threshold=st.floats(0.0, 1.4),
     max_paths=st.integers(1, 9),
-    policy=st.sampled_from(["fair", "original", "greedy"]),
+    policy=st.sampled_from(["fair", "original", "greedy", "independent"]),
     cache=st.sampled_from(["tree", "deep-copy"]),
     length=st.integers(1, 10),
     seed=st.integers(0, 2**63 - 1),
@@ -288,3 +291,16 @@ def test_run_files_from_before_have_no_mark() -> None:
         "assert events[0].reread == ''; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+
+
+def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Path) -> None:
+    runner = CliRunner()
+    pruned = tmp_path / "pruned.eab"
+    source = str(gallery.FOLDER / "market.eab")
+    result = runner.invoke(app, ["reread", source, "--threshold", "1.0", "--r", "4", "--record", str(pruned)])
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "2 forks, 5 paths; recorded at 0.50 nats: 3 forks, 7 paths" in words
+    assert "Exact: " in words
+    assert "(computed). As recorded: r = 16 allocates 1 time" in words
+    assert list(reread(record.load(source), 1.0, 4).events) == record.load(pruned)

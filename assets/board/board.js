@@ -24,6 +24,7 @@ export class Board {
     this.lineage = null;
     this.again = "";
     this.marks = new Map();
+    this.sides = null;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.animates = !this.still.matches;
     this.build(host);
@@ -46,7 +47,7 @@ export class Board {
       this.panel("KV cache", "memory", this.memory.svg, legend([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]])),
     );
     this.root.append(
-      this.panel("Tree of texts", "tree", this.tree.svg, legend([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"]])),
+      this.panel("Tree of texts", "tree", this.tree.svg, legend([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"], ["both-key", "both runs"], ["a-key", "A alone"], ["b-key", "B alone"]])),
       transport(this), this.help, this.inspector.root, charts, this.tipBox, this.live,
     );
     this.root.addEventListener("keydown", (event) => onKey(this, event));
@@ -91,6 +92,8 @@ export class Board {
     this.again = message.again ?? "";
     this.marks = new Map((message.marks ?? []).map(([path, token, words]) => [`${path}.${token}`, words]));
     this.root.classList.toggle("marked", this.marks.size > 0);
+    this.sides = message.sides ?? null; // of two runs in one tree: whose a path is
+    this.root.classList.toggle("contrast", this.sides !== null);
     const complete = message.paths.every((record) => this.take(record));
     if (!complete) return this.resync?.(message.version);
     for (const step of message.steps) this.takeStep(step);
@@ -189,7 +192,7 @@ export class Board {
   }
 
   kinClass(id) {
-    return (this.onChosenLineage(id) ? " chosen" : "") + (this.kin(id) ? " kin" : "");
+    return (this.sides ? ` side-${this.sides[id]}` : "") + (this.onChosenLineage(id) ? " chosen" : "") + (this.kin(id) ? " kin" : "");
   }
 
   selectedIn(path) {
