@@ -35,7 +35,7 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
         return None
     threshold_key, r_key = f"again_threshold_{shown.key}", f"again_r_{shown.key}"
     recorded = round(started.threshold_nats, 2)
-    left, middle, right = place.columns([5, 4, 2], vertical_alignment="bottom")
+    left, middle, back, on = place.columns([5, 4, 2, 3], vertical_alignment="bottom")
     threshold = left.slider(
         "This run at another threshold (nats)",
         0.0,
@@ -54,7 +54,15 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
         help="What the KV cache would copy and keep spare. The texts do not change.",
     )
     changed = (threshold != recorded, r != started.config.r)
-    right.button("As it was", on_click=_forget, args=(threshold_key, r_key), disabled=not any(changed), width="stretch")
+    back.button("As it was", on_click=_forget, args=(threshold_key, r_key), disabled=not any(changed), width="stretch")
+    on.button(
+        "Take it for a run",
+        on_click=_set_sidebar,
+        args=(threshold,),
+        disabled=not changed[0],
+        width="stretch",
+        help="Sets the threshold in the sidebar; Run then asks the model.",
+    )
     return _again(shown, threshold if changed[0] else None, r, place) if any(changed) else None
 
 
@@ -76,8 +84,6 @@ def _again(shown: Shown, threshold: float | None, r: int, place: DeltaGenerator)
     if shown.state.started is not None and r != shown.state.started.config.r:
         sentences.append(rows_sentence(shown.events, reading.events))
     place.info(plain("Read again without the model. " + " ".join(sentences)), icon=":material/history:")
-    if threshold is not None and reading.doubts:
-        place.button(f"Set the sidebar to {threshold:.2f} nats, for a run", on_click=_set_sidebar, args=(threshold,))
     message = {"again": f"{threshold} {r}", "marks": marks(run, reading.doubts), "autoplay": False}
     title = f"{shown.title}, re-read"
     return Again(replace(shown, title=title, events=reading.events, state=run, live=None), message)

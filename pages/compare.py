@@ -118,7 +118,7 @@ active = live is not None and live.active
 st.session_state.contrast_polling = active
 examples = {recording.file: recording for recording in gallery.recordings()}
 
-st.subheader("What does branching find that sampling does not?")
+st.subheader("Where do two runs part?")
 left, right = st.columns(2)
 with left:
     a = choose("a", "A (solid line)", examples["ball.eab"])

@@ -50,7 +50,7 @@ def test_a_lower_threshold_marks_and_offers_a_run(page: AppTest) -> None:
     page.slider(key="again_threshold_recorded-road.eab").set_value(0.05).run()
     assert told(page)["marks"]
     assert "it would fork, which the recorded run did not" in page.info[0].value
-    next(button for button in page.button if "Set the sidebar" in button.label).click().run()
+    next(button for button in page.button if button.label == "Take it for a run").click().run()
     assert page.slider(key="set_threshold_nats").value == 0.05
 
 

@@ -94,6 +94,7 @@ export class Board {
     this.root.classList.toggle("marked", this.marks.size > 0);
     this.sides = message.sides ?? null; // of two runs in one tree: whose a path is
     this.root.classList.toggle("contrast", this.sides !== null);
+    if (first && this.sides && !this.aligned) this.toggleAligned(); // both trees whole, above their entropies
     const complete = message.paths.every((record) => this.take(record));
     if (!complete) return this.resync?.(message.version);
     for (const step of message.steps) this.takeStep(step);
