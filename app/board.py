@@ -23,9 +23,9 @@ def message(
     return _feed().message(run, key, mode, autoplay, cursor)
 
 
-def mount(message: dict[str, Any]) -> None:
-    """Put the board on the page with this message."""
-    _mount(key=_KEY, data=message, on_resync_change=_feed().resync, on_cursor_change=_nothing, default={"cursor": None})
+def mount(message: dict[str, Any], key: str = _KEY) -> None:
+    """Put a board on the page with this message."""
+    _mount(key=key, data=message, on_resync_change=_feed().resync, on_cursor_change=_nothing, default={"cursor": None})
 
 
 def cursor(key: str) -> int | None:

@@ -11,6 +11,7 @@ st.html("<style>.stMainBlockContainer { padding-top: 3rem; }</style>")  # the pi
 st.navigation(
     [
         st.Page("../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True),
+        st.Page("../pages/compare.py", title="Compare", icon=":material/difference:"),
         st.Page("../pages/memory.py", title="Memory", icon=":material/memory:"),
     ]
 ).run()

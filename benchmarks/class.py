@@ -79,7 +79,9 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     model = load_model("embedded", dtype=given.dtype)
     timed(in_turns, model, 1, given.new_tokens)
-    table = Table("runs", "in turns", "in one pass", "ratio", "differ", title=f"{model.card.dtype}, {model.card.device}")
+    table = Table(
+        "runs", "in turns", "in one pass", "ratio", "differ", title=f"{model.card.dtype}, {model.card.device}"
+    )
     for count in CLASSES:
         turns, passes = [], []
         for _ in range(given.rounds):

@@ -1,4 +1,4 @@
-"""The same without a browser: `eab run`, `eab replay`, `eab compare-memory`, `eab export`, `eab app`.
+"""The same without a browser: `eab run`, `eab replay`, `eab reread`, `eab compare-memory`, `eab export`, `eab app`.
 
 Exit codes: 0 done, 1 an error that is explained on stderr, 2 wrong usage, 130 stopped by Ctrl-C (what was generated
 so far is still printed and saved).
@@ -120,6 +120,29 @@ def compare_memory(
 def replay(file: RunFile, answers: AnswerPart = "") -> None:
     """Show a recorded run; needs no model."""
     _print(fold(record.load(file)), answers)
+
+
+@app.command("reread")
+def read_again(
+    file: RunFile,
+    threshold: Annotated[float | None, typer.Option(help="another threshold, in nats")] = None,
+    r: Annotated[int | None, typer.Option(help="another r")] = None,
+    record_file: Annotated[str, typer.Option("--record", help="write the re-read run as a run file")] = "",
+    answers: AnswerPart = "",
+) -> None:
+    """Show a recorded run as it would be at another threshold or r, as far as its events tell; needs no model."""
+    from eab.figures.rereading import exactness_sentence, rows_sentence, tree_change_sentence
+    from eab.rereading import reread
+
+    _check_writable("", record_file)
+    events = record.load(file)
+    reading = reread(events, threshold, r)
+    state = fold(reading.events)
+    _print(state, answers)
+    told = (tree_change_sentence(fold(events), state), exactness_sentence(state, reading.doubts))
+    Console().print(*told, rows_sentence(events, reading.events), markup=False, highlight=False)
+    if record_file:
+        record.save(reading.events, record_file)
 
 
 @app.command()

@@ -98,7 +98,7 @@ class Comparison:
 
     def costs(self) -> list[Cost]:
         """What each variant took, as far as its run has come."""
-        return [_cost(name, run) for name, run in self.pairs]
+        return [cost_of(name, run) for name, run in self.pairs]
 
     def agreements(self) -> list[Agreement]:
         """How each further finished run compares with the first finished one."""
@@ -129,7 +129,8 @@ def fold_comparison(events: Iterable[Event], comparison: Comparison) -> Comparis
     return comparison
 
 
-def _cost(variant: str, run: Run) -> Cost:
+def cost_of(variant: str, run: Run) -> Cost:
+    """What the run took, as far as it has come."""
     seconds = [step.timing.seconds for step in run.steps if step.timing is not None]
     kv = [step.kv for step in run.steps if step.kv is not None]
     return Cost(

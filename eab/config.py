@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 from eab.errors import ConfigError
 
-PolicyName = Literal["fair", "original", "greedy"]
+PolicyName = Literal["fair", "original", "greedy", "independent"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
 CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup"]
@@ -28,7 +28,8 @@ class BranchingConfig:
     branch_factor: children per fork (k): the k-1 most likely tokens and one drawn from the rest.
     min_fork_weight: `fair`: only a path that weighs at least this forks, so that unlikely texts do not fill the tree.
         0 lets every path fork; only then is the tree at a higher threshold a sub-tree of the one at a lower.
-    max_paths: `fair`: bounds live and finished paths together; `original`: live paths alone, as published.
+    max_paths: `fair`: bounds live and finished paths together; `original`: live paths alone, as published;
+        `independent`: so many texts.
     temperature, top_k, top_p: the processed distribution; top_k = 0 and top_p = 1 switch the filters off.
     r: the tree cache's tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1 reallocates at
         every step, r >= max_new_tokens allocates all rows up front. It changes time and bytes, never the tokens.

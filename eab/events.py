@@ -12,6 +12,7 @@ from eab.config import BranchingConfig
 
 FinishReason = Literal["stop", "length"]
 EndReason = Literal["finished", "stopped", "failed"]
+Reread = Literal["", "exact", "not exact"]
 
 
 class Candidate(NamedTuple):
@@ -59,6 +60,8 @@ class RunStarted:
 
     threshold_nats: what the config's threshold came to; the entropy can reach ln(model.vocab_size). draft: the model
     that guesses, if the drafter is one.
+    reread: empty for a run that a model made; else it was worked out from the events of such a run (eab.rereading), is
+    what the engine would do or may differ from it, and has no measured times.
     """
 
     prompt: str
@@ -68,6 +71,7 @@ class RunStarted:
     config: BranchingConfig
     threshold_nats: float
     draft: ModelCard | None = None
+    reread: Reread = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,7 @@ class RowsAllocated:
 class KvMeasured:
     """KV cache right after the forward pass of a step, for the paths that took part in it.
 
-    bytes_held: measured from the tensors. Rows, counted: shared + private are the distinct ones in use, spare the rest.
+    bytes_held: measured from the tensors (computed by the same cache if the run was re-read). Rows, counted: shared + private are the distinct ones in use, spare the rest.
     rows_independent: computed; what the same paths would hold, each with a cache of its own.
     bytes_copied, allocations, peak_bytes: measured since the run began; what was stored before and had to be copied,
     the tensors made, and the most bytes that lived at once, temporary tensors included. A run file that was made before
@@ -201,7 +205,8 @@ class StepTimed:
     """Wall time of a forward pass with its decisions (seconds), and the tokens that went through the model in it.
 
     step: the first that it served; a pass with drafts may serve several steps or only a part of one. draft_seconds:
-    the part that the drafter took.
+    the part that the drafter took. In a run that was re-read the tokens are those that the engine would send, and the
+    times are zero.
     """
 
     step: int

@@ -128,8 +128,8 @@ class Generation:
 
     @property
     def prefilling(self) -> bool:
-        """Whether the model has not said yet what follows the prompt."""
-        return self.step == 0 and not self._ahead[0].lines
+        """Whether a part of the prompt still waits for its forward pass."""
+        return any(ahead.read < self._prompt_length for ahead in self._ahead.values())
 
     def measure(self) -> KvMeasured:
         """The KV cache as it is now, for the live paths."""
@@ -140,15 +140,15 @@ class Generation:
 
         tokens: through the model in the pass, which took so many seconds.
         """
-        if any(ahead.read < self._prompt_length for ahead in self._ahead.values()):
+        if self.prefilling:
             return []  # of a chunk of the prompt nothing is wanted
-        after_prompt, step = self.prefilling, self.step
+        step = self.step
         tries = self._take_in(Predictions(logits, self.config))
         events: list[Event] = [*tries]
         while self.live and all(self._ahead[leaf.path].lines for leaf in self.live):
             events.append(self.measure())
             events += self._decide()
-        if self._speculation is not None and not after_prompt:
+        if self._speculation is not None and step > 0:  # else it was the prompt's pass
             judged = [(len(tried.drafted), tried.accepted) for tried in tries]
             self._speculation.length.heard(Tried(tokens, forward_seconds, self.draft_seconds, judged, self.step - step))
         return events
@@ -191,7 +191,11 @@ class Generation:
         events: list[Event] = [self._predicted(leaf, line, predictions) for line, leaf in enumerate(live)]
         families = iter(self._policy.branch(live, predictions, self.step))
         population = [member for leaf in self.leaves for member in ([leaf] if leaf.finished else next(families))]
-        weights = self._policy.prune(population, self.step)
+        return events + self.commit(population, self._policy.prune(population, self.step))
+
+    def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
+        """End the step: each member of the population (in tree order) goes on with its weight, or is dropped (None)."""
+        events: list[Event] = []
         leaves: list[Leaf] = []
         pairs = zip(population, weights, strict=True)
         for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
@@ -214,7 +218,7 @@ class Generation:
         if not survivors:
             events.append(Pruned(self.step, _path(member)))
             if not (isinstance(member, Leaf) and member.finished):
-                self._release(_path(member))
+                self.release(_path(member))
             return []
         if isinstance(member, Leaf):
             return [self._reweighted(member, survivors[0][1], events)]
@@ -265,10 +269,10 @@ class Generation:
         if leaf.finished or not (stopped or self.step + 1 >= self.config.max_new_tokens):
             return leaf
         events.append(PathFinished(self.step, leaf.path, "stop" if stopped else "length"))
-        self._release(leaf.path)
+        self.release(leaf.path)
         return replace(leaf, finished=True)
 
-    def _release(self, path: int) -> None:
+    def release(self, path: int) -> None:
         """The path ends; its rows are free."""
         self.cache.release(path)
         del self._ahead[path]

@@ -4,11 +4,12 @@
 expectation, its parent's weight times its probability, and pruning keeps every weight in expectation.
 `original` is the published rule of entropy-adaptive branching, kept to reproduce it: see OriginalPolicy.
 `greedy` takes the most likely token and never forks; it probes a prompt for the quantile threshold.
+`independent` is ordinary sampling, to compare with: max_paths texts from the prompt on, none knowing of the others.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from eab.config import BranchingConfig
@@ -172,10 +173,47 @@ class GreedyPolicy:
         return [tokens[0] for tokens in predictions.top_tokens]
 
 
+class IndependentPolicy:
+    """The first step forks into max_paths children, each drawn for itself, so two may be equal; later ones never do."""
+
+    def __init__(self, config: BranchingConfig) -> None:
+        self._config = config
+
+    def branch(self, leaves: Sequence[Leaf], predictions: Predictions, step: int) -> list[list[Child]]:
+        """See Policy.branch."""
+        if step == 0:
+            return [self._starts(leaves[0], predictions)]
+        heirs = _heirs(predictions, [(leaf.lineage, step) for leaf in leaves], self._config.seed)
+        drawn = [_some(token) for token in heirs]
+        return _children(leaves, predictions, [[(token, 1.0)] for token in drawn], drawn)
+
+    def _starts(self, root: Leaf, predictions: Predictions) -> list[Child]:
+        """The first text keeps the random stream of the run, so it is the one that a run without forks gives."""
+        count, seed = self._config.max_paths, self._config.seed
+        lineages = [root.lineage, *(child_lineage(root.lineage, 0, index) for index in range(1, count))]
+        tokens = [_some(*predictions.draw([0], [uniform(seed, lineage, 0, 0)])) for lineage in lineages]
+        log_probs = predictions.log_prob([0] * count, tokens)
+        return [
+            Child(replace(root, lineage=lineage), token, log_prob, root.weight / count, True)
+            for lineage, token, log_prob in zip(lineages, tokens, log_probs, strict=True)
+        ]
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """See Policy.prune: there are never more than max_paths."""
+        return [member.weight for member in population]
+
+    def foresee(self, predictions: Predictions, draws: Sequence[tuple[int, int]]) -> list[int | None]:
+        """See Policy.foresee: it forks at the first step alone."""
+        heirs = _heirs(predictions, draws, self._config.seed)
+        return [heir if step else None for heir, (_, step) in zip(heirs, draws, strict=True)]
+
+
 def make_policy(config: BranchingConfig, threshold_nats: float) -> Policy:
     """The policy that the config names."""
     if config.policy == "greedy":
         return GreedyPolicy()
+    if config.policy == "independent":
+        return IndependentPolicy(config)
     if config.policy == "original":
         return OriginalPolicy(config, threshold_nats)
     return FairPolicy(config, threshold_nats)

@@ -30,7 +30,6 @@ KV_NAMES: Final = (
 def as_json(run: Run) -> dict[str, Any]:
     """Samples, KV bytes at the peak, settings and seconds of a run, as plain JSON values."""
     started = run.started
-    timings = [step.timing for step in run.steps if step.timing is not None]
     return {
         "prompt": started.prompt if started else "",
         "samples": [_sample_json(sample) for sample in run.samples()] if started else [],
@@ -39,7 +38,8 @@ def as_json(run: Run) -> dict[str, Any]:
         "threshold_nats": started.threshold_nats if started else None,
         "model": asdict(started.model) if started else {},
         "tokens_through_model": run.tokens_through_model(),
-        "seconds": sum(timing.seconds for timing in timings),
+        "seconds": run.seconds(),
+        "reread": started.reread if started else "",
         "ended": run.ended.reason if run.ended else None,
     }
 

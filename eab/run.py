@@ -283,6 +283,15 @@ class Run:
         """Forward passes so far; one per step but for chunks of a long prompt, and for guesses."""
         return sum(step.passes for step in self.steps)
 
+    @property
+    def reread(self) -> bool:
+        """Whether the run was worked out from the events of another: then it has no times, and bytes are computed."""
+        return self.started is not None and self.started.reread != ""
+
+    def seconds(self) -> float | None:
+        """What all steps took (measured); None for a run that was re-read."""
+        return None if self.reread else sum(step.timing.seconds for step in self.steps if step.timing is not None)
+
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, prompt and pruned paths included."""
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)

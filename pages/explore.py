@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app import board, controls, gallery, results, saved_runs, session
+from app import board, controls, gallery, rereading, results, saved_runs, session
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
@@ -83,13 +83,22 @@ def tell() -> None:
 
 
 def draw() -> None:
-    """The board with what is on the screen. It keeps its place, and with it its state in the browser."""
-    picture = session.shown().picture
+    """The board with what is on the screen. It keeps its place, and with it its state in the browser.
+
+    A run that no longer changes can be read again, and has results.
+    """
+    shown = session.shown()
+    picture, live = shown.picture, shown.live
+    above = st.container()
+    active = live is not None and live.active
     with session.held_still(picture):
-        message = board.message(
-            picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay, picture.cursor
-        )
-    board.mount(message)
+        again = None if active else rereading.controls_of(picture, above)
+        told = picture if again is None else again.shown
+        message = board.message(told.state, told.key, "live" if told.live else "replay", told.autoplay, told.cursor)
+    board.mount(message | ({} if again is None else again.message))
+    if not active and told.state.started is not None:
+        with session.held_still(told):
+            results.show(told)
 
 
 shown = session.shown()
@@ -130,6 +139,3 @@ with st.sidebar:
 
 if not active and shown.live is not None:
     notices.caption(controls.changed_since(shown.state.started))
-if not active and shown.picture.state.started is not None:
-    with session.held_still(shown.picture):
-        results.show(shown.picture)

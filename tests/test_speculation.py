@@ -26,6 +26,7 @@ SETTINGS = {
     "forks": {"entropy_threshold": 2.4, "max_paths": 9, "branch_factor": 2},
     "light paths stay": {"entropy_threshold": 1.0, "min_fork_weight": 0.05, "max_paths": 12, "r": 3},
     "cold": {"temperature": 0.5, "top_k": 9, "entropy_threshold": 1.0, "max_paths": 6},
+    "independent": {"policy": "independent", "max_paths": 5},
     "original": {"policy": "original", "entropy_threshold": 2.8, "max_paths": 7, "top_k": 30},
 }
 

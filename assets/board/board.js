@@ -24,6 +24,9 @@ export class Board {
     this.selected = { path: null, token: 0 };
     this.hovered = null;
     this.lineage = null;
+    this.again = "";
+    this.marks = new Map();
+    this.sides = null;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.animates = !this.still.matches;
     this.build(host);
@@ -46,7 +49,7 @@ export class Board {
       this.panel("KV cache", "memory", this.memory.svg, legend([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]])),
     );
     this.root.append(
-      this.panel("Tree of texts", "tree", this.tree.svg, legend([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"]])),
+      this.panel("Tree of texts", "tree", this.tree.svg, legend([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"], ["both-key", "both runs"], ["a-key", "A alone"], ["b-key", "B alone"]])),
       transport(this), this.help, this.inspector.root, charts, this.tipBox, this.live,
     );
     this.root.addEventListener("keydown", (event) => onKey(this, event));
@@ -81,18 +84,26 @@ export class Board {
 
   update(message) {
     this.theme();
+    if (message.run === this.run && (message.again ?? "") !== this.again) this.readAgain();
     if (message.version < this.version && message.run === this.run) return;
     if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep)) return this.resync?.(message.version);
     if (message.run !== this.run) this.forget();
     const first = this.version < 0;
     Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, layout: message.layout });
     Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, policy: message.policy, branchFactor: message.branch_factor, sentences: message.sentences });
+    this.again = message.again ?? "";
+    this.marks = new Map((message.marks ?? []).map(([path, token, words]) => [`${path}.${token}`, words]));
+    this.root.classList.toggle("marked", this.marks.size > 0);
+    this.sides = message.sides ?? null; // of two runs in one tree: whose a path is
+    this.root.classList.toggle("contrast", this.sides !== null);
+    if (first && this.sides && !this.aligned) this.toggleAligned(); // both trees whole, above their entropies
     const complete = message.paths.every((record) => this.take(record));
     if (!complete) return this.resync?.(message.version);
     for (const step of message.steps) this.takeStep(step);
     if (first && Number.isInteger(message.cursor)) this.goTo(message.cursor);
     else if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
     else if (this.follow && !this.playing && !this.glides(first)) this.cursor = this.lastStep;
+    this.cursor = Math.min(this.cursor, this.lastStep);
     if (first) this.restedAt = this.cursor;
     this.announce();
     this.render();
@@ -112,6 +123,18 @@ export class Board {
     this.inspector.root.replaceChildren();
     this.selected = { path: null, token: 0 };
     Object.assign(this, { cursor: 0, lastStep: 0, highestEntropy: 0, highestBytes: 1, lineage: null, hovered: null, follow: true, playing: false });
+  }
+
+  // The same run at another threshold or r: other paths, the same scales and the same place in time.
+  readAgain() {
+    const { cursor, follow, highestEntropy, highestBytes } = this;
+    this.forget();
+    Object.assign(this, { cursor, follow, highestEntropy, highestBytes });
+  }
+
+  // Words on what only a run with the model could tell about this token.
+  markAt(path, token) {
+    return this.marks.get(`${path}.${token}`) ?? "";
   }
 
   take(record) {
@@ -174,7 +197,7 @@ export class Board {
   }
 
   kinClass(id) {
-    return (this.onChosenLineage(id) ? " chosen" : "") + (this.kin(id) ? " kin" : "");
+    return (this.sides ? ` side-${this.sides[id]}` : "") + (this.onChosenLineage(id) ? " chosen" : "") + (this.kin(id) ? " kin" : "");
   }
 
   selectedIn(path) {

@@ -1,6 +1,6 @@
 // Entropy against step, and KV bytes per path at the cursor. Drawn anew on each change: they are small.
 
-import { shape, set, bytes, ticks, heat } from "./svg.js";
+import { shape, set, bytes, diamond, ticks, heat } from "./svg.js";
 
 const LEFT = 52;
 const RIGHT = 20;
@@ -85,6 +85,9 @@ export class EntropyView {
   forks(x, y) {
     const found = [];
     for (const path of this.board.shownPaths()) {
+      path.tokens.slice(0, this.board.tokensShown(path)).forEach((token, index) => {
+        if (this.board.markAt(path.id, index)) found.push(shape("path", { class: "needs-run", d: diamond(x(path.born + index), y(token[3]), 5) }));
+      });
       if (path.parent < 0 || this.board.paths.get(path.parent).firstChild !== path.id) continue;
       const [px, py] = [x(path.born), y(path.tokens[0][3])];
       found.push(shape("path", { class: "fork", d: `M${px} ${py - 5}L${px + 5} ${py}L${px} ${py + 5}L${px - 5} ${py}Z` }));

@@ -25,7 +25,7 @@ export class Inspector {
     this.fact(facts, "path", `${path}, weight ${percent(record.weight)}`);
     const list = element("ol", { class: "candidates", "aria-label": "Most likely tokens" });
     for (const [candidate, share] of candidates) list.append(this.candidate(candidate, share, candidate === text));
-    this.root.replaceChildren(facts, list, element("p", { class: "why" }, this.why(record, token, entropy)));
+    this.root.replaceChildren(facts, list, element("p", { class: "why" }, `${this.board.markAt(path, token)} ${this.why(record, token, entropy)}`.trim()));
   }
 
   fact(list, name, value, kind = "") {

@@ -16,6 +16,10 @@ export function shape(name, attributes = {}, text = null) {
   return made;
 }
 
+export function diamond(x, y, size) {
+  return `M${x.toFixed(1)} ${y - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}Z`;
+}
+
 export function set(node, attributes) {
   for (const [key, value] of Object.entries(attributes)) {
     const wanted = String(value);

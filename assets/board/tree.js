@@ -1,6 +1,6 @@
 // The tree: a box per path, an edge from its parent. Boxes are kept and moved, never drawn anew.
 
-import { shape, set, clip, fold, percent, heat } from "./svg.js";
+import { shape, set, clip, diamond, fold, percent, heat } from "./svg.js";
 
 const BOX = 24;
 const STUB = 17; // of pruned paths
@@ -193,7 +193,7 @@ export class TreeView {
     const token = found && found.path.tokens[found.token];
     if (!token) return this.board.tip(null);
     const forks = found.token === 0 && found.path.parent >= 0 ? " ◆" : "";
-    this.board.tip(event, `“${token[1]}”  p ${percent(token[2])}  entropy ${token[3].toFixed(2)} nats${forks}`);
+    this.board.tip(event, `“${token[1]}”  p ${percent(token[2])}  entropy ${token[3].toFixed(2)} nats${forks}${this.board.markAt(found.path.id, found.token) && " ◇ needs a run"}`);
   }
 
   render() {
@@ -284,6 +284,10 @@ export class TreeView {
       const kind = `tick ${heat(hottest, this.board.threshold)}${marked ? " picked" : ""}`;
       ticks.push(shape("rect", { class: kind, x: begin.toFixed(1), y, height: 3.5, width: Math.max(1, to - begin - 1).toFixed(1), rx: 1 }));
       [begin, hottest, marked] = [null, 0, false];
+    });
+    node.cells.slice(0, count).forEach(([from, to], index) => {
+      const [x, words] = [(from + to) / 2, this.board.markAt(path.id, index)];
+      if (words) ticks.push(shape("path", { class: "needs-run", d: diamond(x, -(node.stub ? STUB : BOX) / 2, 4.5) }));
     });
     node.strip.replaceChildren(...ticks);
   }

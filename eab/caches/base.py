@@ -17,13 +17,22 @@ from eab.events import PathRows
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What one row is made of."""
+    """What one row is made of.
+
+    counts_as: the kind of device whose books are kept, where the tensors are on `meta` and hold nothing.
+    """
 
     layers: int
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+    counts_as: str = ""
+
+    @property
+    def in_lanes(self) -> bool:
+        """Whether attention may read long private parts in lanes (see eab.caches.lanes): on CPUs only."""
+        return (self.counts_as or self.device.type) == "cpu"
 
     @property
     def row_bytes(self) -> int:

@@ -107,7 +107,7 @@ class TreeCache:
         at_the_end = in_a_row and int(rows[-1]) == self._end - 1
         self._stretches = extended(self._stretches, int(rows[0]), writers) if at_the_end and writers else []
         device = self.shape.device
-        parts = worthwhile(self._stretches, seen) if device.type == "cpu" else []
+        parts = worthwhile(self._stretches, seen) if self.shape.in_lanes else []
         self._lanes = [LaneIndex(part, device) for part in parts]
         trunk = parts[0].stretch.start if parts else self._end
         self._seen = torch.from_numpy(seen[:, :trunk]).to(device)

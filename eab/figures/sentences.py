@@ -67,18 +67,19 @@ def memory_sentence(run: Run) -> str:
     row = run.started.model.row_bytes
     return (
         f"{counted(len(kv.paths), 'path')} use {human_bytes(used * row)} of the {human_bytes(kv.bytes_held)} held "
-        f"(measured) at the peak; a cache each would take {human_bytes(kv.rows_independent * row)} (computed), "
+        f"({source(run)}) at the peak; a cache each would take {human_bytes(kv.rows_independent * row)} (computed), "
         f"{kv.rows_independent / used:.1f} times what is used."
     )
 
 
 def cost_sentence(run: Run) -> str:
     """What the run cost, and how it ended."""
-    seconds = sum(step.timing.seconds for step in run.steps if step.timing is not None)
+    seconds = run.seconds()
+    time = "" if seconds is None else f" in {seconds:.1f} s"
     ending = {"stopped": " Stopped.", "failed": " Failed: "}.get(run.ended.reason, "") if run.ended else " Unfinished."
     message = token_text.visible(run.ended.message) if run.ended else ""
     tokens = run.tokens_through_model()
-    words = f"{tokens} tokens through the model in {seconds:.1f} s."
+    words = f"{tokens} tokens through the model{time}."
     return f"{words}{guess_sentence(run)} {memory_sentence(run)}{traffic_sentence(run)}{ending}{message}"
 
 
@@ -101,8 +102,13 @@ def traffic_sentence(run: Run) -> str:
         return ""
     return (
         f" Cache {run.started.config.cache}: {human_bytes(kv.bytes_copied)} copied in "
-        f"{counted(kv.allocations, 'allocation')}, {human_bytes(kv.peak_bytes)} at the worst moment (measured)."
+        f"{counted(kv.allocations, 'allocation')}, {human_bytes(kv.peak_bytes)} at the worst moment ({source(run)})."
     )
+
+
+def source(run: Run) -> str:
+    """Where the bytes of a run come from."""
+    return "computed" if run.reread else "measured"
 
 
 def comparison_sentence(comparison: Comparison) -> str:

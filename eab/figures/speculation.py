@@ -181,9 +181,9 @@ def surface_sentence(comparison: Comparison) -> str:
     small = _best_words(alpha, SMALL_DRAFT, lambda tokens: 1.0)
     return (
         f"A guess costs {found.guess:.2f} of a pass of the model, and one more token in the pass "
-        f"{found.further_token:.2f} (measured). With these, {here} (computed). If a guess cost {SMALL_DRAFT} of a pass, "
-        f"and a longer pass no more than a short one, as for a large model on a GPU, {small} (computed): a small model "
-        "gains little, because nothing much smaller is left to guess for it."
+        f"{found.further_token:.2f} (measured). With these, {here} (computed). If a guess cost {SMALL_DRAFT} of a "
+        f"pass, and a longer pass no more than a short one, as for a large model on a GPU, {small} (computed): a small "
+        "model gains little, because nothing much smaller is left to guess for it."
     )
 
 

@@ -66,7 +66,10 @@ def tokens_table(run: Run) -> pd.DataFrame:
 
 
 def steps_table(run: Run) -> pd.DataFrame:
-    """One line per decode step: live paths, KV bytes (held: measured; independent: computed), milliseconds."""
+    """One line per decode step: live paths, KV bytes (held: measured; independent: computed), milliseconds.
+
+    Of a run that was re-read, bytes are computed and there are no times.
+    """
     row_bytes = run.started.model.row_bytes if run.started else 0
     lines = [
         {
@@ -78,7 +81,7 @@ def steps_table(run: Run) -> pd.DataFrame:
             "held_bytes": step.kv.bytes_held,
             "independent_bytes": step.kv.rows_independent * row_bytes,
             "rows_copied": step.growth.rows_copied if step.growth else 0,
-            "milliseconds": step.timing.seconds * 1000 if step.timing else None,
+            "milliseconds": step.timing.seconds * 1000 if step.timing and not run.reread else None,
         }
         for step in run.steps
         if step.kv is not None

@@ -1,0 +1,90 @@
+"""Which two runs the page Compare shows, and the independent samples that it has made."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+import streamlit as st
+
+from app import gallery, session
+from app.live import LiveRun
+from eab import record
+from eab.contrast import Budget, independent
+from eab.errors import RecordError
+from eab.run import Run, fold
+
+Source = Literal["explore", "independent", "file"] | gallery.Recording
+EXPLORE: Final = "explore"
+INDEPENDENT: Final = "independent"
+FILE: Final = "file"
+_LIVE: Final = "contrast_live"
+_FILES: Final = "contrast_files"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One side of the page: a run that does not change, what it is called, and a key that tells it from others."""
+
+    key: str
+    title: str
+    run: Run
+
+
+def sources(with_independent: bool) -> list[Source]:
+    """What can be chosen for a side."""
+    return [*([INDEPENDENT] if with_independent else []), EXPLORE, FILE, *gallery.recordings()]
+
+
+def title_of(source: Source) -> str:
+    """What a source is called in the list."""
+    if isinstance(source, gallery.Recording):
+        return f"Example: {source.title}"
+    return {EXPLORE: "The run on Explore", FILE: "A run file", INDEPENDENT: "Independent sampling, same budget"}[source]
+
+
+def chosen(source: Source, side: str) -> Chosen | None:
+    """The run of this source, if there is one that has started and no longer grows."""
+    if isinstance(source, gallery.Recording):
+        return Chosen(source.file, source.title, fold(gallery.events_of(source)))
+    if source == FILE:
+        return cast(Chosen | None, st.session_state.get(_FILES, {}).get(side))
+    if source == INDEPENDENT:
+        live = live_run()
+        return Chosen(live.id, "Independent sampling", live.state) if live is not None and _readable(live) else None
+    picture = session.shown().picture
+    if picture.state.started is None or (picture.live is not None and picture.live.active):
+        return None
+    return Chosen(picture.key, picture.title or "The run on Explore", picture.state)
+
+
+def take_file(data: bytes, name: str, side: str) -> None:
+    """Read an uploaded run file for a side. RecordError leaves the other one as it was."""
+    run = fold(record.loads(data, name))
+    if run.started is None:
+        raise RecordError(f"{name} holds a run that has not started; choose another file")
+    files = st.session_state.setdefault(_FILES, {})
+    files[side] = Chosen(hashlib.sha256(data).hexdigest()[:16], name, run)
+
+
+def live_run() -> LiveRun | None:
+    """The independent samples of this tab, being made or made."""
+    return cast(LiveRun | None, st.session_state.get(_LIVE))
+
+
+def start(like: Run, budget: Budget) -> None:
+    """Begin independent sampling at the budget of this run, with its model; samples still being made are stopped."""
+    assert like.started is not None
+    stop()
+    config = independent(like, budget)
+    st.session_state[_LIVE] = session.worker().start(like.started.prompt, config, like.started.model.name)
+
+
+def stop() -> None:
+    """Stop the samples that are being made; what they have stays."""
+    live = live_run()
+    if live is not None:
+        live.stop()
+
+
+def _readable(live: LiveRun) -> bool:
+    return not live.active and live.state.started is not None and bool(live.state.steps)

@@ -1,0 +1,104 @@
+"""A finished run at another threshold or r, at once and without a model: two sliders, and what they come to.
+
+eab.rereading needs torch for its tensors without content; it is imported when a slider is moved.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import controls
+from app.session import Shown
+from app.words import plain
+from eab.errors import EabError
+from eab.run import fold
+
+_LAST: Final = "reread"  # the last reading of this tab, with what it was made from
+_STEP: Final = 0.01  # nats
+
+
+@dataclass(frozen=True)
+class Again:
+    """What to show instead of the run, and what the board is told besides."""
+
+    shown: Shown
+    message: dict[str, Any]
+
+
+def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
+    """Draw the sliders for a run that no longer changes; the re-read run if they were moved, else None."""
+    started = shown.state.started
+    if started is None or not shown.state.steps:
+        return None
+    threshold_key, r_key = f"again_threshold_{shown.key}", f"again_r_{shown.key}"
+    recorded = round(started.threshold_nats, 2)
+    left, middle, back, on = place.columns([5, 4, 2, 3], vertical_alignment="bottom")
+    threshold = left.slider(
+        "This run at another threshold (nats)",
+        0.0,
+        max(recorded, _highest_entropy(shown)) + _STEP,
+        recorded,
+        _STEP,
+        key=threshold_key,
+        disabled=started.config.policy == "original",
+        help="Higher: the tree is pruned at once, without the model. Lower: shows where it would fork, which needs a run.",
+    )
+    r = middle.select_slider(
+        "and another r",
+        sorted({*controls.R_STEPS, started.config.r}),
+        started.config.r,
+        key=r_key,
+        help="What the KV cache would copy and keep spare. The texts do not change.",
+    )
+    changed = (threshold != recorded, r != started.config.r)
+    back.button("As it was", on_click=_forget, args=(threshold_key, r_key), disabled=not any(changed), width="stretch")
+    on.button(
+        "Take it for a run",
+        on_click=_set_sidebar,
+        args=(threshold,),
+        disabled=not changed[0],
+        width="stretch",
+        help="Sets the threshold in the sidebar; Run then asks the model.",
+    )
+    return _again(shown, threshold if changed[0] else None, r, place) if any(changed) else None
+
+
+def _again(shown: Shown, threshold: float | None, r: int, place: DeltaGenerator) -> Again | None:
+    """Read the run again and say what came of it."""
+    from eab.figures.rereading import exactness_sentence, marks, rows_sentence, tree_change_sentence
+    from eab.rereading import reread
+
+    key = (shown.key, threshold, r)
+    if st.session_state.get(_LAST, (None, None))[0] != key:
+        try:
+            st.session_state[_LAST] = (key, reread(shown.events, threshold, r))
+        except EabError as error:
+            place.error(plain(str(error)))
+            return None
+    reading = st.session_state[_LAST][1]
+    run = fold(reading.events)
+    sentences = [tree_change_sentence(shown.state, run), exactness_sentence(run, reading.doubts)]
+    if shown.state.started is not None and r != shown.state.started.config.r:
+        sentences.append(rows_sentence(shown.events, reading.events))
+    place.info(plain("Read again without the model. " + " ".join(sentences)), icon=":material/history:")
+    message = {"again": f"{threshold} {r}", "marks": marks(run, reading.doubts), "autoplay": False}
+    title = f"{shown.title}, re-read"
+    return Again(replace(shown, title=title, events=reading.events, state=run, live=None), message)
+
+
+def _highest_entropy(shown: Shown) -> float:
+    highest = max((token.entropy for path in shown.state.paths for token in path.tokens), default=0.0)
+    return math.ceil(highest / _STEP) * _STEP
+
+
+def _forget(*keys: str) -> None:
+    for key in keys:
+        st.session_state.pop(key, None)
+
+
+def _set_sidebar(threshold: float) -> None:
+    st.session_state.set_threshold_unit = "nats"
+    st.session_state.set_threshold_nats = min(threshold, controls.HIGHEST_THRESHOLD["nats"])

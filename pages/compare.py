@@ -1,0 +1,137 @@
+"""Compare: two runs as one tree, or a run beside independent sampling with the same budget."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from app import board, contrasting, gallery, session
+from app.contrasting import INDEPENDENT, Chosen, Source
+from app.words import plain
+from eab.contrast import Budget, independent, mean_passes, same_prompt
+from eab.errors import EabError
+from eab.token_text import visible
+
+POLL_SECONDS = 0.25
+BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of texts": "texts"}
+
+
+def choose(side: str, label: str, default: Source) -> Chosen | None:
+    """The list of one side, and its upload if a file is wanted."""
+    options = contrasting.sources(with_independent=side == "b")
+    st.session_state.setdefault(f"contrast_{side}", default)
+    source = st.selectbox(label, options, format_func=contrasting.title_of, key=f"contrast_{side}")
+    if source == contrasting.FILE:
+        st.file_uploader(
+            f"Run file for {side.upper()}",
+            type=["eab"],
+            key=f"contrast_upload_{side}",
+            on_change=take_upload,
+            args=(side,),
+            max_upload_size=32,
+        )
+    return contrasting.chosen(source, side)
+
+
+def take_upload(side: str) -> None:
+    upload = st.session_state[f"contrast_upload_{side}"]
+    session.say("")
+    if upload is None:
+        return
+    try:
+        contrasting.take_file(upload.getvalue(), upload.name, side)
+    except EabError as error:
+        session.say(str(error))
+
+
+def start(like: Chosen, budget: Budget) -> None:
+    session.say("")
+    try:
+        contrasting.start(like.run, budget)
+    except EabError as error:
+        session.say(str(error))
+
+
+def sampling(a: Chosen, active: bool) -> None:
+    """What the same budget means, and the buttons that make the samples."""
+    assert a.run.started is not None
+    named = st.segmented_control(
+        "Same budget: the same", list(BUDGETS), default=next(iter(BUDGETS)), key="contrast_budget", required=True
+    )
+    budget = BUDGETS[named or next(iter(BUDGETS))]
+    count = independent(a.run, budget).max_paths
+    prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_through_model()
+    why = {
+        "tokens": f"A sent {tokens:,} tokens through the model, {prompt:,} of them the prompt. A text takes "
+        f"{mean_passes(a.run):.1f} on average (by A's weights), so they pay for {count} independent texts.",
+        "texts": f"A has {count} texts; independent sampling makes as many.",
+    }[budget]
+    st.caption(
+        f"{why} The prompt goes through once, and the texts share its rows: the best case for independent samples."
+    )
+    left, right, _ = st.columns([2, 2, 4])
+    left.button(
+        f"Sample {count} texts",
+        on_click=start,
+        args=(a, budget),
+        type="primary",
+        icon=":material/play_arrow:",
+        key="contrast_run",
+        width="stretch",
+    )
+    right.button("Stop sampling", on_click=contrasting.stop, disabled=not active, key="contrast_stop", width="stretch")
+
+
+def watch() -> None:
+    """Say how far the samples are, until they end."""
+    live = contrasting.live_run()
+    if live is None:
+        return
+    active = live.active
+    live.watch()
+    with live.lock:
+        share, words = session.progress(live)
+    st.progress(share, words)
+    if not active and st.session_state.contrast_polling:
+        st.rerun()
+
+
+def picture(a: Chosen, b: Chosen) -> None:
+    """One tree of both, and the table of what they took."""
+    from eab.figures.contrast import NOTE, contrast_message, cost_lines, cost_table, takeaway_sentence
+    from eab.figures.tables import named
+
+    st.text(takeaway_sentence(a.run, b.run))
+    if same_prompt(a.run, b.run):
+        board.mount(contrast_message(a.run, b.run, f"{a.key} {b.key}"), key="contrast")
+    lines = cost_lines(a.run, b.run)
+    st.table(named([tuple(line) for line in lines], ["", "A", "B", "B − A"]))
+    st.caption(NOTE)
+    take_home(lambda: cost_table(a.run, b.run).to_csv(index=False))
+
+
+def take_home(make: Callable[[], str]) -> None:
+    st.download_button("Costs (CSV)", make, "compared.csv", key="download-compared.csv", on_click="ignore")
+
+
+live = contrasting.live_run()
+active = live is not None and live.active
+st.session_state.contrast_polling = active
+examples = {recording.file: recording for recording in gallery.recordings()}
+
+st.subheader("Where do two runs part?")
+left, right = st.columns(2)
+with left:
+    a = choose("a", "A (solid line)", examples["ball.eab"])
+with right:
+    b = choose("b", "B (dashed line)", examples["original.eab"])
+for problem in session.problems(live, live.state.ended if live is not None else None):
+    st.error(plain(problem))
+if a is not None and st.session_state.contrast_b == INDEPENDENT:
+    sampling(a, active)
+st.fragment(watch, run_every=POLL_SECONDS if active else None)()
+if a is None or b is None:
+    st.info("Choose two runs that are complete, or sample B.", icon=":material/info:")
+else:
+    assert a.run.started is not None
+    st.caption(f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{plain(visible(a.run.started.prompt)[:120])}”")
+    picture(a, b)

@@ -1,0 +1,71 @@
+"""In a real Chromium: a threshold dragged over a finished run, and two runs in one tree."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+SECONDS = 1000  # Playwright counts milliseconds
+
+
+def drag(page: Page, key: str, presses: int) -> None:
+    slider = page.get_by_role("slider", name="This run at another threshold")
+    slider.focus()
+    for _ in range(presses):
+        slider.press(key)
+
+
+def forks(page: Page) -> int:
+    return page.locator(".eab .box.path.forked").count()
+
+
+def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    page.locator(".eab").press("End")
+    before, paths = forks(page), page.locator(".eab .box.path:not(.hidden)").count()
+    assert before > 3
+    drag(page, "ArrowRight", 90)
+    expect(page.get_by_text("Read again without the model")).to_be_visible(timeout=60 * SECONDS)
+    page.wait_for_function("n => document.querySelectorAll('.eab .box.path.forked').length < n", arg=before)
+    expect(page.locator(".eab .threshold-label")).to_have_text("forks from 2.10 nats")
+    page.get_by_role("button", name="As it was").click()
+    page.wait_for_function("n => document.querySelectorAll('.eab .box.path:not(.hidden)').length === n", arg=paths)
+    assert forks(page) == before
+    assert page.evaluate("() => !location.search.includes('run=')"), "no run was made"
+
+
+def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    page.locator(".eab").press("End")
+    expect(page.locator(".eab .needs-run")).to_have_count(0)
+    drag(page, "ArrowLeft", 60)
+    expect(page.locator(".eab svg.tree .needs-run").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab svg.entropy .needs-run").first).to_be_visible()
+    page.get_by_role("button", name="Take it for a run").click()
+    expect(page.get_by_role("slider", name="Entropy threshold (nats)")).to_have_attribute("aria-valuenow", "0.6")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(open_page: Callable[..., Page], scheme: str) -> None:
+    page = open_page("/compare", color_scheme=scheme)
+    for side in ("both", "a", "b"):
+        expect(page.locator(f".eab .box.side-{side}").first).to_be_visible(timeout=60 * SECONDS)
+        expect(page.locator(f".eab .trace.side-{side}").first).to_be_attached()
+    looks = [
+        page.locator(f".eab .edge.side-{side}").first.evaluate(
+            "edge => [getComputedStyle(edge).stroke, getComputedStyle(edge).strokeDasharray]"
+        )
+        for side in ("a", "b")
+    ]
+    assert looks[0][0] != looks[1][0]
+    assert looks[0][1] == "none" != looks[1][1]
+    expect(page.locator(".eab .memory-panel")).to_be_hidden()
+    page.locator(".eab").press("Home")
+    page.wait_for_function("() => document.querySelector('.eab').dataset.cursor === '0'")
+    shown = page.locator(".eab .trace").count()
+    page.locator(".eab").press("End")
+    page.wait_for_function("n => document.querySelectorAll('.eab .trace').length > n", arg=shown)
+    expect(page.get_by_text("tokens through the model").first).to_be_visible()

@@ -1,0 +1,91 @@
+"""The page Compare without a browser: two recordings, a file, independent samples really made, and Stop."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app import gallery
+from eab import record
+from eab.contrast import independent
+from eab.figures.contrast import takeaway_sentence
+from eab.run import Run, fold
+
+MAIN = str(gallery.FOLDER.parents[1] / "app" / "main.py")
+PAGE = "../pages/compare.py"
+RECORDINGS = {one.file: one for one in gallery.recordings()}
+
+
+@pytest.fixture
+def page() -> AppTest:
+    return AppTest.from_file(MAIN, default_timeout=60).run().switch_page(PAGE).run()
+
+
+def bundled(file: str) -> Run:
+    return fold(gallery.events_of(RECORDINGS[file]))
+
+
+def words(page: AppTest) -> list[str]:
+    return [text.value for text in page.text]
+
+
+def told(page: AppTest) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(page.get("bidi_component")[0].proto.json)
+    return message
+
+
+def sample(page: AppTest) -> AppTest:
+    page.button(key="contrast_run").click().run()
+    deadline = time.monotonic() + 90
+    while not page.button(key="contrast_stop").disabled:
+        assert time.monotonic() < deadline, "the samples do not end"
+        time.sleep(0.2)
+        page.run()
+    return page
+
+
+def test_the_first_visit_shows_two_recordings_of_one_prompt(page: AppTest) -> None:
+    assert not page.exception
+    assert words(page) == [takeaway_sentence(bundled("ball.eab"), bundled("original.eab"))]
+    assert set(told(page)["sides"]) == {"both", "a", "b"}
+    assert page.table[0].value.columns.tolist() == ["A", "B", "B − A"]
+
+
+def test_independent_samples_are_made_by_the_engine_at_the_same_budget(page: AppTest) -> None:
+    page.selectbox(key="contrast_a").set_value(RECORDINGS["market.eab"])
+    page.selectbox(key="contrast_b").set_value("independent").run()
+    assert "Choose two runs" in page.info[0].value
+    count = independent(bundled("market.eab"), "tokens").max_paths
+    assert page.button(key="contrast_run").label == f"Sample {count} texts"
+    sample(page)
+    assert not page.exception
+    assert not page.error
+    table = page.table[0].value
+    assert table.loc["texts", "B"] == str(count)
+    assert table.loc["forks", "B"] == "0"
+    assert set(told(page)["sides"]) <= {"both", "a", "b"}
+    page.segmented_control(key="contrast_budget").set_value("Number of texts").run()
+    assert page.button(key="contrast_run").label == f"Sample {len(bundled('market.eab').leaves())} texts"
+
+
+def test_other_prompts_have_costs_and_no_common_tree(page: AppTest) -> None:
+    page.selectbox(key="contrast_b").set_value(RECORDINGS["coin.eab"]).run()
+    assert not page.exception
+    assert not page.get("bidi_component")
+    assert "different prompts" in words(page)[0]
+    assert len(page.table) == 1
+
+
+def test_a_file_takes_a_side_and_a_bad_one_is_explained_and_changes_nothing(page: AppTest) -> None:
+    page.selectbox(key="contrast_b").set_value("file").run()
+    assert "Choose two runs" in page.info[0].value
+    data = record.dumps(gallery.events_of(RECORDINGS["long.eab"]))
+    page.file_uploader(key="contrast_upload_b").set_value(("mine.eab", data, "")).run()
+    assert not page.exception
+    before = words(page)
+    assert before == [takeaway_sentence(bundled("ball.eab"), bundled("long.eab"))]
+    page.file_uploader(key="contrast_upload_b").set_value(("bad.eab", b"no run", "")).run()
+    assert "bad" in page.error[0].value
+    assert words(page) == before
