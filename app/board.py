@@ -13,15 +13,29 @@ _mount: Final[Callable[..., object]] = st.components.v2.component(
     "eab_board", css=board_code.stylesheet(), js=board_code.javascript("streamlit")
 )
 
+_KEY: Final = "board"
 
-def message(run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool) -> dict[str, Any]:
-    """What to tell this tab's board about the run; see eab.figures.board.Feed."""
-    return _feed().message(run, key, mode, autoplay)
+
+def message(
+    run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool, cursor: int | None = None
+) -> dict[str, Any]:
+    """What to tell this tab's board about the run; see eab.figures.board.Feed. cursor: the step to begin at."""
+    return _feed().message(run, key, mode, autoplay, cursor)
 
 
 def mount(message: dict[str, Any]) -> None:
     """Put the board on the page with this message."""
-    _mount(key="board", data=message, on_resync_change=_feed().resync)
+    _mount(key=_KEY, data=message, on_resync_change=_feed().resync, on_cursor_change=_nothing, default={"cursor": None})
+
+
+def cursor(key: str) -> int | None:
+    """The step at which the cursor of this tab rests (half a second or longer), if its board shows the run `key`."""
+    rested = st.session_state.get(_KEY, {}).get("cursor")
+    return int(rested["step"]) if rested and rested["run"] == key else None
+
+
+def _nothing() -> None:
+    """A cursor at rest is only noted: Streamlit keeps it, and runs the fragment again."""
 
 
 def _feed() -> Feed:

@@ -1,6 +1,7 @@
 // The board: one run as tree, entropy trace and KV bars, with one cursor (a step) over the three.
 // `update(message)` takes what eab/figures/board.py makes; records may come twice. Who brings the messages is not known
-// here: streamlit.js, widget.js and page.js do. `resync(version)`, if set, asks for the whole run.
+// here: streamlit.js, widget.js and page.js do. What a host may set: `resync(version)` asks for the whole run,
+// `rested(run, step)` hears where the cursor came to rest.
 
 import { element, textFont } from "./svg.js";
 import { savePng, saveSvg } from "./pictures.js";
@@ -11,6 +12,7 @@ import { button, legend, onKey, transport, KEYS } from "./controls.js";
 
 const STEPS_PER_SECOND = 6;
 const GLIDE_STEPS_PER_SECOND = 12;
+const REST_MS = 500;
 
 export class Board {
   constructor(host) {
@@ -88,8 +90,10 @@ export class Board {
     const complete = message.paths.every((record) => this.take(record));
     if (!complete) return this.resync?.(message.version);
     for (const step of message.steps) this.takeStep(step);
-    if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
+    if (first && Number.isInteger(message.cursor)) this.goTo(message.cursor);
+    else if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
     else if (this.follow && !this.playing && !this.glides(first)) this.cursor = this.lastStep;
+    if (first) this.restedAt = this.cursor;
     this.announce();
     this.render();
   }
@@ -304,7 +308,16 @@ export class Board {
     this.root.dataset.cursor = this.cursor;
     this.root.dataset.paths = this.shownPaths().length;
     this.root.dataset.playing = this.playing;
+    this.rest();
     this.wake();
+  }
+
+  // Not while the cursor moves by itself: the host only hears where it came to rest.
+  rest() {
+    clearTimeout(this.resting);
+    const moving = this.playing || (this.follow && !this.ended && this.mode === "live");
+    if (moving || this.cursor === this.restedAt) return;
+    this.resting = setTimeout(() => this.rested?.(this.run, (this.restedAt = this.cursor)), REST_MS);
   }
 
   theme() {

@@ -2,8 +2,9 @@
 
 import { Board } from "./board.js";
 
-export default function ({ data, parentElement, setTriggerValue }) {
+export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const board = (parentElement.__board ??= new Board(parentElement));
   board.resync = (version) => setTriggerValue("resync", version);
+  board.rested = (run, step) => setStateValue("cursor", { run, step });
   if (data) board.update(data);
 }

@@ -26,17 +26,20 @@ class Feed:
     key: str = ""
     steps: list[int] = field(default_factory=list)
 
-    def message(self, run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool = False) -> dict[str, Any]:
+    def message(
+        self, run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool = False, cursor: int | None = None
+    ) -> dict[str, Any]:
         """A recorded run is told whole. A live one is told from a few messages back, now and then whole.
 
-        key: names the run, so that the board starts afresh with another one.
+        key: names the run, so that the board starts afresh with another one; then it stands at the step `cursor`, plays
+        from the beginning (`autoplay`), or shows the last step.
         """
         if self.key != key:
             self.key = key
             self.resync()
         since = self._since() if mode == "live" else 0
         self.steps.append(max(0, len(run.steps) - 1))
-        return board_message(run, since) | {"run": key, "mode": mode, "autoplay": autoplay}
+        return board_message(run, since) | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resync(self) -> None:
         """The board missed something: the next message tells everything."""

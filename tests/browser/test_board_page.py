@@ -34,9 +34,10 @@ _MOUNT = """async ([code, css]) => {
   style.textContent = css;
   root.append(style);
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-  window.triggers = [];
+  Object.assign(window, { triggers: [], states: [] });
   const setTriggerValue = (name) => triggers.push(name);
-  window.feed = (data) => module.default({ data, parentElement: root, setStateValue() {}, setTriggerValue });
+  const setStateValue = (name, value) => states.push([name, value]);
+  window.feed = (data) => module.default({ data, parentElement: root, setStateValue, setTriggerValue });
 }"""
 
 
@@ -49,8 +50,8 @@ class BoardPage:
         page.evaluate(_MOUNT, [board_code.javascript("streamlit"), board_code.stylesheet()])
         self.root = page.locator(".eab")
 
-    def feed(self, run: Run, since: int = 0, mode: str = "replay", autoplay: bool = False, name: str = "one") -> None:
-        extra = {"run": name, "mode": mode, "autoplay": autoplay}
+    def feed(self, run: Run, since: int = 0, mode: str = "replay", name: str = "one", **more: Any) -> None:
+        extra = {"run": name, "mode": mode, "autoplay": False} | more
         self.page.evaluate("message => feed(message)", board_message(run, since) | extra)
 
     def data(self, name: str) -> int:
@@ -130,6 +131,18 @@ def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) 
     shown.page.evaluate("m => { feed(m); feed(m); }", board_message(fold(STORY), 15) | {"run": "one", "mode": "replay"})
     tokens = shown.page.evaluate(f"[...{_ROOT}.getRootNode().__board.paths.values()].map(path => path.tokens.length)")
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
+
+
+def test_the_cursor_begins_where_it_is_told_and_says_where_it_rests(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    shown.feed(fold(STORY), cursor=7, autoplay=True)
+    shown.expect_cursor(7)
+    shown.root.focus()
+    shown.press("ArrowRight", "ArrowRight")
+    shown.page.wait_for_function("states.length > 0")
+    assert shown.page.evaluate("states") == [["cursor", {"run": "one", "step": 9}]]
+    shown.feed(fold(STORY), cursor=7)
+    shown.expect_cursor(9)  # only a run that is new to the board moves its cursor
 
 
 def test_another_run_begins_with_nothing_chosen(board: Callable[..., BoardPage]) -> None:
