@@ -138,9 +138,11 @@ def as_python(started: RunStarted) -> str:
         if getattr(started.config, field.name) != getattr(default, field.name)
     }
     arguments = "".join(f", {name}={value!r}" for name, value in settings.items())
+    taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
+    continued = f", continued={taken!r}" if taken else ""
     return (
         "from eab import EntropyAdaptiveBranching\n\n"
         f"eab = EntropyAdaptiveBranching({started.model.name!r}{arguments})\n"
-        f"for sample in eab.generate({started.prompt!r}):\n"
+        f"for sample in eab.generate({started.prompt!r}{continued}):\n"
         '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
     )

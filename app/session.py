@@ -8,11 +8,12 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from app import gallery
+from app import board, gallery
 from app.model_shelf import ModelShelf
 from app.worker import Live, LiveRun, Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
+from eab.errors import PromptError
 from eab.events import Event, RunEnded
 from eab.run import Run, fold
 from eab.words import counted
@@ -75,10 +76,19 @@ def shown() -> Shown:
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
     """Begin a run and show it; a run of this tab that is still going is stopped."""
     stop()
-    live = worker().start(prompt, config, model_name)
-    st.query_params[_RUN_IN_URL] = live.id
-    before = replace(shown().picture, before=None, autoplay=False)
-    _show(replace(_shown_live(live), before=before))
+    _show_new(worker().start(prompt, config, model_name))
+
+
+def grow(place: board.Place, config: BranchingConfig, model_name: str) -> None:
+    """Begin a run that goes on from a place of the run on the screen, and show it. PromptError if there is none."""
+    picture = shown().picture
+    with held_still(picture):
+        started = picture.state.started
+        if started is None or place.run != picture.key:
+            raise PromptError("the run on the screen has changed meanwhile; choose the token again")
+        continued = picture.state.continuation(place.path, place.token, place.candidate)
+    stop()
+    _show_new(worker().grow(started, continued, config, model_name))
 
 
 def stop() -> None:
@@ -141,6 +151,12 @@ def _show_events(events: Sequence[Event], title: str, shows: str, key: str) -> N
     stop()
     st.query_params.pop(_RUN_IN_URL, None)
     _show(Shown(f"recorded-{key}", title, shows, events, fold(events), autoplay=True))
+
+
+def _show_new(live: LiveRun) -> None:
+    st.query_params[_RUN_IN_URL] = live.id
+    before = replace(shown().picture, before=None, autoplay=False)
+    _show(replace(_shown_live(live), before=before))
 
 
 def _shown_live(live: LiveRun) -> Shown:

@@ -9,15 +9,16 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from app.model_shelf import ModelShelf
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.events import Event, Probed, RunEnded, StepTimed
+from eab.events import Event, Probed, RunEnded, RunStarted, StepTimed
 from eab.run import Run
 
 if TYPE_CHECKING:
@@ -123,6 +124,11 @@ class Worker:
         """Begin a run; it appears at once, in state `loading`."""
         return self._begin(Live(prompt, config, model_name, Run(), _generate))
 
+    def grow(self, started: RunStarted, continued: Sequence[int], config: BranchingConfig, model_name: str) -> LiveRun:
+        """Begin a run that goes on from the run that `started`; see eab.growing."""
+        make = partial(_grow, started, continued)
+        return self._begin(Live(started.prompt, config, model_name, Run(), make))
+
     def compare(self, prompt: str, config: BranchingConfig, model_name: str) -> LiveComparison:
         """Begin a run under each cache, one after the other; it takes its turns like any run."""
         return self._begin(Live(prompt, config, model_name, Comparison(), _compare))
@@ -205,6 +211,14 @@ def _generate(model: "LanguageModel", prompt: str, config: BranchingConfig) -> I
     from eab.engine import generate
 
     return generate(model, prompt, config)
+
+
+def _grow(
+    started: RunStarted, continued: Sequence[int], model: "LanguageModel", _prompt: str, config: BranchingConfig
+) -> Iterator[Event]:
+    from eab.growing import grow
+
+    return grow(model, started, continued, config)
 
 
 def _compare(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:

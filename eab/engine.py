@@ -22,16 +22,20 @@ PROBE_STEPS = 64
 PROBE_FLOOR = 0.3  # nats: a confident prompt should not fork because its own quantile is low
 
 
-def generate(model: LanguageModel, prompt: str, config: BranchingConfig) -> Iterator[Event]:
+def generate(
+    model: LanguageModel, prompt: str, config: BranchingConfig, continued: Sequence[int] = ()
+) -> Iterator[Event]:
     """Generate from the prompt, branching as the config says.
+
+    continued: token ids that stand after the prompt's own, taken from another run (see `Run.continuation`).
 
     Raises PromptError before the first event. A run that outgrows its memory ends with RunEnded("failed").
     """
-    tokens = prompt_tokens(model, prompt, config)
+    tokens = prompt_tokens(model, prompt, config, continued)
     steps = 0
     try:
         threshold = yield from _threshold_in_nats(model, prompt, tokens, config)
-        generation = Generation(model, prompt, tokens, config, threshold)
+        generation = Generation(model, prompt, tokens, config, threshold, len(continued))
         yield generation.started
         while generation.live:
             [events] = step(model, [generation])

@@ -8,6 +8,7 @@ Step s chooses the s-th new token; step 0 follows the prefill of the prompt.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from eab import token_text
 from eab.config import BranchingConfig
 
 FinishReason = Literal["stop", "length"]
@@ -58,6 +59,7 @@ class RunStarted:
     """The first event after the probe. `prompt_texts` are the prompt's tokens.
 
     threshold_nats: what the config's threshold came to; the entropy can reach ln(model.vocab_size).
+    continued: how many of the last prompt_tokens were taken from another run; `prompt` is the text before them.
     """
 
     prompt: str
@@ -66,6 +68,12 @@ class RunStarted:
     model: ModelCard
     config: BranchingConfig
     threshold_nats: float
+    continued: int = 0
+
+    @property
+    def beginning(self) -> str:
+        """The text that the run goes on from: the prompt, and what was taken from another run."""
+        return self.prompt + token_text.join(self.prompt_texts[len(self.prompt_texts) - self.continued :])
 
 
 @dataclass(frozen=True, slots=True)

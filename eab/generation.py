@@ -45,7 +45,13 @@ class Generation:
     """
 
     def __init__(
-        self, model: LanguageModel, prompt: str, tokens: Sequence[int], config: BranchingConfig, threshold_nats: float
+        self,
+        model: LanguageModel,
+        prompt: str,
+        tokens: Sequence[int],
+        config: BranchingConfig,
+        threshold_nats: float,
+        continued: int = 0,
     ) -> None:
         self.config = config
         self.step = 0
@@ -57,7 +63,7 @@ class Generation:
         self._prompt_length = len(tokens)
         self._next_path = 1
         self.started = RunStarted(
-            prompt, tuple(tokens), tuple(map(model.text, tokens)), model.card, config, threshold_nats
+            prompt, tuple(tokens), tuple(map(model.text, tokens)), model.card, config, threshold_nats, continued
         )
 
     @property
@@ -175,8 +181,10 @@ class Generation:
         return replace(leaf, finished=True)
 
 
-def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
-    """The prompt's token ids; PromptError if there is nothing to read or no room to write."""
+def prompt_tokens(
+    model: LanguageModel, prompt: str, config: BranchingConfig, continued: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """The prompt's token ids, then `continued`; PromptError if there is nothing to read or no room to write."""
     if not prompt.strip():
         raise PromptError("the prompt is empty; write a few words for the model to continue")
     if len(prompt) > MAX_PROMPT_CHARACTERS:
@@ -187,9 +195,11 @@ def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) ->
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:
         raise PromptError(f"the prompt is no valid text at character {error.start + 1}; type it again") from error
-    tokens = model.encode(prompt, config)
+    if any(token in model.stop_ids for token in continued):
+        raise PromptError("the text has ended there: nothing grows after a stop token. Choose another token")
+    tokens = (*model.encode(prompt, config), *continued)
     room = model.context - config.max_new_tokens
-    if not tokens:
+    if len(tokens) == len(continued):
         raise PromptError("the tokenizer makes no token of this prompt; write some words")
     if len(tokens) > room:
         raise PromptError(

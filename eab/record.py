@@ -136,6 +136,7 @@ def _check_ranges(event: Event) -> None:
             _within("threshold_nats", event.threshold_nats, 0.0, MAX_NATS)
             _within("row_bytes", event.model.row_bytes, 1, 2**40)
             _within("vocab_size", event.model.vocab_size, 1, 2**40)
+            _within("continued", event.continued, 0, min(len(event.prompt_tokens), len(event.prompt_texts)))
             for text in (event.prompt, event.model.name, event.model.family, event.config.system):
                 text.encode("utf-8")
         case Predicted() | Probed():

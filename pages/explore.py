@@ -45,6 +45,17 @@ def run() -> None:
         st.session_state.recording = None  # so that the same recording can be chosen again
 
 
+def grow(place: board.Place) -> None:
+    session.say("")
+    try:
+        config = BranchingConfig.from_settings(controls.settings())
+        session.grow(place, config, controls.model_name())
+    except EabError as error:
+        session.say(str(error))
+    else:
+        st.session_state.recording = None
+
+
 def watch() -> None:
     """Draw what is on the screen; a live run is polled until it ends."""
     shown = session.shown()
@@ -52,12 +63,12 @@ def watch() -> None:
     status = st.container()  # always there: the board keeps its place, and with it its state in the browser
     with session.held_still(picture):
         message = board.message(picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay)
-    ended = live is not None and not live.active
+    active = live is not None and live.active
     if live is not None:
         live.watch()
         status.progress(*session.progress(live))
-    board.mount(message)
-    if ended and st.session_state.polling:
+    board.mount(message, on_grow=grow)
+    if active != st.session_state.polling:  # it has ended, or another one has grown from it
         st.rerun()
 
 

@@ -57,7 +57,7 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     return {
         "version": run.events_seen,
         "since": since_step,
-        "prompt": shorten(token_text.visible(started.prompt), PROMPT_LONGEST) if started else "",
+        "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST) if started else "",
         "threshold": started.threshold_nats if started else None,
         "policy": started.config.policy if started else "",
         "branch_factor": started.config.branch_factor if started else 0,
