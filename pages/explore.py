@@ -1,8 +1,11 @@
 """Explore: run, watch, inspect. The picture is one component; the engine works in a thread of its own."""
 
+from typing import Any
+
 import streamlit as st
 
-from app import board, controls, gallery, results, session
+from app import board, controls, gallery, model_shelf, results, session
+from app.remedies import remedies
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
@@ -56,6 +59,11 @@ def grow(place: board.Place) -> None:
         st.session_state.recording = None
 
 
+def mend(widgets: dict[str, Any]) -> None:
+    controls.apply(widgets)
+    run()
+
+
 def watch() -> None:
     """Draw what is on the screen; a live run is polled until it ends."""
     shown = session.shown()
@@ -81,9 +89,12 @@ active = shown.live is not None and shown.live.active
 st.session_state.polling = active
 
 st.subheader("Where does the model hesitate?")
-controls.run_bar(run, session.stop, active)
+missing = model_shelf.missing(controls.model_name())
+controls.run_bar(run, session.stop, active, missing)
 
 notices = st.container()
+if missing:
+    notices.info(f"Replay only: {plain(missing)}. Recorded runs open as always.")
 for problem in session.problems(shown.live, shown.state.ended):
     notices.error(plain(problem))
 if shown.live is None:
@@ -104,6 +115,8 @@ with st.sidebar:
     controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
 
+for remedy in [] if active or missing else remedies(shown.state):
+    notices.button(remedy.label, on_click=mend, args=(remedy.widgets,), key=f"mend_{remedy.label}", type="tertiary")
 if not active and shown.live is not None:
     notices.caption(controls.changed_since(shown.state.started))
 if not active and shown.picture.state.started is not None:
