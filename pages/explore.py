@@ -115,9 +115,9 @@ with st.sidebar:
     controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
 
-for remedy in [] if active or missing else remedies(shown.state):
-    notices.button(remedy.label, on_click=mend, args=(remedy.widgets,), key=f"mend_{remedy.label}", type="tertiary")
 if not active and shown.live is not None:
+    for remedy in remedies(shown.state):
+        notices.button(remedy.label, on_click=mend, args=(remedy.widgets,), key=f"mend_{remedy.label}")
     notices.caption(controls.changed_since(shown.state.started))
 if not active and shown.picture.state.started is not None:
     with session.held_still(shown.picture):
