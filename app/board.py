@@ -1,6 +1,7 @@
 """The board as a Streamlit component: one registration, and what each tab has been sent."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import streamlit as st
@@ -16,6 +17,16 @@ _mount: Final[Callable[..., object]] = st.components.v2.component(
 _KEY: Final = "board"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A token of a run, and which of its candidates to take instead (-1: none)."""
+
+    run: str
+    path: int
+    token: int
+    candidate: int
+
+
 def message(
     run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool, cursor: int | None = None
 ) -> dict[str, Any]:
@@ -23,9 +34,16 @@ def message(
     return _feed().message(run, key, mode, autoplay, cursor)
 
 
-def mount(message: dict[str, Any], key: str = _KEY) -> None:
-    """Put a board on the page with this message."""
-    _mount(key=key, data=message, on_resync_change=_feed().resync, on_cursor_change=_nothing, default={"cursor": None})
+def mount(message: dict[str, Any], on_grow: Callable[[Place], None] | None = None, key: str = _KEY) -> None:
+    """Put a board on the page with this message. on_grow: offer to grow from a token, and call this when asked."""
+    _mount(
+        key=key,
+        data=message | {"grows": on_grow is not None},
+        default={"cursor": None},
+        on_resync_change=_feed().resync,
+        on_cursor_change=_nothing,
+        on_grow_change=lambda: on_grow(Place(**st.session_state[key]["grow"])) if on_grow else None,
+    )
 
 
 def cursor(key: str) -> int | None:

@@ -99,14 +99,21 @@ def sidebar(choose_cache: bool = True) -> None:
     _memory(choose_cache)
 
 
-def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool) -> None:
-    """The prompt, and beside it Run and Stop; `active`: a run is going."""
+def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool, missing: str = "") -> None:
+    """The prompt, and beside it Run and Stop; `active`: a run is going; `missing`: why none can be started."""
     left, right = st.columns([5, 1])
     with left:
         prompt_box()
     with right:
         st.button(
-            "Run", on_click=on_run, type="primary", icon=":material/play_arrow:", width="stretch", key="run_button"
+            "Run",
+            on_click=on_run,
+            type="primary",
+            icon=":material/play_arrow:",
+            width="stretch",
+            key="run_button",
+            disabled=bool(missing),
+            help=missing or None,
         )
         st.button("Stop generation", on_click=on_stop, disabled=not active, width="stretch", key="stop_button")
 
@@ -121,6 +128,12 @@ def model_name() -> str:
     kind = st.session_state.set_model_kind
     typed = {FOLDER: "set_model_folder", HUB: "set_model_hub"}
     return str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
+
+
+def apply(widgets: dict[str, Any]) -> None:
+    """Set these widgets (keys without `set_`); for callbacks."""
+    for name, value in widgets.items():
+        st.session_state[f"set_{name}"] = value
 
 
 def settings() -> dict[str, Any]:

@@ -7,7 +7,11 @@ import streamlit as st
 st.set_page_config(
     page_title="EAB Explorer", page_icon=str(Path(__file__).parent.parent / "assets" / "icon.svg"), layout="wide"
 )
-st.html("<style>.stMainBlockContainer { padding-top: 3rem; }</style>")  # the picture is the page, not the margin
+# The picture is the page, not the margin; in the dark, white on the light primary colour cannot be read.
+st.html(
+    "<style>.stMainBlockContainer { padding-top: 3rem; }"
+    "button[data-testid='stBaseButton-primary'] p { color: light-dark(#ffffff, #171614); }</style>"
+)
 st.navigation(
     [
         st.Page("../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True),

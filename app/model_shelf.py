@@ -5,12 +5,14 @@ import os
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
 EMBEDDED: Final = "embedded"
+_EMBEDDED_FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "model"
 KEPT: Final = 2  # besides the embedded one
 
 
@@ -41,6 +43,13 @@ class ModelShelf:
                 for known in others[: max(0, len(others) - KEPT)]:
                     del self._models[known]
             return model
+
+
+def missing(name: str) -> str:
+    """Why no run can be started with this model, as far as can be told without loading it; empty if it can."""
+    if name == EMBEDDED and not (_EMBEDDED_FOLDER / "model.safetensors").is_file():
+        return "the embedded model is not on this machine (assets/model is incomplete)"
+    return ""
 
 
 def _load(name: str) -> "LanguageModel":

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from app import gallery, links
+from app import board, gallery, links
 from app.links import Link
 from app.live import Live, LiveRun
 from app.model_shelf import ModelShelf
@@ -18,7 +18,7 @@ from app.waiting_line import Standing
 from app.worker import Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
-from eab.errors import EabError, LinkError, StoreError
+from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, RunEnded
 from eab.run import Run, fold
 from eab.words import human_seconds, ordinal
@@ -127,10 +127,19 @@ def link_to(shown: Shown, cursor: int | None) -> Link:
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
     """Begin a run and show it; a run of this tab that is still going is stopped."""
     stop()
-    live = worker().start(prompt, config, model_name, owner())
-    before = replace(shown().picture, before=None, autoplay=False)
-    st.query_params.from_dict({_RUN_IN_URL: live.id})
-    _show(replace(_shown_live(live), before=before))
+    _show_new(worker().start(prompt, config, model_name, owner()))
+
+
+def grow(place: board.Place, config: BranchingConfig, model_name: str) -> None:
+    """Begin a run that goes on from a place of the run on the screen, and show it. PromptError if there is none."""
+    picture = shown().picture
+    with held_still(picture):
+        started = picture.state.started
+        if started is None or place.run != picture.key:
+            raise PromptError("the run on the screen has changed meanwhile; choose the token again")
+        continued = picture.state.continuation(place.path, place.token, place.candidate)
+    stop()
+    _show_new(worker().grow(started, continued, config, model_name, owner()))
 
 
 def stop() -> None:
@@ -222,6 +231,12 @@ def _show_events(events: Sequence[Event], title: str, shows: str, key: str, plac
     if not first:
         st.query_params.clear()  # the link that this tab was opened with is left behind
     _show(Shown(f"recorded-{key}", title, shows, events, fold(events), autoplay=True, place=place))
+
+
+def _show_new(live: LiveRun) -> None:
+    before = replace(shown().picture, before=None, autoplay=False)
+    st.query_params.from_dict({_RUN_IN_URL: live.id})
+    _show(replace(_shown_live(live), before=before))
 
 
 def _shown_live(live: LiveRun) -> Shown:

@@ -7,7 +7,7 @@ any more is stopped.
 
 import atexit
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ from app.waiting_line import Standing, WaitingLine
 from eab.comparison import Comparison, Settings
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.events import Event
+from eab.events import Event, RunStarted
 from eab.run import Run
 
 if TYPE_CHECKING:
@@ -46,6 +46,18 @@ class Worker:
     def start(self, prompt: str, config: BranchingConfig, model_name: str, owner: str = "") -> LiveRun:
         """Begin a run; it appears at once, in state `loading`. owner: whose runs take their places one by one."""
         return self._begin(Live(prompt, config, model_name, Run(), _generate, owner, config.max_new_tokens))
+
+    def grow(
+        self,
+        started: RunStarted,
+        continued: Sequence[int],
+        config: BranchingConfig,
+        model_name: str,
+        owner: str = "",
+    ) -> LiveRun:
+        """Begin a run that goes on from the run that `started`; see eab.growing."""
+        make = partial(_grow, started, continued)
+        return self._begin(Live(started.prompt, config, model_name, Run(), make, owner, config.max_new_tokens))
 
     def compare(
         self, prompt: str, config: BranchingConfig, model_name: str, comparison: Comparison, owner: str = ""
@@ -136,6 +148,14 @@ def _generate(model: "LanguageModel", prompt: str, config: BranchingConfig) -> I
     from eab.engine import generate
 
     return generate(model, prompt, config)
+
+
+def _grow(
+    started: RunStarted, continued: Sequence[int], model: "LanguageModel", _prompt: str, config: BranchingConfig
+) -> Iterator[Event]:
+    from eab.growing import grow
+
+    return grow(model, started, continued, config)
 
 
 def _compare(

@@ -1,6 +1,6 @@
 """Entropy-adaptive branching as a library: one object, `generate` for the samples, `stream` for the events."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -60,10 +60,13 @@ class EntropyAdaptiveBranching:
         run.raise_if_failed()
         return run
 
-    def stream(self, prompt: str, **settings: Any) -> Iterator[Event]:
-        """The events of a run as they happen; stop by no longer iterating."""
+    def stream(self, prompt: str, *, continued: Sequence[int] = (), **settings: Any) -> Iterator[Event]:
+        """The events of a run as they happen; stop by no longer iterating.
+
+        continued: token ids to stand after the prompt's, as `Run.continuation` gives them (also for the methods above).
+        """
         config = self._config(settings)
-        return generate(self.model, prompt, config, self._draft() if config.drafter == "model" else None)
+        return generate(self.model, prompt, config, self._draft() if config.drafter == "model" else None, continued)
 
     def _config(self, settings: dict[str, Any]) -> BranchingConfig:
         return BranchingConfig.from_settings(self._settings | settings)

@@ -86,7 +86,8 @@ def _chained(node: _Node) -> _Node:
 
 def _path(node: _Node, number: int, parent: int) -> Path:
     last = node.tokens[-1].step if node.tokens else 0
-    path = Path(number, parent, node.mass.get("a", node.mass.get("b", 0.0)), False, last, tokens=node.tokens)
+    weight = node.mass.get("a", node.mass.get("b", 0.0))
+    path = Path(number, parent, [(0, weight)], False, last, tokens=node.tokens)
     if node.children:
         path.status = "forked"
     elif node.ends and node.ends[0].status == "finished":

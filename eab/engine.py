@@ -23,18 +23,25 @@ PROBE_FLOOR = 0.3  # nats: a confident prompt should not fork because its own qu
 
 
 def generate(
-    model: LanguageModel, prompt: str, config: BranchingConfig, draft: LanguageModel | None = None
+    model: LanguageModel,
+    prompt: str,
+    config: BranchingConfig,
+    draft: LanguageModel | None = None,
+    continued: Sequence[int] = (),
 ) -> Iterator[Event]:
-    """Generate from the prompt, branching as the config says. draft: the model that guesses if the drafter is `model`.
+    """Generate from the prompt, branching as the config says.
+
+    continued: token ids that stand after the prompt's own, taken from another run (see `Run.continuation`). draft: the
+    model that guesses if the drafter is `model`.
 
     Raises PromptError, ConfigError or ModelError before the first event. A run that outgrows its memory ends with
     RunEnded("failed").
     """
-    tokens = prompt_tokens(model, prompt, config)
+    tokens = prompt_tokens(model, prompt, config, continued)
     steps = 0
     try:
         threshold = yield from _threshold_in_nats(model, prompt, tokens, config)
-        generation = Generation(model, prompt, tokens, config, threshold, draft)
+        generation = Generation(model, prompt, tokens, config, threshold, len(continued), draft)
         yield generation.started
         while generation.live:
             [events] = step(model, [generation])

@@ -2,7 +2,7 @@
 
     EabError
       ConfigError      a parameter is out of its range, or two of them contradict each other (also a ValueError)
-      PromptError      the prompt is empty, or too long for the model (also a ValueError)
+      PromptError      the prompt is empty, too long for the model, or has ended (also a ValueError)
       ModelError       the model cannot be found, loaded, or driven by this engine
       MemoryLimitError the KV cache would outgrow the limit of the run
       ComparisonError  caches that must agree do not, or one of them could not finish

@@ -8,6 +8,7 @@ Step s chooses the s-th new token; step 0 follows the prefill of the prompt.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from eab import token_text
 from eab.config import BranchingConfig
 
 FinishReason = Literal["stop", "length"]
@@ -62,6 +63,7 @@ class RunStarted:
     that guesses, if the drafter is one.
     reread: empty for a run that a model made; else it was worked out from the events of such a run (eab.rereading), is
     what the engine would do or may differ from it, and has no measured times.
+    continued: how many of the last prompt_tokens were taken from another run; `prompt` is the text before them.
     """
 
     prompt: str
@@ -72,6 +74,12 @@ class RunStarted:
     threshold_nats: float
     draft: ModelCard | None = None
     reread: Reread = ""
+    continued: int = 0
+
+    @property
+    def beginning(self) -> str:
+        """The text that the run goes on from: the prompt, and what was taken from another run."""
+        return self.prompt + token_text.join(self.prompt_texts[len(self.prompt_texts) - self.continued :])
 
 
 @dataclass(frozen=True, slots=True)

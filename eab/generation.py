@@ -56,6 +56,7 @@ class Generation:
         tokens: Sequence[int],
         config: BranchingConfig,
         threshold_nats: float,
+        continued: int = 0,
         draft: LanguageModel | None = None,
     ) -> None:
         self.config = config
@@ -76,7 +77,8 @@ class Generation:
             model.card,
             config,
             threshold_nats,
-            draft.card if draft is not None and config.drafter == "model" else None,
+            draft=draft.card if draft is not None and config.drafter == "model" else None,
+            continued=continued,
         )
 
     @property
@@ -285,8 +287,10 @@ class Generation:
         return 0.0 if self._speculation is None else self._speculation.draft_seconds
 
 
-def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
-    """The prompt's token ids; PromptError if there is nothing to read or no room to write."""
+def prompt_tokens(
+    model: LanguageModel, prompt: str, config: BranchingConfig, continued: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """The prompt's token ids, then `continued`; PromptError if there is nothing to read or no room to write."""
     if not prompt.strip():
         raise PromptError("the prompt is empty; write a few words for the model to continue")
     if len(prompt) > MAX_PROMPT_CHARACTERS:
@@ -297,9 +301,11 @@ def prompt_tokens(model: LanguageModel, prompt: str, config: BranchingConfig) ->
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:
         raise PromptError(f"the prompt is no valid text at character {error.start + 1}; type it again") from error
-    tokens = model.encode(prompt, config)
+    if any(token in model.stop_ids for token in continued):
+        raise PromptError("the text has ended there: nothing grows after a stop token. Choose another token")
+    tokens = (*model.encode(prompt, config), *continued)
     room = model.context - config.max_new_tokens
-    if not tokens:
+    if len(tokens) == len(continued):
         raise PromptError("the tokenizer makes no token of this prompt; write some words")
     if len(tokens) > room:
         raise PromptError(

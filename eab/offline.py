@@ -73,7 +73,7 @@ def _as_data_block(value: Any) -> str:
 def _told(run: Run) -> dict[str, Any]:
     assert run.started is not None
     return {
-        "title": token_text.visible(run.started.prompt),
+        "title": token_text.visible(run.started.beginning),
         "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
         "texts": _texts(run),
         "message": Feed().message(run, "page", "replay", autoplay=True),

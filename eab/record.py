@@ -140,6 +140,7 @@ def _check_ranges(event: Event) -> None:
                 _within("vocab_size", model.vocab_size, 1, 2**40)
                 (model.name + model.family).encode("utf-8")
             (event.prompt + event.config.system).encode("utf-8")
+            _within("continued", event.continued, 0, min(len(event.prompt_tokens), len(event.prompt_texts)))
         case Predicted() | Probed():
             _within("entropy", event.entropy, 0.0, MAX_NATS)
         case Speculated():

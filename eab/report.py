@@ -132,7 +132,7 @@ def _percents(answer: Answer) -> tuple[str, str, str]:
 
 def _tree(run: Run) -> Tree:
     assert run.started is not None
-    root = Tree(Text(token_text.visible(run.started.prompt), style="bold"))
+    root = Tree(Text(token_text.visible(run.started.beginning), style="bold"))
     branches = {-1: root}
     for path in run.paths:  # parents are born before their children
         branches[path.id] = branches[path.parent].add(_path_label(path))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from eab import token_text
-from eab.errors import MemoryLimitError, RecordError
+from eab.errors import MemoryLimitError, PromptError, RecordError
 from eab.events import (
     Candidate,
     Event,
@@ -50,13 +50,14 @@ class Token:
 class Path:
     """A stretch of tokens without a fork.
 
-    parent: -1 for the first path. touched: step of the last change. share: its part of what it and its siblings
-    weighed when they were born (its weight may change when others are pruned).
+    parent: -1 for the first path. weights: its weight from a step on, the step of its birth first; others that are
+    pruned change it. touched: step of the last change. share: its part of what it and its siblings weighed when they
+    were born.
     """
 
     id: int
     parent: int
-    weight: float
+    weights: list[tuple[int, float]]
     heir: bool
     touched: int
     share: float = 1.0
@@ -66,6 +67,20 @@ class Path:
     finish_reason: FinishReason | None = None
     limited_steps: list[int] = field(default_factory=list)
     fork_entropy: float | None = None
+
+    @property
+    def weight(self) -> float:
+        """Its weight now, or when it forked or was pruned."""
+        return self.weights[-1][1]
+
+    @property
+    def born(self) -> int:
+        """The step at which it chose its first token."""
+        return self.weights[0][0]
+
+    def stands_at(self, step: int) -> bool:
+        """Whether it is a leaf, live or finished, once this step is done."""
+        return self.born <= step and not (self.status in ("forked", "pruned") and self.touched <= step)
 
 
 @dataclass(slots=True)
@@ -158,7 +173,7 @@ class Run:
             case Pruned():
                 self._leaf(event.path, event.step).status = "pruned"
             case Reweighted():
-                self._leaf(event.path, event.step).weight = event.weight
+                self._leaf(event.path, event.step).weights.append((event.step, event.weight))
             case PathFinished():
                 path = self._live(event.path, event.step)
                 path.status, path.finish_reason = "finished", event.reason
@@ -179,7 +194,7 @@ class Run:
         if self.started is not None:
             raise RecordError("the run starts twice; a run file holds one run")
         self.started = event
-        self.paths.append(Path(id=0, parent=-1, weight=1.0, heir=True, touched=0))
+        self.paths.append(Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0))
 
     def _append(self, event: TokenAppended) -> None:
         path = self._live(event.path, event.step)
@@ -201,7 +216,7 @@ class Run:
         total = math.fsum(event.weights)
         for child, weight in zip(event.children, event.weights, strict=True):
             share = weight / total if total > 0 else 0.0
-            self.paths.append(Path(child, parent.id, weight, child == event.heir, event.step, share))
+            self.paths.append(Path(child, parent.id, [(event.step, weight)], child == event.heir, event.step, share))
 
     def _path(self, path: int) -> Path:
         if path < 0:
@@ -249,6 +264,22 @@ class Run:
         """All generated tokens from the root to the end of this path."""
         for ancestor in self.lineage(path):
             yield from self.paths[ancestor].tokens
+
+    def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
+        """For `generate(..., continued=...)`: ids after the prompt's own, up to token `index` of the path.
+
+        candidate: take this one of the token's candidates in its place. PromptError if the run has no such token.
+        """
+        if self.started is None or not (0 <= path < len(self.paths) and 0 <= index < len(self.paths[path].tokens)):
+            raise PromptError(f"path {path} has no token {index}; choose one of the tree")
+        before = [token.token for ancestor in self.lineage(path)[:-1] for token in self.paths[ancestor].tokens]
+        before += [token.token for token in self.paths[path].tokens[:index]]
+        chosen = self.paths[path].tokens[index]
+        if candidate >= len(chosen.candidates):
+            raise PromptError(f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}")
+        forced = chosen.candidates[candidate].token if candidate >= 0 else chosen.token
+        taken = self.started.prompt_tokens[len(self.started.prompt_tokens) - self.started.continued :]
+        return (*taken, *before, forced)
 
     def sample(self, path: int) -> Sample:
         """The leaf `path` as a text."""

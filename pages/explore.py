@@ -1,8 +1,11 @@
 """Explore: run, watch, inspect. The picture is one component; the engine works in a thread of its own."""
 
+from typing import Any
+
 import streamlit as st
 
-from app import board, controls, gallery, rereading, results, saved_runs, session
+from app import board, controls, gallery, model_shelf, rereading, results, saved_runs, session
+from app.remedies import remedies
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
@@ -70,6 +73,22 @@ def run() -> None:
         choose_nothing()
 
 
+def grow(place: board.Place) -> None:
+    session.say("")
+    try:
+        config = BranchingConfig.from_settings(controls.settings())
+        session.grow(place, config, controls.model_name())
+    except EabError as error:
+        session.say(str(error))
+    else:
+        choose_nothing()
+
+
+def mend(widgets: dict[str, Any]) -> None:
+    controls.apply(widgets)
+    run()
+
+
 def tell() -> None:
     """Say how far the run is. Where it begins, ends or leaves the line, the page is drawn anew."""
     live = session.shown().live
@@ -95,7 +114,12 @@ def draw() -> None:
         again = None if active else rereading.controls_of(picture, above)
         told = picture if again is None else again.shown
         message = board.message(told.state, told.key, "live" if told.live else "replay", told.autoplay, told.cursor)
-    board.mount(message | ({} if again is None else again.message))
+    if again is None:
+        board.mount(message, on_grow=grow)
+    else:
+        board.mount(message | again.message)
+    if active and st.session_state.polled not in POLL_SECONDS:  # it has grown from the run that was shown
+        st.rerun()
     if not active and told.state.started is not None:
         with session.held_still(told):
             results.show(told)
@@ -111,9 +135,12 @@ active = status in POLL_SECONDS
 st.session_state.polled = status
 
 st.subheader("Where does the model hesitate?")
-controls.run_bar(run, session.stop, active)
+missing = model_shelf.missing(controls.model_name())
+controls.run_bar(run, session.stop, active, missing)
 
 notices = st.container()
+if missing:
+    notices.info(f"Replay only: {plain(missing)}. Recorded runs open as always.")
 for problem in session.problems(shown.live, shown.state.ended):
     notices.error(plain(problem))
 if shown.live is None:
@@ -138,4 +165,6 @@ with st.sidebar:
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
 
 if not active and shown.live is not None:
+    for remedy in remedies(shown.state):
+        notices.button(remedy.label, on_click=mend, args=(remedy.widgets,), key=f"mend_{remedy.label}")
     notices.caption(controls.changed_since(shown.state.started))

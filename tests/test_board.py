@@ -99,11 +99,14 @@ def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:
 def test_token_records_say_what_the_model_saw() -> None:
     run = fold(STORY)
     for told, path in zip(board_message(run)["paths"], run.paths, strict=True):
-        for (_, _, probability, entropy, candidates), token in zip(told["tokens"], path.tokens, strict=True):
+        for (_, _, probability, entropy, candidates, taken), token in zip(told["tokens"], path.tokens, strict=True):
             assert entropy == pytest.approx(token.entropy, abs=1e-4)
             assert len(candidates) == len(token.candidates)
             if token.token in [candidate.token for candidate in token.candidates]:
-                assert probability in [pytest.approx(p, abs=2e-6) for _, p in candidates]
+                assert token.candidates[taken].token == token.token
+                assert probability == pytest.approx(candidates[taken][1], abs=2e-6)
+            else:
+                assert taken == -1
 
 
 def test_the_sentences_hold_the_numbers_of_the_run() -> None:
@@ -114,6 +117,19 @@ def test_the_sentences_hold_the_numbers_of_the_run() -> None:
     kv = run.peak_kv()
     assert kv is not None
     assert f"{kv.rows_independent / (kv.rows_shared + kv.rows_private):.1f} times" in memory_sentence(run)
+
+
+def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
+    growing, whole = Run(), fold(STORY)
+    told = [step["sentences"] for step in board_message(whole)["steps"]]
+    assert len({said["tree"] for said in told}) > 5
+    for event in STORY:
+        growing.apply(event)
+        if isinstance(event, StepTimed):
+            said = told[event.step]
+            assert said["tree"] == tree_sentence(growing)
+            assert said["entropy"] == entropy_sentence(growing)
+            assert f"at step {event.step};" in said["memory"]
 
 
 def test_a_run_without_forks_says_what_the_threshold_should_be_below(embedded: HuggingFaceModel) -> None:

@@ -21,7 +21,7 @@ def tree(shape: list[tuple[int, int]]) -> Run:
     """A run from (parent, number of tokens) per path; the parent of path i must be below i."""
     run = Run()
     for index, (parent, length) in enumerate(shape):
-        run.paths.append(Path(index, parent, 1.0, True, touched=0, tokens=[token(" word")] * length))
+        run.paths.append(Path(index, parent, [(0, 1.0)], True, touched=0, tokens=[token(" word")] * length))
         if parent >= 0:
             run.paths[parent].children += (index,)
             run.paths[parent].status = "forked"
@@ -119,13 +119,13 @@ def test_two_thousand_tokens_are_laid_out_in_a_moment() -> None:
     ],
 )
 def test_a_character_split_over_tokens_belongs_to_its_last_one(raw: list[bytes], expected: list[str]) -> None:
-    path = Path(0, -1, 1.0, True, 0, tokens=[token(from_bytes(part)) for part in raw])
+    path = Path(0, -1, [(0, 1.0)], True, 0, tokens=[token(from_bytes(part)) for part in raw])
     assert pieces(path) == expected
 
 
 def test_control_tokens_are_no_part_of_the_text() -> None:
     end = Token(1, 0, "<|endoftext|>", True, -0.5, 0.4, ())
-    assert pieces(Path(0, -1, 1.0, True, 0, tokens=[token(" word"), end])) == [" word", ""]
+    assert pieces(Path(0, -1, [(0, 1.0)], True, 0, tokens=[token(" word"), end])) == [" word", ""]
 
 
 @given(st.text(max_size=200))

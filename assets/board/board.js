@@ -1,26 +1,29 @@
 // The board: one run as tree, entropy trace and KV bars, with one cursor (a step) over the three.
 // `update(message)` takes what eab/figures/board.py makes; records may come twice. Who brings the messages is not known
 // here: streamlit.js, widget.js and page.js do. What a host may set: `resync(version)` asks for the whole run,
-// `rested(run, step)` hears where the cursor came to rest.
+// `rested(run, step)` hears where the cursor came to rest, `grow(place)` makes a new run from a token.
 
 import { element, textFont } from "./svg.js";
 import { savePng, saveSvg } from "./pictures.js";
+import { arrange } from "./arrange.js";
 import { TreeView } from "./tree.js";
 import { EntropyView, MemoryView } from "./charts.js";
 import { Inspector } from "./inspector.js";
-import { button, legend, onKey, transport, KEYS } from "./controls.js";
+import { Finder } from "./finder.js";
+import { TableView } from "./table.js";
+import { Records } from "./records.js";
+import { Replay } from "./replay.js";
+import { button, keyList, legend, onKey, tools, transport } from "./controls.js";
 
-const STEPS_PER_SECOND = 6;
-const GLIDE_STEPS_PER_SECOND = 12;
-const REST_MS = 500;
+const SILENCE_MS = 8000; // a live run that says nothing for so long: its step is slow, or the connection is gone
+const NOTHING = { tree: "", entropy: "", memory: "" };
 
 export class Board {
   constructor(host) {
-    this.paths = new Map();
-    this.steps = new Map();
-    this.layout = { x: [], y: [], box: [], prompt_box: 0, width: 0, height: 0 };
-    Object.assign(this, { version: -1, cursor: 0, lastStep: 0, maxSteps: 0, threshold: 1, minForkWeight: 0, highestEntropy: 0, highestBytes: 1 });
-    Object.assign(this, { prompt: "", ended: "", sentences: {}, mode: "replay", follow: true, playing: false, aligned: false, presenting: false });
+    this.records = new Records();
+    this.layout = this.told = { x: [], y: [], box: [], prompt_box: 0, width: 0, height: 0 };
+    Object.assign(this, { version: -1, maxSteps: 0, threshold: 1, minForkWeight: 0, rowBytes: 0, cache: "" });
+    Object.assign(this, { prompt: "", ended: "", mode: "replay", aligned: false, presenting: false, folded: false, focused: null });
     this.selected = { path: null, token: 0 };
     this.hovered = null;
     this.lineage = null;
@@ -29,7 +32,20 @@ export class Board {
     this.sides = null;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
     this.animates = !this.still.matches;
+    this.replay = new Replay(this);
     this.build(host);
+  }
+
+  get cursor() {
+    return this.replay.cursor;
+  }
+
+  get lastStep() {
+    return this.records.lastStep;
+  }
+
+  get paths() {
+    return this.records.paths;
   }
 
   // ---- building
@@ -40,20 +56,24 @@ export class Board {
     this.entropy = new EntropyView(this);
     this.memory = new MemoryView(this);
     this.inspector = new Inspector(this);
+    this.finder = new Finder(this);
+    this.table = new TableView(this);
     this.live = element("p", { class: "for-readers", "aria-live": "polite" });
+    this.news = element("p", { class: "news", role: "status", hidden: "" });
     this.tipBox = element("div", { class: "tooltip", hidden: "", "aria-hidden": "true" });
-    this.help = element("p", { class: "help", hidden: "" }, KEYS);
+    this.help = keyList();
     const charts = element("div", { class: "charts" });
     charts.append(
       this.panel("Entropy per step", "entropy", this.entropy.svg, legend([["trace-key", "a path"], ["plain", "◆ a fork"]])),
       this.panel("KV cache", "memory", this.memory.svg, legend([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]])),
     );
-    this.root.append(
-      this.panel("Tree of texts", "tree", this.tree.svg, legend([["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"], ["both-key", "both runs"], ["a-key", "A alone"], ["b-key", "B alone"]])),
-      transport(this), this.help, this.inspector.root, charts, this.tipBox, this.live,
-    );
+    const marks = [["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"], ["both-key", "both runs"], ["a-key", "A alone"], ["b-key", "B alone"]];
+    const tree = this.panel("Tree of texts", "tree", this.tree.svg, legend(marks));
+    tree.insertBefore(tools(this), this.tree.svg);
+    tree.insertBefore(this.finder.root, this.tree.svg);
+    this.root.append(tree, transport(this), this.news, this.help, this.inspector.root, charts, this.table.root, this.tipBox, this.live);
     this.root.addEventListener("keydown", (event) => onKey(this, event));
-    this.root.addEventListener("fullscreenchange", () => this.present(document.fullscreenElement !== null));
+    this.root.addEventListener("fullscreenchange", () => document.fullscreenElement || this.present(false));
     host.append(this.root);
     this.sizes = new Map();
     const observer = new ResizeObserver((entries) => this.resized(entries));
@@ -89,47 +109,27 @@ export class Board {
     if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep)) return this.resync?.(message.version);
     if (message.run !== this.run) this.forget();
     const first = this.version < 0;
-    Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, layout: message.layout });
-    Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, policy: message.policy, branchFactor: message.branch_factor, sentences: message.sentences });
-    this.again = message.again ?? "";
-    this.marks = new Map((message.marks ?? []).map(([path, token, words]) => [`${path}.${token}`, words]));
-    this.root.classList.toggle("marked", this.marks.size > 0);
-    this.sides = message.sides ?? null; // of two runs in one tree: whose a path is
-    this.root.classList.toggle("contrast", this.sides !== null);
+    Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, told: message.layout, sentences: message.sentences });
+    Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, policy: message.policy, branchFactor: message.branch_factor, cache: message.cache, rowBytes: message.row_bytes });
+    this.remark(message);
     if (first && this.sides && !this.aligned) this.toggleAligned(); // both trees whole, above their entropies
-    const complete = message.paths.every((record) => this.take(record));
+    const complete = message.paths.every((record) => this.records.take(record));
     if (!complete) return this.resync?.(message.version);
-    for (const step of message.steps) this.takeStep(step);
-    if (first && Number.isInteger(message.cursor)) this.goTo(message.cursor);
-    else if (first && message.autoplay && this.lastStep > 1 && !this.still.matches) this.play();
-    else if (this.follow && !this.playing && !this.glides(first)) this.cursor = this.lastStep;
-    this.cursor = Math.min(this.cursor, this.lastStep);
-    if (first) this.restedAt = this.cursor;
+    for (const step of message.steps) this.records.takeStep(step);
+    this.arrange();
+    this.replay.arrived(first, message);
     this.announce();
+    this.listen();
     this.render();
   }
 
-  // A small model is faster than the eye: while a run is live the cursor glides after it instead of jumping.
-  glides(first) {
-    return this.mode === "live" && this.animates && !(first && this.ended);
-  }
-
-  forget() {
-    this.version = -1;
-    this.paths.clear();
-    this.steps.clear();
-    this.tree.forget();
-    this.root.classList.remove("choosing");
-    this.inspector.root.replaceChildren();
-    this.selected = { path: null, token: 0 };
-    Object.assign(this, { cursor: 0, lastStep: 0, highestEntropy: 0, highestBytes: 1, lineage: null, hovered: null, follow: true, playing: false });
-  }
-
-  // The same run at another threshold or r: other paths, the same scales and the same place in time.
-  readAgain() {
-    const { cursor, follow, highestEntropy, highestBytes } = this;
-    this.forget();
-    Object.assign(this, { cursor, follow, highestEntropy, highestBytes });
+  // What is told of a run that was read again, or of two runs in one tree.
+  remark({ again, marks, sides }) {
+    this.again = again ?? "";
+    this.marks = new Map((marks ?? []).map(([path, token, words]) => [`${path}.${token}`, words]));
+    this.sides = sides ?? null;
+    this.root.classList.toggle("marked", this.marks.size > 0);
+    this.root.classList.toggle("contrast", this.sides !== null);
   }
 
   // Words on what only a run with the model could tell about this token.
@@ -137,23 +137,24 @@ export class Board {
     return this.marks.get(`${path}.${token}`) ?? "";
   }
 
-  take(record) {
-    const before = this.paths.get(record.id);
-    if (before && before.touched > record.touched) return true;
-    if (record.from > (before ? before.tokens.length : 0)) return false; // tokens between them were never sent
-    const tokens = before ? before.tokens.slice(0, record.from).concat(record.tokens) : record.tokens;
-    const born = record.from > 0 ? before.born : record.born;
-    this.paths.set(record.id, { ...record, tokens, born, firstChild: before?.firstChild }); // a message may be given twice: copy
-    const parent = this.paths.get(record.parent);
-    if (parent && (parent.firstChild === undefined || parent.firstChild > record.id)) parent.firstChild = record.id;
-    for (const token of record.tokens) this.highestEntropy = Math.max(this.highestEntropy, token[3]);
-    return true;
+  // The same run at another threshold or r: other paths, the same scales and the same place in time.
+  readAgain() {
+    const { cursor, follow } = this.replay;
+    const { highestEntropy, highestBytes } = this.records;
+    this.forget();
+    Object.assign(this.replay, { cursor, follow });
+    Object.assign(this.records, { highestEntropy, highestBytes });
   }
 
-  takeStep(step) {
-    this.steps.set(step.step, step);
-    this.lastStep = Math.max(this.lastStep, step.step);
-    this.highestBytes = Math.max(this.highestBytes, step.independent, step.shared + step.private + step.spare);
+  forget() {
+    this.version = -1;
+    this.records.forget();
+    this.tree.forget();
+    this.finder.forget();
+    this.replay.forget();
+    this.root.classList.remove("choosing");
+    this.selected = { path: null, token: 0 };
+    Object.assign(this, { lineage: null, hovered: null, focused: null });
   }
 
   announce() {
@@ -163,10 +164,21 @@ export class Board {
     this.live.textContent = this.sentences.tree;
   }
 
+  // A live run that falls silent says so; what has come stays usable.
+  listen() {
+    clearTimeout(this.silence);
+    this.news.hidden = true;
+    if (this.mode !== "live" || this.ended) return;
+    this.silence = setTimeout(() => {
+      this.news.textContent = `No news for ${SILENCE_MS / 1000} seconds: the step is slow, or the connection is gone. What has come can be replayed meanwhile.`;
+      this.news.hidden = false;
+    }, SILENCE_MS);
+  }
+
   // ---- what is to be seen at the cursor
 
   shownPaths() {
-    return [...this.paths.values()].filter((path) => path.tokens.length && path.born <= this.cursor);
+    return [...this.paths.values()].filter((path) => path.tokens.length && path.born <= this.cursor && this.keeps(path.id));
   }
 
   tokensShown(path) {
@@ -180,24 +192,28 @@ export class Board {
     return this.cursor >= Math.max(lastStep, path.status === "pruned" ? path.touched : 0) ? path.status : "live";
   }
 
-  stepAt(step) {
-    return this.steps.get(step) || this.steps.get(this.lastStep);
+  weightAt(path) {
+    return path.weights.findLast(([step]) => step <= this.cursor)?.[1] ?? path.weights[0][1];
   }
 
-  onChosenLineage(id) {
-    return this.lineage !== null && this.lineage.has(id);
+  stepAt(step) {
+    return this.records.steps.get(step) || this.records.steps.get(this.lastStep);
+  }
+
+  sentencesNow() {
+    return this.stepAt(this.cursor)?.sentences ?? this.sentences ?? NOTHING;
+  }
+
+  keeps(id) {
+    return this.focused === null || this.records.related(id, this.focused);
   }
 
   // What stays bright while a path is chosen: its ancestors, itself, and what grew out of it.
-  kin(id) {
-    if (this.lineage === null || this.lineage.has(id)) return this.lineage !== null;
-    const chosen = this.hovered ?? this.selected.path;
-    for (let at = id; at >= 0; at = this.paths.get(at)?.parent ?? -1) if (at === chosen) return true;
-    return false;
-  }
-
   kinClass(id) {
-    return (this.sides ? ` side-${this.sides[id]}` : "") + (this.onChosenLineage(id) ? " chosen" : "") + (this.kin(id) ? " kin" : "");
+    const side = this.sides ? ` side-${this.sides[id]}` : "";
+    if (this.lineage === null) return side;
+    const chosen = this.hovered ?? this.selected.path;
+    return side + (this.lineage.has(id) ? " chosen" : "") + (this.lineage.has(id) || this.records.lineageOf(id).has(chosen) ? " kin" : "");
   }
 
   selectedIn(path) {
@@ -209,35 +225,32 @@ export class Board {
   select(path, token) {
     this.selected = { path, token: Math.max(0, token) };
     this.highlight(null);
-    this.inspector.render();
     this.render();
   }
 
   highlight(path) {
     this.hovered = path;
     const wanted = path === null ? this.selected.path : path;
-    const lineage = wanted === null ? null : new Set();
-    for (let id = wanted; id !== null && id >= 0; id = this.paths.get(id)?.parent ?? -1) lineage.add(id);
     const before = this.lineage ? [...this.lineage].join() : "";
-    this.lineage = lineage;
-    this.root.classList.toggle("choosing", lineage !== null);
-    if ((lineage ? [...lineage].join() : "") !== before) this.render();
+    this.lineage = wanted === null ? null : this.records.lineageOf(wanted);
+    this.root.classList.toggle("choosing", this.lineage !== null);
+    if ((this.lineage ? [...this.lineage].join() : "") !== before) this.render();
   }
 
-  goTo(step) {
-    this.pause();
-    this.cursor = Math.min(this.lastStep, Math.max(0, step));
-    this.follow = this.cursor === this.lastStep;
-    this.render();
+  // The user moved the cursor: the chosen token goes with it along its line.
+  moved() {
+    if (this.selected.path === null) return this.render();
+    const { path, token } = this.records.onLine(this.selected.path, this.cursor);
+    this.select(path, token);
   }
 
-  goToEnd() {
-    this.goTo(this.lastStep);
-  }
-
-  goToFork(direction) {
-    const steps = [...new Set([...this.paths.values()].filter((path) => path.parent >= 0).map((path) => path.born))].sort((a, b) => direction * (a - b));
-    this.goTo(steps.find((step) => direction * (step - this.cursor) > 0) ?? this.cursor);
+  // Show this token, whatever hides it now.
+  reveal({ path, token }) {
+    const step = this.paths.get(path).born + token;
+    if (!this.keeps(path)) this.focus(null);
+    if (step > this.cursor) this.replay.goTo(step);
+    this.tree.touched = false;
+    this.select(path, token);
   }
 
   walk(direction) {
@@ -250,6 +263,8 @@ export class Board {
   }
 
   leave() {
+    if (!this.help.hidden) return this.toggleHelp();
+    if (this.focused !== null) return this.focus(null);
     this.select(null, 0);
     this.root.focus({ preventScroll: true });
   }
@@ -263,42 +278,57 @@ export class Board {
     this.tipBox.style.transform = `translate(${left.toFixed(0)}px, ${(event.clientY - box.top + 18).toFixed(0)}px)`;
   }
 
-  play() {
-    if (this.cursor >= this.lastStep) this.cursor = 0;
-    Object.assign(this, { playing: true, follow: false, playedAt: performance.now() });
-    this.wake();
-  }
-
-  pause() {
-    this.playing = false;
-  }
-
-  togglePlay() {
-    if (this.playing) this.pause();
-    else this.play();
-    this.render();
-  }
+  // ---- ways to look at it
 
   toggleAligned() {
     this.aligned = !this.aligned;
-    this.alignButton.setAttribute("aria-pressed", this.aligned);
     this.root.classList.toggle("aligned", this.aligned);
     this.tree.touched = this.tree.aimed = false;
     this.render();
   }
 
+  toggleFolded() {
+    this.folded = !this.folded;
+    this.rearrange();
+  }
+
+  toggleFocus() {
+    this.focus(this.focused === null ? this.selected.path : null);
+  }
+
+  focus(path) {
+    this.focused = path;
+    this.rearrange();
+  }
+
+  arrange() {
+    this.layout = arrange(this, this.told);
+  }
+
+  rearrange() {
+    this.arrange();
+    this.tree.touched = false;
+    this.render();
+  }
+
+  toggleTable() {
+    this.table.toggle();
+    this.render();
+  }
+
+  toggleFullScreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.root.requestFullscreen?.().catch(() => {});
+  }
+
   // Full screen where the browser allows it; larger text in any case.
   togglePresenting() {
-    const wanted = !this.presenting;
-    this.present(wanted);
-    if (wanted) this.root.requestFullscreen?.().catch(() => {});
-    else if (document.fullscreenElement) document.exitFullscreen();
+    this.present(!this.presenting);
+    if (this.presenting !== Boolean(document.fullscreenElement)) this.toggleFullScreen();
   }
 
   present(wanted) {
-    if (wanted === this.presenting) return;
     this.presenting = wanted;
-    this.presentButton.setAttribute("aria-pressed", wanted);
     this.root.classList.toggle("presenting", wanted);
     this.tree.touched = false;
     this.render();
@@ -306,6 +336,7 @@ export class Board {
 
   toggleHelp() {
     this.help.hidden = !this.help.hidden;
+    this.render();
   }
 
   fit() {
@@ -321,26 +352,26 @@ export class Board {
     this.tree.render();
     this.entropy.render();
     this.memory.render();
-    if (this.inspector.root.childElementCount === 0 || this.selected.path !== null) this.inspector.render();
-    for (const name of ["tree", "entropy", "memory"]) this[`${name}Sentence`].textContent = this.sentences[name] || "";
-    Object.assign(this.slider, { max: this.lastStep, value: this.cursor });
-    this.stepLabel.textContent = `${this.cursor} / ${this.lastStep}`;
-    this.playButton.textContent = this.playing ? "⏸" : "▶";
-    this.playButton.setAttribute("aria-label", this.playing ? "Pause" : "Play");
-    this.fitButton.setAttribute("aria-pressed", this.tree.whole && !this.tree.touched);
-    this.root.dataset.cursor = this.cursor;
-    this.root.dataset.paths = this.shownPaths().length;
-    this.root.dataset.playing = this.playing;
-    this.rest();
+    this.inspector.render();
+    this.table.render();
+    const sentences = this.sentencesNow();
+    for (const name of ["tree", "entropy", "memory"]) this[`${name}Sentence`].textContent = sentences[name];
+    this.renderControls();
+    Object.assign(this.root.dataset, { cursor: this.cursor, paths: this.shownPaths().length, playing: this.replay.playing });
+    this.replay.rest();
     this.wake();
   }
 
-  // Not while the cursor moves by itself: the host only hears where it came to rest.
-  rest() {
-    clearTimeout(this.resting);
-    const moving = this.playing || (this.follow && !this.ended && this.mode === "live");
-    if (moving || this.cursor === this.restedAt) return;
-    this.resting = setTimeout(() => this.rested?.(this.run, (this.restedAt = this.cursor)), REST_MS);
+  renderControls() {
+    const { playing, follow } = this.replay;
+    Object.assign(this.slider, { max: this.lastStep, value: this.cursor });
+    this.slider.setAttribute("aria-valuetext", `step ${this.cursor} of ${this.lastStep}`);
+    this.stepLabel.textContent = `${this.cursor} / ${this.lastStep}`;
+    this.playButton.textContent = playing ? "⏸" : "▶";
+    this.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
+    this.focusButton.disabled = this.focused === null && this.selected.path === null;
+    const pressed = { follow, align: this.aligned, fit: this.tree.whole && !this.tree.touched, fold: this.folded, focus: this.focused !== null, table: !this.table.root.hidden, present: this.presenting, help: !this.help.hidden };
+    for (const [name, on] of Object.entries(pressed)) this[`${name}Button`].setAttribute("aria-pressed", on);
   }
 
   theme() {
@@ -378,31 +409,7 @@ export class Board {
 
   onFrame(now) {
     this.frame = 0;
-    const moving = this.tree.tick(this.animates ? 0.28 : 1);
-    if (this.playing) this.advance(now);
-    else if (this.follow && this.cursor < this.lastStep) this.glide(now);
-    if (moving || this.playing || (this.follow && this.cursor < this.lastStep)) this.wake();
-  }
-
-  glide(now) {
-    const speed = Math.max(GLIDE_STEPS_PER_SECOND, 2 * (this.lastStep - this.cursor));
-    const due = Math.min(0.2, (now - (this.glidedAt ?? now)) / 1000) * speed;
-    this.glidedAt ??= now;
-    if (due < 1) return;
-    this.glidedAt = now;
-    this.cursor = Math.min(this.lastStep, this.cursor + Math.floor(due));
-    this.render();
-  }
-
-  advance(now) {
-    const due = (now - this.playedAt) / 1000 * STEPS_PER_SECOND * Number(this.speed.value);
-    if (due < 1) return;
-    this.playedAt = now;
-    this.cursor = Math.min(this.lastStep, this.cursor + Math.max(1, Math.floor(due)));
-    if (this.cursor === this.lastStep) {
-      this.playing = false;
-      this.follow = true;
-    }
-    this.render();
+    const gliding = this.tree.tick(this.animates ? 0.28 : 1);
+    if (this.replay.tick(now) || gliding) this.wake();
   }
 }

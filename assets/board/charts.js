@@ -27,7 +27,7 @@ export class EntropyView {
   scrub(event) {
     const { innerWidth } = frame(this.board, this.svg);
     const share = (event.clientX - this.svg.getBoundingClientRect().left - LEFT) / innerWidth;
-    this.board.goTo(Math.round(share * (this.steps() + 1) - 0.5));
+    this.board.replay.goTo(Math.round(share * (this.steps() + 1) - 0.5));
   }
 
   steps() {
@@ -44,7 +44,7 @@ export class EntropyView {
     const board = this.board;
     const { width, height, innerWidth, innerHeight } = frame(this.board, this.svg);
     const band = innerWidth / (this.steps() + 1);
-    const highest = Math.max(board.threshold * 1.4, board.highestEntropy, 0.1) * 1.06;
+    const highest = Math.max(board.threshold * 1.4, board.records.highestEntropy, 0.1) * 1.06;
     const x = (step) => LEFT + (step + 0.5) * band;
     const y = (entropy) => TOP + innerHeight * (1 - entropy / highest);
     const parts = [];
@@ -62,7 +62,7 @@ export class EntropyView {
     parts.push(shape("text", { class: "threshold-label end", x: width - RIGHT - 2, y: y(board.threshold) - 5 }, `forks from ${board.threshold.toFixed(2)} nats`));
     parts.push(shape("line", { class: "cursor", x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight }));
     this.svg.replaceChildren(...parts);
-    set(this.svg, { "aria-label": board.sentences.entropy || "Entropy per step" });
+    set(this.svg, { "aria-label": board.sentencesNow().entropy || "Entropy per step" });
   }
 
   lines(x, y) {
@@ -75,7 +75,7 @@ export class EntropyView {
       const points = [...last, ...path.tokens.slice(0, count).map((token, index) => [path.born + index, token[3]])];
       const chosen = this.board.kinClass(path.id);
       const line = points.map(([step, entropy]) => `${x(step).toFixed(1)},${y(entropy).toFixed(1)}`).join(" ");
-      const seen = (0.3 + 0.7 * Math.sqrt(path.weight)).toFixed(2);
+      const seen = (0.3 + 0.7 * Math.sqrt(this.board.weightAt(path))).toFixed(2);
       found.push(shape("polyline", { class: `trace ${this.board.statusAt(path)}${chosen}`, points: line, "stroke-opacity": seen }));
       if (points.length === 1) found.push(shape("circle", { class: `trace-dot${chosen}`, cx: x(points[0][0]), cy: y(points[0][1]), r: 2 }));
     }
@@ -112,7 +112,7 @@ export class MemoryView {
       parts.push(...this.paths(step, LEFT + totalWidth + 56, width - RIGHT, innerHeight, height));
     }
     this.svg.replaceChildren(...parts);
-    set(this.svg, { "aria-label": this.board.sentences.memory || "KV cache" });
+    set(this.svg, { "aria-label": this.board.sentencesNow().memory || "KV cache" });
   }
 
   hatch() {
@@ -145,7 +145,7 @@ export class MemoryView {
 
   totals(step, x, width, innerHeight, height) {
     const bottom = TOP + innerHeight;
-    const highest = this.board.highestBytes * 1.05;
+    const highest = this.board.records.highestBytes * 1.05;
     const scale = innerHeight / highest;
     const bar = width / 2 - 8;
     const parts = this.axis(highest, scale, x, bottom, x + width);
@@ -167,7 +167,7 @@ export class MemoryView {
     const slot = (right - x) / Math.max(1, step.paths.length);
     const bar = Math.max(2, Math.min(34, slot - 3));
     const parts = this.axis(highest, scale, x, bottom, right);
-    const rows = this.board.layout.y;
+    const rows = this.board.told.y;
     const inTreeOrder = [...step.paths].sort((a, b) => rows[a[0]] - rows[b[0]]);
     inTreeOrder.forEach(([path, shared, own], index) => {
       const chosen = this.board.kinClass(path);

@@ -2,7 +2,11 @@
 
 import { element } from "./svg.js";
 
-export const KEYS = "Space play or pause · ← → step · Shift+← → fork · ↑ ↓ path · Home End · Enter inspect · Escape clear · F fit · ? this help";
+const KEYS = [
+  ["Space", "play or pause"], ["← →", "step"], ["Shift + ← →", "fork"], ["Home End", "first, last step"], ["↑ ↓", "path"],
+  ["Enter", "inspect"], ["O", "only the chosen path"], ["F", "fold the stretches"], ["W", "whole tree"], ["/", "find"],
+  ["T", "tables"], ["P", "presenter"], ["Escape", "leave, clear"], ["?", "these keys"],
+];
 
 export function legend(entries) {
   const key = element("span", { class: "key" });
@@ -21,47 +25,78 @@ export function button(text, label, action) {
   return made;
 }
 
+export function keyList() {
+  const list = element("dl", { class: "help", hidden: "", "aria-label": "Keys" });
+  for (const [keys, words] of KEYS) {
+    const entry = element("div");
+    entry.append(element("dt", {}, keys), element("dd", {}, words));
+    list.append(entry);
+  }
+  return list;
+}
+
 export function transport(board) {
+  const { replay } = board;
   const bar = element("div", { class: "transport", role: "toolbar", "aria-label": "Replay" });
-  board.playButton = button("▶", "Play", () => board.togglePlay());
+  board.playButton = button("▶", "Play", () => replay.toggle());
   board.playButton.classList.add("play");
   board.slider = element("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
-  board.slider.oninput = () => board.goTo(Number(board.slider.value));
+  board.slider.oninput = () => replay.goTo(Number(board.slider.value));
   board.stepLabel = element("output", { class: "step-label" });
-  board.speed = element("select", { "aria-label": "Speed", title: "Speed" });
-  for (const speed of [0.5, 1, 2, 4]) board.speed.append(element("option", { value: speed }, `${speed}×`));
-  board.speed.value = "1";
-  board.alignButton = button("By step", "Lay the tree out by step, like the entropy trace", () => board.toggleAligned());
-  board.fitButton = button("Fit", "Whole tree, or follow what is new (f)", () => board.fit());
-  board.presentButton = button("Presenter", "Larger, for a projector", () => board.togglePresenting());
+  const speed = element("select", { "aria-label": "Speed", title: "Speed" });
+  for (const times of [0.5, 1, 2, 4]) speed.append(element("option", { value: times }, `${times}×`));
+  speed.value = "1";
+  speed.onchange = () => (replay.speed = Number(speed.value));
+  board.followButton = button("Follow", "Stay at the newest step", () => replay.toggleFollow());
   bar.append(
-    button("⏮", "First step", () => board.goTo(0)), button("◀", "One step back", () => board.goTo(board.cursor - 1)),
-    board.playButton, button("▸", "One step on", () => board.goTo(board.cursor + 1)), button("⏭", "Last step, and follow", () => board.goToEnd()),
-    board.slider, board.stepLabel, board.speed, board.alignButton,
-    button("−", "Zoom out", () => board.tree.zoom(1 / 1.25)), button("+", "Zoom in", () => board.tree.zoom(1.25)), board.fitButton,
-    board.presentButton, button("?", "Keys", () => board.toggleHelp()),
+    button("⏮", "First step", () => replay.goTo(0)), button("◀", "One step back", () => replay.goTo(replay.cursor - 1)),
+    board.playButton, button("▸", "One step on", () => replay.goTo(replay.cursor + 1)), button("⏭", "Last step, and follow", () => replay.goToEnd()),
+    board.slider, board.stepLabel, speed, board.followButton,
+  );
+  return bar;
+}
+
+export function tools(board) {
+  const bar = element("div", { class: "transport tools", role: "toolbar", "aria-label": "View" });
+  board.alignButton = button("By step", "Lay the tree out by step, like the entropy trace", () => board.toggleAligned());
+  board.fitButton = button("Fit", "Whole tree, or follow what is new (w)", () => board.fit());
+  board.foldButton = button("Fold", "Long stretches without a fork as chips (f)", () => board.toggleFolded());
+  board.focusButton = button("Only this path", "Only the chosen path, its ancestors and what grew from it (o)", () => board.toggleFocus());
+  board.tableButton = button("Tables", "The pictures as tables (t)", () => board.toggleTable());
+  board.presentButton = button("Presenter", "Larger, for a projector (p)", () => board.togglePresenting());
+  board.helpButton = button("?", "Keys", () => board.toggleHelp());
+  bar.append(
+    board.alignButton, button("−", "Zoom out", () => board.tree.zoom(1 / 1.25)), button("+", "Zoom in", () => board.tree.zoom(1.25)), board.fitButton,
+    board.foldButton, board.focusButton, button("Find", "Find in the texts (/)", () => board.finder.open()), board.tableButton,
+    button("⤢", "Full screen", () => board.toggleFullScreen()), board.presentButton, board.helpButton,
   );
   return bar;
 }
 
 export function onKey(board, event) {
   if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
-  if (event.key === " " && event.target.tagName === "BUTTON") return;
+  if (["Enter", " "].includes(event.key) && event.target.tagName === "BUTTON") return;
+  const { replay } = board;
   const actions = {
-    " ": () => board.togglePlay(),
-    ArrowLeft: () => (event.shiftKey ? board.goToFork(-1) : board.goTo(board.cursor - 1)),
-    ArrowRight: () => (event.shiftKey ? board.goToFork(1) : board.goTo(board.cursor + 1)),
+    " ": () => replay.toggle(),
+    ArrowLeft: () => (event.shiftKey ? replay.goToFork(-1) : replay.goTo(replay.cursor - 1)),
+    ArrowRight: () => (event.shiftKey ? replay.goToFork(1) : replay.goTo(replay.cursor + 1)),
     ArrowUp: () => board.walk(-1),
     ArrowDown: () => board.walk(1),
-    Home: () => board.goTo(0),
-    End: () => board.goToEnd(),
+    Home: () => replay.goTo(0),
+    End: () => replay.goToEnd(),
     Enter: () => board.walk(0),
     Escape: () => board.leave(),
-    f: () => board.fit(),
+    f: () => board.toggleFolded(),
+    o: () => board.toggleFocus(),
+    w: () => board.fit(),
+    t: () => board.toggleTable(),
+    p: () => board.togglePresenting(),
+    "/": () => board.finder.open(),
     "?": () => board.toggleHelp(),
   };
   const action = actions[event.key];
-  if (!action || (event.key === "Enter" && event.target.tagName === "BUTTON")) return;
+  if (!action) return;
   event.preventDefault();
   event.stopPropagation(); // the page around the board may have keys of its own
   action();

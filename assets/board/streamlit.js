@@ -6,5 +6,6 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const board = (parentElement.__board ??= new Board(parentElement));
   board.resync = (version) => setTriggerValue("resync", version);
   board.rested = (run, step) => setStateValue("cursor", { run, step });
+  board.grow = data?.grows ? (place) => setTriggerValue("grow", place) : null;
   if (data) board.update(data);
 }

@@ -1,11 +1,11 @@
 // The tree: a box per path, an edge from its parent. Boxes are kept and moved, never drawn anew.
 
-import { shape, set, clip, diamond, fold, percent, heat } from "./svg.js";
+import { shape, set, clip, diamond, percent, heat } from "./svg.js";
+import { labelOf } from "./arrange.js";
 
 const BOX = 24;
 const STUB = 17; // of pruned paths
 const STUB_TEXT = 11 / 13;
-const LONGEST = 44; // characters of a box, as in eab/figures/layout.py
 const TEXT_AT = 13;
 const MARGIN = 14;
 const MARKS = 44; // room right of a box for its mark
@@ -229,16 +229,17 @@ export class TreeView {
   renderPath(path, node) {
     const { board } = this;
     const status = board.statusAt(path);
-    const chosen = board.kinClass(path.id);
+    const chosen = board.kinClass(path.id) + (board.finder.paths.has(path.id) ? " found" : "");
+    const weight = board.weightAt(path);
     const count = board.tokensShown(path);
     node.target = this.place(path);
     if (!node.at || !board.animates) node.at = { ...node.target };
     node.stub = path.status === "pruned";
     node.group.setAttribute("class", `box path ${status}${chosen}${node.stub ? " stub" : ""}`);
     node.edge.setAttribute("class", `edge${node.stub ? " stub" : ""}${chosen}`);
-    node.edge.style.strokeWidth = (1 + 6 * Math.sqrt(path.weight)).toFixed(2);
+    node.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
     const picked = board.selectedIn(path);
-    const signature = [count, status, board.aligned, node.target.width.toFixed(1), path.tokens.length, picked, path.weight, node.stub].join();
+    const signature = [count, status, board.aligned, node.target.width.toFixed(1), path.tokens.length, picked, weight, node.stub, board.folded, board.focused].join();
     if (node.signature === signature) return;
     node.signature = signature;
     this.fillBox(path, node, count, status);
@@ -247,9 +248,8 @@ export class TreeView {
 
   fillBox(path, node, count, status) {
     const { aligned } = this.board;
-    const pieces = path.tokens.slice(0, count).map((token) => token[0]);
-    const whole = pieces.join("");
-    const label = aligned ? { text: clip(whole, node.target.width - 9) } : fold(pieces, LONGEST);
+    const whole = path.tokens.slice(0, count).map((token) => token[0]).join("");
+    const label = aligned ? { text: clip(whole, node.target.width - 9) } : labelOf(this.board, path, count);
     const left = aligned ? 5 : TEXT_AT - 2;
     node.text.textContent = label.text;
     set(node.text, { x: left, y: node.stub ? 1 : 3 });
@@ -262,7 +262,7 @@ export class TreeView {
     set(node.tip, { cx: node.width + 8 });
     node.mark.textContent = { forked: "◆", finished: path.reason === "stop" ? "■" : "…", pruned: "×", live: "" }[status];
     node.share.textContent = path.parent < 0 ? "" : percent(path.share);
-    set(node.group, { "aria-label": `path ${path.id}, ${status}, weight ${percent(path.weight)}: ${whole}` });
+    set(node.group, { "aria-label": `path ${path.id}, ${status}, weight ${percent(this.board.weightAt(path))}: ${whole}` });
   }
 
   bands(path, node, count) {

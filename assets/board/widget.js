@@ -32,7 +32,7 @@ function render({ model, el }) {
   requestAnimationFrame(update); // in the page by then: texts are measured in the page's font
   return () => {
     themes.disconnect();
-    board.pause();
+    board.replay.playing = false;
     for (const [name, listener] of listeners) model.off(name, listener);
   };
 }

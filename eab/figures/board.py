@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from eab import token_text
 from eab.figures.layout import PROMPT_LONGEST, pieces, shorten, tidy
-from eab.figures.sentences import entropy_sentence, memory_sentence, tree_sentence
+from eab.figures.sentences import entropy_sentence, memory_sentence, sentences_at, tree_sentence
 from eab.run import Path, Run, Step, Token
 
 BYTES_OF_CHARACTER: Final = 4  # so many tokens back, a token's part of the text may still change
@@ -57,11 +57,13 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     return {
         "version": run.events_seen,
         "since": since_step,
-        "prompt": shorten(token_text.visible(started.prompt), PROMPT_LONGEST) if started else "",
+        "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST) if started else "",
         "threshold": started.threshold_nats if started else None,
         "policy": started.config.policy if started else "",
         "branch_factor": started.config.branch_factor if started else 0,
         "min_fork_weight": started.config.min_fork_weight if started else 0.0,
+        "cache": started.config.cache if started else "",
+        "row_bytes": started.model.row_bytes if started else 0,
         "max_steps": started.config.max_new_tokens if started else 0,
         "ended": run.ended.reason if run.ended else "",
         "layout": {
@@ -73,7 +75,7 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
             "height": round(layout.height, 1),
         },
         "paths": [_path_record(path, since_step) for path in run.paths if path.touched >= since_step],
-        "steps": [_step_record(run, step) for step in run.steps[since_step:] if step.kv is not None],
+        "steps": _step_records(run, since_step),
         "sentences": {"tree": tree_sentence(run), "entropy": entropy_sentence(run), "memory": memory_sentence(run)},
     }
 
@@ -87,9 +89,9 @@ def _path_record(path: Path, since_step: int) -> dict[str, Any]:
         "parent": path.parent,
         "status": path.status,
         "reason": path.finish_reason,
-        "weight": path.weight,
+        "weights": [list(change) for change in path.weights],
         "share": round(path.share, 6),
-        "born": path.tokens[0].step if path.tokens else path.touched,
+        "born": path.born,
         "touched": path.touched,
         "limited": path.limited_steps,
         "from": first,
@@ -98,10 +100,20 @@ def _path_record(path: Path, since_step: int) -> dict[str, Any]:
 
 
 def _token_record(token: Token, piece: str) -> list[Any]:
-    """[piece of the path's text, the token alone, probability, entropy, [[candidate, probability], ...]]"""
+    """[piece of the path's text, the token alone, probability, entropy, [[candidate, probability], ...], taken]
+
+    taken: which of the candidates it is, or -1.
+    """
     candidates = [[token_text.visible(candidate.text), candidate.probability] for candidate in token.candidates]
     alone = token_text.visible(token.text)
-    return [piece, alone, round(math.exp(token.log_prob), 6), round(token.entropy, 4), candidates]
+    taken = next((index for index, one in enumerate(token.candidates) if one.token == token.token), -1)
+    return [piece, alone, round(math.exp(token.log_prob), 6), round(token.entropy, 4), candidates, taken]
+
+
+def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
+    measured = [step for step in run.steps[since_step:] if step.kv is not None]
+    sentences = sentences_at(run, [step.step for step in measured])
+    return [_step_record(run, step) | {"sentences": said} for step, said in zip(measured, sentences, strict=True)]
 
 
 def _step_record(run: Run, step: Step) -> dict[str, Any]:

@@ -10,7 +10,20 @@ from typing import Final, Literal
 FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "board"
 Host = Literal["streamlit", "widget", "page"]
 
-_MODULES: Final = ("svg", "tree", "charts", "inspector", "controls", "pictures", "board")
+_MODULES: Final = (
+    "svg",
+    "arrange",
+    "tree",
+    "charts",
+    "controls",
+    "inspector",
+    "finder",
+    "table",
+    "pictures",
+    "records",
+    "replay",
+    "board",
+)
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)

@@ -1,10 +1,13 @@
 """What each picture of a run shows, in a sentence with its numbers."""
 
 import math
+from bisect import bisect_right
+from collections.abc import Sequence
 
 from eab import token_text
 from eab.answers import Answers
 from eab.comparison import Agreement, Comparison
+from eab.events import KvMeasured
 from eab.run import Run, Token
 from eab.speculation.outcome import outcome
 from eab.words import counted, human_bytes
@@ -12,24 +15,64 @@ from eab.words import counted, human_bytes
 
 def tree_sentence(run: Run) -> str:
     """What the tree shows."""
+    return _tree_words(run, len(run.steps) - 1, _highest(_rising(run), math.inf))
+
+
+def entropy_sentence(run: Run) -> str:
+    """What the entropy trace shows."""
+    return _entropy_words(run, _highest(_rising(run), math.inf))
+
+
+def memory_sentence(run: Run) -> str:
+    """What the KV bars show, at the step with the most rows in use."""
+    return _memory_words(run, run.peak_kv(), "at the peak")
+
+
+def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
+    """What tree, entropy trace and KV bars (`memory`) show once each of these steps is done."""
+    rising = _rising(run)
+    return [
+        {
+            "tree": _tree_words(run, step, _highest(rising, step)),
+            "entropy": _entropy_words(run, _highest(rising, step)),
+            "memory": _memory_words(run, run.steps[step].kv, f"at step {step}"),
+        }
+        for step in steps
+    ]
+
+
+def _rising(run: Run) -> list[Token]:
+    """The tokens, by step, of a higher entropy than all before them."""
+    found: list[Token] = []
+    for token in sorted((token for path in run.paths for token in path.tokens), key=lambda token: token.step):
+        if not found or token.entropy > found[-1].entropy:
+            found.append(token)
+    return found
+
+
+def _highest(rising: Sequence[Token], step: float) -> Token | None:
+    known = bisect_right(rising, step, key=lambda token: token.step)
+    return rising[known - 1] if known else None
+
+
+def _tree_words(run: Run, step: int, highest: Token | None) -> str:
     if not run.steps:
         return "Nothing generated yet."
-    forks = [path for path in run.paths if path.status == "forked"]
+    forks = sum(path.status == "forked" and path.touched <= step for path in run.paths)
     if not forks:
-        return _no_fork_sentence(run)
-    steps, leaves = counted(len(run.steps), "step"), counted(len(run.leaves()), "path")
-    return f"{counted(len(forks), 'fork')} in {steps}: {leaves}.{_limit_sentence(run)}"
+        return _no_fork_words(run, highest, "so far" if step < len(run.steps) - 1 or not run.ended else "")
+    leaves = counted(sum(path.stands_at(step) for path in run.paths), "path")
+    return f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}.{_limit_words(run, step)}"
 
 
-def _limit_sentence(run: Run) -> str:
+def _limit_words(run: Run, step: int) -> str:
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-    if first is None or run.started is None:
+    if first is None or first > step or run.started is None:
         return ""
     return f" The limit of {counted(run.started.config.max_paths, 'path')} acts from step {first} on."
 
 
-def _no_fork_sentence(run: Run) -> str:
-    highest = _highest(run)
+def _no_fork_words(run: Run, highest: Token | None, so_far: str) -> str:
     if highest is None or run.started is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
@@ -39,35 +82,34 @@ def _no_fork_sentence(run: Run) -> str:
             f"({config.policy}), the limit of {counted(config.max_paths, 'path')} or the lowest weight that may fork "
             f"({config.min_fork_weight:.1%}) left no room."
         )
+    if so_far:
+        return f"No fork so far: the highest entropy was {highest.entropy:.2f} nats, the threshold is {threshold:.2f}."
     return (
         f"No fork: the highest entropy was {highest.entropy:.2f} nats, the threshold is {threshold:.2f}. Lower the "
         "threshold to see the tree branch."
     )
 
 
-def entropy_sentence(run: Run) -> str:
-    """What the entropy trace shows."""
-    highest = _highest(run)
-    if highest is None or run.started is None:
+def _entropy_words(run: Run, best: Token | None) -> str:
+    if best is None or run.started is None:
         return "No entropy measured yet."
     return (
-        f"Highest entropy {highest.entropy:.2f} nats, like {math.exp(highest.entropy):.0f} equal options, at step "
-        f"{highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
+        f"Highest entropy {best.entropy:.2f} nats, like {math.exp(best.entropy):.0f} equal options, at step "
+        f"{best.step}; the threshold is {run.started.threshold_nats:.2f} nats."
     )
 
 
-def memory_sentence(run: Run) -> str:
-    """What the KV bars show, at the step with the most rows in use."""
-    kv = run.peak_kv()
+def _memory_words(run: Run, kv: KvMeasured | None, when: str) -> str:
     used = kv.rows_shared + kv.rows_private if kv is not None else 0
     if kv is None or run.started is None:
         return "No KV cache yet."
     if not used:
         return f"No KV cache: each step reads the whole text of {counted(len(kv.paths), 'path')} again."
     row = run.started.model.row_bytes
+    use = "uses" if len(kv.paths) == 1 else "use"
     return (
-        f"{counted(len(kv.paths), 'path')} use {human_bytes(used * row)} of the {human_bytes(kv.bytes_held)} held "
-        f"({source(run)}) at the peak; a cache each would take {human_bytes(kv.rows_independent * row)} (computed), "
+        f"{counted(len(kv.paths), 'path')} {use} {human_bytes(used * row)} of the {human_bytes(kv.bytes_held)} held "
+        f"({source(run)}) {when}; a cache each would take {human_bytes(kv.rows_independent * row)} (computed), "
         f"{kv.rows_independent / used:.1f} times what is used."
     )
 
@@ -170,7 +212,3 @@ def weight_sentence(run: Run) -> str:
 def _quoted(text: str) -> str:
     text = token_text.visible(text).strip()
     return text if len(text) <= 60 else text[:59] + "…"
-
-
-def _highest(run: Run) -> Token | None:
-    return max((token for path in run.paths for token in path.tokens), key=lambda token: token.entropy, default=None)

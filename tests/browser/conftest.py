@@ -9,9 +9,11 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from board_page import LIGHT, BoardPage
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +94,29 @@ def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def board(browser: Browser) -> Iterator[Callable[..., BoardPage]]:
+    contexts = []
+
+    def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
+        context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        made = BoardPage(page, theme)
+        made.problems = problems  # type: ignore[attr-defined]
+        boards.append(made)
+        return made
+
+    boards: list[BoardPage] = []
+    yield make
+    found = [problem for made in boards for problem in made.problems]  # type: ignore[attr-defined]
+    for context in contexts:
+        context.close()
+    assert found == []
 
 
 def _wait_for(url: str, server: "subprocess.Popen[bytes]") -> None:

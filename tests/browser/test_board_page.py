@@ -1,17 +1,16 @@
 """The board in a real Chromium, on a bare page without Streamlit: the same class that a notebook would feed."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from board_page import DARK, LIGHT, ROOT, BoardPage
 from invented_runs import WORDS, invented_run
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import expect
 
 from eab.events import StepTimed
-from eab.figures import board_code
 from eab.figures.board import board_message
 from eab.run import Run, fold
 
@@ -26,71 +25,6 @@ HOSTILE = [
     "مرحبا",
 ]
 SVG = "{http://www.w3.org/2000/svg}"
-LIGHT = "--st-text-color:#31333f;--st-background-color:#fff;--st-secondary-background-color:#f8f8f7"
-DARK = "--st-text-color:#faf9f5;--st-background-color:#171614;--st-secondary-background-color:#2d2b27"
-_MOUNT = """async ([code, css]) => {
-  const root = document.getElementById("host").attachShadow({ mode: "open" });
-  const style = document.createElement("style");
-  style.textContent = css;
-  root.append(style);
-  const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-  Object.assign(window, { triggers: [], states: [] });
-  const setTriggerValue = (name) => triggers.push(name);
-  const setStateValue = (name, value) => states.push([name, value]);
-  window.feed = (data) => module.default({ data, parentElement: root, setStateValue, setTriggerValue });
-}"""
-
-
-class BoardPage:
-    """A page with one board, and the messages that it is fed."""
-
-    def __init__(self, page: Page, theme: str) -> None:
-        self.page = page
-        page.set_content(f'<title>calm</title><body style="{theme}"><div id="host"></div></body>')
-        page.evaluate(_MOUNT, [board_code.javascript("streamlit"), board_code.stylesheet()])
-        self.root = page.locator(".eab")
-
-    def feed(self, run: Run, since: int = 0, mode: str = "replay", name: str = "one", **more: Any) -> None:
-        extra = {"run": name, "mode": mode, "autoplay": False} | more
-        self.page.evaluate("message => feed(message)", board_message(run, since) | extra)
-
-    def data(self, name: str) -> int:
-        return int(self.root.get_attribute(f"data-{name}") or -1)
-
-    def expect_cursor(self, step: int) -> None:
-        expect(self.root).to_have_attribute("data-cursor", str(step))
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.page.keyboard.press(key)
-
-    def box(self, path: int) -> Locator:
-        return self.page.locator(f'.box.path[data-path="{path}"]')
-
-
-@pytest.fixture
-def board(browser: Browser) -> Iterator[Callable[..., BoardPage]]:
-    contexts = []
-
-    def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
-        context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True, **options)
-        contexts.append(context)
-        page = context.new_page()
-        problems: list[str] = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        made = BoardPage(page, theme)
-        made.problems = problems  # type: ignore[attr-defined]
-        boards.append(made)
-        return made
-
-    boards: list[BoardPage] = []
-    yield make
-    found = [problem for made in boards for problem in made.problems]  # type: ignore[attr-defined]
-    for context in contexts:
-        context.close()
-    assert found == []
-
-
 STORY = invented_run(5, 20, 8)
 
 
@@ -104,12 +38,12 @@ def test_a_live_run_grows_and_nothing_is_replaced(board: Callable[..., BoardPage
             sent = max(0, event.step - 3)
             if event.step == 0:
                 nodes = "window.first = [root(), root().querySelector('.box.path'), root().querySelector('svg.tree')]"
-                shown.page.evaluate(nodes.replace("root()", _ROOT))
+                shown.page.evaluate(nodes.replace("root()", ROOT))
     shown.feed(run, mode="live")
     shown.expect_cursor(19)
     assert shown.data("paths") == len(run.paths)
     same = "first[0] === root() && first[1] === root().querySelector('.box.path') && first[2].isConnected"
-    assert shown.page.evaluate(same.replace("root()", _ROOT))
+    assert shown.page.evaluate(same.replace("root()", ROOT))
     assert shown.page.evaluate("triggers") == []
 
 
@@ -129,7 +63,7 @@ def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) 
     shown = board()
     shown.feed(fold(STORY))
     shown.page.evaluate("m => { feed(m); feed(m); }", board_message(fold(STORY), 15) | {"run": "one", "mode": "replay"})
-    tokens = shown.page.evaluate(f"[...{_ROOT}.getRootNode().__board.paths.values()].map(path => path.tokens.length)")
+    tokens = shown.page.evaluate(f"[...{ROOT}.getRootNode().__board.paths.values()].map(path => path.tokens.length)")
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
 
 
@@ -197,7 +131,7 @@ def test_the_keyboard_does_it_all(board: Callable[..., BoardPage]) -> None:
     shown.expect_cursor(forks[0] if forks[0] > 0 else forks[1])
     shown.press("End", "ArrowDown")
     expect(shown.page.locator(".inspector .candidates li")).to_have_count(4)
-    assert shown.page.evaluate(f"{_ROOT}.getRootNode().activeElement.getAttribute('role')") == "treeitem"
+    assert shown.page.evaluate(f"{ROOT}.getRootNode().activeElement.getAttribute('role')") == "treeitem"
     shown.press("Escape")
     expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
     shown.press("?")
@@ -357,13 +291,10 @@ def test_large_runs_stay_usable(board: Callable[..., BoardPage]) -> None:
     message = json.dumps(board_message(run) | {"run": "one", "mode": "replay", "autoplay": False})
     shown.page.evaluate("message => feed(JSON.parse(message))", message)
     shown.root.focus()
-    shown.press("Home", "End", "f")
+    shown.press("Home", "End", "w")
     shown.expect_cursor(99)
     boxes = shown.page.locator("svg.tree").bounding_box()
     last = shown.page.locator(".box.path:not(.hidden)").last.bounding_box()
     assert boxes is not None
     assert last is not None
     assert boxes["y"] <= last["y"] <= boxes["y"] + boxes["height"]
-
-
-_ROOT = "document.getElementById('host').shadowRoot.querySelector('.eab')"

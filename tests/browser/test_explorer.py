@@ -10,6 +10,7 @@ from playwright.sync_api import Download, Locator, Page, expect
 from app import gallery
 from eab import record
 from eab.events import Candidate, Event, Predicted, RunStarted, TokenAppended
+from eab.run import fold
 from eab.token_text import from_bytes
 
 pytestmark = pytest.mark.browser
@@ -168,6 +169,24 @@ def test_a_click_on_a_token_shows_what_the_model_considered(open_page: Callable[
     page.locator(".eab .box.path .label").first.click(force=True)
     expect(page.locator(".eab .inspector .candidates li")).not_to_have_count(0)
     expect(page.locator(".eab .inspector .why")).to_contain_text("threshold")
+
+
+def test_a_run_grows_from_a_forced_token(open_page: Callable[..., Page]) -> None:
+    page = open_page(reduced_motion="reduce")
+    wait_for_board(page)
+    recorded = fold(gallery.events_of(gallery.recordings()[0]))
+    first = next(path for path in recorded.paths if path.tokens)
+    page.locator(f'.eab .box.path[data-path="{first.id}"] .label').click(force=True)
+    page.locator(".eab .inspector .candidates button").nth(2).click()
+    board(page).evaluate("root => { root.mine = true; }")
+    forced = first.tokens[0].candidates[2].text
+    page.get_by_role("button", name=f"Grow from here with “{forced}”").click()
+    expect(page.locator(".eab .box.prompt")).to_contain_text(f"saw{forced}", timeout=60 * SECONDS)
+    wait_for_end(page)
+    assert board(page).evaluate("root => root.mine")
+    assert not page.get_by_role("alert").count()
+    page.get_by_role("tab", name="Take it home").click()
+    expect(page.get_by_text("continued=(")).to_be_visible()
 
 
 def test_bad_input_is_explained_and_the_picture_stays(open_page: Callable[..., Page]) -> None:

@@ -1,0 +1,140 @@
+"""The explorer as a person feels it: first movement, cursor to screen, Stop to idle, and what a live run replaces.
+
+    python benchmarks/explorer.py [--json FILE]
+
+Starts the app on this machine and drives a headless Chromium (see tests/browser/conftest.py for where it is sought).
+Times in milliseconds. The live run has at most 20 paths of 200 tokens by the embedded model.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+STEPS = 40
+BOARD = "[...document.querySelectorAll('*')].map(e => e.shadowRoot).find(r => r && r.querySelector('.eab'))"
+PARTS = "['.eab', 'svg.tree', 'svg.entropy', 'svg.memory']"
+FIRST_MOVEMENT = f"""() => new Promise(done => {{ const look = () => {{
+  const root = ({BOARD})?.querySelector('.eab');
+  Number(root?.dataset.cursor) > 0 ? done(performance.now()) : requestAnimationFrame(look); }}; look(); }})"""
+CURSOR = f"""async steps => {{ const root = ({BOARD}).querySelector('.eab'); const times = [];
+  for (let step = 0; step < steps; step += 1) {{ const start = performance.now();
+    root.dispatchEvent(new KeyboardEvent('keydown', {{ key: step % 2 ? 'ArrowRight' : 'ArrowLeft', bubbles: true }}));
+    await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+    times.push(performance.now() - start); }} return times; }}"""
+
+
+@contextmanager
+def server() -> Iterator[tuple[str, int]]:
+    """The app in a process of its own: address and process id."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", f"--server.port={port}"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    running = subprocess.Popen([*command, "--server.headless=true", "--server.address=127.0.0.1"], cwd=ROOT, **quiet)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"{address}/_stcore/health", timeout=2).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield address, running.pid
+    finally:
+        running.terminate()
+        running.wait(timeout=20)
+
+
+def has_torch(process: int) -> bool | None:
+    """Whether the process has PyTorch's library in memory; None where that cannot be told."""
+    maps = Path(f"/proc/{process}/maps")
+    return "libtorch" in maps.read_text(encoding="utf-8") if maps.exists() else None
+
+
+def live_run(page: Page) -> dict[str, Any]:
+    """A run of 20 x 200, stopped near its end: parts of the board that were replaced, and how long Stop took."""
+    for name, presses in (
+        ("Max new tokens", ["End", *["ArrowLeft"] * 56]),
+        ("Max paths", ["Home", *["ArrowRight"] * 19]),
+    ):
+        slider = page.get_by_role("slider", name=name)
+        slider.focus()
+        for key in presses:
+            slider.press(key)
+    page.evaluate(f"window.kept = {PARTS}.map(name => ({BOARD}).querySelector(name))")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("of 200").first.wait_for(timeout=120_000)
+    page.wait_for_function(f"() => Number(({BOARD}).querySelector('.eab').dataset.cursor) >= 120", timeout=300_000)
+    start = time.perf_counter()
+    page.get_by_role("button", name="Stop generation").click()
+    page.get_by_text("Stopped after").or_(page.get_by_text("Done after")).first.wait_for()
+    seconds = time.perf_counter() - start
+    same = page.evaluate(f"kept.filter((node, at) => node === ({BOARD}).querySelector({PARTS}[at])).length")
+    return {"stop_click_to_told": 1000 * seconds, "parts_replaced": 4 - same}
+
+
+def stop_to_idle() -> dict[str, float]:
+    """Stop of the worker itself, without a page: how long, and how many steps were still done."""
+    from app.model_shelf import ModelShelf
+    from app.worker import Worker
+    from eab.config import BranchingConfig
+
+    worker = Worker(ModelShelf())
+    run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=256), "embedded")
+    while len(run.state.steps) < 20:
+        time.sleep(0.005)
+    before, start = len(run.state.steps), time.perf_counter()
+    run.stop()
+    while run.active:
+        time.sleep(0.0005)
+    found = {"stop_to_idle": 1000 * (time.perf_counter() - start), "steps_after_stop": len(run.state.steps) - before}
+    worker.close()
+    return found
+
+
+def measure() -> dict[str, Any]:
+    """All numbers."""
+    chromium = shutil.which(os.environ.get("EAB_CHROMIUM", "chromium")) or shutil.which("google-chrome")
+    with server() as (address, process), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.goto(address)
+        found: dict[str, Any] = {"first_movement_cold": page.evaluate(FIRST_MOVEMENT), "torch_then": has_torch(process)}
+        page.reload()
+        found["first_movement_warm"] = page.evaluate(FIRST_MOVEMENT)
+        page.wait_for_timeout(8000)
+        times = page.evaluate(CURSOR, STEPS)
+        found |= {"cursor_to_screen": statistics.median(times), "cursor_to_screen_worst": max(times)}
+        found |= live_run(page)
+        browser.close()
+    return found | stop_to_idle()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", help="write the numbers")
+    options = parser.parse_args()
+    found = measure()
+    for name, value in found.items():
+        print(f"{name:24} {value:.1f}" if isinstance(value, float) else f"{name:24} {value}")
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

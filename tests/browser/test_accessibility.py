@@ -1,0 +1,148 @@
+"""For those who cannot see the picture, use no mouse, or want no motion: axe, keyboard, contrast, narrow screens."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from board_page import DARK, LIGHT, ROOT, BoardPage
+from invented_runs import invented_run
+from playwright.sync_api import Browser, Page, expect
+
+from app import gallery
+from eab.offline import save_html
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+GRAVE = {"serious", "critical"}
+STORY = fold(invented_run(5, 20, 8))
+
+
+def grave_findings(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{rule['id']} ({rule['impact']}): {node['target']} {node['failureSummary']}"
+        for rule in found
+        if rule["impact"] in GRAVE
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_grave_on_the_explorer(open_page: Callable[..., Page], scheme: str) -> None:
+    page = open_page(color_scheme=scheme, reduced_motion="reduce")
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible()
+    assert grave_findings(page) == []
+    page.locator(".eab").focus()
+    for key in ("ArrowDown", "ArrowDown", "t", "?", "/"):
+        page.keyboard.press(key)
+    expect(page.locator(".eab .table-box tbody tr").first).to_be_visible()
+    assert grave_findings(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_grave_on_the_offline_page(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    file = tmp_path / "run.html"
+    save_html(gallery.events_of(gallery.recordings()[0]), file)
+    context = browser.new_context(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)  # axe is injected
+    page = context.new_page()
+    page.goto(file.as_uri())
+    expect(page.locator(".box.path").first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("t")
+    expect(page.locator(".table-box tbody tr").first).to_be_visible()
+    found = grave_findings(page)
+    context.close()
+    assert found == []
+
+
+def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(STORY, grows=True)
+    shown.root.focus()
+    shown.press("End", "ArrowDown", "t", "/")
+    shown.root.focus()
+    controls = shown.page.evaluate(
+        f"""[...{ROOT}.querySelectorAll('button, input, select, .table-box')]
+        .filter(node => !node.disabled && node.checkVisibility()).length"""
+    )
+    seen = set()
+    for _ in range(controls + 5):
+        shown.press("Tab")
+        name, outline = shown.page.evaluate(
+            f"""(() => {{ const node = {ROOT}.getRootNode().activeElement; if (!node) return ["", ""];
+            const all = [...{ROOT}.querySelectorAll('*')]; const style = getComputedStyle(node);
+            return [String(all.indexOf(node)), style.outlineStyle + style.outlineWidth]; }})()"""
+        )
+        if not name:
+            break
+        seen.add(name)
+        assert outline != "none0px", name
+    assert len(seen) >= controls
+
+
+def test_every_control_has_a_name_and_the_tree_its_roles(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(STORY, grows=True)
+    for control in shown.page.locator(".eab button, .eab input, .eab select").all():
+        name = control.get_attribute("aria-label") or control.text_content() or ""
+        assert any(character.isalpha() for character in name), control.evaluate("node => node.outerHTML")
+    expect(shown.page.get_by_role("tree")).to_have_count(1)
+    assert shown.page.get_by_role("treeitem").count() > 5
+    expect(shown.page.locator("p.for-readers[aria-live]")).to_contain_text("fork")
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_marks_and_words_stand_out_from_their_ground(board: Callable[..., BoardPage], theme: str) -> None:
+    """WCAG 2.2: 3:1 for marks that carry meaning, 4.5:1 for small words; colours as the browser computes them."""
+    shown = board(theme, reduced_motion="reduce")
+    shown.feed(STORY)
+    ground = _colour(shown, "var(--eab-panel)")
+    for name in ("shared", "private", "spare", "fork", "finished", "e3", "e4"):
+        assert _contrast(_colour(shown, f"var(--{name})"), ground) >= 3, name
+    for name in ("eab-ink", "eab-soft", "fork"):
+        for behind in (ground, _colour(shown, "var(--eab-ground)")):
+            assert _contrast(_colour(shown, f"var(--{name})"), behind) >= 4.5, name
+
+
+def _colour(shown: BoardPage, value: str) -> list[float]:
+    """Red, green and blue (0 to 255) of a CSS colour, as drawn on a canvas."""
+    drawn = shown.page.evaluate(
+        f"""value => {{ const probe = document.createElement('i'); {ROOT}.append(probe); probe.style.color = value;
+        const pen = document.createElement('canvas').getContext('2d'); pen.fillStyle = getComputedStyle(probe).color;
+        probe.remove(); pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data]; }}""",
+        value,
+    )
+    return [float(part) for part in drawn[:3]]
+
+
+def _contrast(one: list[float], other: list[float]) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: list[float]) -> float:
+    parts = [part / 255 for part in colour]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_everything_open_at_once_is_no_wider_than_the_screen(board: Callable[..., BoardPage], width: int) -> None:
+    shown = board(width=width, reduced_motion="reduce")
+    shown.feed(STORY, grows=True)
+    shown.root.focus()
+    shown.press("End", "ArrowDown", "t", "?", "/")
+    expect(shown.page.locator(".table-box").first).to_be_visible()
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_motion_nothing_is_animated(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(STORY, autoplay=True)
+    assert shown.page.evaluate(f"{ROOT}.getAnimations({{ subtree: true }}).length") == 0
+    shown.root.focus()
+    shown.press("Home", "End")
+    moving = f"[...{ROOT}.getRootNode().__board.tree.nodes.values()].some(node => node.at.x !== node.target.x)"
+    assert shown.page.evaluate(moving) is False
