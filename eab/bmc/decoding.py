@@ -20,9 +20,17 @@ NO_LIMIT = 2**50
 
 
 class TimedTree(TreeCache):
-    """A tree cache that notes how long its growths take, in all."""
+    """A tree cache that notes how long its growths take, in all.
+
+    bare: padded attention leaves the spare rows out, with the same kernel and mask, to find out what they add.
+    """
 
     growth_seconds = 0.0
+    bare = False
+
+    @property
+    def _visited(self) -> int:
+        return self._end if self.bare else super()._visited
 
     def _grow(self, more: int) -> Growth:
         start = now(self.shape.device)
@@ -33,10 +41,14 @@ class TimedTree(TreeCache):
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step: making room, and everything else. grew: whether room had to be made."""
+    """Seconds of one step: making room, and everything else. spare: what the spare rows add to the latter.
+
+    grew: whether room had to be made.
+    """
 
     growth: float
     rest: float
+    spare: float = 0.0
     grew: bool = False
 
     @property
@@ -98,11 +110,38 @@ def tree_with(
 @torch.inference_mode()
 def timed_step(reader: Reader, cache: KVCache, paths: Sequence[int], tokens: int = 1) -> StepTime:
     """One pass of so many tokens on each path."""
-    device = cache.shape.device
     before = getattr(cache, "growth_seconds", 0.0)
-    start = now(device)
+    start = now(cache.shape.device)
     packed = cache.pack(paths, [[0] * tokens for _ in paths])
     reader(packed)
-    seconds = now(device) - start
+    seconds = now(cache.shape.device) - start
     growth = getattr(cache, "growth_seconds", 0.0) - before
     return StepTime(growth, seconds - growth, grew=bool(packed.growths))
+
+
+@torch.inference_mode()
+def timed_pair(reader: Reader, cache: TimedTree, path: int, bare_first: bool) -> StepTime:
+    """One pass of one token, read twice: over all rows held, and without the spare ones. The difference is what they add.
+
+    Both take place at nearly the same moment, so that a disturbance of the machine hardly tells in the difference. The second
+    finds the rows in the processor's caches; take turns with `bare_first`.
+    """
+    before = cache.growth_seconds
+    packed = cache.pack([path], [[0]])
+    growth = cache.growth_seconds - before
+    if cache.rows == cache._end:
+        return StepTime(growth, _read_once(reader, cache, packed, bare=False), grew=bool(packed.growths))
+    seconds = {bare: _read_once(reader, cache, packed, bare) for bare in (bare_first, not bare_first)}
+    return StepTime(growth, seconds[False], seconds[False] - seconds[True], bool(packed.growths))
+
+
+def _read_once(reader: Reader, cache: TimedTree, packed: Pass, bare: bool) -> float:
+    """Seconds to read a pass that is packed; what was written by an earlier reading is written again."""
+    all_seen = cache._seen
+    cache.bare, cache._masked = bare, False
+    cache._seen = all_seen[:, : cache._visited]
+    start = now(cache.shape.device)
+    reader(packed)
+    seconds = now(cache.shape.device) - start
+    cache.bare, cache._seen = False, all_seen
+    return seconds

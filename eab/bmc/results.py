@@ -65,15 +65,24 @@ class LengthTimed:
 
 @dataclass(frozen=True, slots=True)
 class RTimed:
-    """The KV part of writing `work.rows` rows at one r: seconds of the growths and of the rest, and the exact counts."""
+    """The KV part of writing `work.rows` rows at one r: seconds of the growths and of the rest, and the exact counts.
+
+    spare: the part of `rest` that spare rows add, found by reading each pass once with and once without them.
+    """
 
     work: Work
     r: int
     padded: bool
     growth: float
     rest: float
+    spare: float
     growths: int
     rows_copied: int
+
+    @property
+    def overhead(self) -> float:
+        """What BMC balances: seconds of the growths, and of visiting spare rows."""
+        return self.growth + self.spare
 
     @property
     def seconds(self) -> float:
@@ -105,8 +114,7 @@ class RejectionTimed:
 
 @dataclass(frozen=True, slots=True)
 class SizeTimed:
-    """Whether the predicted r* is a good one for a model's shape: overhead in seconds over the same run without copies
-    and spare rows, at each r that was tried."""
+    """Whether the predicted r* is a good one for a model's shape: (r, seconds of growths and spare rows), as measured."""
 
     name: str
     row_bytes: int
@@ -173,13 +181,8 @@ class Report:
 
 
 def overheads(points: Iterable[RTimed]) -> dict[int, float]:
-    """r -> measured seconds over the least that any run of the same kernel must take.
-
-    That floor is the time apart from growths at the smallest r of the points (with r = 1 no row is ever spare).
-    """
-    ordered = sorted((point for point in points if point.padded), key=lambda point: point.r)
-    floor = ordered[0].rest if ordered else 0.0
-    return {point.r: point.growth + point.rest - floor for point in ordered}
+    """r -> measured seconds of growths and spare rows, of the padded runs."""
+    return {point.r: point.overhead for point in points if point.padded}
 
 
 def predicted_r(report: Report) -> int | None:
