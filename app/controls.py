@@ -81,7 +81,7 @@ def prompt_box() -> None:
 
 def sidebar(choose_cache: bool = True) -> None:
     """All widgets of a run; what they say is read by `prompt`, `model_name` and `settings`."""
-    _model()
+    choose_model()
     _forking()
     _sampling()
     _memory(choose_cache)
@@ -121,7 +121,8 @@ def settings() -> dict[str, Any]:
     return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
 
 
-def _model() -> None:
+def choose_model() -> None:
+    """The widgets of `model_name`."""
     kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True)
     if kind == FOLDER:
         st.text_input("Folder on this machine", key="set_model_folder", placeholder="./my-model")
@@ -194,8 +195,8 @@ def _memory(choose_cache: bool) -> None:
         get_args(AttentionName),
         key="set_attention",
         required=True,
-        help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as kernels of fixed "
-        "shapes must (see the page BMC).",
+        help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as kernels of "
+        "fixed shapes must (see the page BMC).",
     )
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from app.model_shelf import ModelShelf
+from eab.bmc.results import Experiment, Progressed, Report, ReportEvent
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.errors import EabError
@@ -28,12 +29,12 @@ KEPT_RUNS: Final = 100
 AT_ONCE: Final = 8  # runs that take turns; the others wait for their turn to begin
 
 LiveStatus = Literal["loading", "running", "ended", "failed"]
-State = TypeVar("State", Run, Comparison)
-Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Event]]"
+State = TypeVar("State", Run, Comparison, Report)
+Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Any]]"
 
 
 class Live(Generic[State]):
-    """A run, or a comparison of several, in the making: `make` gives the events, `state` folds them.
+    """A run, a comparison of several, or a measurement, in the making: `make` gives the events, `state` folds them.
 
     Read `state` and `events` while holding `lock`; `message` says why it failed.
     """
@@ -43,7 +44,7 @@ class Live(Generic[State]):
         self.prompt, self.config, self.model_name = prompt, config, model_name
         self.make = make
         self.lock = threading.Lock()
-        self.events: list[Event] = []
+        self.events: list[Any] = []  # of what `state` folds
         self.state: State = state
         self.status: LiveStatus = "loading"
         self.message = ""
@@ -83,12 +84,12 @@ class Live(Generic[State]):
         """Say that somebody looks at it."""
         self._watched_at = time.monotonic()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Any) -> None:
         """Take one more event in."""
         with self.lock:
             self._take(event)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Any) -> None:
         self.events.append(event)
         self.state.apply(event)
         if self.state.ended is not None:
@@ -103,6 +104,7 @@ class Live(Generic[State]):
 
 LiveRun: TypeAlias = Live[Run]
 LiveComparison: TypeAlias = Live[Comparison]
+LiveReport: TypeAlias = Live[Report]
 
 
 class Worker:
@@ -112,7 +114,7 @@ class Worker:
         self._models = models
         self._books = threading.Lock()
         self._runs: OrderedDict[str, Live[Any]] = OrderedDict()
-        self._ready: list[tuple[Live[Any], Iterator[Event]]] = []
+        self._ready: list[tuple[Live[Any], Iterator[Any]]] = []
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
@@ -126,6 +128,16 @@ class Worker:
     def compare(self, prompt: str, config: BranchingConfig, model_name: str) -> LiveComparison:
         """Begin a run under each cache, one after the other; it takes its turns like any run."""
         return self._begin(Live(prompt, config, model_name, Comparison(), _compare))
+
+    def measure(self, experiment: Experiment, rows: int, config: BranchingConfig, model_name: str) -> LiveReport:
+        """Begin a BMC experiment with runs of so many rows; it takes its turns like any run."""
+
+        def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[ReportEvent]:
+            from eab.bmc.experiments import measure
+
+            return measure(experiment, model, rows)
+
+        return self._begin(Live(experiment, config, model_name, Report(), make))
 
     def _begin(self, run: Live[State]) -> Live[State]:
         with self._books:
@@ -213,12 +225,12 @@ def _compare(model: "LanguageModel", prompt: str, config: BranchingConfig) -> It
     return compare(model, prompt, config)
 
 
-def _one_step(run: Live[Any], events: Iterator[Event]) -> bool:
+def _one_step(run: Live[Any], events: Iterator[Any]) -> bool:
     """Take the run one step on; whether there is more to come."""
     try:
         for event in events:
             run.add(event)
-            if isinstance(event, StepTimed | Probed):
+            if isinstance(event, StepTimed | Probed | Progressed):
                 return True
     except Exception as error:
         run.fail(_explain(error))

@@ -183,8 +183,8 @@ class Generation:
 def _steps_ahead(model: LanguageModel, config: BranchingConfig, prompt: int) -> int | StepsAhead:
     """r of the tree cache; "auto" weighs copies against spare rows only where attention visits the spare rows.
 
-    The costs are then measured on this machine, which takes a few seconds once per model. How long the run will be is known
-    only of a single path that no token can end.
+    The costs are then measured on this machine, which takes a few seconds once per model. How long the run will be is
+    known only of a single path that no token can end.
     """
     if config.r != "auto":
         return config.r

@@ -186,7 +186,9 @@ def _make_converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in (int, float, str, bool):
         converter.register_structure_hook(kind, _exactly)
-    converter.register_structure_hook(int | Literal["auto"], lambda value, _: value if value == AUTO else _exactly(value, int))
+    converter.register_structure_hook(
+        int | Literal["auto"], lambda value, _: value if value == AUTO else _exactly(value, int)
+    )
     configure_tagged_union(Event, converter, tag_name="event")
     return converter
 

@@ -6,9 +6,10 @@ keeps m rows. Between growths (R - m) / 2 spare rows are visited per step on ave
 
     m (copy_row * n + allocation) / R  +  spare_row * (R - m) / 2
 
-which is least at R* = sqrt(2 m (copy_row * n + allocation) / spare_row). Over N rows after a prompt of P rows the mean of n
-is P + N / 2, hence the closed form below. For m = 1, P = 0 and free allocations R* = sqrt(N * copy_row / spare_row), and
-the number of allocations N / R* grows with the square root of N. Derived here; no constant is taken from the paper.
+which is least at R* = sqrt(2 m (copy_row * n + allocation) / spare_row). Over N rows after a prompt of P rows the mean
+of n is P + N / 2, hence the closed form below. For m = 1, P = 0 and free allocations R* = sqrt(N * copy_row /
+spare_row), and the number of allocations N / R* grows with the square root of N. Derived here; no constant is taken
+from the paper.
 """
 
 import math
@@ -47,7 +48,8 @@ class Costs:
 class Work:
     """A run to predict: `rows` are written after a prompt of `prompt` rows.
 
-    kept: rows that stay per forward pass (paths, or accepted drafts and one). tokens: that go through the model per pass.
+    kept: rows that stay per forward pass (paths, or accepted drafts and one). tokens: that go through the model per
+        pass.
     """
 
     rows: int
@@ -74,7 +76,8 @@ class Counts:
 
 
 def overhead(costs: Costs, work: Work, rows_ahead: float) -> float:
-    """Seconds spent on copies, allocations and spare rows if the tensors grow by `rows_ahead` rows (the closed form)."""
+    """Seconds spent on copies, allocations and spare rows if the tensors grow by `rows_ahead` rows
+    (the closed form)."""
     growths = work.rows / rows_ahead
     copied = growths * work.prompt + work.rows * (growths - 1) / 2
     spare = (work.rows / work.kept) * (rows_ahead - work.kept) / 2
@@ -99,8 +102,8 @@ def next_r(costs: Costs, rows: int, paths: int, tokens: int) -> int:
 
 
 def automatic(costs: Costs | None) -> StepsAhead:
-    """The rule of r = "auto". Without costs, spare rows are not visited: then grow by a share of the rows in use, so that
-    copies stay proportional to the length and spare rows to the memory in use."""
+    """The rule of r = "auto". Without costs, spare rows are not visited: then grow by a share of the rows in use, so
+    that copies stay proportional to the length and spare rows to the memory in use."""
     if costs is None:
         return lambda rows, paths, tokens: max(1, rows // (SPARE_SHARE * paths))
     return lambda rows, paths, tokens: next_r(costs, rows, paths, tokens)
@@ -125,8 +128,9 @@ def fit(
 ) -> Costs:
     """The constants behind measured times.
 
-    copies: (rows in use, seconds) of growths. visits: for passes of one token and of `most_tokens`, (rows held, seconds).
-    The lines go through the medians of all pairs (Theil and Sen), so that a few disturbed measurements do not bend them.
+    copies: (rows in use, seconds) of growths. visits: for passes of one token and of `most_tokens`, (rows held,
+        seconds). The lines go through the medians of all pairs (Theil and Sen), so that a few disturbed measurements do
+        not bend them.
     """
     allocation, copy_row = _line(copies)
     one, many = _line(visits[1])[1], _line(visits[most_tokens])[1]

@@ -1,6 +1,7 @@
 """Decoding with a stopwatch: the real tree cache, step by step, with growth apart from the rest.
 
-What reads a pass is either a model, or attention alone: every layer stores and attends, with random numbers and no weights.
+What reads a pass is either a model, or attention alone: every layer stores and attends, with random numbers and no
+weights.
 """
 
 import time
@@ -11,7 +12,8 @@ from typing import TypeAlias
 import torch
 
 from eab.bmc.costs import StepsAhead
-from eab.caches.base import Growth, KVCache, KVShape, Pass
+from eab.caches.base import Growth, KVShape, Pass
+from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.tree import TreeCache
 from eab.models.base import LanguageModel
 
@@ -77,11 +79,11 @@ def attention_reader(shape: KVShape) -> Reader:
     def read(one: Pass) -> None:
         tokens = len(one.ids)
         if tokens not in made:
-            options = {"dtype": shape.dtype, "device": shape.device}
-            made[tokens] = (
-                torch.randn((1, groups * shape.group, tokens, size), **options),  # type: ignore[arg-type]
-                torch.randn((1, groups, tokens, size), **options),  # type: ignore[arg-type]
+            heads = (groups * shape.group, groups)
+            query, key = (
+                torch.randn((1, count, tokens, size), dtype=shape.dtype, device=shape.device) for count in heads
             )
+            made[tokens] = query, key
         query, key = made[tokens]
         for layer in range(shape.layers):
             one.cache.attend(layer, query, key, key, scale)
@@ -108,23 +110,24 @@ def tree_with(
 
 
 @torch.inference_mode()
-def timed_step(reader: Reader, cache: KVCache, paths: Sequence[int], tokens: int = 1) -> StepTime:
+def timed_step(reader: Reader, cache: TimedTree | DeepCopyCache, paths: Sequence[int], tokens: int = 1) -> StepTime:
     """One pass of so many tokens on each path."""
-    before = getattr(cache, "growth_seconds", 0.0)
+    before = cache.growth_seconds if isinstance(cache, TimedTree) else 0.0
     start = now(cache.shape.device)
     packed = cache.pack(paths, [[0] * tokens for _ in paths])
     reader(packed)
     seconds = now(cache.shape.device) - start
-    growth = getattr(cache, "growth_seconds", 0.0) - before
+    growth = cache.growth_seconds - before if isinstance(cache, TimedTree) else 0.0
     return StepTime(growth, seconds - growth, grew=bool(packed.growths))
 
 
 @torch.inference_mode()
 def timed_pair(reader: Reader, cache: TimedTree, path: int, bare_first: bool) -> StepTime:
-    """One pass of one token, read twice: over all rows held, and without the spare ones. The difference is what they add.
+    """One pass of one token, read twice: over all rows held, and without the spare ones. The difference is what they
+    add.
 
-    Both take place at nearly the same moment, so that a disturbance of the machine hardly tells in the difference. The second
-    finds the rows in the processor's caches; take turns with `bare_first`.
+    Both take place at nearly the same moment, so that a disturbance of the machine hardly tells in the difference. The
+    second finds the rows in the processor's caches; take turns with `bare_first`.
     """
     before = cache.growth_seconds
     packed = cache.pack([path], [[0]])

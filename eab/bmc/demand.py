@@ -1,8 +1,9 @@
 """A recorded run at any r: which rows the tensors would hold and copy, counted from its events. No model, no tensors.
 
-Which rows a run needs does not depend on r. Free rows are used again before the tensors grow, so the tensors must hold the most
-rows that were in use so far. That is exact for the tree cache as long as no private rows lie in lanes (on a CPU: long
-private parts of many paths); then rows that ended paths leave stay unused for a while, and the counts are a lower bound.
+Which rows a run needs does not depend on r. Free rows are used again before the tensors grow, so the tensors must hold
+the most rows that were in use so far. That is exact for the tree cache as long as no private rows lie in lanes (on a
+CPU: long private parts of many paths); then rows that ended paths leave stay unused for a while, and the counts are a
+lower bound.
 """
 
 from collections.abc import Sequence
@@ -75,7 +76,8 @@ def demand_of(run: Run) -> Demand | None:
 
 
 def predicted_overhead(costs: Costs, steps: Sequence[Held], paths: Sequence[int]) -> tuple[float, float]:
-    """-> seconds that the counted copies and allocations cost by the model, and that the spare rows cost in padded attention.
+    """-> seconds that the counted copies and allocations cost by the model, and that the spare rows cost in padded
+    attention.
 
     paths: of each step, as many tokens go through the model.
     """

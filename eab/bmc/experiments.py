@@ -1,7 +1,8 @@
 """The measurements around BMC, run for real on this machine: generators of points with progress between them.
 
-Stop by no longer iterating. The first three ask what the paper's experiments ask (copying against computing, sensitivity to r,
-end to end under rejected drafts), the last two what is open: other model sizes, and memory. Nothing here is the paper's number.
+Stop by no longer iterating. The first three ask what the paper's experiments ask (copying against computing,
+sensitivity to r, end to end under rejected drafts), the last two what is open: other model sizes, and memory. Nothing
+here is the paper's number.
 """
 
 import math
@@ -18,6 +19,7 @@ from eab.bmc.decoding import (
     NO_LIMIT,
     Reader,
     StepTime,
+    TimedTree,
     attention_reader,
     model_reader,
     now,
@@ -39,7 +41,7 @@ from eab.bmc.results import (
     SizeTimed,
     overheads,
 )
-from eab.caches.base import KVCache, KVShape
+from eab.caches.base import KVShape
 from eab.caches.deep_copy import DeepCopyCache
 from eab.events import RunEnded
 from eab.models.base import LanguageModel
@@ -62,7 +64,8 @@ SIZE_ROWS: Final = 256
 
 
 def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator[ReportEvent]:
-    """The events of one experiment with this model; eab.bmc.results.Report collects them. rows: how long the runs are."""
+    """The events of one experiment with this model; eab.bmc.results.Report collects them. rows:
+    how long the runs are."""
     card = model.card
     yield Began(experiment, card.name, card.dtype, card.row_bytes, machine())
     match experiment:
@@ -82,7 +85,8 @@ def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator
 
 
 def copy_against_compute(model: LanguageModel, lengths: Sequence[int] = LENGTHS) -> Iterator[ReportEvent]:
-    """Experiment 1: at r = 1 every step allocates and copies; how long, beside attention and the whole step, by length."""
+    """Experiment 1: at r = 1 every step allocates and copies; how long, beside attention and the
+    whole step, by length."""
     shape = model.kv_shape
     for number, rows in enumerate(lengths):
         yield Progressed(number / len(lengths), f"{rows} rows in use")
@@ -96,7 +100,8 @@ def copy_against_compute(model: LanguageModel, lengths: Sequence[int] = LENGTHS)
 
 
 def sensitivity_to_r(shape: KVShape, rows: int, rounds: int = ROUNDS) -> Iterator[ReportEvent]:
-    """Experiment 2: the KV part of writing `rows` rows at many r, padded, beside what the cost model predicts; and sliced."""
+    """Experiment 2: the KV part of writing `rows` rows at many r, padded, beside what the cost
+    model predicts; and sliced."""
     fitted = yield from _calibration(shape, rows, share=0.1)
     work = Work(rows)
     tried = [(r, True) for r in r_grid(rows, best_r(fitted.costs, work))] + [(r, False) for r in (1, 16, rows)]
@@ -110,7 +115,8 @@ def r_grid(rows: int, predicted: int) -> list[int]:
 
 
 def rejected_drafts(model: LanguageModel, rows: int, seed: int = 0) -> Iterator[ReportEvent]:
-    """Experiment 3: DRAFTS drafts are written behind the text and verified in one pass; the rejected ones are given back.
+    """Experiment 3: DRAFTS drafts are written behind the text and verified in one pass; the rejected ones are given
+    back.
 
     Which drafts are rejected is drawn at the given rate (simulated); making room, the model's pass and giving back are
     measured. Making the drafts is not part of it. All ways take the same passes, in turn.
@@ -157,9 +163,7 @@ def memory(shape: KVShape) -> Iterator[ReportEvent]:
                 began = now(shape.device)
 
 
-def _calibration(
-    shape: KVShape, rows: int, share: float, start: float = 0.0
-) -> Generator[ReportEvent, None, Fitted]:
+def _calibration(shape: KVShape, rows: int, share: float, start: float = 0.0) -> Generator[ReportEvent, None, Fitted]:
     """Calibrate as the first part of an experiment."""
     steps = calibrate(shape, rows)
     while True:
@@ -181,7 +185,8 @@ def _steps(reader: Reader, shape: KVShape, rows: int) -> list[StepTime]:
 def _interleaved(
     shape: KVShape, work: Work, tried: Sequence[tuple[int, bool]], rounds: int
 ) -> Iterator[tuple[float, RTimed | str]]:
-    """Go through the work at each (r, padded), in rounds -> shares and words on the way, and a point for each at the end.
+    """Go through the work at each (r, padded), in rounds -> shares and words on the way, and a point for each at the
+    end.
 
     Seconds are sums over steps of the step's median over the rounds: a disturbance of one round does not count.
     """
@@ -222,10 +227,10 @@ def _at_rejection(
 ) -> Iterator[ReportEvent]:
     shape = model.kv_shape
     accepted = 1 - rejection
-    kept = sum(accepted**drafts for drafts in range(DRAFTS + 1))  # expected per pass (Leviathan et al., 2211.17192, Eq. 1)
+    kept = sum(accepted**drafts for drafts in range(DRAFTS + 1))  # expected per pass: Leviathan et al., Eq. 1
     best = best_r(fitted.costs, Work(rows, prompt, kept, DRAFTS + 1))
     best = max(DRAFTS + 1, round(best * kept))  # in rows: a pass writes all its drafts before any is given back
-    ways: dict[str, Callable[[], tuple[KVCache, int]]] = {
+    ways: dict[str, Callable[[], tuple[TimedTree | DeepCopyCache, int]]] = {
         "no drafts, r*": lambda: (tree_with(shape, prompt, best, padded=True), 1),
         "concatenate and crop": lambda: (_concatenating(shape, prompt), DRAFTS + 1),
         "r = 1": lambda: (tree_with(shape, prompt, 1, padded=True), DRAFTS + 1),
@@ -256,7 +261,7 @@ def _at_rejection(
         yield RejectionTimed(rejection, way, drafts, passes[way], rows, growth[way], rest[way])
 
 
-def _speculate(reader: Reader, cache: KVCache, tokens: int, length: int) -> tuple[StepTime, float]:
+def _speculate(reader: Reader, cache: TimedTree | DeepCopyCache, tokens: int, length: int) -> tuple[StepTime, float]:
     """One pass over so many tokens, of which those from position `length` on are given back -> times of both."""
     step = timed_step(reader, cache, [1], tokens)
     start = now(cache.shape.device)
@@ -265,7 +270,7 @@ def _speculate(reader: Reader, cache: KVCache, tokens: int, length: int) -> tupl
 
 
 @torch.inference_mode()
-def _concatenating(shape: KVShape, prompt: int) -> KVCache:
+def _concatenating(shape: KVShape, prompt: int) -> DeepCopyCache:
     """The usual way: torch.cat at every pass, and a copy of what stays if drafts are rejected."""
     cache = DeepCopyCache(shape, NO_LIMIT)
     attend = attention_reader(shape)

@@ -54,8 +54,8 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class LengthTimed:
-    """One step at r = 1 with `rows` rows in use: seconds to allocate and copy, of attention in all layers, and of the whole
-    step with the model (None beyond the model's context)."""
+    """One step at r = 1 with `rows` rows in use: seconds to allocate and copy, of attention in all layers, and of the
+    whole step with the model (None beyond the model's context)."""
 
     rows: int
     growth: float
@@ -94,8 +94,8 @@ class RTimed:
 class RejectionTimed:
     """Speculative passes with one way of keeping K and V. The acceptance is simulated, the time is measured.
 
-    rejection: the probability that a draft is rejected. drafts: per pass. tokens: kept in all. growth: seconds of making room
-    and of giving rows back; rest: of the model's passes. Making the drafts is not part of it.
+    rejection: the probability that a draft is rejected. drafts: per pass. tokens: kept in all. growth: seconds of
+        making room and of giving rows back; rest: of the model's passes. Making the drafts is not part of it.
     """
 
     rejection: float
@@ -114,7 +114,8 @@ class RejectionTimed:
 
 @dataclass(frozen=True, slots=True)
 class SizeTimed:
-    """Whether the predicted r* is a good one for a model's shape: (r, seconds of growths and spare rows), as measured."""
+    """Whether the predicted r* is a good one for a model's shape: (r, seconds of growths and spare
+    rows), as measured."""
 
     name: str
     row_bytes: int
@@ -204,7 +205,8 @@ def load(path: Path) -> Report:
         value = json.loads(path.read_text(encoding="utf-8"))
         if {name: value.get(name) for name in _FORMAT} != _FORMAT:
             raise RecordError(f"{path} is no report of this version")
-        events: list[Any] = [_converter.structure(line, ReportEvent) for line in value["events"]]  # type: ignore[arg-type]
+        kind: Any = ReportEvent
+        events: list[Any] = [_converter.structure(line, kind) for line in value["events"]]
     except (OSError, ValueError, KeyError, cattrs.BaseValidationError) as error:
         raise RecordError(f"the report {path} cannot be read: {error}") from error
     report = Report()

@@ -11,9 +11,7 @@ from eab.caches.tree import TreeCache
 from eab.config import CacheName
 
 
-def make_cache(
-    name: CacheName, shape: KVShape, r: int | StepsAhead, byte_limit: int, padded: bool = False
-) -> KVCache:
+def make_cache(name: CacheName, shape: KVShape, r: int | StepsAhead, byte_limit: int, padded: bool = False) -> KVCache:
     """An empty cache for one run. r, padded: see TreeCache; no other cache allocates ahead or holds spare rows."""
     match name:
         case "tree":
