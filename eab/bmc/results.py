@@ -203,7 +203,7 @@ def load(path: Path) -> Report:
     """The report in a file. RecordError says what is wrong with it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        if {name: value.get(name) for name in _FORMAT} != _FORMAT:
+        if not isinstance(value, dict) or {name: value.get(name) for name in _FORMAT} != _FORMAT:
             raise RecordError(f"{path} is no report of this version")
         kind: Any = ReportEvent
         events: list[Any] = [_converter.structure(line, kind) for line in value["events"]]
