@@ -8,12 +8,12 @@ from typing import Any, Final, get_args
 import streamlit as st
 
 from app.words import plain
-from eab.config import BranchingConfig, CacheName, PolicyName, ThresholdUnit
+from eab.config import AUTO, AttentionName, BranchingConfig, CacheName, PolicyName, ThresholdUnit
 from eab.events import RunStarted
 
 # What the page starts with where it differs from the library: unlikely paths do not fork, and a run ends in seconds.
 START: Final = BranchingConfig(min_fork_weight=0.03, max_paths=16, max_new_tokens=48, kv_limit_mib=1024)
-R_STEPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+R_STEPS: Final = ("auto", 1, 2, 4, 8, 16, 32, 64, 128, 256)
 FORK_WEIGHTS: Final = (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1)
 START_THRESHOLDS: Final = {"nats": START.entropy_threshold, "normalised": 0.08, "quantile": 0.8}
 # From, to: what the page offers; the library allows more.
@@ -28,7 +28,7 @@ RANGES: Final[dict[str, tuple[Any, Any]]] = {
 }
 HIGHEST_THRESHOLD: Final = {"nats": 4.0, "normalised": 1.0, "quantile": 1.0}
 POLICIES: Final = tuple(name for name in get_args(PolicyName) if name != "greedy")
-FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "cache", "policy", "chat")
+FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "cache", "attention", "policy", "chat")
 EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
 KEPT: Final[Any] = {"persist_state": "session"}  # while they are not drawn: typed once, there again
 _UNIT_HELP: Final = {
@@ -79,9 +79,10 @@ def _offered(name: str, value: Any) -> Any:
     if name in RANGES:
         low, high = RANGES[name]
         return min(max(value, low), high)
-    choices = {"r": R_STEPS, "min_fork_weight": FORK_WEIGHTS}.get(name)
-    if choices is not None:
-        return min(choices, key=lambda choice: abs(choice - value))
+    if name == "r":
+        return value if value == AUTO else min(R_STEPS[1:], key=lambda choice: abs(int(choice) - value))
+    if name == "min_fork_weight":
+        return min(FORK_WEIGHTS, key=lambda choice: abs(choice - value))
     return START.policy if name == "policy" and value not in POLICIES else value
 
 
@@ -93,7 +94,7 @@ def prompt_box() -> None:
 
 def sidebar(choose_cache: bool = True) -> None:
     """All widgets of a run; what they say is read by `prompt`, `model_name` and `settings`."""
-    _model()
+    choose_model()
     _forking()
     _sampling()
     _memory(choose_cache)
@@ -146,7 +147,8 @@ def settings() -> dict[str, Any]:
     return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
 
 
-def _model() -> None:
+def choose_model() -> None:
+    """The widgets of `model_name`."""
     kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True)
     if kind == FOLDER:
         st.text_input(
@@ -216,7 +218,15 @@ def _memory(choose_cache: bool) -> None:
         R_STEPS,
         key="set_r",
         help="Of the tree cache. BMC: 1 copies the cache at every step; at max new tokens or more, all rows are "
-        "allocated up front. It changes time and bytes, never the text.",
+        "allocated up front; auto chooses at every growth. It changes time and bytes, never the text.",
+    )
+    st.segmented_control(
+        "Attention visits",
+        get_args(AttentionName),
+        key="set_attention",
+        required=True,
+        help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as kernels of "
+        "fixed shapes must (see the page BMC).",
     )
 
 

@@ -4,11 +4,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+from eab.bmc.results import Progressed, Report
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
-from eab.events import Event, Probed, RunEnded, StepTimed
+from eab.events import Probed, RunEnded, StepTimed
 from eab.run import Run
 
 if TYPE_CHECKING:
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar("State", Run, Comparison)
-Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Event]]"
+State = TypeVar("State", Run, Comparison, Report)
+Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Any]]"
 
 
 class Live(Generic[State]):
-    """A run, or a comparison of several: `make` gives its events, `state` folds them.
+    """A run, a comparison of several, or a measurement: `make` gives its events, `state` folds them.
 
     Read `state` and `events` while holding `lock`; `message` says why it failed. owner: whose it is, for a fair order.
     turns: steps taken, at most `longest`; seconds: what they took, measured.
@@ -35,7 +36,7 @@ class Live(Generic[State]):
         self.prompt, self.config, self.model_name = prompt, config, model_name
         self.make, self.owner, self.longest = make, owner, longest
         self.lock = threading.Lock()
-        self.events: list[Event] = []
+        self.events: list[Any] = []  # of what `state` folds
         self.state: State = state
         self.status: LiveStatus = "loading"
         self.message = ""
@@ -76,19 +77,19 @@ class Live(Generic[State]):
         """Say that somebody looks at it."""
         self._watched_at = time.monotonic()
 
-    def take_turn(self, events: Iterator[Event]) -> bool:
+    def take_turn(self, events: Iterator[Any]) -> bool:
         """Take one step's events in; whether there is more to come."""
         start = time.perf_counter()
         for event in events:
             with self.lock:
                 self._take(event)
-            if isinstance(event, StepTimed | Probed):
+            if isinstance(event, StepTimed | Probed | Progressed):
                 self.turns += 1
                 self.seconds += time.perf_counter() - start
                 return True
         return False
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Any) -> None:
         self.events.append(event)
         self.state.apply(event)
         if self.state.ended is not None:
@@ -103,3 +104,4 @@ class Live(Generic[State]):
 
 LiveRun: TypeAlias = Live[Run]
 LiveComparison: TypeAlias = Live[Comparison]
+LiveReport: TypeAlias = Live[Report]

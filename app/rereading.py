@@ -13,6 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 from app import controls
 from app.session import Shown
 from app.words import plain
+from eab.config import AUTO, AllocationStep
 from eab.errors import EabError
 from eab.run import fold
 
@@ -48,7 +49,7 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
     )
     r = middle.select_slider(
         "and another r",
-        sorted({*controls.R_STEPS, started.config.r}),
+        _r_steps(started.config.r),
         started.config.r,
         key=r_key,
         help="What the KV cache would copy and keep spare. The texts do not change.",
@@ -66,7 +67,7 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
     return _again(shown, threshold if changed[0] else None, r, place) if any(changed) else None
 
 
-def _again(shown: Shown, threshold: float | None, r: int, place: DeltaGenerator) -> Again | None:
+def _again(shown: Shown, threshold: float | None, r: AllocationStep, place: DeltaGenerator) -> Again | None:
     """Read the run again and say what came of it."""
     from eab.figures.rereading import exactness_sentence, marks, rows_sentence, tree_change_sentence
     from eab.rereading import reread
@@ -87,6 +88,11 @@ def _again(shown: Shown, threshold: float | None, r: int, place: DeltaGenerator)
     message = {"again": f"{threshold} {r}", "marks": marks(run, reading.doubts), "autoplay": False}
     title = f"{shown.title}, re-read"
     return Again(replace(shown, title=title, events=reading.events, state=run, live=None), message)
+
+
+def _r_steps(recorded: AllocationStep) -> list[AllocationStep]:
+    numbers: set[int] = {r for r in (*controls.R_STEPS, recorded) if r != AUTO}
+    return [AUTO, *sorted(numbers)]
 
 
 def _highest_entropy(shown: Shown) -> float:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from app.live import Live, LiveComparison, LiveRun, State
+from app.live import Live, LiveComparison, LiveReport, LiveRun, State
 from app.model_shelf import ModelShelf
 from app.registry import Registry
 from app.waiting_line import Standing, WaitingLine
+from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.comparison import Comparison, Settings
 from eab.config import BranchingConfig
 from eab.errors import EabError
@@ -37,7 +38,7 @@ class Worker:
         self._wake = threading.Condition()  # held to read or change what follows
         self._waiting = WaitingLine()
         self._running: list[Live[Any]] = []
-        self._events: dict[str, Iterator[Event]] = {}  # of both
+        self._events: dict[str, Iterator[Any]] = {}  # of both
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
@@ -66,6 +67,18 @@ class Worker:
         longest = config.max_new_tokens * len(comparison.variants)
         make = partial(_compare, comparison.variants)
         return self._begin(Live(prompt, config, model_name, comparison, make, owner, longest))
+
+    def measure(
+        self, experiment: Experiment, rows: int, config: BranchingConfig, model_name: str, owner: str = ""
+    ) -> LiveReport:
+        """Begin a BMC experiment with runs of so many rows; it takes its turns like any run."""
+
+        def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[ReportEvent]:
+            from eab.bmc.experiments import measure
+
+            return measure(experiment, model, rows)
+
+        return self._begin(Live(experiment, config, model_name, Report(), make, owner, 1))
 
     def find(self, run_id: str) -> LiveRun | None:
         """The run of this id, unless it is forgotten."""

@@ -10,10 +10,13 @@ from eab.errors import ConfigError
 PolicyName = Literal["fair", "original", "greedy", "independent"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
 CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
+AttentionName = Literal["sliced", "padded"]
+AllocationStep = int | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup"]
 
 MAX_PATHS: Final = 256
 MAX_NEW_TOKENS: Final = 4096
+AUTO: Final = "auto"
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
 
@@ -32,7 +35,10 @@ class BranchingConfig:
         `independent`: so many texts.
     temperature, top_k, top_p: the processed distribution; top_k = 0 and top_p = 1 switch the filters off.
     r: the tree cache's tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1 reallocates at
-        every step, r >= max_new_tokens allocates all rows up front. It changes time and bytes, never the tokens.
+        every step, r >= max_new_tokens allocates all rows up front; "auto" chooses at every growth (see eab.bmc.costs).
+        It changes time and bytes, never the tokens.
+    attention: of the tree cache. `sliced` ends at the last row in use, so spare rows cost memory only; `padded` visits
+        them under the mask, as kernels of fixed shapes do, and r is then a balance of copies and spare rows.
     cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments, concatenated at
         every step), `deep-copy` (a copy for each path), `recompute` (not at all). Like r, it never changes the tokens.
     kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this.
@@ -52,13 +58,14 @@ class BranchingConfig:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
-    r: int = 16
+    r: AllocationStep = 16
     seed: int = 0
     policy: PolicyName = "fair"
     chat: bool = False
     system: str = ""
     kv_limit_mib: int = 4096
     cache: CacheName = "tree"
+    attention: AttentionName = "sliced"
     drafter: DrafterName = "none"
     draft_length: int = 0
 
@@ -71,11 +78,13 @@ class BranchingConfig:
         _real("temperature", self.temperature, 0.01, 10.0)
         _whole("top_k", self.top_k, 0, 1_000_000, hint="0 keeps all tokens")
         _real("top_p", self.top_p, 0.01, 1.0, hint="1 keeps all tokens")
-        _whole("r", self.r, 1, MAX_NEW_TOKENS, hint="1 reallocates at every step")
+        if self.r != AUTO:
+            _whole("r", self.r, 1, MAX_NEW_TOKENS, hint=f"1 reallocates at every step; or {AUTO!r}")
         _whole("seed", self.seed, 0, MAX_SEED)
         _whole("kv_limit_mib", self.kv_limit_mib, 1, 1_000_000)
         _one_of("policy", self.policy, get_args(PolicyName))
         _one_of("cache", self.cache, get_args(CacheName))
+        _one_of("attention", self.attention, get_args(AttentionName))
         _one_of("drafter", self.drafter, get_args(DrafterName))
         _whole("draft_length", self.draft_length, 0, MAX_DRAFT, hint="0 chooses by itself")
         if not isinstance(self.chat, bool):

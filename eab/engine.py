@@ -9,15 +9,18 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
+from eab.bmc.results import Progressed
 from eab.config import BranchingConfig
 from eab.errors import MemoryLimitError
 from eab.events import Event, Predicted, Probed, RunEnded, RunStarted, StepTimed
 from eab.generation import Generation, prompt_tokens
 from eab.models.base import LanguageModel
 
+AnyEvent = TypeVar("AnyEvent")
 PROBE_STEPS = 64
 PROBE_FLOOR = 0.3  # nats: a confident prompt should not fork because its own quantile is low
 
@@ -83,15 +86,15 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
     return events
 
 
-def until(events: Iterable[Event], stop: Callable[[], bool]) -> Iterator[Event]:
-    """The same events, of one run or of several in turn, ended by RunEnded("stopped") after the first step at whose end
-    `stop()` is true."""
+def until(events: Iterable[AnyEvent], stop: Callable[[], bool]) -> Iterator[AnyEvent | RunEnded]:
+    """The same events, of one run, of several in turn, or of measurements, ended by RunEnded("stopped") after the first
+    step or Progressed at whose end `stop()` is true."""
     chosen = 0  # steps that chose tokens; the chunks of a long prompt choose none
     for event in events:
         yield event
         if isinstance(event, Predicted | RunStarted):
             chosen = event.step + 1 if isinstance(event, Predicted) else 0
-        if isinstance(event, StepTimed | Probed) and stop():
+        if isinstance(event, StepTimed | Probed | Progressed) and stop():
             yield RunEnded(chosen, "stopped")
             return
 

@@ -175,7 +175,8 @@ class PathFinished:
 class RowsAllocated:
     """The KV tensors grew: rows they hold now, and the rows and bytes that had to be copied.
 
-    peak_bytes: the most bytes that old and new tensors held together so far (measured).
+    peak_bytes: the most bytes that old and new tensors held together so far (measured). r: for how many decode steps
+    they grew ahead; 0 for the prompt, for rows that moved up, and in files from before r could be chosen by the run.
     """
 
     step: int
@@ -183,6 +184,7 @@ class RowsAllocated:
     rows_copied: int
     bytes_copied: int
     peak_bytes: int
+    r: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from itertools import groupby
 
 from torch import Tensor
 
+from eab.bmc.calibration import calibrated
+from eab.bmc.costs import StepsAhead, Work, automatic, best_r
 from eab.caches.base import Pass
 from eab.caches.factory import make_cache
 from eab.config import BranchingConfig
@@ -62,7 +64,10 @@ class Generation:
         self.config = config
         self.step = 0
         self.leaves = [Leaf(path=0, lineage=ROOT, weight=1.0, log_prob=0.0)]
-        self.cache = make_cache(config.cache, model.kv_shape, config.r, config.kv_limit_mib * 2**20)
+        ahead = _steps_ahead(model, config, len(tokens))
+        self.cache = make_cache(
+            config.cache, model.kv_shape, ahead, config.kv_limit_mib * 2**20, config.attention == "padded"
+        )
         self._model = model
         self._policy = make_policy(config, threshold_nats)
         self._speculation = make_speculation(config, model, draft, self._policy)
@@ -125,7 +130,7 @@ class Generation:
     def _first_rows(self) -> int:
         """The prompt alone; with r at its maximum all rows that the run can ever need."""
         config = self.config
-        up_front = config.r >= config.max_new_tokens
+        up_front = config.r != "auto" and config.r >= config.max_new_tokens
         return self._prompt_length + (config.max_paths * config.max_new_tokens if up_front else 0)
 
     @property
@@ -285,6 +290,22 @@ class Generation:
     def draft_seconds(self) -> float:
         """What the guesses of the latest pass took."""
         return 0.0 if self._speculation is None else self._speculation.draft_seconds
+
+
+def _steps_ahead(model: LanguageModel, config: BranchingConfig, prompt: int) -> int | StepsAhead:
+    """r of the tree cache; "auto" weighs copies against spare rows only where attention visits the spare rows.
+
+    The costs are then measured on this machine, which takes a few seconds once per model. How long the run will be is
+    known only of a single path that no token can end.
+    """
+    if config.r != "auto":
+        return config.r
+    if config.attention == "sliced" or config.cache != "tree":
+        return automatic(None)
+    costs = calibrated(model.kv_shape, prompt + config.max_new_tokens)
+    if config.max_paths == 1 and not model.stop_ids:
+        return best_r(costs, Work(config.max_new_tokens, prompt))
+    return automatic(costs)
 
 
 def prompt_tokens(

@@ -1,6 +1,6 @@
 """The command-line options that several commands have: name, type and help; the defaults are BranchingConfig's."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,15 @@ MaxNewTokens = Annotated[int, typer.Option(help="per path")]
 Temperature = Annotated[float, typer.Option()]
 TopK = Annotated[int, typer.Option(help="0 keeps all tokens")]
 TopP = Annotated[float, typer.Option(help="1 keeps all tokens")]
-R = Annotated[int, typer.Option(help="the tree cache's tensors grow by r steps' worth of rows")]
+R = Annotated[
+    Any,
+    typer.Option(
+        parser=lambda given: int(given) if str(given).isdecimal() else given,
+        metavar="INTEGER|auto",
+        help="the tree cache's tensors grow by r steps' worth of rows",
+    ),
+]
+Attention = Annotated[str, typer.Option(help="of the tree cache: sliced, padded (visits the spare rows)")]
 Seed = Annotated[int, typer.Option()]
 Policy = Annotated[str, typer.Option(help="fair, original, greedy")]
 Chat = Annotated[bool, typer.Option("--chat", help="use the model's chat template")]

@@ -11,12 +11,12 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
-from eab.config import MAX_SEED
+from eab.config import AUTO, MAX_SEED
 from eab.errors import ConfigError, RecordError
 from eab.events import (
     Event,
@@ -193,6 +193,9 @@ def _make_converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     for kind in (int, float, str, bool):
         converter.register_structure_hook(kind, _exactly)
+    converter.register_structure_hook(
+        int | Literal["auto"], lambda value, _: value if value == AUTO else _exactly(value, int)
+    )
     configure_tagged_union(Event, converter, tag_name="event")
     return converter
 

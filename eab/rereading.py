@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 import torch
 
 from eab.caches.base import KVShape, Pass
-from eab.config import BranchingConfig
+from eab.config import AUTO, AllocationStep, BranchingConfig
 from eab.errors import ConfigError, MemoryLimitError, RecordError
 from eab.events import Event, Forked, ModelCard, Probed, RunEnded, RunStarted, StepTimed, TokenAppended
 from eab.generation import Generation
@@ -39,7 +39,7 @@ class Reading:
     doubts: tuple[Doubt, ...]
 
 
-def reread(events: Iterable[Event], threshold_nats: float | None = None, r: int | None = None) -> Reading:
+def reread(events: Iterable[Event], threshold_nats: float | None = None, r: AllocationStep | None = None) -> Reading:
     """The recorded run at another threshold (nats), another r, or both; None keeps what the run had.
 
     Raises ConfigError if a setting is out of range or the run's policy cannot be re-read at another threshold, and
@@ -56,8 +56,10 @@ def reread(events: Iterable[Event], threshold_nats: float | None = None, r: int 
         raise RecordError(f"the run cannot be read again: its events contradict each other ({error!r:.120})") from error
 
 
-def _started(recorded: RunStarted, threshold_nats: float | None, r: int | None) -> RunStarted:
+def _started(recorded: RunStarted, threshold_nats: float | None, r: AllocationStep | None) -> RunStarted:
     config = replace(recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r)
+    if config.r == AUTO and config.attention == "padded":
+        raise ConfigError("with padded attention r = auto goes by times measured in the run; choose a number for r")
     if threshold_nats is None:
         return replace(recorded, config=config)
     if config.policy == "original" and threshold_nats != recorded.threshold_nats:

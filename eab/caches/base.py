@@ -17,7 +17,7 @@ from eab.events import PathRows
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What one row is made of.
+    """What one row is made of; group: how many query heads read each KV head.
 
     counts_as: the kind of device whose books are kept, where the tensors are on `meta` and hold nothing.
     """
@@ -27,6 +27,7 @@ class KVShape:
     head_dim: int
     dtype: torch.dtype
     device: torch.device
+    group: int = 1
     counts_as: str = ""
 
     @property
@@ -42,12 +43,16 @@ class KVShape:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The tensors grew or their rows moved up: rows after it, what was copied, most bytes held so far (measured)."""
+    """The tensors grew or their rows moved up: rows after it, what was copied, most bytes held so far (measured).
+
+    r: for how many decode steps they grew ahead; 0 if not for decode steps.
+    """
 
     rows: int
     rows_copied: int
     bytes_copied: int
     peak_bytes: int
+    r: int = 0
 
 
 @dataclass(frozen=True, slots=True)

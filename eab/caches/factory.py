@@ -2,6 +2,7 @@
 
 from typing import assert_never
 
+from eab.bmc.costs import StepsAhead
 from eab.caches.base import KVCache, KVShape
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
@@ -10,11 +11,11 @@ from eab.caches.tree import TreeCache
 from eab.config import CacheName
 
 
-def make_cache(name: CacheName, shape: KVShape, r: int, byte_limit: int) -> KVCache:
-    """An empty cache for one run. r: see TreeCache; no other cache allocates ahead."""
+def make_cache(name: CacheName, shape: KVShape, r: int | StepsAhead, byte_limit: int, padded: bool = False) -> KVCache:
+    """An empty cache for one run. r, padded: see TreeCache; no other cache allocates ahead or holds spare rows."""
     match name:
         case "tree":
-            return TreeCache(shape, r, byte_limit)
+            return TreeCache(shape, r, byte_limit, padded)
         case "concat-cow":
             return ConcatCowCache(shape, byte_limit)
         case "deep-copy":

@@ -5,15 +5,21 @@ the child sees the parent's rows. Rows that no path sees any more are free. They
 it pays to keep each path's rows in a lane (see `lanes`), when a quarter of the rows is free and the others move up.
 Neither depends on how many spare rows there are, so r never changes which rows are computed with. The tensors grow by
 r steps' worth of rows at a time (BMC, arXiv 2511.12031).
+
+Spare rows cost compute only if the kernel visits them. Sliced, attention ends at the last row that was ever given to a
+token; padded, it visits every row that the tensors hold, the spare ones under the mask, so that its shapes change only
+when the tensors grow, which is what a captured or compiled kernel needs.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from eab.bmc.costs import StepsAhead
 from eab.caches.attention import LaneIndex, masked_pass, split_pass
 from eab.caches.base import Growth, KVShape, KVUsage, Pass, wanted_lines
 from eab.caches.lanes import Stretch, compacted, extended, worthwhile
@@ -24,12 +30,13 @@ from eab.events import PathRows
 class TreeCache:
     """Copy-on-write rows for one run.
 
-    shape: what a row holds. r: growth in decode steps' worth of rows. byte_limit: MemoryLimitError instead of growing
-    past it.
+    shape: what a row holds. r: growth in decode steps' worth of rows, a number or a rule asked at each growth.
+    byte_limit: MemoryLimitError instead of growing past it. padded: attention visits the spare rows too.
     """
 
-    def __init__(self, shape: KVShape, r: int, byte_limit: int) -> None:
-        self.shape, self.r, self.byte_limit = shape, r, byte_limit
+    def __init__(self, shape: KVShape, r: int | StepsAhead, byte_limit: int, padded: bool = False) -> None:
+        self.shape, self.r, self.byte_limit, self.padded = shape, r, byte_limit, padded
+        self._steps: int | None = None  # how many are still to come, if it is known
         self._ledger = Ledger()
         self._keys = [self._empty(0) for _ in range(shape.layers)]  # (G, C, D) each
         self._values = [self._empty(0) for _ in range(shape.layers)]
@@ -55,13 +62,18 @@ class TreeCache:
         return len(self._owners)
 
     @property
+    def _visited(self) -> int:
+        """How many rows one masked pass visits."""
+        return self.rows if self.padded else self._end
+
+    @property
     def bytes_held(self) -> int:
         """Bytes of all K and V tensors, measured."""
         return sum(tensor.nbytes for tensor in (*self._keys, *self._values))
 
     def reserve(self, rows: int, steps: int) -> Growth | None:
         """See KVCache.reserve: no rows for steps that never come."""
-        self.r = min(self.r, steps)
+        self._steps = steps
         return self._grow(rows - self.rows) if rows > self.rows else None
 
     def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
@@ -90,9 +102,15 @@ class TreeCache:
             end = int(used[-1]) + 1 if len(used) else 0
             holes = np.flatnonzero(self._owners[:end] == 0)[:count]
         missing = end + count - len(holes) - self.rows
-        growth = self._grow(max(self.r * paths, missing)) if missing > 0 else None
+        growth = self._grow_ahead(len(used), paths, count, missing) if missing > 0 else None
         self._end = end + count - len(holes)
         return np.concatenate([holes, np.arange(end, self._end)]), growth
+
+    def _grow_ahead(self, used: int, paths: int, count: int, missing: int) -> Growth:
+        """Grow by the missing rows, or by r steps' worth, but not for steps that never come."""
+        r = self.r if isinstance(self.r, int) else self.r(used, paths, count)
+        r = r if self._steps is None else min(r, self._steps)
+        return replace(self._grow(max(r * paths, missing)), r=r)
 
     def _is_crowded(self, count: int) -> bool:
         """Whether moving up pays: a quarter of the rows is free, or the limit allows no more of them at the end."""
@@ -107,9 +125,9 @@ class TreeCache:
         at_the_end = in_a_row and int(rows[-1]) == self._end - 1
         self._stretches = extended(self._stretches, int(rows[0]), writers) if at_the_end and writers else []
         device = self.shape.device
-        parts = worthwhile(self._stretches, seen) if self.shape.in_lanes else []
+        parts = worthwhile(self._stretches, seen) if self.shape.in_lanes and not self.padded else []
         self._lanes = [LaneIndex(part, device) for part in parts]
-        trunk = parts[0].stretch.start if parts else self._end
+        trunk = parts[0].stretch.start if parts else self._visited
         self._seen = torch.from_numpy(seen[:, :trunk]).to(device)
         self._masked = False
 
@@ -121,12 +139,12 @@ class TreeCache:
         slots = np.array([self._slots[path] for path in paths])
         lengths = np.array([self._length[path] for path in paths])
         positions = np.empty(len(rows), dtype=np.int64)
-        seen = np.empty((len(rows), self._end), dtype=np.bool_)
+        seen = np.empty((len(rows), self._visited), dtype=np.bool_)
         for offset in range(int(counts.max())):  # the offset-th new token of every path that has one
             has = counts > offset
             token = first[has] + offset
             self._visible[slots[has], rows[token]] = True
-            seen[token] = self._visible[slots[has], : self._end]
+            seen[token] = self._visible[slots[has], : self._visited]
             positions[token] = lengths[has] + offset
         self._owners[rows] = 1
         self._position[rows] = positions
@@ -149,14 +167,14 @@ class TreeCache:
         if self._lanes:
             out = split_pass(folded, keys, values, mask, scale, self._lanes)
         else:
-            out = masked_pass(folded, keys[:, : self._end], values[:, : self._end], mask, scale)
+            out = masked_pass(folded, keys[:, : self._visited], values[:, : self._visited], mask, scale)
         return out.view(1, heads, length, size).transpose(1, 2)
 
     def _mask_for(self, query: Tensor, group: int) -> Tensor | None:
-        """Once per pass, for all layers; none if every token sees every row."""
+        """Once per pass, for all layers; none if every token sees every row, unless the shapes are to stay."""
         if not self._masked:
             self._masked, self._mask = True, None
-            if not bool(self._seen.all()):
+            if self.padded or not bool(self._seen.all()):
                 blocked = torch.zeros(self._seen.shape, dtype=query.dtype, device=query.device)
                 self._mask = blocked.masked_fill_(~self._seen, float("-inf")).repeat(group, 1)
         return self._mask

@@ -165,12 +165,14 @@ def _refuse_by_config(model: PreTrainedModel) -> None:
 def _kv_shape(model: PreTrainedModel) -> KVShape:
     config = model.config.get_text_config()
     heads = config.num_attention_heads
+    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     return KVShape(
         layers=int(config.num_hidden_layers),
-        kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
+        kv_heads=kv_heads,
         head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
         dtype=model.dtype,
         device=model.device,
+        group=heads // kv_heads,
     )
 
 

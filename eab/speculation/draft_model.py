@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from eab.bmc.costs import automatic
 from eab.caches.tree import TreeCache
-from eab.config import BranchingConfig
+from eab.config import AUTO, BranchingConfig
 from eab.errors import ModelError
 from eab.models.base import LanguageModel
 from eab.policies import Policy
@@ -24,7 +25,8 @@ class DraftModel:
 
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
-        self._cache = TreeCache(model.kv_shape, config.r, config.kv_limit_mib * 2**20)
+        ahead = automatic(None) if config.r == AUTO else config.r
+        self._cache = TreeCache(model.kv_shape, ahead, config.kv_limit_mib * 2**20)
         self._read: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
     def propose(self, contexts: Sequence[Context]) -> list[list[int]]:

@@ -1,0 +1,268 @@
+"""Growing every r steps against concatenation at every step, and against transformers' DynamicCache and StaticCache.
+
+    python benchmarks/bmc.py [--quick] [--json FILE] [--table FILE]
+
+Two questions. Is the predicted r* a good one: the KV part of writing N rows at a grid of r, padded, growths and spare
+rows (each pass is read with and without them) as medians of rounds. And what does it save: seconds per step of the KV
+part (update and attention of all layers, no weights) and of the whole step, by context and paths, each over one period
+between growths. All competitors run in turn in each round; figures are medians over rounds, ratios are ratios of
+medians. The tree's paths share their context; transformers holds it once per path. `--quick` is smaller: fewer layers,
+rows and rounds.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import transformers
+from rich.console import Console
+from shapes import plain_model, same_weights
+from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from eab.bmc.costs import StepsAhead, Work, automatic, best_r, overhead
+from eab.bmc.decoding import attention_reader, model_reader, now, timed_step, tree_with
+from eab.bmc.experiments import sensitivity_to_r
+from eab.bmc.machine import machine
+from eab.bmc.results import Report, RTimed, overheads, predicted_r
+from eab.caches.base import KVShape
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import EMBEDDED_FOLDER, wrap_model
+
+ROOM = 64  # rows that StaticCache and an up-front tree hold beyond the context, where they end
+SAMPLED = 6  # steps that stand for all where every step is alike
+console = Console(stderr=True)
+Step = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many paths, each with a context of so many rows. whole: the model's step, not the KV part alone."""
+
+    paths: int
+    context: int
+    whole: bool
+
+
+@dataclass
+class Competitor:
+    """name: as the table shows it. prepare: makes a cache that is full, and gives its step.
+
+    period: steps that are run and counted, one of which grows the tensors if there are spare rows. growth_every: where
+    spare rows cost nothing and a period is long, the growth of the first step is spread over so many instead.
+    """
+
+    name: str
+    prepare: Callable[[], Step]
+    period: int = SAMPLED
+    growth_every: int | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    def run(self) -> None:
+        """The mean step of one period; the first two steps of a fresh cache are not part of it."""
+        step = self.prepare()
+        first, _ = step(), step()
+        mean = statistics.mean(step() for _ in range(self.period))
+        spread = max(0.0, first - mean) / self.growth_every if self.growth_every else 0.0
+        self.seconds.append(mean + spread)
+
+    @property
+    def step(self) -> float:
+        """Seconds per step, the median over rounds."""
+        return statistics.median(self.seconds)
+
+
+def tree(ours: HuggingFaceModel, case: Case, r: int | StepsAhead, padded: bool) -> Callable[[], Step]:
+    """A step of this project's tree cache."""
+
+    def prepare() -> Step:
+        shape = ours.kv_shape
+        reader = model_reader(ours) if case.whole else attention_reader(shape)
+        cache = tree_with(shape, case.context, r, padded=padded, paths=case.paths)
+        paths = range(1, case.paths + 1)
+        return lambda: timed_step(reader, cache, paths).seconds
+
+    return prepare
+
+
+def theirs(plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, static: bool) -> Callable[[], Step]:
+    """A step of a cache of transformers, with its own attention."""
+
+    def prepare() -> Step:
+        shape, config = ours.kv_shape, plain.config
+        room = case.context + ROOM
+        cache = StaticCache(config=config, max_cache_len=room) if static else DynamicCache(config=config)
+        rows = torch.zeros((case.paths, shape.kv_heads, case.context, shape.head_dim), dtype=shape.dtype)
+        for layer in range(shape.layers):
+            cache.update(rows, rows, layer)
+        return _whole(plain, cache, case) if case.whole else _kv_part(shape, cache, case, room if static else None)
+
+    return prepare
+
+
+def _kv_part(shape: KVShape, cache: Any, case: Case, room: int | None) -> Step:
+    query = torch.randn((case.paths, shape.kv_heads * shape.group, 1, shape.head_dim), dtype=shape.dtype)
+    key = torch.randn((case.paths, shape.kv_heads, 1, shape.head_dim), dtype=shape.dtype)
+    layer_like: Any = SimpleNamespace(num_key_value_groups=shape.group, is_causal=True)
+    written = case.context
+
+    @torch.inference_mode()
+    def step() -> float:
+        nonlocal written
+        start = now(shape.device)
+        written += 1
+        mask = None
+        if room is not None:  # as transformers does: one mask per step, for all layers
+            mask = (torch.arange(room) < written)[None, None, None].expand(case.paths, 1, 1, room)
+        for layer in range(shape.layers):
+            keys, values = cache.update(key, key, layer)
+            sdpa_attention_forward(layer_like, query, keys, values, mask, scaling=shape.head_dim**-0.5)
+        return now(shape.device) - start
+
+    return step
+
+
+def _whole(plain: PreTrainedModel, cache: Any, case: Case) -> Step:
+    ids = torch.ones((case.paths, 1), dtype=torch.int64)
+
+    @torch.inference_mode()
+    def step() -> float:
+        start = now(plain.device)
+        plain(ids, past_key_values=cache, use_cache=True)
+        return now(plain.device) - start
+
+    return step
+
+
+def field_of(plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, r: int) -> list[Competitor]:
+    """r: the predicted r* for this case."""
+    ahead = max(1, case.context // (4 * case.paths))  # what `auto` takes where spare rows are not visited
+    return [
+        Competitor("tree, r = 1, padded (copy at every step)", tree(ours, case, 1, True)),
+        Competitor(f"tree, r* = {r}, padded", tree(ours, case, r, True), period=r),
+        Competitor(f"tree, {ROOM} steps up front, padded", tree(ours, case, ROOM, True)),
+        Competitor("tree, r = auto, sliced", tree(ours, case, automatic(None), False), growth_every=ahead),
+        Competitor("DynamicCache (torch.cat at every step)", theirs(plain, ours, case, static=False)),
+        Competitor(f"StaticCache, {ROOM} rows spare", theirs(plain, ours, case, static=True)),
+    ]
+
+
+def predicted(report: Report, case: Case) -> int:
+    """r* for steps around this context."""
+    assert report.fitted is not None
+    work = Work(2 * case.context, kept=case.paths, tokens=case.paths)
+    return min(case.context, best_r(report.fitted.costs, work))
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """KV part and whole step, one path to many, short to long."""
+    for whole in (False, True):
+        for paths in (1, 8) if quick else (1, 8, 32):
+            for context in (512, 1984) if quick else (256, 512, 1024, 1984):  # 1984 + ROOM = 2048
+                yield Case(paths, context, whole)
+
+
+def table(competitors: Sequence[Competitor], case: Case) -> str:
+    """One line per competitor, as Markdown."""
+    kind = "whole step" if case.whole else "KV update and attention"
+    paths = "1 path" if case.paths == 1 else f"{case.paths} paths"
+    lines = [f"{kind}, {paths}, context {case.context}", "", "| | ms per step | times r* |", "|---|---|---|"]
+    for one in competitors:
+        lines.append(f"| {one.name} | {1000 * one.step:.2f} | {one.step / competitors[1].step:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def sweep_table(report: Report) -> str:
+    """Measured and predicted overhead over r, as Markdown."""
+    fitted, timed = report.fitted, report.of(RTimed)
+    assert fitted is not None
+    measured = overheads(timed)
+    lines = [
+        f"Writing {timed[0].work.rows:,} rows, one path, padded: seconds of growths and spare rows.",
+        "",
+        "| r | measured | predicted |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| {r} | {value:.3f} | {overhead(fitted.costs, timed[0].work, r):.3f} |" for r, value in measured.items()
+    ]
+    least = min(measured, key=lambda r: measured[r])
+    return "\n".join(lines) + f"\n\nPredicted r* = {predicted_r(report)}; the least measured is at r = {least}.\n"
+
+
+def sweep(shape: KVShape, rows: int, rounds: int) -> Report:
+    """Overhead over r."""
+    report = Report()
+    with console.status("r over a grid") as status:
+        for event in sensitivity_to_r(shape, rows, rounds):
+            report.apply(event)
+            status.update(f"{report.progress.share:.0%}: {report.progress.words}")
+    return report
+
+
+def load(layers: int) -> tuple[PreTrainedModel, HuggingFaceModel]:
+    """A model of SmolLM2-135M's shape with so many layers, twice on the same weights."""
+    plain = plain_model("135m", torch.float32, "cpu")
+    plain.model.layers = plain.model.layers[:layers]
+    plain.config.num_hidden_layers = layers
+    return plain, wrap_model(same_weights(plain), AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), "135m")
+
+
+def ratios_of(report: Report, found: dict[Case, list[Competitor]]) -> dict[str, float]:
+    """What the targets are about; concatenation is the faster of copying at every step and DynamicCache."""
+    measured, best = overheads(report.of(RTimed)), predicted_r(report)
+    assert best is not None
+    ratios = {"predicted_over_best_overhead": measured[best] / min(measured.values())}
+    for case, competitors in found.items():
+        copying, *ours, dynamic, static = competitors
+        fastest = min(one.step for one in (ours[0], ours[2]))
+        key = f"{'step' if case.whole else 'kv'}_{case.paths}_paths_{case.context}"
+        ratios[f"concat_over_best_{key}"] = min(copying.step, dynamic.step) / fastest
+        ratios[f"dynamic_over_best_{key}"] = dynamic.step / fastest
+        ratios[f"static_over_best_{key}"] = static.step / fastest
+    one_path = max((case for case in found if case.paths == 1 and not case.whole), key=lambda case: case.context)
+    ratios["concat_over_best_at_2048"] = ratios[f"concat_over_best_kv_1_paths_{one_path.context}"]
+    return ratios
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer layers, rows and rounds")
+    parser.add_argument("--json", metavar="FILE", help="write seconds and ratios")
+    parser.add_argument("--table", metavar="FILE", help="write the Markdown tables here too")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    plain, ours = load(6 if options.quick else 30)
+    rounds = 3 if options.quick else 5
+    report = sweep(ours.kv_shape, 256 if options.quick else 1024, rounds)
+    found = {case: field_of(plain, ours, case, predicted(report, case)) for case in cases(options.quick)}
+    for case, competitors in found.items():
+        console.print(f"{replace(case)} ...")
+        for _ in range(rounds):
+            for competitor in competitors:
+                competitor.run()
+    ratios = ratios_of(report, found)
+    where = f"{machine()}, transformers {transformers.__version__}, float32, {ours.kv_shape.layers} layers"
+    parts = [f"{where}. `{' '.join(['python benchmarks/bmc.py', *sys.argv[1:]])}`\n", sweep_table(report)]
+    parts += [table(competitors, case) for case, competitors in found.items()]
+    parts.append("\n".join(f"{name}: {value:.2f}" for name, value in ratios.items()) + "\n")
+    print(text := "\n".join(parts))
+    if options.table:
+        Path(options.table).write_text(text, encoding="utf-8")
+    if options.json:
+        seconds = {str(case): {one.name: one.step for one in competitors} for case, competitors in found.items()}
+        value = {"machine": where, "seconds": seconds, "ratios": ratios}
+        Path(options.json).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Where measured figures come from, in a line."""
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+
+def machine() -> str:
+    """Where figures come from: processor or GPU, threads, versions."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+    return f"{name}, {torch.get_num_threads()} threads of {os.cpu_count()} cores, torch {torch.__version__}"
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

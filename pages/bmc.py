@@ -1,0 +1,222 @@
+"""BMC: how many spare rows to allocate at a time. Your run at any r, the cost model, and experiments made here."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import streamlit as st
+
+from app import controls, measuring, session
+from app.words import plain
+from eab.bmc.costs import Costs, automatic
+from eab.bmc.demand import Demand, demand_of, predicted_overhead
+from eab.bmc.results import Experiment, Report, dumps
+from eab.config import AUTO, BranchingConfig
+from eab.errors import EabError
+from eab.figures.layout import shorten
+from eab.token_text import visible
+
+POLL_SECONDS = 0.25
+ROWS: Final = (256, 512, 1024, 2048)
+CURVE: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+IN_SHORT = """
+A KV cache grows by a row per token. A tensor cannot grow, so a longer one is allocated and the rows are copied: at
+every step, that is r = 1, and the copies grow with the square of the length. Allocating all rows at the start copies
+nothing, but a kernel with fixed shapes visits all of them at every step, the empty ones under a mask. **BMC**
+(Ramachandran et al., [arXiv 2511.12031](https://arxiv.org/abs/2511.12031)) allocates r steps' worth of rows at a time:
+some copies, some spare rows.
+"""
+PADDED_OR_SLICED = """
+Spare rows cost compute only if the kernel visits them. The tree cache can do both:
+
+- **sliced** (what this engine uses unless you choose otherwise): attention ends at the last row in use. Spare rows then
+  cost memory and nothing else; `auto` grows by a quarter of the rows in use. Shapes change at every step, which plain
+  kernels do not mind.
+- **padded**: attention visits every row that the tensors hold, the spare ones under the mask. Captured and compiled
+  kernels need
+  this: their shapes are fixed until the tensors grow. The balance of copies and spare rows is real here, and `auto`
+      chooses r at each growth from the constants fitted on this machine.
+
+Either way a mask is needed as soon as the text has forked: the rows that one path sees are scattered among those of the
+others. Both give the same tokens.
+"""
+THE_MODEL = r"""
+With *n* rows in use a growth costs $k_c n + A$ and happens every *r* steps; a spare row adds $k_a$ to a step, and on
+average $(r-1)/2$ are spare. With *m* rows kept per step, *N* rows to write after a prompt of *P*:
+
+$$r^* = \frac{1}{m}\sqrt{\frac{m\,(k_c (N + 2P) + 2A)}{k_a}}
+\qquad r(n) = \frac{1}{m}\sqrt{\frac{2m\,(k_c n + A)}{k_a}}$$
+
+The second form asks only how long the text is now; `auto` uses it, because a path may end at any step. The formula is
+derived here (`eab/bmc/costs.py`); the paper's own constants are not used.
+"""
+PAPER = (
+    "The paper's own numbers, from its abstract (arXiv 2511.12031): up to 3.2 times the throughput "
+    "of Hugging Face on average "
+    "without speculation, up to 1.39 times on top of speculative decoding, up to 1.36 and 2.29 "
+    "times that of vLLM and DeepSpeed. "
+    "Other models, machines and lengths: nothing on this page repeats them. Everything below is measured where it says."
+)
+# title, what it does, what to expect
+EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
+    "growth": ("Sensitivity to r", "The KV part of writing many rows, at every r; about a minute."),
+    "lengths": ("Copying against computing", "One step at r = 1, from 64 to 4,096 rows; seconds."),
+    "rejection": ("Rejected drafts", "Drafts in the spare rows, verified by the model; about a minute."),
+    "sizes": ("Other model sizes", "Is the predicted r* good for other shapes? About a minute."),
+    "memory": ("Memory", "What the tensors hold, by r and length; seconds."),
+}
+
+
+def start(experiment: Experiment) -> Callable[[], None]:
+    def begin() -> None:
+        session.say("")
+        try:
+            config = BranchingConfig.from_settings(controls.settings())
+            measuring.start(experiment, int(st.session_state.bmc_rows), config, controls.model_name())
+        except EabError as error:
+            session.say(str(error))
+
+    return begin
+
+
+def watch() -> None:
+    """Say how far the measurement is, until it ends."""
+    live = measuring.going()
+    if live is not None:
+        live.watch()
+        waits = session.not_moving(live)
+        with live.lock:
+            progress = live.state.progress
+        st.progress(*(waits if waits is not None else (min(1.0, progress.share), progress.words)))
+    elif st.session_state.measuring:
+        st.rerun()
+
+
+def your_run() -> None:
+    """The run of the page Explore at another r, read from its events."""
+    from eab.figures import bmc
+
+    shown = session.shown().picture
+    with session.held_still(shown):
+        demand, prompt = demand_of(shown.state), shown.prompt or ""
+    st.subheader("Your run at any r")
+    if demand is None:
+        st.info(
+            "The run on the page Explore has no rows of a tree cache to read. Run it with cache tree, then come back."
+        )
+        return
+    st.caption(
+        f"The run on the page Explore: “{plain(shorten(visible(prompt), 90))}”. Moving r reads it again; nothing runs."
+    )
+    costs = fitted()
+    r = st.select_slider("r: rows for so many steps at a time", (AUTO, *CURVE), key="bmc_r")
+    steps = demand.at(r if isinstance(r, int) else automatic(costs))
+    draw("strip", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), str(r))
+    if costs is not None:
+        curve = {one: overhead_of(demand, one, costs) for one in CURVE}
+        figure = bmc.run_curve_figure(curve, r if isinstance(r, int) else None)
+        draw("run-curve", bmc.run_curve_sentence(curve), figure, str(r))
+    take_home_run(demand, costs)
+
+
+def overhead_of(demand: Demand, r: int, costs: Costs) -> tuple[float, float]:
+    return predicted_overhead(costs, demand.at(r), [need.paths for need in demand.needs])
+
+
+def fitted() -> Costs | None:
+    found = measuring.shown("growth").report.fitted
+    return found.costs if found is not None else None
+
+
+def take_home_run(demand: Demand, costs: Costs | None) -> None:
+    from eab.figures.bmc_tables import allocations_table
+
+    st.download_button(
+        "This run at every r (CSV)",
+        lambda: allocations_table(demand, CURVE, costs).to_csv(index=False),
+        "run-by-r.csv",
+        key="download-run-by-r.csv",
+        on_click="ignore",
+    )
+
+
+def experiments() -> None:
+    """A button for each, then the one that is looked at."""
+    going = measuring.going()
+    st.subheader("Measure it here")
+    left, right = st.columns([3, 1])
+    with left:
+        st.segmented_control(
+            "Rows per run", ROWS, key="bmc_rows", required=True, help="More rows show more, and take longer."
+        )
+    right.button("Stop", on_click=measuring.stop, disabled=going is None, width="stretch", key="bmc_stop")
+    for column, (name, (title, what)) in zip(st.columns(len(EXPERIMENTS)), EXPERIMENTS.items(), strict=True):
+        column.button(
+            title, on_click=start(name), disabled=going is not None, width="stretch", key=f"run_{name}", help=what
+        )
+    st.fragment(watch, run_every=POLL_SECONDS if going is not None else None)()
+    for name in EXPERIMENTS:
+        shown = measuring.shown(name)
+        with shown.held_still:
+            one_experiment(name, shown.report, shown.key)
+
+
+def one_experiment(name: Experiment, report: Report, key: str) -> None:
+    """What it found, with its origin."""
+    from eab.figures import bmc
+
+    title, what = EXPERIMENTS[name]
+    st.subheader(title)
+    began = report.began
+    if began is not None:
+        origin = "Recorded" if key == "bundled" else "Measured here"
+        st.caption(f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. {what}")
+    sentence, figure = getattr(bmc, f"{name}_sentence")(report), getattr(bmc, f"{name}_figure")(report)
+    draw(name, sentence, figure, key)
+    if report.fitted is not None and name == "growth":
+        with st.expander("The fitted constants"):
+            draw("fit", bmc.fit_sentence(report.fitted.costs), bmc.fit_figure(report), key)
+    downloads(name, report)
+
+
+def downloads(name: Experiment, report: Report) -> None:
+    from eab.figures.bmc_tables import points_table
+
+    left, right = st.columns(2)
+    files: list[tuple[Any, str, str, Callable[[], str]]] = [
+        (left, "Points (CSV)", f"bmc-{name}.csv", lambda: points_table(report).to_csv(index=False)),
+        (right, "Report (JSON)", f"bmc-{name}.json", lambda: dumps(report)),
+    ]
+    for column, label, file, make in files:
+        column.download_button(label, make, file, key=f"download-{file}", on_click="ignore", width="stretch")
+
+
+def draw(name: str, sentence: str, figure: Any, key: str) -> None:
+    """One chart under its sentence."""
+    st.text(sentence)
+    st.plotly_chart(
+        figure,
+        key=f"{name}-{key}",
+        alt=sentence,
+        config={"toImageButtonOptions": {"format": "png", "filename": f"bmc-{name}", "scale": 3}},
+    )
+
+
+controls.ensure_defaults()
+st.session_state.setdefault("bmc_r", 16)
+st.session_state.setdefault("bmc_rows", 512)
+st.session_state.measuring = measuring.going() is not None
+
+st.subheader("How many rows at a time?")
+st.markdown(IN_SHORT)
+notices = st.container()
+for problem in session.problems(measuring.last(), None):
+    notices.error(plain(problem))
+with st.expander("Padded or sliced"):
+    st.markdown(PADDED_OR_SLICED)
+with st.expander("The cost model"):
+    st.markdown(THE_MODEL)
+with st.sidebar:
+    controls.choose_model()
+your_run()
+experiments()
+st.caption(PAPER)
