@@ -1,5 +1,6 @@
-"""Which comparison of caches one browser tab looks at: its own, or the bundled one."""
+"""Which comparison a browser tab looks at, on a page that compares variants of the settings: its own or a bundled one."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, cast
@@ -8,11 +9,11 @@ import streamlit as st
 
 from app import gallery, session
 from app.live import LiveComparison
-from eab.comparison import Comparison, of_caches
+from eab.comparison import Comparison
 from eab.config import BranchingConfig
+from eab.words import counted
 
-_SHOWN: Final = "comparison_shown"
-_IN_URL: Final = "comparison"
+POLL_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -31,33 +32,68 @@ class ShownComparison:
         return self.before if unfinished and self.before is not None else self
 
     @property
+    def active(self) -> bool:
+        """Whether one is being made."""
+        return self.live is not None and self.live.active
+
+    @property
     def held_still(self) -> AbstractContextManager[object]:
         """While this is open the comparison does not change."""
         return self.live.lock if self.live is not None else nullcontext()
 
 
-def shown() -> ShownComparison:
-    """What this tab shows: its own comparison, the one named in the URL after a reload, or the bundled one."""
-    if _SHOWN not in st.session_state:
-        bundled = ShownComparison("bundled", gallery.comparison())
-        live = session.worker().find_comparison(st.query_params.get(_IN_URL, ""))
-        st.session_state[_SHOWN] = bundled if live is None else _of(live, bundled)
-    return cast(ShownComparison, st.session_state[_SHOWN])
+@dataclass(frozen=True)
+class Comparing:
+    """The comparisons of a page. name: in the URL and the session. bundled: what to show before another is made."""
+
+    name: str
+    bundled: Callable[[], Comparison]
+
+    def shown(self) -> ShownComparison:
+        """What this tab shows: its own comparison, the one named in the URL after a reload, or the bundled one."""
+        if self._key not in st.session_state:
+            bundled = ShownComparison("bundled", self.bundled())
+            live = session.worker().find_comparison(st.query_params.get(self.name, ""))
+            st.session_state[self._key] = bundled if live is None else _of(live, bundled)
+        return cast(ShownComparison, st.session_state[self._key])
+
+    def start(self, prompt: str, config: BranchingConfig, model_name: str, empty: Comparison) -> None:
+        """Begin a comparison, which fills `empty`, and show it; one of this tab that is still going is stopped."""
+        self.stop()
+        live = session.worker().compare(prompt, config, model_name, empty, session.owner())
+        st.query_params[self.name] = live.id
+        st.session_state[self._key] = _of(live, self.shown().picture)
+
+    def stop(self) -> None:
+        """Stop the comparison on the screen, if it is going."""
+        live = self.shown().live
+        if live is not None:
+            live.stop()
+
+    def watch(self) -> None:
+        """Say how far a live comparison is, until it ends."""
+        polled = f"{self._key}_polled"
+
+        def tell() -> None:
+            live = self.shown().live
+            if live is None:
+                return
+            active = live.active
+            live.watch()
+            st.progress(*progress(live))
+            if not active and st.session_state[polled]:
+                st.rerun()
+
+        st.session_state[polled] = self.shown().active
+        st.fragment(tell, run_every=POLL_SECONDS if self.shown().active else None)()
+
+    @property
+    def _key(self) -> str:
+        return f"{self.name}_shown"
 
 
-def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
-    """Begin a comparison and show it; one of this tab that is still going is stopped."""
-    stop()
-    live = session.worker().compare(prompt, config, model_name, of_caches(), session.owner())
-    st.query_params[_IN_URL] = live.id
-    st.session_state[_SHOWN] = _of(live, shown().picture)
-
-
-def stop() -> None:
-    """Stop the comparison on the screen, if it is going."""
-    live = shown().live
-    if live is not None:
-        live.stop()
+CACHES: Final = Comparing("comparison", gallery.caches)
+DRAFT_LENGTHS: Final = Comparing("speculation", gallery.draft_lengths)
 
 
 def progress(live: LiveComparison) -> tuple[float, str]:
@@ -70,15 +106,15 @@ def progress(live: LiveComparison) -> tuple[float, str]:
 
 def _share_and_words(live: LiveComparison) -> tuple[float, str]:
     comparison, steps = live.state, live.config.max_new_tokens
+    all_of_them = counted(len(comparison.variants), comparison.kind)
     if not live.active:
-        how = "Stopped" if live.stopped else "Done"
-        return 1.0, f"{how}: {len(comparison.pairs)} of {len(comparison.variants)} caches"
+        return 1.0, f"{'Stopped' if live.stopped else 'Done'}: {len(comparison.pairs)} of {all_of_them}"
     run = len(comparison.runs)
     if not run:
         return 0.0, "Warming up"
     step = len(comparison.runs[-1].steps)
     share = (run - 1 + min(1.0, step / steps)) / len(comparison.variants)
-    return share, f"{comparison.current} ({run} of {len(comparison.variants)}): step {step} of {steps}"
+    return share, f"{comparison.current} ({run} of {all_of_them}): step {step} of {steps}"
 
 
 def _of(live: LiveComparison, before: ShownComparison) -> ShownComparison:

@@ -1,14 +1,23 @@
 """The widgets: what to run (prompt and model) and how (the config). Limits are checked again by the engine."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import streamlit as st
 
 from app.words import plain
-from eab.config import AUTO, AttentionName, BranchingConfig, CacheName, PolicyName, ThresholdUnit
+from eab.config import (
+    AUTO,
+    MAX_DRAFT,
+    AttentionName,
+    BranchingConfig,
+    CacheName,
+    DrafterName,
+    PolicyName,
+    ThresholdUnit,
+)
 from eab.events import RunStarted
 
 # What the page starts with where it differs from the library: unlikely paths do not fork, and a run ends in seconds.
@@ -24,11 +33,12 @@ RANGES: Final[dict[str, tuple[Any, Any]]] = {
     "temperature": (0.1, 2.0),
     "top_k": (0, 100),
     "top_p": (0.05, 1.0),
+    "draft_length": (0, MAX_DRAFT),
     "seed": (0, 2**31 - 1),
 }
 HIGHEST_THRESHOLD: Final = {"nats": 4.0, "normalised": 1.0, "quantile": 1.0}
 POLICIES: Final = tuple(name for name in get_args(PolicyName) if name != "greedy")
-FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "cache", "attention", "policy", "chat")
+FIELDS: Final = (*RANGES, "threshold_unit", "min_fork_weight", "r", "cache", "attention", "drafter", "policy", "chat")
 EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
 KEPT: Final[Any] = {"persist_state": "session"}  # while they are not drawn: typed once, there again
 _UNIT_HELP: Final = {
@@ -92,12 +102,17 @@ def prompt_box() -> None:
     st.text_area("Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed")
 
 
-def sidebar(choose_cache: bool = True) -> None:
-    """All widgets of a run; what they say is read by `prompt`, `model_name` and `settings`."""
+def sidebar(varied: str = "") -> None:
+    """All widgets of a run; what they say is read by `prompt`, `model_name` and `settings`.
+
+    varied: the setting that the page tries in several ways, so that there is nothing to choose.
+    """
     choose_model()
     _forking()
     _sampling()
-    _memory(choose_cache)
+    _memory(choose_cache=varied != "cache")
+    if varied != "drafter":
+        _guessing()
 
 
 def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool, missing: str = "") -> None:
@@ -227,6 +242,29 @@ def _memory(choose_cache: bool) -> None:
         required=True,
         help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as kernels of "
         "fixed shapes must (see the page BMC).",
+    )
+
+
+def choose_drafter(drafters: Sequence[DrafterName]) -> None:
+    """The widget of the drafter, with these to choose from."""
+    st.selectbox(
+        "Drafter",
+        drafters,
+        key="set_drafter",
+        help="model: the small draft model that comes with the project. prompt-lookup: what followed the same words "
+        "earlier in this text. sibling-lookup: also in the other paths.",
+    )
+
+
+def _guessing() -> None:
+    st.subheader("Guessing ahead")
+    choose_drafter(get_args(DrafterName))
+    st.slider(
+        "Draft length",
+        *RANGES["draft_length"],
+        key="set_draft_length",
+        help="Guesses per path and pass; 0: as many as pay. It changes time, never the text (see the page Speculative "
+        "decoding).",
     )
 
 

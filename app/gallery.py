@@ -1,4 +1,4 @@
-"""The recorded runs, and the recorded comparison of caches, that come with the project."""
+"""The recorded runs and comparisons that come with the project."""
 
 import json
 from dataclasses import dataclass
@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from eab import record
-from eab.comparison import Comparison, fold_comparison, of_caches
+from eab.comparison import Comparison, fold_comparison, of_caches, of_draft_lengths
 from eab.events import Event
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "runs"
-COMPARISON: Final = FOLDER.parent / "comparison"
+CACHES: Final = FOLDER.parent / "comparison"
+DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,22 @@ def events_of(recording: Recording) -> tuple[Event, ...]:
 
 
 @lru_cache(maxsize=1)
-def comparison() -> Comparison:
-    """The bundled comparison: one run file per cache."""
-    empty = of_caches()
-    return fold_comparison(
-        (event for name in empty.variants for event in record.load(COMPARISON / f"{name}.eab")), empty
-    )
+def caches() -> Comparison:
+    """The bundled comparison of caches."""
+    return _comparison(of_caches(), CACHES)
+
+
+@lru_cache(maxsize=1)
+def draft_lengths() -> Comparison:
+    """The bundled comparison of draft lengths, of the draft model."""
+    return _comparison(of_draft_lengths("model"), DRAFT_LENGTHS)
+
+
+def _comparison(empty: Comparison, folder: Path) -> Comparison:
+    """One run file per variant."""
+    return fold_comparison((event for name in empty.variants for event in record.load(file_of(name, folder))), empty)
+
+
+def file_of(variant: str, folder: Path) -> Path:
+    """Where the recorded run of this variant is."""
+    return folder / f"{variant.replace(' ', '-')}{record.SUFFIX}"

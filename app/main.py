@@ -18,5 +18,6 @@ st.navigation(
         st.Page("../pages/compare.py", title="Compare", icon=":material/difference:"),
         st.Page("../pages/memory.py", title="Memory", icon=":material/memory:"),
         st.Page("../pages/bmc.py", title="BMC", icon=":material/view_week:"),
+        st.Page("../pages/speculative.py", title="Speculative decoding", icon=":material/fast_forward:"),
     ]
 ).run()

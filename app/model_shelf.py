@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
 EMBEDDED: Final = "embedded"
+DRAFT: Final = "embedded-draft"  # guesses for it
 _EMBEDDED_FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "model"
-KEPT: Final = 2  # besides the embedded one
+KEPT: Final = 2  # besides the embedded ones
 
 
 class ModelShelf:
@@ -39,7 +40,7 @@ class ModelShelf:
             gc.freeze()  # torch's modules need no further look by the collector
             with self._books:
                 self._models[name] = model
-                others = [known for known in self._models if known != EMBEDDED]
+                others = [known for known in self._models if known not in (EMBEDDED, DRAFT)]
                 for known in others[: max(0, len(others) - KEPT)]:
                     del self._models[known]
             return model

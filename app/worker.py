@@ -7,17 +7,16 @@ any more is stopped.
 
 import atexit
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from app.live import Live, LiveComparison, LiveReport, LiveRun, State
-from app.model_shelf import ModelShelf
+from app.model_shelf import DRAFT, ModelShelf
 from app.registry import Registry
 from app.waiting_line import Standing, WaitingLine
 from eab.bmc.results import Experiment, Report, ReportEvent
-from eab.comparison import Comparison, Settings
+from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.events import Event, RunStarted
@@ -46,7 +45,13 @@ class Worker:
 
     def start(self, prompt: str, config: BranchingConfig, model_name: str, owner: str = "") -> LiveRun:
         """Begin a run; it appears at once, in state `loading`. owner: whose runs take their places one by one."""
-        return self._begin(Live(prompt, config, model_name, Run(), _generate, owner, config.max_new_tokens))
+
+        def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
+            from eab.engine import generate
+
+            return generate(model, prompt, config, self._draft(config.drafter))
+
+        return self._begin(Live(prompt, config, model_name, Run(), make, owner, config.max_new_tokens))
 
     def grow(
         self,
@@ -57,15 +62,27 @@ class Worker:
         owner: str = "",
     ) -> LiveRun:
         """Begin a run that goes on from the run that `started`; see eab.growing."""
-        make = partial(_grow, started, continued)
+
+        def make(model: "LanguageModel", _prompt: str, config: BranchingConfig) -> Iterator[Event]:
+            from eab.growing import grow
+
+            return grow(model, started, continued, config, self._draft(config.drafter))
+
         return self._begin(Live(started.prompt, config, model_name, Run(), make, owner, config.max_new_tokens))
 
     def compare(
         self, prompt: str, config: BranchingConfig, model_name: str, comparison: Comparison, owner: str = ""
     ) -> LiveComparison:
         """Begin a run of each of the comparison's variants, one after the other; it takes its turns like any run."""
-        longest = config.max_new_tokens * len(comparison.variants)
-        make = partial(_compare, comparison.variants)
+        variants = comparison.variants
+        drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
+
+        def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
+            from eab.compare import compare
+
+            return compare(model, prompt, config, variants, self._draft(*drafters))
+
+        longest = config.max_new_tokens * len(variants)
         return self._begin(Live(prompt, config, model_name, comparison, make, owner, longest))
 
     def measure(
@@ -111,6 +128,10 @@ class Worker:
         with suppress(EabError):  # whoever runs it will be told
             self._models.get(model_name)
 
+    def _draft(self, *drafters: str) -> "LanguageModel | None":
+        """The model that guesses, if one of these drafters is one."""
+        return self._models.get(DRAFT) if "model" in drafters else None
+
     def _begin(self, run: Live[State]) -> Live[State]:
         self._known.add(run)
         threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
@@ -155,28 +176,6 @@ class Worker:
                 self._running.append(run)
         known = {run.id for run in (*self._running, *self._waiting.runs)}
         self._events = {run_id: events for run_id, events in self._events.items() if run_id in known}
-
-
-def _generate(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
-    from eab.engine import generate
-
-    return generate(model, prompt, config)
-
-
-def _grow(
-    started: RunStarted, continued: Sequence[int], model: "LanguageModel", _prompt: str, config: BranchingConfig
-) -> Iterator[Event]:
-    from eab.growing import grow
-
-    return grow(model, started, continued, config)
-
-
-def _compare(
-    variants: Mapping[str, Settings], model: "LanguageModel", prompt: str, config: BranchingConfig
-) -> Iterator[Event]:
-    from eab.compare import compare
-
-    return compare(model, prompt, config, variants)
 
 
 def _take_turn(run: Live[Any], events: Iterator[Event]) -> None:

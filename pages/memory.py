@@ -1,14 +1,14 @@
 """Memory: one prompt through every KV cache, one after the other; what each holds, copies and takes."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
-from app import comparing, controls, session
+from app import controls, session
+from app.charts import downloads, draw, white_background
+from app.comparing import CACHES
 from app.words import plain
-from eab.comparison import Comparison
+from eab.comparison import Comparison, of_caches
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.figures.costs import COST_NOTE, cost_lines
@@ -16,7 +16,6 @@ from eab.figures.layout import shorten
 from eab.figures.sentences import comparison_sentence
 from eab.token_text import visible
 
-POLL_SECONDS = 0.25
 WHAT_THEY_DO = """
 When a model reads a token, every layer makes two vectors of it: a key (K) and a value (V). Later tokens look at them.
 A KV cache keeps them, so that the next step does not have to read the whole text again. When a text forks, its paths
@@ -38,21 +37,9 @@ def run() -> None:
     session.say("")
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-        comparing.start(controls.prompt(), config, controls.model_name())
+        CACHES.start(controls.prompt(), config, controls.model_name(), of_caches())
     except EabError as error:
         session.say(str(error))
-
-
-def watch() -> None:
-    """Say how far a live comparison is, until it ends."""
-    live = comparing.shown().live
-    if live is None:
-        return
-    active = live.active
-    live.watch()
-    st.progress(*comparing.progress(live))
-    if not active and st.session_state.polling:
-        st.rerun()
 
 
 def results(comparison: Comparison, key: str) -> None:
@@ -62,72 +49,45 @@ def results(comparison: Comparison, key: str) -> None:
     lines = [(line.measure, *line.cells) for line in cost_lines(comparison)]
     st.table(tables.named(lines, ["", *(cache for cache, _ in comparison.pairs)]))
     st.caption(COST_NOTE)
-    use = "The camera above each chart then saves it black on white."
-    white = st.toggle("White background, for print", key="print_view", help=use)
-    chart = partial(draw, key=key, white=white)
-    chart("Bytes held", "held", memory.held_sentence(comparison), memory.held_figure(comparison))
-    chart("Time per step", "time", memory.time_sentence(comparison), memory.time_figure(comparison))
-    chart("Bytes in all", "totals", memory.totals_sentence(comparison), memory.totals_figure(comparison))
+    chart = partial(draw, key=key, white=white_background())
+    chart("Bytes held", memory.held_sentence(comparison), memory.held_figure(comparison), "caches-held")
+    chart("Time per step", memory.time_sentence(comparison), memory.time_figure(comparison), "caches-time")
+    chart("Bytes in all", memory.totals_sentence(comparison), memory.totals_figure(comparison), "caches-totals")
     tree = next((run for cache, run in comparison.pairs if cache == "tree"), None)
     if tree is not None:
-        chart("What the tree's paths share", "paths", memory.paths_sentence(tree), memory.paths_figure(tree))
-    take_home(comparison)
-
-
-def draw(title: str, name: str, sentence: str, figure: Any, *, key: str, white: bool) -> None:
-    """One chart under its heading and its sentence."""
-    from eab.figures.memory import for_print
-
-    st.subheader(title)
-    st.text(sentence)
-    st.plotly_chart(
-        for_print(figure) if white else figure,
-        theme=None if white else "streamlit",
-        key=f"{name}-{key}-{white}",
-        alt=sentence,
-        config={"toImageButtonOptions": {"format": "png", "filename": f"caches-{name}", "scale": 3}},
+        chart("What the tree's paths share", memory.paths_sentence(tree), memory.paths_figure(tree), "caches-paths")
+    downloads(
+        [
+            ("Caches (CSV)", "caches.csv", lambda: tables.costs_table(comparison).to_csv(index=False)),
+            (
+                "Steps of all caches (CSV)",
+                "steps.csv",
+                lambda: tables.comparison_steps_table(comparison).to_csv(index=False),
+            ),
+        ]
     )
 
 
-def take_home(comparison: Comparison) -> None:
-    from eab.figures.tables import comparison_steps_table, costs_table
-
-    left, right = st.columns(2)
-    files: list[tuple[Any, str, str, Callable[[], str]]] = [
-        (left, "Caches (CSV)", "caches.csv", lambda: costs_table(comparison).to_csv(index=False)),
-        (
-            right,
-            "Steps of all caches (CSV)",
-            "steps.csv",
-            lambda: comparison_steps_table(comparison).to_csv(index=False),
-        ),
-    ]
-    for column, label, name, make in files:
-        column.download_button(label, make, name, key=f"download-{name}", on_click="ignore", width="stretch")
-
-
-shown = comparing.shown()
+shown = CACHES.shown()
 picture = shown.picture
 first = next((run.started for _, run in picture.comparison.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     session.say(controls.fill_from(first.prompt, first.config, first.model.name) if first is not None else "")
 controls.ensure_defaults()
-active = shown.live is not None and shown.live.active
-st.session_state.polling = active
 
 st.subheader("What does a KV cache save?")
-controls.run_bar(run, comparing.stop, active)
+controls.run_bar(run, CACHES.stop, shown.active)
 notices = st.container()
 for problem in session.problems(shown.live, None):
     notices.error(plain(problem))
-if not active and shown.live is not None:
+if not shown.active and shown.live is not None:
     notices.caption(controls.changed_since(first))
 
-st.fragment(watch, run_every=POLL_SECONDS if active else None)()
+CACHES.watch()
 
 with st.sidebar:
-    controls.sidebar(choose_cache=False)
+    controls.sidebar(varied="cache")
 with st.expander("What each cache does"):
     st.markdown(WHAT_THEY_DO)
 

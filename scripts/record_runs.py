@@ -1,6 +1,6 @@
 """Make the bundled runs again: `make runs`. Each is a real run of the embedded model, and says what it shows.
 
-`--comparison` makes only the bundled comparison of caches again: one run file per cache.
+`--comparison` makes only the bundled comparisons again, of caches and of draft lengths: one run file per variant.
 """
 
 import argparse
@@ -8,19 +8,17 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app import gallery
 from eab import record
 from eab.compare import compare
-from eab.comparison import of_caches
+from eab.comparison import Comparison, of_caches, of_draft_lengths
 from eab.config import BranchingConfig
 from eab.engine import generate
-from eab.events import RunEnded
+from eab.events import Event, RunEnded
 from eab.figures.sentences import comparison_sentence
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
+from eab.models.loading import EMBEDDED_DRAFT, load_model
 from eab.run import fold
-
-FOLDER = Path(__file__).resolve().parent.parent / "assets" / "runs"
-COMPARISON = FOLDER.parent / "comparison"
 
 
 class Example(NamedTuple):
@@ -169,42 +167,57 @@ EXAMPLES = [
 ]
 
 
+STORY = "Once upon a time, there was a little girl named Lily. She"
 COMPARED: dict[str, Any] = {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 64, "max_paths": 16}
 
 
 def main() -> None:
-    """Write every run file and the catalogue, and the comparison."""
+    """Write every run file and the catalogue, and the comparisons."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--comparison", action="store_true", help="only the comparison of caches")
+    parser.add_argument("--comparison", action="store_true", help="only the comparisons")
     model, only_comparison = load_model(), parser.parse_args().comparison
     if not only_comparison:
         record_runs(model)
-    record_comparison(model)
+    record_comparisons(model)
 
 
-def record_comparison(model: HuggingFaceModel) -> None:
-    """One run per cache; they must all say the same."""
-    comparison = of_caches()
-    events = list(compare(model, BALL, BranchingConfig(**(COMMON | COMPARED)), comparison.variants))
-    COMPARISON.mkdir(parents=True, exist_ok=True)
-    start = 0
-    for end, event in enumerate(events, start=1):
+def record_comparisons(model: HuggingFaceModel) -> None:
+    """One run per cache, and one per draft length; those of a comparison must all say the same."""
+    tree = BranchingConfig(**(COMMON | COMPARED))
+    _record(of_caches(), gallery.CACHES, model, BALL, tree)
+    path = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4)
+    _record(of_draft_lengths("model"), gallery.DRAFT_LENGTHS, model, STORY, path, load_model(EMBEDDED_DRAFT))
+
+
+def _record(
+    comparison: Comparison,
+    folder: Path,
+    model: HuggingFaceModel,
+    prompt: str,
+    config: BranchingConfig,
+    draft: HuggingFaceModel | None = None,
+) -> None:
+    """A run file per variant."""
+    folder.mkdir(parents=True, exist_ok=True)
+    events: list[Event] = []
+    for event in compare(model, prompt, config, comparison.variants, draft):
         comparison.apply(event)
+        events.append(event)
         if isinstance(event, RunEnded):
-            record.save(events[start:end], COMPARISON / f"{comparison.current}.eab")
-            start = end
+            record.save(events, gallery.file_of(comparison.current, folder))
+            events = []
     print(comparison_sentence(comparison))
 
 
 def record_runs(model: HuggingFaceModel) -> None:
     """Every run file, and the catalogue."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    gallery.FOLDER.mkdir(parents=True, exist_ok=True)
     for example in EXAMPLES:
         events = list(generate(model, example.prompt, BranchingConfig(**(COMMON | example.settings))))
-        record.save(events, FOLDER / example.file)
+        record.save(events, gallery.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")
     catalogue = [{"file": e.file, "title": e.title, "shows": e.shows} for e in EXAMPLES]
-    (FOLDER / "catalogue.json").write_text(json.dumps(catalogue, indent=2) + "\n", encoding="utf-8")
+    (gallery.FOLDER / "catalogue.json").write_text(json.dumps(catalogue, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

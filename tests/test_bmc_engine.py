@@ -145,7 +145,7 @@ def held(run: Run) -> list[tuple[int, int]]:
 
 def test_runs_of_other_caches_are_not_counted() -> None:
     assert demand_of(Run()) is None
-    deep = next(run for cache, run in gallery.comparison().pairs if cache == "deep-copy")
+    deep = next(run for cache, run in gallery.caches().pairs if cache == "deep-copy")
     assert demand_of(deep) is None
 
 

@@ -45,7 +45,7 @@ def run_to_its_end(page: AppTest) -> AppTest:
 
 def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
     assert not page.exception
-    recorded = gallery.comparison()
+    recorded = gallery.caches()
     assert words(page) == [
         comparison_sentence(recorded),
         memory.held_sentence(recorded),
@@ -60,13 +60,13 @@ def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
 
 
 def test_the_recorded_comparison_is_one_of_all_caches_that_agree() -> None:
-    recorded = gallery.comparison()
+    recorded = gallery.caches()
     assert [run.started.config.cache for run in recorded.runs if run.started] == list(CACHES)
     assert recorded.agreed
     costs = {cost.variant: cost for cost in recorded.costs()}
     assert costs["tree"].copied_bytes < costs["deep-copy"].copied_bytes / 10
     assert costs["tree"].most_held_bytes < costs["deep-copy"].most_held_bytes
-    assert sum(file.stat().st_size for file in gallery.COMPARISON.iterdir()) < 500_000
+    assert sum(file.stat().st_size for file in gallery.CACHES.iterdir()) < 500_000
 
 
 def test_the_first_visit_imports_no_torch() -> None:
@@ -124,7 +124,7 @@ def test_an_unknown_comparison_in_the_url_falls_back_to_the_recorded_one() -> No
     page.query_params["comparison"] = "<b>"
     page.run().switch_page(PAGE).run()
     assert not page.exception
-    assert words(page)[0] == comparison_sentence(gallery.comparison())
+    assert words(page)[0] == comparison_sentence(gallery.caches())
 
 
 def test_the_print_view_keeps_all_charts(page: AppTest) -> None:

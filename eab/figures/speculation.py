@@ -78,6 +78,7 @@ def outcome_table(comparison: Comparison) -> pd.DataFrame:
         [
             {
                 "draft length": line.name,
+                "times as fast": plain / line.found.seconds if plain and line.found.seconds else None,
                 "forward passes": line.found.passes,
                 "steps per pass": line.found.tokens_per_pass,
                 "steps per pass (formula)": expected_tokens(alpha, line.length) if line.length and alpha else None,
@@ -86,7 +87,6 @@ def outcome_table(comparison: Comparison) -> pd.DataFrame:
                 "acceptance": line.found.acceptance,
                 "seconds": line.found.seconds,
                 "of which drafting": line.found.draft_seconds,
-                "times as fast as plain": plain / line.found.seconds if plain and line.found.seconds else None,
             }
             for line in found
         ]
