@@ -35,26 +35,29 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
         return None
     threshold_key, r_key = f"again_threshold_{shown.key}", f"again_r_{shown.key}"
     recorded = round(started.threshold_nats, 2)
+    as_recorded = {threshold_key: recorded, r_key: started.config.r}
+    for key, value in as_recorded.items():
+        st.session_state.setdefault(key, value)
     left, middle, back, on = place.columns([5, 4, 2, 3], vertical_alignment="bottom")
     threshold = left.slider(
         "This run at another threshold (nats)",
         0.0,
         max(recorded, _highest_entropy(shown)) + _STEP,
-        recorded,
-        _STEP,
+        step=_STEP,
         key=threshold_key,
         disabled=started.config.policy == "original",
-        help="Higher: the tree is pruned at once, without the model. Lower: shows where it would fork, which needs a run.",
+        help="Higher: the tree is pruned at once, without the model. Lower: marks where it would fork.",
     )
     r = middle.select_slider(
         "and another r",
         sorted({*controls.R_STEPS, started.config.r}),
-        started.config.r,
         key=r_key,
         help="What the KV cache would copy and keep spare. The texts do not change.",
     )
     changed = (threshold != recorded, r != started.config.r)
-    back.button("As it was", on_click=_forget, args=(threshold_key, r_key), disabled=not any(changed), width="stretch")
+    back.button(
+        "As it was", on_click=st.session_state.update, args=(as_recorded,), disabled=not any(changed), width="stretch"
+    )
     on.button(
         "Take it for a run",
         on_click=_set_sidebar,
@@ -92,11 +95,6 @@ def _again(shown: Shown, threshold: float | None, r: int, place: DeltaGenerator)
 def _highest_entropy(shown: Shown) -> float:
     highest = max((token.entropy for path in shown.state.paths for token in path.tokens), default=0.0)
     return math.ceil(highest / _STEP) * _STEP
-
-
-def _forget(*keys: str) -> None:
-    for key in keys:
-        st.session_state.pop(key, None)
 
 
 def _set_sidebar(threshold: float) -> None:

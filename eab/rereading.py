@@ -4,8 +4,8 @@
 
 The engine's own bookkeeping (eab.generation, the run's cache) goes through the run once more. Instead of a model, the
 recorded decisions tell it what comes next; the cache's tensors are on PyTorch's `meta` device, where they have a size
-and no content. So weights, ids, the path limit, rows and bytes are what the engine would make, by its own code. Rows and
-bytes are those of the tree cache, whatever cache the run had: the tokens do not depend on it.
+and no content. So weights, ids, the path limit, rows and bytes are what the engine would make, by its own code. Rows
+and bytes are those of the tree cache, whatever cache the run had: the tokens do not depend on it.
 
 While no path limit acts and `min_fork_weight` is 0, the tree at a higher threshold is a sub-tree of the recorded one (a
 draw depends on (seed, lineage, step) alone), and the result is exact. A place where the trace does not hold what the
@@ -29,6 +29,7 @@ from eab.trace import Decision, Doubt, Trace, Why
 
 DTYPES: Final = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 MOST_LAYERS: Final = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -69,7 +70,7 @@ def _started(recorded: RunStarted, threshold_nats: float | None, r: int | None) 
 
 
 class RecordedModel:
-    """What a Generation asks of a model, answered by the trace; it cannot predict. See eab.models.base.LanguageModel."""
+    """What a Generation asks of a model (see eab.models.base), answered by the trace; it cannot predict."""
 
     def __init__(self, trace: Trace) -> None:
         self.card = trace.started.model
@@ -100,7 +101,9 @@ def _weightless(card: ModelCard) -> KVShape:
     """The model's rows, on a device where tensors hold nothing."""
     sizes = (card.layers, card.kv_heads, card.head_dim)
     if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > MOST_LAYERS:
-        raise RecordError(f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has such rows")
+        raise RecordError(
+            f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has such rows"
+        )
     shape = KVShape(*sizes, DTYPES[card.dtype], torch.device("meta"), counts_as=card.device.partition(":")[0])
     if shape.row_bytes != card.row_bytes:
         raise RecordError(f"the run's model says {card.row_bytes} bytes per row, its sizes make {shape.row_bytes}")

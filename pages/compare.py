@@ -65,7 +65,9 @@ def sampling(a: Chosen, active: bool) -> None:
         f"{mean_passes(a.run):.1f} on average (by A's weights), so they pay for {count} independent texts.",
         "texts": f"A has {count} texts; independent sampling makes as many.",
     }[budget]
-    st.caption(f"{why} The prompt goes through once, and the texts share its rows: the best case for independent samples.")
+    st.caption(
+        f"{why} The prompt goes through once, and the texts share its rows: the best case for independent samples."
+    )
     left, right, _ = st.columns([2, 2, 4])
     left.button(
         f"Sample {count} texts",
@@ -76,9 +78,7 @@ def sampling(a: Chosen, active: bool) -> None:
         key="contrast_run",
         width="stretch",
     )
-    right.button(
-        "Stop sampling", on_click=contrasting.stop, disabled=not active, key="contrast_stop", width="stretch"
-    )
+    right.button("Stop sampling", on_click=contrasting.stop, disabled=not active, key="contrast_stop", width="stretch")
 
 
 def watch() -> None:

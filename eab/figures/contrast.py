@@ -80,7 +80,9 @@ def cost_lines(a: Run, b: Run) -> list[Line]:
     """All measures of both runs."""
     ours, theirs = figures_of(a)._asdict(), figures_of(b)._asdict()
     return [
-        Line(measure, _cell(ours[name], shown), _cell(theirs[name], shown), _difference(ours[name], theirs[name], shown))
+        Line(
+            measure, _cell(ours[name], shown), _cell(theirs[name], shown), _difference(ours[name], theirs[name], shown)
+        )
         for measure, name, shown in _MEASURES
     ]
 
@@ -109,9 +111,7 @@ def tree_sentence(both: Merged) -> str:
         side: sum(len(path.tokens) for path, own in zip(both.run.paths, both.sides, strict=True) if own == side)
         for side in ("both", "a", "b")
     }
-    return (
-        f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} in A alone, {tokens['b']:,} in B alone."
-    )
+    return f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} in A alone, {tokens['b']:,} in B."
 
 
 def entropy_sentence(a: Run, b: Run) -> str:
