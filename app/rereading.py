@@ -58,7 +58,7 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
     back.button(
         "As it was", on_click=st.session_state.update, args=(as_recorded,), disabled=not any(changed), width="stretch"
     )
-    on.button(
+    taken = on.button(
         "Take it for a run",
         on_click=_set_sidebar,
         args=(threshold,),
@@ -66,6 +66,8 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
         width="stretch",
         help="Sets the threshold in the sidebar; Run then asks the model.",
     )
+    if taken:
+        st.rerun()  # the sidebar is not part of the fragment that this is in
     return _again(shown, threshold if changed[0] else None, r, place) if any(changed) else None
 
 
