@@ -75,9 +75,9 @@ def test_a_relative_threshold_is_at_most_one(unit):
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("policy", "best", "fair, original, greedy"),
-        ("policy", None, "fair, original, greedy"),
-        ("policy", ["fair"], "fair, original, greedy"),
+        ("policy", "best", "fair, original, greedy, independent"),
+        ("policy", None, "fair, original, greedy, independent"),
+        ("policy", ["fair"], "fair, original, greedy, independent"),
         ("threshold_unit", "bits", "nats, normalised, quantile"),
     ],
 )
