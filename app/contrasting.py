@@ -32,8 +32,8 @@ class Chosen:
 
 def sources(with_independent: bool) -> list[Source]:
     """What can be chosen for a side."""
-    first: list[Source] = [INDEPENDENT] if with_independent else []
-    return [*first, EXPLORE, FILE, *gallery.recordings()]
+    made: list[Source] = [INDEPENDENT] if with_independent else []
+    return [*made, EXPLORE, FILE, *gallery.recordings()]
 
 
 def title_of(source: Source) -> str:

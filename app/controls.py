@@ -189,7 +189,8 @@ def _forking() -> None:
         "Policy",
         POLICIES,
         key="set_policy",
-        help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally.",
+        help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally. "
+        "independent: ordinary sampling of max paths texts, to compare with.",
     )
 
 

@@ -36,27 +36,30 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
         return None
     threshold_key, r_key = f"again_threshold_{shown.key}", f"again_r_{shown.key}"
     recorded = round(started.threshold_nats, 2)
+    as_recorded = {threshold_key: recorded, r_key: started.config.r}
+    for key, value in as_recorded.items():
+        st.session_state.setdefault(key, value)
     left, middle, back, on = place.columns([5, 4, 2, 3], vertical_alignment="bottom")
     threshold = left.slider(
         "This run at another threshold (nats)",
         0.0,
         max(recorded, _highest_entropy(shown)) + _STEP,
-        recorded,
-        _STEP,
+        step=_STEP,
         key=threshold_key,
         disabled=started.config.policy == "original",
-        help="Higher: the tree is pruned at once, without the model. Lower: shows where it would fork, which needs a run.",
+        help="Higher: the tree is pruned at once, without the model. Lower: marks where it would fork.",
     )
     r = middle.select_slider(
         "and another r",
         _r_steps(started.config.r),
-        started.config.r,
         key=r_key,
         help="What the KV cache would copy and keep spare. The texts do not change.",
     )
     changed = (threshold != recorded, r != started.config.r)
-    back.button("As it was", on_click=_forget, args=(threshold_key, r_key), disabled=not any(changed), width="stretch")
-    on.button(
+    back.button(
+        "As it was", on_click=st.session_state.update, args=(as_recorded,), disabled=not any(changed), width="stretch"
+    )
+    taken = on.button(
         "Take it for a run",
         on_click=_set_sidebar,
         args=(threshold,),
@@ -64,6 +67,8 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
         width="stretch",
         help="Sets the threshold in the sidebar; Run then asks the model.",
     )
+    if taken:
+        st.rerun()  # the sidebar is not part of the fragment that this is in
     return _again(shown, threshold if changed[0] else None, r, place) if any(changed) else None
 
 
@@ -98,11 +103,6 @@ def _r_steps(recorded: AllocationStep) -> list[AllocationStep]:
 def _highest_entropy(shown: Shown) -> float:
     highest = max((token.entropy for path in shown.state.paths for token in path.tokens), default=0.0)
     return math.ceil(highest / _STEP) * _STEP
-
-
-def _forget(*keys: str) -> None:
-    for key in keys:
-        st.session_state.pop(key, None)
 
 
 def _set_sidebar(threshold: float) -> None:

@@ -191,7 +191,8 @@ class RowsAllocated:
 class KvMeasured:
     """KV cache right after the forward pass of a step, for the paths that took part in it.
 
-    bytes_held: measured from the tensors (computed by the same cache if the run was re-read). Rows, counted: shared + private are the distinct ones in use, spare the rest.
+    bytes_held: measured from the tensors (computed if the run was re-read). Rows, counted: shared + private are the
+    distinct ones in use, spare the rest.
     rows_independent: computed; what the same paths would hold, each with a cache of its own.
     bytes_copied, allocations, peak_bytes: measured since the run began; what was stored before and had to be copied,
     the tensors made, and the most bytes that lived at once, temporary tensors included. A run file that was made before

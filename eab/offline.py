@@ -85,8 +85,9 @@ def _settings_sentence(run: Run) -> str:
     config, model = run.started.config, token_text.visible(run.started.model.name)
     what = {"": "A recorded run", "exact": "A re-read run", "not exact": "A run re-read, not exactly,"}
     return (
-        f"{what[run.started.reread]} of {model}: policy {config.policy}, fork from {run.started.threshold_nats:.2f} nats, "
-        f"{config.branch_factor} children, at most {config.max_paths} paths of {config.max_new_tokens} tokens, "
+        f"{what[run.started.reread]} of {model}: policy {config.policy}, fork from "
+        f"{run.started.threshold_nats:.2f} nats, {config.branch_factor} children, "
+        f"at most {config.max_paths} paths of {config.max_new_tokens} tokens, "
         f"temperature {config.temperature:g}, seed {config.seed}."
     )
 

@@ -25,7 +25,7 @@ R = Annotated[
 ]
 Attention = Annotated[str, typer.Option(help="of the tree cache: sliced, padded (visits the spare rows)")]
 Seed = Annotated[int, typer.Option()]
-Policy = Annotated[str, typer.Option(help="fair, original, greedy")]
+Policy = Annotated[str, typer.Option(help="fair, original, greedy, independent")]
 Chat = Annotated[bool, typer.Option("--chat", help="use the model's chat template")]
 System = Annotated[str, typer.Option(help="system message, with --chat")]
 KvLimitMib = Annotated[int, typer.Option(help="end a run before its KV cache is larger")]

@@ -4,8 +4,8 @@
 
 The engine's own bookkeeping (eab.generation, the run's cache) goes through the run once more. Instead of a model, the
 recorded decisions tell it what comes next; the cache's tensors are on PyTorch's `meta` device, where they have a size
-and no content. So weights, ids, the path limit, rows and bytes are what the engine would make, by its own code. Rows and
-bytes are those of the tree cache, whatever cache the run had: the tokens do not depend on it.
+and no content. So weights, ids, the path limit, rows and bytes are what the engine would make, by its own code. Rows
+and bytes are those of the tree cache, whatever cache the run had: the tokens do not depend on it.
 
 While no path limit acts and `min_fork_weight` is 0, the tree at a higher threshold is a sub-tree of the recorded one (a
 draw depends on (seed, lineage, step) alone), and the result is exact. A place where the trace does not hold what the
@@ -72,7 +72,7 @@ def _started(recorded: RunStarted, threshold_nats: float | None, r: AllocationSt
 
 
 class RecordedModel:
-    """What a Generation asks of a model, answered by the trace; it cannot predict. See eab.models.base.LanguageModel."""
+    """What a Generation asks of a model (see eab.models.base), answered by the trace; it cannot predict."""
 
     def __init__(self, trace: Trace) -> None:
         self.card = trace.started.model

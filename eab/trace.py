@@ -28,8 +28,8 @@ class Decision:
     """One path at one step.
 
     weight: before the step. tokens, paths, weights: what it went on with, one entry per child, or its own id if it did
-    not fork; nothing if the path limit dropped it. heir: which of them would have come without a fork, None if the trace
-    does not say. dropped: tokens of children that the limit took at birth.
+    not fork; nothing if the path limit dropped it. heir: which of them would have come without a fork, None if the
+    trace does not say. dropped: tokens of children that the limit took at birth.
     """
 
     predicted: Predicted

@@ -69,7 +69,7 @@ def test_a_run_beside_itself_is_all_in_both_and_costs_the_same() -> None:
     assert set(both.sides) == {"both"}
     assert len(both.run.paths) == len(run.paths)
     tokens = sum(len(path.tokens) for path in run.paths)
-    assert tree_sentence(both) == f"{tokens} tokens in both, drawn once; 0 in A alone, 0 in B alone."
+    assert tree_sentence(both) == f"{tokens} tokens in both, drawn once; 0 in A alone, 0 in B."
     assert {line.difference for line in cost_lines(run, run)} <= {"±0", "±0.00", "±0 B", "±0.00%"}
 
 

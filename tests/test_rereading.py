@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
@@ -269,10 +270,8 @@ def test_events_that_contradict_themselves_are_refused_in_words(name: str) -> No
 def test_a_run_with_missing_events_is_refused_or_read_but_never_breaks(gone: list[int], threshold: float) -> None:
     events = list(gallery.events_of(next(one for one in gallery.recordings() if one.file == "sum.eab")))
     left = [event for index, event in enumerate(events) if index not in gone]
-    try:
-        fold(reread(left, threshold).events)
-    except EabError as error:
-        assert str(error)
+    with suppress(EabError):
+        assert fold(reread(left, threshold).events).leaves()
 
 
 def test_a_reading_of_a_reading_that_was_not_exact_is_not_exact() -> None:

@@ -111,7 +111,7 @@ def tree_sentence(both: Merged) -> str:
         side: sum(len(path.tokens) for path, own in zip(both.run.paths, both.sides, strict=True) if own == side)
         for side in ("both", "a", "b")
     }
-    return f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} in A alone, {tokens['b']:,} in B alone."
+    return f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} in A alone, {tokens['b']:,} in B."
 
 
 def entropy_sentence(a: Run, b: Run) -> str:

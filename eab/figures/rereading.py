@@ -1,4 +1,4 @@
-"""What a re-read run comes to, and where it may differ from what the engine would make: sentences, marks for the board."""
+"""What a re-read run comes to, and where the engine might make another: sentences, and marks for the board."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -88,6 +88,6 @@ def _rows_words(events: Iterable[Event]) -> str:
     spare = max((one.rows_spare for one in kv), default=0)
     held = max((one.bytes_held for one in kv), default=0)
     return (
-        f"{name} allocates {counted(len(growths), 'time')}, copies {copied:,} rows ({human_bytes(copied * row)}), has at "
-        f"most {spare:,} rows spare and holds at most {human_bytes(held)} ({source(run)})."
+        f"{name} allocates {counted(len(growths), 'time')}, copies {copied:,} rows ({human_bytes(copied * row)}), has "
+        f"at most {spare:,} rows spare and holds at most {human_bytes(held)} ({source(run)})."
     )

@@ -28,10 +28,10 @@ def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(open_p
     assert before > 3
     drag(page, "ArrowRight", 90)
     expect(page.get_by_text("Read again without the model")).to_be_visible(timeout=60 * SECONDS)
-    page.wait_for_function("n => document.querySelectorAll('.eab .box.path.forked').length < n", arg=before)
     expect(page.locator(".eab .threshold-label")).to_have_text("forks from 2.10 nats")
+    assert forks(page) < before
     page.get_by_role("button", name="As it was").click()
-    page.wait_for_function("n => document.querySelectorAll('.eab .box.path:not(.hidden)').length === n", arg=paths)
+    expect(page.locator(".eab .box.path:not(.hidden)")).to_have_count(paths)
     assert forks(page) == before
     assert page.evaluate("() => !location.search.includes('run=')"), "no run was made"
 
@@ -45,7 +45,7 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[
     expect(page.locator(".eab svg.tree .needs-run").first).to_be_visible(timeout=60 * SECONDS)
     expect(page.locator(".eab svg.entropy .needs-run").first).to_be_visible()
     page.get_by_role("button", name="Take it for a run").click()
-    expect(page.get_by_role("slider", name="Entropy threshold (nats)")).to_have_attribute("aria-valuenow", "0.6")
+    expect(page.get_by_role("slider", name="Entropy threshold (nats)")).to_have_value("0.6")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -64,8 +64,8 @@ def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(open_page: Cal
     assert looks[0][1] == "none" != looks[1][1]
     expect(page.locator(".eab .memory-panel")).to_be_hidden()
     page.locator(".eab").press("Home")
-    page.wait_for_function("() => document.querySelector('.eab').dataset.cursor === '0'")
-    shown = page.locator(".eab .trace").count()
+    expect(page.locator(".eab")).to_have_attribute("data-cursor", "0")
+    at_first = page.locator(".eab .trace").count()
     page.locator(".eab").press("End")
-    page.wait_for_function("n => document.querySelectorAll('.eab .trace').length > n", arg=shown)
+    expect(page.locator(".eab .trace").nth(at_first)).to_be_attached()
     expect(page.get_by_text("tokens through the model").first).to_be_visible()
