@@ -1,13 +1,16 @@
 """Explore: run, watch, inspect. The picture is one component; the engine works in a thread of its own."""
 
+from typing import Literal
+
 import streamlit as st
 
 from app import board, controls, gallery, results, saved_runs, session
+from app.live import LiveRun
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
 
-POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # by the run's status; otherwise nothing changes
+POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # at least; by the run's status
 
 
 def open_recording() -> None:
@@ -71,25 +74,33 @@ def run() -> None:
 
 
 def tell() -> None:
-    """Say how far the run is. Where it begins, ends or leaves the line, the page is drawn anew."""
+    """Say how far the run is while its board does not grow. Either this polls or `draw`, never both."""
     live = session.shown().live
-    if live is None:
-        return
+    if live is not None and st.session_state.polled != "running":
+        tell_of(live)
+
+
+def draw() -> None:
+    """The board with what is on the screen. It keeps its place, and with it its state in the browser."""
+    shown = session.shown()
+    picture, live = shown.picture, shown.live
+    above = st.container()
+    with session.held_still(picture):
+        mode: Literal["live", "replay"] = "live" if picture.live else "replay"
+        message = board.message(picture.state, picture.key, mode, picture.autoplay, picture.cursor)
+    board.mount(message)
+    if live is not None and st.session_state.polled == "running":
+        with above:
+            tell_of(live)
+
+
+def tell_of(live: LiveRun) -> None:
+    """How far the run is. Where it begins or ends, the page is drawn anew."""
     live.watch()
     status = live.status
     st.progress(*session.progress(live))
     if status != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
         st.rerun()
-
-
-def draw() -> None:
-    """The board with what is on the screen. It keeps its place, and with it its state in the browser."""
-    picture = session.shown().picture
-    with session.held_still(picture):
-        message = board.message(
-            picture.state, picture.key, "live" if picture.live else "replay", picture.autoplay, picture.cursor
-        )
-    board.mount(message)
 
 
 shown = session.shown()
@@ -110,8 +121,9 @@ for problem in session.problems(shown.live, shown.state.ended):
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
-st.fragment(tell, run_every=POLL_SECONDS.get(status))()
-st.fragment(draw, run_every=POLL_SECONDS["running"] if status == "running" else None)()
+every = session.poll_seconds(POLL_SECONDS[status]) if active else None
+st.fragment(tell, run_every=None if status == "running" else every)()
+st.fragment(draw, run_every=every if status == "running" else None)()
 
 with st.sidebar:
     st.selectbox(

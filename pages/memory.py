@@ -124,7 +124,7 @@ for problem in session.problems(shown.live, None):
 if not active and shown.live is not None:
     notices.caption(controls.changed_since(first))
 
-st.fragment(watch, run_every=POLL_SECONDS if active else None)()
+st.fragment(watch, run_every=session.poll_seconds(POLL_SECONDS) if active else None)()
 
 with st.sidebar:
     controls.sidebar(choose_cache=False)
