@@ -85,7 +85,7 @@ class Comparing:
                 st.rerun()
 
         st.session_state[polled] = self.shown().active
-        st.fragment(tell, run_every=POLL_SECONDS if self.shown().active else None)()
+        st.fragment(tell, run_every=session.poll_seconds(POLL_SECONDS) if self.shown().active else None)()
 
     @property
     def _key(self) -> str:

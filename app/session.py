@@ -24,6 +24,7 @@ from eab.run import Run, fold
 from eab.words import human_seconds, ordinal
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
+POLL_COST: Final = 0.05  # seconds between any two answers; an answer takes about 10 ms on one core
 _PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
@@ -168,6 +169,11 @@ def show_saved(run_id: str) -> None:
         raise StoreError("saved runs are switched off on this machine; open a run file instead")
     saved, events = store.load(run_id)
     _show_events(events, saved.name, f"Saved on {saved.saved_at[:10]}.", f"saved-{run_id}", {"saved": run_id})
+
+
+def poll_seconds(alone: float) -> float:
+    """How often a page may ask: the more runs are watched, the rarer, or the server would answer and nothing else."""
+    return max(alone, POLL_COST * worker().active)
 
 
 def progress(live: LiveRun) -> tuple[float, str]:

@@ -110,6 +110,12 @@ class Worker:
         with self._wake:
             return self._waiting.standing(run, self._running, AT_ONCE)
 
+    @property
+    def active(self) -> int:
+        """Runs that wait or take turns."""
+        with self._wake:
+            return len(self._running) + len(self._waiting.runs)
+
     def close(self) -> None:
         """Stop all runs and end the thread."""
         self._known.stop_all()

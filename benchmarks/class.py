@@ -2,8 +2,8 @@
 
     python benchmarks/class.py
 
-Medians over rounds in which both go one after the other, with the embedded model and the page's settings. `differ`: runs
-whose tokens are not those of the same run alone, since sums over a batch of another size are rounded in another order.
+Medians over rounds in which both go one after the other, with the embedded model and the page's settings. `differ`:
+runs whose tokens are not those of the same run alone, since sums over another batch are rounded in another order.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from eab.models.loading import load_model
 PROMPTS = ("Once upon a time, there was a", "The cat sat on the", "One day, a girl named", "He opened the box and")
 CLASSES = (1, 8, 30)
 Tokens = list[list[int]]
+Way = Callable[[LanguageModel, Sequence[Generation]], Tokens]
 
 
 def generations(model: LanguageModel, count: int, new_tokens: int) -> list[Generation]:
@@ -60,7 +61,9 @@ def _tokens(events: Sequence[Event]) -> list[int]:
     return [event.token for event in events if isinstance(event, TokenAppended)]
 
 
-def timed(way: Callable[[LanguageModel, Sequence[Generation]], Tokens], model: LanguageModel, *size: int) -> tuple:
+def timed(
+    way: Callable[[LanguageModel, Sequence[Generation]], Tokens], model: LanguageModel, *size: int
+) -> tuple[float, Tokens]:
     """-> seconds, tokens per run."""
     runs = generations(model, *size)
     start = time.perf_counter()

@@ -1,16 +1,17 @@
 """Explore: run, watch, inspect. The picture is one component; the engine works in a thread of its own."""
 
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
 from app import board, controls, gallery, model_shelf, rereading, results, saved_runs, session
+from app.live import LiveRun
 from app.remedies import remedies
 from app.words import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
 
-POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # by the run's status; otherwise nothing changes
+POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # at least; by the run's status
 
 
 def open_recording() -> None:
@@ -90,15 +91,10 @@ def mend(widgets: dict[str, Any]) -> None:
 
 
 def tell() -> None:
-    """Say how far the run is. Where it begins, ends or leaves the line, the page is drawn anew."""
+    """Say how far the run is while its board does not grow. Either this polls or `draw`, never both."""
     live = session.shown().live
-    if live is None:
-        return
-    live.watch()
-    status = live.status
-    st.progress(*session.progress(live))
-    if status != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
-        st.rerun()
+    if live is not None and st.session_state.polled != "running":
+        tell_of(live)
 
 
 def draw() -> None:
@@ -113,16 +109,29 @@ def draw() -> None:
     with session.held_still(picture):
         again = None if active else rereading.controls_of(picture, above)
         told = picture if again is None else again.shown
-        message = board.message(told.state, told.key, "live" if told.live else "replay", told.autoplay, told.cursor)
+        mode: Literal["live", "replay"] = "live" if told.live else "replay"
+        message = board.message(told.state, told.key, mode, told.autoplay, told.cursor)
     if again is None:
         board.mount(message, on_grow=grow)
     else:
         board.mount(message | again.message)
-    if active and st.session_state.polled not in POLL_SECONDS:  # it has grown from the run that was shown
+    if live is not None and st.session_state.polled == "running":
+        with above:
+            tell_of(live)
+    elif active and st.session_state.polled not in POLL_SECONDS:  # it has grown from the run that was shown
         st.rerun()
     if not active and told.state.started is not None:
         with session.held_still(told):
             results.show(told)
+
+
+def tell_of(live: LiveRun) -> None:
+    """How far the run is. Where it begins or ends, the page is drawn anew."""
+    live.watch()
+    status = live.status
+    st.progress(*session.progress(live))
+    if status != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
+        st.rerun()
 
 
 shown = session.shown()
@@ -146,8 +155,9 @@ for problem in session.problems(shown.live, shown.state.ended):
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
-st.fragment(tell, run_every=POLL_SECONDS.get(status))()
-st.fragment(draw, run_every=POLL_SECONDS["running"] if status == "running" else None)()
+every = session.poll_seconds(POLL_SECONDS[status]) if active else None
+st.fragment(tell, run_every=None if status == "running" else every)()
+st.fragment(draw, run_every=every if status == "running" else None)()
 
 with st.sidebar:
     st.selectbox(

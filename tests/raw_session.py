@@ -16,7 +16,8 @@ from websockets.sync.client import connect
 
 
 class RawSession:
-    """One tab. `boards`: messages to the board, in order; `said`: progress texts, without repeats."""
+    """One tab. `boards`: messages to the board, in order; `said`: progress texts, without repeats;
+    `tabs`: those of the page as it was drawn last."""
 
     def __init__(self, address: str, query: str = "") -> None:
         url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
@@ -30,6 +31,7 @@ class RawSession:
         self._finished = 0  # script runs
         self.boards: list[dict[str, Any]] = []
         self.said: list[str] = []
+        self.tabs: list[str] = []
         self._rerun()
         self.until(lambda: self._finished > 0 and bool(self.boards))
 
@@ -84,6 +86,7 @@ class RawSession:
         match message.WhichOneof("type"):
             case "new_session" if not message.metadata.run.fragment_ids:  # the whole page
                 self._polls.clear()
+                self.tabs.clear()
             case "auto_rerun":
                 every = message.auto_rerun.interval
                 self._polls[message.auto_rerun.fragment_id] = (every, time.monotonic() + every)
@@ -93,6 +96,8 @@ class RawSession:
                 self._finished += 1
             case "delta" if message.delta.WhichOneof("type") == "new_element":
                 self._see(message.delta.new_element)
+            case "delta" if message.delta.add_block.WhichOneof("type") == "tab":
+                self.tabs.append(message.delta.add_block.tab.label)
 
     def _see(self, element: Any) -> None:
         kind = element.WhichOneof("type")

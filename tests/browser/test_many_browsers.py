@@ -51,6 +51,7 @@ def run_once(session: RawSession, number: int) -> str:
     session.until(lambda: session.run_id != before)
     own = f"live-{session.run_id}"
     session.until(lambda: session.board["run"] == own and bool(session.board["ended"]), seconds=240)
+    session.until(lambda: "Texts" in session.tabs)
     seen = {message["prompt"] for message in session.boards if message["run"] == own}
     assert seen == {prompt(number)}, "another session's events are on this board"
     session.boards = session.boards[-1:]
