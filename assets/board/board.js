@@ -16,6 +16,7 @@ import { Replay } from "./replay.js";
 import { button, keyList, legend, onKey, tools, transport } from "./controls.js";
 
 const SILENCE_MS = 8000; // a live run that says nothing for so long: its step is slow, or the connection is gone
+const MANY = 120; // paths: from then on stretches are folded, unless the user chose otherwise
 const NOTHING = { tree: "", entropy: "", memory: "" };
 
 export class Board {
@@ -116,6 +117,7 @@ export class Board {
     const complete = message.paths.every((record) => this.records.take(record));
     if (!complete) return this.resync?.(message.version);
     for (const step of message.steps) this.records.takeStep(step);
+    if (!this.choseFold && this.paths.size > MANY) this.folded = true;
     this.arrange();
     this.replay.arrived(first, message);
     this.announce();
@@ -289,6 +291,7 @@ export class Board {
 
   toggleFolded() {
     this.folded = !this.folded;
+    this.choseFold = true;
     this.rearrange();
   }
 
