@@ -12,7 +12,8 @@ from eab.words import counted
 def machine() -> str:
     """Where figures come from: processor or GPU, threads, versions."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
-    return f"{name}, {counted(torch.get_num_threads(), 'thread')} on {counted(os.cpu_count() or 1, 'core')}, torch {torch.__version__}"
+    threads, cores = counted(torch.get_num_threads(), "thread"), counted(os.cpu_count() or 1, "core")
+    return f"{name}, {threads} on {cores}, torch {torch.__version__}"
 
 
 def _processor() -> str:
