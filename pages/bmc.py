@@ -54,12 +54,12 @@ PAPER = (
     "of Hugging Face on average "
     "without speculation, up to 1.39 times on top of speculative decoding, up to 1.36 and 2.29 "
     "times that of vLLM and DeepSpeed. "
-    "Other models, machines and lengths: nothing on this page repeats them. Everything below is measured where it says."
+    "Other models, machines and lengths: nothing on this page repeats them. What is above was measured where it says."
 )
 # title, what it does, what to expect
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
     "growth": ("Sensitivity to r", "The KV part of writing many rows, at every r; about a minute."),
-    "lengths": ("Copying against computing", "One step at r = 1, from 64 to 4,096 rows; seconds."),
+    "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows; seconds."),
     "rejection": ("Rejected drafts", "Drafts in the spare rows, verified by the model; about a minute."),
     "sizes": ("Other model sizes", "Is the predicted r* good for other shapes? About a minute."),
     "memory": ("Memory", "What the tensors hold, by r and length; seconds."),

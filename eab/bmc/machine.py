@@ -6,11 +6,14 @@ from pathlib import Path
 
 import torch
 
+from eab.words import counted
+
 
 def machine() -> str:
     """Where figures come from: processor or GPU, threads, versions."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
-    return f"{name}, {torch.get_num_threads()} threads of {os.cpu_count()} cores, torch {torch.__version__}"
+    threads, cores = counted(torch.get_num_threads(), "thread"), counted(os.cpu_count() or 1, "core")
+    return f"{name}, {threads} on {cores}, torch {torch.__version__}"
 
 
 def _processor() -> str:

@@ -1,5 +1,6 @@
 """BMC as charts and sentences: a run's allocations, its U-curve over r, and what the experiments measured."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -15,7 +16,6 @@ SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE, GREY, "#c29a16")
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 PATTERNS: Final = ("", "/", ".")
-_MIB: Final = 2**20
 
 
 def strip_figure(steps: Sequence[Held]) -> go.Figure:
@@ -73,7 +73,7 @@ def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) ->
             "r = %{x}: %{y:.2f} ms",
         )
     if r is not None:
-        figure.add_vline(x=r, line={"color": PURPLE, "width": 2}, annotation_text=f"r = {r}")
+        _mark(figure, r, f"r = {r}")
     figure.update_xaxes(title="r (steps per growth, log scale)", type="log", tickvals=list(curve))
     figure.update_yaxes(title="ms in the whole run (rows counted, time predicted)", rangemode="tozero")
     return _laid_out(figure)
@@ -83,7 +83,7 @@ def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
     """Where this run's curve is lowest, against the ends."""
     total = {r: sum(parts) for r, parts in curve.items()}
     best = min(total, key=lambda r: total[r])
-    ends = [f"r = {r} {_times(total[r], total[best])}" for r in (min(total), max(total)) if r != best]
+    ends = [f"r = {r} takes {_times(total[r], total[best])}" for r in (min(total), max(total)) if r != best]
     beside = f"; {listed(ends)} as much" if ends else ""
     return (
         f"Under padded attention r = {best} is best for this run: {1000 * total[best]:.1f} ms of overhead{beside} "
@@ -103,7 +103,7 @@ def growth_figure(report: Report) -> go.Figure:
     _line(figure, "measured", list(measured), values, BLUE, "solid", "circle", "r = %{x}: %{y:.1f} ms")
     best = predicted_r(report)
     if best is not None:
-        figure.add_vline(x=best, line={"color": PURPLE, "width": 2}, annotation_text=f"predicted r* = {best}")
+        _mark(figure, best, f"predicted r* = {best}")
     figure.update_xaxes(title="r (steps per growth, log scale)", type="log", tickvals=_powers(measured))
     figure.update_yaxes(title="ms of growths and spare rows (log scale)", type="log")
     return _laid_out(figure)
@@ -227,7 +227,7 @@ def sizes_sentence(report: Report) -> str:
 
 
 def memory_figure(report: Report) -> go.Figure:
-    """Bytes that the tensors hold by bytes in use, one line per r."""
+    """Bytes at the worst moment by bytes in use, over the length, one line per r."""
     figure = go.Figure()
     held = report.of(MemoryHeld)
     for place, r in enumerate(dict.fromkeys(point.r for point in held)):
@@ -236,14 +236,16 @@ def memory_figure(report: Report) -> go.Figure:
             figure,
             f"r = {r}",
             [point.rows for point in points],
-            [point.peak_bytes / _MIB for point in points],
+            [point.peak_bytes / point.bytes_used for point in points],
             SERIES[place % len(SERIES)],
             DASHES[place % len(DASHES)],
             SYMBOLS[place % len(SYMBOLS)],
-            "%{x} rows: %{y:.1f} MiB at the worst moment",
+            "%{x} rows: %{y:.2f} times the bytes in use",
         )
     figure.update_xaxes(title="rows in use (log scale)", type="log", tickvals=sorted({point.rows for point in held}))
-    figure.update_yaxes(title="MiB at the worst moment (measured)", rangemode="tozero")
+    figure.update_yaxes(
+        title="worst moment, times the bytes in use (log)", type="log", tickvals=[1, 1.5, 2, 3, 4, 6, 8]
+    )
     return _laid_out(figure)
 
 
@@ -313,6 +315,12 @@ def _line(
         marker={"symbol": symbol, "size": 8},
         hovertemplate=f"{name}, {hover}<extra></extra>",
     )
+
+
+def _mark(figure: go.Figure, r: int, words: str) -> None:
+    """A line at this r of a logarithmic axis; plotly places a note there by its logarithm."""
+    figure.add_vline(x=r, line={"color": PURPLE, "width": 2})
+    figure.add_annotation(x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6)
 
 
 def _laid_out(figure: go.Figure, height: int = 380) -> go.Figure:
