@@ -1,4 +1,4 @@
-"""Which comparison a browser tab looks at, on a page that compares variants of the settings: its own or a bundled one."""
+"""Which comparison a tab looks at, on a page that compares variants of the settings: its own or the bundled one."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

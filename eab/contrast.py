@@ -86,8 +86,9 @@ def _chained(node: _Node) -> _Node:
 
 def _path(node: _Node, number: int, parent: int) -> Path:
     last = node.tokens[-1].step if node.tokens else 0
+    born = node.tokens[0].step if node.tokens else 0
     weight = node.mass.get("a", node.mass.get("b", 0.0))
-    path = Path(number, parent, [(0, weight)], False, last, tokens=node.tokens)
+    path = Path(number, parent, [(born, weight)], False, last, tokens=node.tokens)
     if node.children:
         path.status = "forked"
     elif node.ends and node.ends[0].status == "finished":

@@ -52,6 +52,7 @@ def test_the_merged_tree_holds_every_token_once_and_says_whose_it_is(chain, thre
     found: dict[tuple[int, ...], Side] = {}
     for path, side in zip(both.run.paths, both.sides, strict=True):
         assert path.parent < path.id
+        assert not path.tokens or path.born == path.tokens[0].step
         assert all(both.run.paths[child].parent == path.id for child in path.children)
         before = [token.token for token in both.run.tokens(path.id)]
         for length in range(len(before) - len(path.tokens) + 1, len(before) + 1):
