@@ -54,7 +54,8 @@ class Comparing:
         if self._key not in st.session_state:
             bundled = ShownComparison("bundled", self.bundled())
             live = session.worker().find_comparison(st.query_params.get(self.name, ""))
-            st.session_state[self._key] = bundled if live is None else _of(live, bundled)
+            ours = live is not None and live.state.kind == bundled.comparison.kind
+            st.session_state[self._key] = _of(live, bundled) if live is not None and ours else bundled
         return cast(ShownComparison, st.session_state[self._key])
 
     def start(self, prompt: str, config: BranchingConfig, model_name: str, empty: Comparison) -> None:

@@ -48,7 +48,7 @@ def test_a_comparison_from_the_first_page_to_the_download(open_page: Callable[..
     waiting.value.save_as(tmp_path / "steps.csv")
     with (tmp_path / "steps.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    assert [line["cache"] for line in lines if line["step"] == "7"] == list(CACHES)
+    assert [line["variant"] for line in lines if line["step"] == "7"] == list(CACHES)
     page.get_by_role("link", name="Explore").click()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
 
