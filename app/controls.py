@@ -155,7 +155,8 @@ def apply(widgets: dict[str, Any]) -> None:
 def settings() -> dict[str, Any]:
     """The settings of a BranchingConfig, as the widgets stand now (in a callback: already with the latest change)."""
     state = st.session_state
-    found = {name: state.get(f"set_{name}", getattr(START, name)) for name in FIELDS}  # not every page draws them all
+    found = {name: getattr(START, name) for name in FIELDS}  # not every page draws them all
+    found |= {name: chosen for name in FIELDS if (chosen := state.get(f"set_{name}")) is not None}
     found["kv_limit_mib"] = START.kv_limit_mib
     unit = found["threshold_unit"]
     threshold = state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from eab.config import BranchingConfig
+from eab.config import AUTO, AllocationStep, BranchingConfig
 from eab.errors import ConfigError, LinkError
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chats cut long links
@@ -72,6 +72,8 @@ def _as_text(value: Any) -> str:
 def _parsed(name: str, text: str) -> Any:
     """A value of the setting's type; its range is the config's to check."""
     kind: Any = int if name == "cursor" else _SETTINGS[name]
+    if kind == AllocationStep:
+        kind = str if text == AUTO else int
     try:
         if kind is bool:
             return _TRUTHS[text]

@@ -12,6 +12,7 @@ from app.model_shelf import ModelShelf
 from app.registry import Registry
 from app.worker import Worker
 from eab.caches.tree import TreeCache
+from eab.comparison import of_caches
 from eab.config import BranchingConfig
 from eab.events import Probed
 from eab.generation import Generation
@@ -36,8 +37,8 @@ def test_only_the_kept_runs_stay_in_memory(embedded: HuggingFaceModel, monkeypat
     runs = []
     for number in range(RUNS):
         comparison = number % 40 == 0
-        begin = worker.compare if comparison else worker.start
-        run = begin("Once upon a time", CONFIG, "embedded", str(number % 7))
+        asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
+        run = worker.compare(*asked, of_caches(), owner) if comparison else worker.start(*asked, owner)
         if number % 13 == 0:
             run.stop()
         deadline = time.monotonic() + 30

@@ -18,7 +18,7 @@ from table_model import TableModel, random_table
 from eab.config import MAX_SEED, BranchingConfig
 from eab.engine import generate
 from eab.errors import RecordError
-from eab.events import Event, ModelCard
+from eab.events import Event, ModelCard, Speculated
 from eab.record import MAX_FILE_BYTES, dumps, load, loads, save
 from eab.run import fold
 
@@ -48,6 +48,15 @@ CONFIGS = st.builds(
 st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
 COUNTS = st.integers(1, 2**40)
+
+
+def _guesses(count: int) -> dict[str, st.SearchStrategy[Any]]:
+    """So many drafted tokens, and no more that were accepted."""
+    return {"drafted": st.lists(st.integers(0, 99), min_size=count, max_size=count).map(tuple)} | {
+        "accepted": st.integers(0, count)
+    }
+
+
 st.register_type_strategy(
     ModelCard, st.builds(ModelCard, name=st.text(), family=st.text(), vocab_size=COUNTS, row_bytes=COUNTS)
 )
@@ -59,6 +68,8 @@ IN_RANGE: dict[str, st.SearchStrategy[Any]] = {
     "weight": st.floats(0, 1),
     "weights": st.lists(st.floats(0, 1)).map(tuple),
     "seconds": st.floats(0, 1e9),
+    "forward_seconds": st.floats(0, 1e9),
+    "draft_seconds": st.floats(0, 1e9),
     "prompt": st.text(),
     "message": st.text(),
 } | dict.fromkeys(
@@ -104,9 +115,15 @@ def refusal(data: bytes) -> str:
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
 def test_every_event_comes_back_equal(kind):
+    def in_range() -> st.SearchStrategy[Event]:
+        if kind is Speculated:
+            texts = st.lists(st.text(), max_size=5).map(tuple)
+            return texts.flatmap(lambda texts: st.builds(kind, texts=st.just(texts), **_guesses(len(texts))))
+        return st.builds(kind, **ranges)
+
     ranges = {field.name: IN_RANGE[field.name] for field in fields(kind) if field.name in IN_RANGE}
 
-    @given(event=st.builds(kind, **ranges))
+    @given(event=in_range())
     def comes_back(event: Event) -> None:
         with patch("eab.record.fold"):  # a single event is no run
             [found] = loads(dumps([event]))
