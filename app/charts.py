@@ -7,13 +7,14 @@ import streamlit as st
 
 
 def draw(title: str, sentence: str, figure: Any, name: str, key: str, white: bool = False) -> None:
-    """One chart under its heading and its sentence.
+    """One chart under its heading, if it has one, and its sentence.
 
     name: of its picture when it is saved. key: of what it shows. white: black on white, for print.
     """
-    from eab.figures.memory import for_print
+    from eab.figures.charts import for_print
 
-    st.subheader(title)
+    if title:
+        st.subheader(title)
     st.text(sentence)
     st.plotly_chart(
         for_print(figure) if white else figure,

@@ -1,11 +1,12 @@
 """BMC: how many spare rows to allocate at a time. Your run at any r, the cost model, and experiments made here."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import streamlit as st
 
 from app import controls, measuring, session
+from app.charts import downloads, draw
 from app.words import plain
 from eab.bmc.costs import Costs, automatic
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
@@ -110,11 +111,11 @@ def your_run() -> None:
     costs = fitted()
     r = st.select_slider("r: rows for so many steps at a time", (AUTO, *CURVE), key="bmc_r")
     steps = demand.at(r if isinstance(r, int) else automatic(costs))
-    draw("strip", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), str(r))
+    draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     if costs is not None:
         curve = {one: overhead_of(demand, one, costs) for one in CURVE}
         figure = bmc.run_curve_figure(curve, r if isinstance(r, int) else None)
-        draw("run-curve", bmc.run_curve_sentence(curve), figure, str(r))
+        draw("", bmc.run_curve_sentence(curve), figure, "bmc-run-curve", str(r))
     take_home_run(demand, costs)
 
 
@@ -163,6 +164,7 @@ def experiments() -> None:
 def one_experiment(name: Experiment, report: Report, key: str) -> None:
     """What it found, with its origin."""
     from eab.figures import bmc
+    from eab.figures.bmc_tables import points_table
 
     title, what = EXPERIMENTS[name]
     st.subheader(title)
@@ -171,33 +173,15 @@ def one_experiment(name: Experiment, report: Report, key: str) -> None:
         origin = "Recorded" if key == "bundled" else "Measured here"
         st.caption(f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. {what}")
     sentence, figure = getattr(bmc, f"{name}_sentence")(report), getattr(bmc, f"{name}_figure")(report)
-    draw(name, sentence, figure, key)
+    draw("", sentence, figure, f"bmc-{name}", key)
     if report.fitted is not None and name == "growth":
         with st.expander("The fitted constants"):
-            draw("fit", bmc.fit_sentence(report.fitted.costs), bmc.fit_figure(report), key)
-    downloads(name, report)
-
-
-def downloads(name: Experiment, report: Report) -> None:
-    from eab.figures.bmc_tables import points_table
-
-    left, right = st.columns(2)
-    files: list[tuple[Any, str, str, Callable[[], str]]] = [
-        (left, "Points (CSV)", f"bmc-{name}.csv", lambda: points_table(report).to_csv(index=False)),
-        (right, "Report (JSON)", f"bmc-{name}.json", lambda: dumps(report)),
-    ]
-    for column, label, file, make in files:
-        column.download_button(label, make, file, key=f"download-{file}", on_click="ignore", width="stretch")
-
-
-def draw(name: str, sentence: str, figure: Any, key: str) -> None:
-    """One chart under its sentence."""
-    st.text(sentence)
-    st.plotly_chart(
-        figure,
-        key=f"{name}-{key}",
-        alt=sentence,
-        config={"toImageButtonOptions": {"format": "png", "filename": f"bmc-{name}", "scale": 3}},
+            draw("", bmc.fit_sentence(report.fitted.costs), bmc.fit_figure(report), "bmc-fit", key)
+    downloads(
+        [
+            ("Points (CSV)", f"bmc-{name}.csv", lambda: points_table(report).to_csv(index=False)),
+            ("Report (JSON)", f"bmc-{name}.json", lambda: dumps(report)),
+        ]
     )
 
 

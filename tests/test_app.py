@@ -3,12 +3,12 @@
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_walk import MAIN, run_to_its_end
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -18,8 +18,6 @@ from eab.config import BranchingConfig
 from eab.events import RunStarted, TokenAppended
 from eab.run import fold
 
-MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
-
 
 @pytest.fixture
 def page() -> AppTest:
@@ -28,15 +26,6 @@ def page() -> AppTest:
 
 def board(page: AppTest) -> str:
     return str(page.get("bidi_component")[0].proto.json)
-
-
-def run_to_its_end(page: AppTest) -> AppTest:
-    deadline = time.monotonic() + 60
-    while not page.button(key="stop_button").disabled:
-        assert time.monotonic() < deadline, "the run does not end"
-        time.sleep(0.2)
-        page.run()
-    return page
 
 
 def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:

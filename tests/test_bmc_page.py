@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from page_walk import MAIN, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery, measuring
@@ -17,17 +18,12 @@ from eab.figures import bmc
 from eab.figures.bmc_tables import allocations_table, points_table
 from eab.run import fold
 
-MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
 PAGE = "../pages/bmc.py"
 
 
 @pytest.fixture
 def page() -> AppTest:
     return AppTest.from_file(MAIN, default_timeout=60).run().switch_page(PAGE).run()
-
-
-def words(page: AppTest) -> list[str]:
-    return [text.value for text in page.text]
 
 
 def wait_for_its_end(page: AppTest) -> AppTest:

@@ -13,6 +13,7 @@ from eab.engine import generate, until
 from eab.errors import PromptError
 from eab.events import Event, KvMeasured, Probed, RunEnded, RunStarted, StepTimed, TokenAppended
 from eab.figures import memory
+from eab.figures.charts import for_print
 from eab.figures.costs import cost_lines
 from eab.figures.sentences import comparison_sentence, cost_sentence, memory_sentence
 from eab.figures.tables import comparison_steps_table, costs_table
@@ -206,7 +207,7 @@ def test_charts_show_the_figures_of_the_runs(comparison):
     assert all(list(trace.x) == list(range(1, 10)) for trace in times.data), "the prefill is no decode step"
     bars = memory.totals_figure(comparison)
     assert bars.data[0].text[0] == cost_lines(comparison)[3].cells[0]
-    assert memory.for_print(held).layout.paper_bgcolor == "white"
+    assert for_print(held).layout.paper_bgcolor == "white"
     assert held.layout.paper_bgcolor is None
 
 

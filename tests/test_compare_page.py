@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+from page_walk import MAIN, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -13,7 +14,6 @@ from eab.contrast import independent
 from eab.figures.contrast import takeaway_sentence
 from eab.run import Run, fold
 
-MAIN = str(gallery.FOLDER.parents[1] / "app" / "main.py")
 PAGE = "../pages/compare.py"
 RECORDINGS = {one.file: one for one in gallery.recordings()}
 
@@ -25,10 +25,6 @@ def page() -> AppTest:
 
 def bundled(file: str) -> Run:
     return fold(gallery.events_of(RECORDINGS[file]))
-
-
-def words(page: AppTest) -> list[str]:
-    return [text.value for text in page.text]
 
 
 def told(page: AppTest) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from eab.errors import RecordError
 from eab.events import Event
 from eab.figures import memory
 from eab.figures.board import board_message
+from eab.figures.charts import for_print
 from eab.figures.graph import to_graphml
 from eab.figures.mass import mass_figure
 from eab.figures.sentences import comparison_sentence, cost_sentence, weight_sentence
@@ -57,7 +58,7 @@ def show_comparison(events: list[Event]) -> None:
     """The same file twice, as if it were two caches."""
     comparison = fold_comparison([*events, *events], of_caches(("tree", "deep-copy")))
     for figure in (memory.held_figure, memory.time_figure, memory.totals_figure):
-        memory.for_print(figure(comparison)).to_json()
+        for_print(figure(comparison)).to_json()
     for sentence in (memory.held_sentence, memory.time_sentence, memory.totals_sentence, comparison_sentence):
         sentence(comparison).encode("utf-8")
     memory.paths_figure(comparison.runs[0]).to_json()

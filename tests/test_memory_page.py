@@ -3,10 +3,9 @@
 import json
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from page_walk import MAIN, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -15,32 +14,12 @@ from eab.figures import memory
 from eab.figures.costs import cost_lines
 from eab.figures.sentences import comparison_sentence
 
-MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
 PAGE = "../pages/memory.py"
 
 
 @pytest.fixture
 def page() -> AppTest:
     return AppTest.from_file(MAIN, default_timeout=30).run().switch_page(PAGE).run()
-
-
-def words(page: AppTest) -> list[str]:
-    return [text.value for text in page.text]
-
-
-def start(page: AppTest, prompt: str, new_tokens: int) -> AppTest:
-    page.text_area(key="prompt").set_value(prompt)
-    page.slider(key="set_max_new_tokens").set_value(new_tokens)
-    return page.button(key="run_button").click().run()
-
-
-def run_to_its_end(page: AppTest) -> AppTest:
-    deadline = time.monotonic() + 90
-    while not page.button(key="stop_button").disabled:
-        assert time.monotonic() < deadline, "the comparison does not end"
-        time.sleep(0.2)
-        page.run()
-    return page
 
 
 def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:

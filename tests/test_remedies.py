@@ -1,11 +1,11 @@
 """What the page offers after a run that shows little: each remedy, applied, mends what it is for."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from invented_runs import invented_run
+from page_walk import MAIN, run_to_its_end
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -16,7 +16,6 @@ from eab.events import RunEnded
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 
-MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
 QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 
 
@@ -64,14 +63,6 @@ def test_the_button_sets_the_threshold_and_runs() -> None:
     assert page.slider(key="set_threshold_nats").value < 4.0
     run_to_its_end(page)
     assert not page.exception
-
-
-def run_to_its_end(page: AppTest) -> None:
-    deadline = time.monotonic() + 60
-    while not page.button(key="stop_button").disabled:
-        assert time.monotonic() < deadline, "the run does not end"
-        time.sleep(0.2)
-        page.run()
 
 
 def test_without_the_model_the_page_replays_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

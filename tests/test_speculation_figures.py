@@ -120,7 +120,7 @@ def test_expected_tokens_is_the_closed_form(alpha, length):
 
 
 def test_published_values_of_the_formulas():
-    """Leviathan et al. (2023), theorem 3.8: with a free long pass, at c = 0.05 and alpha = 0.8 eight guesses, 3.1 times."""
+    """Leviathan et al. (2023), theorem 3.8: if a long pass is free, eight at c = 0.05, alpha = 0.8, 3.1 times."""
     best = best_length(0.8, 0.05, lambda tokens: 1.0)
     assert best == 8
     assert speed_up(0.8, best, 0.05, lambda tokens: 1.0) == pytest.approx(3.09, abs=0.01)

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from eab.bmc.costs import Costs, overhead
 from eab.bmc.demand import Held
 from eab.bmc.results import LengthTimed, MemoryHeld, RejectionTimed, Report, RTimed, SizeTimed, overheads, predicted_r
+from eab.figures.charts import laid_out
 from eab.words import counted, human_bytes, listed
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#1f83c9", "#d9661f", "#13946b", "#b0609f", "#8c8c8c"
@@ -39,7 +40,7 @@ def strip_figure(steps: Sequence[Held]) -> go.Figure:
     figure.update_layout(barmode="relative", bargap=0)
     figure.update_xaxes(title="step")
     figure.update_yaxes(title="rows (counted); copied ones below 0")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def strip_sentence(steps: Sequence[Held], r: int | str) -> str:
@@ -76,7 +77,7 @@ def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) ->
         _mark(figure, r, f"r = {r}")
     figure.update_xaxes(title="r (steps per growth, log scale)", type="log", tickvals=list(curve))
     figure.update_yaxes(title="ms in the whole run (rows counted, time predicted)", rangemode="tozero")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
@@ -106,7 +107,7 @@ def growth_figure(report: Report) -> go.Figure:
         _mark(figure, best, f"predicted r* = {best}")
     figure.update_xaxes(title="r (steps per growth, log scale)", type="log", tickvals=_powers(measured))
     figure.update_yaxes(title="ms of growths and spare rows (log scale)", type="log")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def growth_sentence(report: Report) -> str:
@@ -140,7 +141,7 @@ def lengths_figure(report: Report) -> go.Figure:
         _line(figure, name, rows, values, SERIES[place], DASHES[place], SYMBOLS[place], "%{x} rows: %{y:.2f} ms")
     figure.update_xaxes(title="rows in use (log scale)", type="log", tickvals=[point.rows for point in timed])
     figure.update_yaxes(title="ms per step at r = 1 (measured, log scale)", type="log")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def lengths_sentence(report: Report) -> str:
@@ -175,7 +176,7 @@ def rejection_figure(report: Report) -> go.Figure:
         )
     figure.update_xaxes(title="probability that a draft is rejected (%, simulated)")
     figure.update_yaxes(title="kept tokens per second (measured)", rangemode="tozero")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def rejection_sentence(report: Report) -> str:
@@ -212,7 +213,7 @@ def sizes_figure(report: Report) -> go.Figure:
         title="r as a multiple of the predicted r* (log scale)", type="log", tickvals=[0.03, 0.1, 0.3, 1, 3, 10]
     )
     figure.update_yaxes(title="overhead, times the least (log scale)", type="log", tickvals=[1, 2, 5, 10, 20, 50, 100])
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def sizes_sentence(report: Report) -> str:
@@ -246,7 +247,7 @@ def memory_figure(report: Report) -> go.Figure:
     figure.update_yaxes(
         title="worst moment, times the bytes in use (log)", type="log", tickvals=[1, 1.5, 2, 3, 4, 6, 8]
     )
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def memory_sentence(report: Report) -> str:
@@ -293,7 +294,7 @@ def fit_figure(report: Report) -> go.Figure:
             _line(figure, name, xs, ys, SERIES[place], DASHES[place], SYMBOLS[place], "%{x} rows: %{y:.2f} ms")
     figure.update_xaxes(title="rows")
     figure.update_yaxes(title="ms (medians, measured)", rangemode="tozero")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def _line(
@@ -321,15 +322,6 @@ def _mark(figure: go.Figure, r: int, words: str) -> None:
     """A line at this r of a logarithmic axis; plotly places a note there by its logarithm."""
     figure.add_vline(x=r, line={"color": PURPLE, "width": 2})
     figure.add_annotation(x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6)
-
-
-def _laid_out(figure: go.Figure, height: int = 380) -> go.Figure:
-    figure.update_layout(
-        height=height,
-        margin={"l": 0, "r": 8, "t": 56, "b": 0},
-        legend={"orientation": "h", "y": 1.06, "yanchor": "bottom", "x": 0},
-    )
-    return figure
 
 
 def _pattern(shape: str) -> dict[str, Any]:

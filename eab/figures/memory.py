@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from eab.comparison import Comparison
+from eab.figures.charts import laid_out
 from eab.run import Run, Step
 from eab.words import counted, human_bytes, listed
 
@@ -88,7 +89,7 @@ def totals_figure(comparison: Comparison) -> go.Figure:
         room = [0, 1.4 * (max(values, default=0) / unit or 1)]  # for the figure beside the longest bar
         figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=1, col=column)
     figure.update_yaxes(autorange="reversed")
-    return _laid_out(figure, height=300)
+    return laid_out(figure, height=300)
 
 
 def totals_sentence(comparison: Comparison) -> str:
@@ -117,7 +118,7 @@ def paths_figure(run: Run) -> go.Figure:
         )
     figure.update_layout(barmode="stack")
     figure.update_yaxes(title=f"{name} seen (counted rows)", rangemode="tozero")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def paths_sentence(run: Run) -> str:
@@ -134,14 +135,6 @@ def paths_sentence(run: Run) -> str:
     )
 
 
-def for_print(figure: go.Figure) -> go.Figure:
-    """The same chart in black on white, whatever the theme of the page."""
-    white = go.Figure(figure)
-    white.update_layout(template="plotly_white", paper_bgcolor="white", plot_bgcolor="white", font_color="black")
-    white.update_layout(margin={"l": 12, "r": 12, "t": 48, "b": 12})
-    return white
-
-
 def _lines(comparison: Comparison, value: Callable[[Step], float | None], shown: str) -> go.Figure:
     figure = go.Figure()
     for cache, run in comparison.pairs:
@@ -155,16 +148,7 @@ def _lines(comparison: Comparison, value: Callable[[Step], float | None], shown:
             hovertemplate=f"{cache}, step %{{x}}: %{{y:{shown}}}<extra></extra>",
         )
     figure.update_xaxes(title="step")
-    return _laid_out(figure)
-
-
-def _laid_out(figure: go.Figure, height: int = 380) -> go.Figure:
-    figure.update_layout(
-        height=height,
-        margin={"l": 0, "r": 8, "t": 40, "b": 0},
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-    )
-    return figure
+    return laid_out(figure)
 
 
 def _beside(

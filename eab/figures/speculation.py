@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from eab import token_text
 from eab.comparison import Comparison
+from eab.figures.charts import laid_out
 from eab.run import Run
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
 from eab.speculation.outcome import Outcome, outcome, pass_line
@@ -115,7 +116,7 @@ def tokens_figure(comparison: Comparison) -> go.Figure:
     )
     figure.update_xaxes(title="draft length (guesses per pass)")
     figure.update_yaxes(title="steps per forward pass", rangemode="tozero")
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def tokens_sentence(comparison: Comparison) -> str:
@@ -139,7 +140,7 @@ def surface_figure(comparison: Comparison) -> go.Figure:
     found, alpha = costs(comparison), acceptance(comparison)
     figure = go.Figure()
     if found is None or alpha is None:
-        return _laid_out(figure)
+        return laid_out(figure)
     lengths, alphas = list(range(LONGEST + 1)), [step / 50 for step in range(51)]
     values = [[speed_up(one, length, found.guess, found.of_pass) for length in lengths] for one in alphas]
     shown: dict[str, Any] = {"x": lengths, "y": alphas, "z": values}
@@ -169,7 +170,7 @@ def surface_figure(comparison: Comparison) -> go.Figure:
     )
     figure.update_xaxes(title="draft length (guesses per pass)")
     figure.update_yaxes(title="acceptance of a guess", range=[0, 1])
-    return _laid_out(figure)
+    return laid_out(figure)
 
 
 def surface_sentence(comparison: Comparison) -> str:
@@ -224,12 +225,3 @@ def chips_sentence(shown: Sequence[dict[str, str]]) -> str:
     return (
         f"{right} of {counted(tokens, 'token')} were guessed right ({right / tokens:.0%}); {wrong} guesses were wrong."
     )
-
-
-def _laid_out(figure: go.Figure) -> go.Figure:
-    figure.update_layout(
-        height=380,
-        margin={"l": 0, "r": 8, "t": 40, "b": 0},
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-    )
-    return figure

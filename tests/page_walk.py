@@ -1,0 +1,30 @@
+"""What the tests of several pages do: write a prompt, press Run, wait for the end, read what the page says."""
+
+import time
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
+
+
+def words(page: AppTest) -> list[str]:
+    """The sentences on the page."""
+    return [text.value for text in page.text]
+
+
+def start(page: AppTest, prompt: str, new_tokens: int) -> AppTest:
+    """Press Run with this prompt and so many new tokens."""
+    page.text_area(key="prompt").set_value(prompt)
+    page.slider(key="set_max_new_tokens").set_value(new_tokens)
+    return page.button(key="run_button").click().run()
+
+
+def run_to_its_end(page: AppTest) -> AppTest:
+    """Run the page again until nothing is being made any more."""
+    deadline = time.monotonic() + 90
+    while not page.button(key="stop_button").disabled:
+        assert time.monotonic() < deadline, "the run does not end"
+        time.sleep(0.2)
+        page.run()
+    return page
