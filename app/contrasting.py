@@ -77,7 +77,9 @@ def start(like: Run, budget: Budget) -> None:
     assert like.started is not None
     stop()
     config = independent(like, budget)
-    st.session_state[_LIVE] = session.worker().start(like.started.prompt, config, like.started.model.name)
+    st.session_state[_LIVE] = session.worker().start(
+        like.started.prompt, config, like.started.model.name, session.owner()
+    )
 
 
 def stop() -> None:

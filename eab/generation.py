@@ -180,8 +180,8 @@ class Generation:
         return tries
 
     def _foreseen(self, predictions: Predictions) -> list[int | None]:
-        """Per line of the pass the token that is certain to follow; plain decoding decides each step by itself."""
-        if self._speculation is None:
+        """Per line of the pass the token that is certain to follow; without guesses each step is decided by itself."""
+        if not any(self._ahead[leaf.path].drafted for leaf in self._reading):
             return [None] * len(predictions.entropies)
         draws = [
             (leaf.lineage, len(ahead.text) - self._prompt_length + line)

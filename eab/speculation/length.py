@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 from eab.config import MAX_DRAFT
 
-FIRST: Final = 3  # guesses while nothing is known
+FIRST: Final = 2  # guesses while nothing is known
 MARGIN: Final = 1.1  # the gain must be this many times the cost
 MEMORY: Final = 0.93  # weight of what was seen a pass ago
-LOOK_AGAIN: Final = 24  # passes without a guess until one is tried again
+LOOK_AGAIN: Final = 24  # passes without a guess until one is tried again; twice as many each time that it does not pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,19 @@ class AdaptiveLength:
         self._right, self._wrong = 2.0, 1.0  # guesses, the recent ones weighing most
         self._saved, self._accepted = 2.0, 2.0  # passes, by guesses that were right
         self._guesses = self._draft_seconds = 0.0
-        self._silent = 0
+        self._silent, self._patience = 0, LOOK_AGAIN
 
     def most(self) -> int:
         """See DraftLength.most."""
-        length = self._paying() if self._passes.known else FIRST * (self._silent % 2)
-        if not length and self._silent >= LOOK_AGAIN:
-            length = 1
-        self._silent = 0 if length and self._passes.known else self._silent + 1
+        if not self._passes.known:  # passes of two sizes show what a token costs
+            self._silent += 1
+            return FIRST * (self._silent % 2)
+        length = self._paying()
+        if length:
+            self._patience = LOOK_AGAIN
+        elif self._silent >= self._patience:
+            length, self._patience = 1, 2 * self._patience
+        self._silent = 0 if length else self._silent + 1
         return length
 
     def _paying(self) -> int:
