@@ -6,11 +6,11 @@ from typing import Final
 
 import streamlit as st
 
-_FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "chips"
+FOLDER: Final = Path(__file__).resolve().parent.parent / "assets" / "chips"
 _mount: Final[Callable[..., object]] = st.components.v2.component(
     "eab_chips",
-    css=(_FOLDER / "chips.css").read_text(encoding="utf-8"),
-    js=(_FOLDER / "chips.js").read_text(encoding="utf-8"),
+    css=(FOLDER / "chips.css").read_text(encoding="utf-8"),
+    js=(FOLDER / "chips.js").read_text(encoding="utf-8"),
 )
 
 

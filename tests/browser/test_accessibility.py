@@ -42,6 +42,16 @@ def test_axe_finds_nothing_grave_on_the_explorer(open_page: Callable[..., Page],
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["compare", "memory", "bmc", "speculative"])
+def test_axe_finds_nothing_grave_on_the_other_pages(open_page: Callable[..., Page], name: str, scheme: str) -> None:
+    page = open_page(f"/{name}", color_scheme=scheme, reduced_motion="reduce")
+    picture = ".eab .box.path" if name == "compare" else ".js-plotly-plot .main-svg"
+    expect(page.locator(picture).first).to_be_visible(timeout=60_000)
+    expect(page.locator("[data-testid=stDownloadButton]").first).to_be_visible(timeout=60_000)
+    assert grave_findings(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_grave_on_the_offline_page(browser: Browser, tmp_path: Path, scheme: str) -> None:
     file = tmp_path / "run.html"
     save_html(gallery.events_of(gallery.recordings()[0]), file)
