@@ -5,6 +5,7 @@ surrogates (U+DC80..U+DCFF), and joining the tokens of a path gives the exact by
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 _BYTES = "utf-8", "surrogateescape"
 _VISIBLE = {"\n": "↵", "\r": "␍", "\t": "⇥"}
@@ -21,6 +22,7 @@ def join(texts: Iterable[str]) -> str:
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")
 
 
+@lru_cache(maxsize=2**16)  # a live board shows the same few thousand tokens again and again
 def visible(text: str) -> str:
     """One token's text for the eye: line breaks and tabs as signs, incomplete bytes as `⟨E2⟩`."""
     return "".join(_visible_character(character) for character in text)

@@ -15,7 +15,7 @@ from eab.figures.sentences import entropy_sentence, memory_sentence, sentences_a
 from eab.run import Path, Run, Step, Token
 
 BYTES_OF_CHARACTER: Final = 4  # so many tokens back, a token's part of the text may still change
-OVERLAP: Final = 8  # messages: the browser may miss some of them
+OVERLAP: Final = 4  # messages: the browser may miss some of them
 KEYFRAME: Final = 60  # messages
 
 

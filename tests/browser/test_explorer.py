@@ -56,6 +56,14 @@ def wait_for_end(page: Page) -> None:
     expect(page.get_by_role("button", name="Stop generation")).to_be_disabled(timeout=120 * SECONDS)
 
 
+def make_it_long(page: Page) -> None:
+    """The most paths and tokens that the page offers, so that the run is still going when the test looks."""
+    for name in ("Max new tokens", "Max paths"):
+        slider = page.get_by_role("slider", name=name)
+        slider.focus()
+        slider.press("End")
+
+
 def test_the_first_visit_moves_by_itself(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
@@ -67,7 +75,8 @@ def test_the_first_visit_moves_by_itself(open_page: Callable[..., Page]) -> None
 def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
-    run(page, "Once upon a time, there was a little dog. One day, the dog", new_tokens=70)
+    make_it_long(page)
+    run(page, "Once upon a time, there was a little dog. One day, the dog")
     page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
     board(page).evaluate("root => { root.mine = true; root.querySelector('svg.tree').mine = true; }")
     seen = []
@@ -82,9 +91,7 @@ def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[.
 def test_stop_ends_the_run_and_keeps_its_tree(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
-    slider = page.get_by_role("slider", name="Max new tokens")
-    slider.focus()
-    slider.press("End")
+    make_it_long(page)
     run(page, "Once upon a time")
     expect(page.get_by_text("of 256")).to_be_visible()
     page.wait_for_function(f"() => Number({_CURSOR}) >= 5")
