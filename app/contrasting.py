@@ -77,9 +77,9 @@ def start(like: Run, budget: Budget) -> None:
     assert like.started is not None
     stop()
     config = independent(like, budget)
-    st.session_state[_LIVE] = session.worker().start(
-        like.started.prompt, config, like.started.model.name, session.owner()
-    )
+    started = like.started
+    taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
+    st.session_state[_LIVE] = session.worker().grow(started, taken, config, started.model.name, session.owner())
 
 
 def stop() -> None:

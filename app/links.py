@@ -37,14 +37,15 @@ class Link:
 
 
 def to_query(link: Link) -> str:
-    """The query of a URL, without the `?`. A prompt that is too long is left out."""
+    """The query of a URL, without the `?`. What is too long for one is left out."""
     values: dict[str, Any] = {name: getattr(link, name) for name in ("run", "saved", "example", "model")}
     if link.prompt is not None and len(link.prompt) <= MAX_PROMPT:
         values["prompt"] = link.prompt
     if link.config is not None:
         values |= {name: getattr(link.config, name) for name in _SETTINGS}
     values["cursor"] = link.cursor
-    return urlencode({name: _as_text(value) for name, value in values.items() if value not in ("", None)})
+    texts = {name: _as_text(value) for name, value in values.items() if value not in ("", None)}
+    return urlencode({name: text for name, text in texts.items() if name == "prompt" or len(text) <= MAX_VALUE})
 
 
 def from_query(values: Mapping[str, str]) -> Link:

@@ -21,13 +21,14 @@ def compare(
 ) -> Iterator[Event]:
     """The events of one run per variant, one run after the other; eab.comparison.Comparison folds them.
 
-    Stop by no longer iterating. A short run goes before, unseen: the first passes of a process are slow, and the first
-    variant should not pay for all. Raises PromptError before the first event. A run that outgrows its memory ends with
-    RunEnded("failed"), and the next one begins.
+    Stop by no longer iterating. Short runs go before, unseen: the first passes of a process, and of a draft model, are
+    slow, and the first variants should not pay for all. Raises PromptError before the first event. A run that outgrows
+    its memory ends with RunEnded("failed"), and the next one begins.
     """
     configs = [replace(config, **settings) for settings in variants.values()]
-    short = replace(configs[0], max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
-    for _ in generate(model, prompt, short, draft):
-        pass
+    for one in (configs[0], configs[-1]):
+        short = replace(one, max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
+        for _ in generate(model, prompt, short, draft):
+            pass
     for one in configs:
         yield from generate(model, prompt, one, draft)

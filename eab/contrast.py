@@ -124,5 +124,5 @@ def independent(run: Run, budget: Budget) -> BranchingConfig:
     assert run.started is not None
     count = len(run.leaves())
     if budget == "tokens" and (each := mean_passes(run)) > 0:
-        count = round((run.tokens_through_model() - len(run.started.prompt_tokens)) / each)
+        count = round(min(MAX_PATHS, (run.tokens_through_model() - len(run.started.prompt_tokens)) / each))
     return replace(run.started.config, policy="independent", max_paths=min(MAX_PATHS, max(1, count)), cache="tree")

@@ -96,7 +96,8 @@ class Predicted:
 class Speculated:
     """One forward pass tried guessed tokens of a path, the first of them for step `step`; `accepted` were right.
 
-    The pass may reach steps that are decided later, when all paths have come so far.
+    judged: accepted, and one more if the next was wrong; those after it were in vain, and where the path may fork
+    nothing can be said of a guess. The pass may reach steps that are decided later, when all paths have come so far.
     """
 
     step: int
@@ -104,6 +105,7 @@ class Speculated:
     drafted: tuple[int, ...]
     texts: tuple[str, ...]
     accepted: int
+    judged: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from eab.caches.base import Pass
 from eab.caches.factory import make_cache
 from eab.config import BranchingConfig
 from eab.draws import ROOT
-from eab.errors import ModelError, PromptError
+from eab.errors import MemoryLimitError, ModelError, PromptError
 from eab.events import (
     Candidate,
     Event,
@@ -98,16 +98,24 @@ class Generation:
         size = min(PREFILL_CHUNK, max(16, MASK_CELLS // self._prompt_length))
         unread = [self._ahead[leaf.path].unread(size) for leaf in self._reading]
         self._guess()
-        drafts = [self._ahead[leaf.path].drafted for leaf in self._reading]
-        packed = self.cache.pack(
-            [leaf.path for leaf in self._reading],
-            [[*tokens, *guesses] for tokens, guesses in zip(unread, drafts, strict=True)],
-            [1 + len(guesses) for guesses in drafts],
-        )
+        try:
+            packed = self._packed(unread)
+        except MemoryLimitError:  # without the guesses there may be room
+            for leaf in self._reading:
+                self._ahead[leaf.path].drafted = []
+            packed = self._packed(unread)
         for leaf, tokens in zip(self._reading, unread, strict=True):
             self._ahead[leaf.path].read += len(tokens)
         growths = ([before] if before else []) + list(packed.growths)
         return packed, [RowsAllocated(self.step, *astuple(growth)) for growth in growths]
+
+    def _packed(self, unread: Sequence[Sequence[int]]) -> Pass:
+        drafts = [self._ahead[leaf.path].drafted for leaf in self._reading]
+        return self.cache.pack(
+            [leaf.path for leaf in self._reading],
+            [[*tokens, *guesses] for tokens, guesses in zip(unread, drafts, strict=True)],
+            [1 + len(guesses) for guesses in drafts],
+        )
 
     def _goes_on(self, ahead: Lookahead) -> bool:
         """Whether tokens of the path wait for their forward pass, and it is of use to know what follows them."""
@@ -156,7 +164,7 @@ class Generation:
             events.append(self.measure())
             events += self._decide()
         if self._speculation is not None and step > 0:  # else it was the prompt's pass
-            judged = [(len(tried.drafted), tried.accepted) for tried in tries]
+            judged = [(len(one.drafted), one.accepted, one.judged - one.accepted) for one in tries]
             self._speculation.length.heard(Tried(tokens, forward_seconds, self.draft_seconds, judged, self.step - step))
         return events
 
@@ -164,25 +172,25 @@ class Generation:
         """Give each path of the pass its lines; what was guessed wrong leaves the cache."""
         if not all(entropy == entropy for entropy in predictions.entropies):
             raise ModelError(f"the model gave logits that are not numbers at step {self.step}; try dtype float32")
-        foreseen = self._foreseen(predictions)
+        guessed = any(self._ahead[leaf.path].drafted for leaf in self._reading)
+        foreseen = self._foreseen(predictions) if guessed else [None] * len(predictions.entropies)
         tries: list[Speculated] = []
         first = 0
         for leaf in self._reading:
             ahead = self._ahead[leaf.path]
             step, drafted = len(ahead.text) - self._prompt_length, ahead.drafted
-            accepted = ahead.confirm(predictions, first, foreseen[first : first + len(drafted) + 1])
+            lines = foreseen[first : first + len(drafted) + 1]
+            accepted, judged = ahead.confirm(predictions, first, lines, to_itself=guessed)
             first += len(drafted) + 1
             if accepted < len(drafted):
                 self.cache.trim(leaf.path, ahead.read)
             if drafted:
                 texts = tuple(map(self._model.text, drafted))
-                tries.append(Speculated(step, leaf.path, tuple(drafted), texts, accepted))
+                tries.append(Speculated(step, leaf.path, tuple(drafted), texts, accepted, judged))
         return tries
 
     def _foreseen(self, predictions: Predictions) -> list[int | None]:
-        """Per line of the pass the token that is certain to follow; without guesses each step is decided by itself."""
-        if not any(self._ahead[leaf.path].drafted for leaf in self._reading):
-            return [None] * len(predictions.entropies)
+        """Per line of the pass the token that is certain to follow."""
         draws = [
             (leaf.lineage, len(ahead.text) - self._prompt_length + line)
             for leaf in self._reading
@@ -322,6 +330,9 @@ def prompt_tokens(
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:
         raise PromptError(f"the prompt is no valid text at character {error.start + 1}; type it again") from error
+    unknown = next((token for token in continued if not 0 <= token < model.card.vocab_size), None)
+    if unknown is not None:
+        raise PromptError(f"there is no token {unknown}; {model.card.name} knows 0 to {model.card.vocab_size - 1}")
     if any(token in model.stop_ids for token in continued):
         raise PromptError("the text has ended there: nothing grows after a stop token. Choose another token")
     tokens = (*model.encode(prompt, config), *continued)

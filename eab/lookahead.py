@@ -36,19 +36,28 @@ class Lookahead:
         """The next tokens to go through the model, at most so many."""
         return self.text[self.read : self.read + most]
 
-    def confirm(self, predictions: Predictions, first: int, foreseen: Sequence[int | None]) -> int:
+    def confirm(
+        self, predictions: Predictions, first: int, foreseen: Sequence[int | None], to_itself: bool
+    ) -> tuple[int, int]:
         """Take in what the pass said: lines `first`, ... belong to the last unread token and to each drafted one.
 
-        foreseen: per line the token that must follow it. -> how many drafted tokens were right.
+        foreseen: per line the token that must follow it; None where the path may fork. to_itself: keep a copy of its
+        own lines, so that one path that is ahead does not keep the predictions of all.
+        -> how many drafted tokens were right, and of how many it could be said.
         """
         accepted = 0
         while accepted < len(self.drafted) and foreseen[accepted] == self.drafted[accepted]:
             accepted += 1
-        self.lines += ((predictions, first + line) for line in range(accepted + 1))
+        lines = [(predictions, first + line) for line in range(accepted + 1)]
+        if to_itself:
+            own = Predictions.joined(lines)
+            lines = [(own, line) for line in range(accepted + 1)]
+        self.lines += lines
         self.text += self.drafted[:accepted]
         self.read = len(self.text)
         following = foreseen[accepted]
         if following is not None:
             self.text.append(following)
+        judged = accepted + (accepted < len(self.drafted) and following is not None)
         self.drafted = []
-        return accepted
+        return accepted, judged

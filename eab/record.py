@@ -8,7 +8,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,6 +25,7 @@ from eab.events import (
     Predicted,
     Probed,
     Reweighted,
+    RowsAllocated,
     RunEnded,
     RunStarted,
     Speculated,
@@ -39,6 +40,8 @@ MAX_FILE_BYTES: Final = 32 * 2**20
 MAX_TEXT_BYTES: Final = 64 * 2**20
 MAX_EVENTS: Final = 1_000_000
 MAX_NATS: Final = 100.0
+MAX_STEPS: Final = 2**20
+MAX_PROMPT_TOKENS: Final = 200_000
 _COUNTS: Final = tuple(field.name for field in fields(KvMeasured) if field.name not in ("step", "paths"))
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
 
@@ -138,16 +141,26 @@ def _check_ranges(event: Event) -> None:
             for model in filter(None, (event.model, event.draft)):
                 _within("row_bytes", model.row_bytes, 1, 2**40)
                 _within("vocab_size", model.vocab_size, 1, 2**40)
-                (model.name + model.family).encode("utf-8")
+                (model.name + model.family + model.dtype + model.device).encode("utf-8")
             (event.prompt + event.config.system).encode("utf-8")
-            _within("continued", event.continued, 0, min(len(event.prompt_tokens), len(event.prompt_texts)))
-        case Predicted() | Probed():
+            _within("the length of the prompt", len(event.prompt_tokens), 1, MAX_PROMPT_TOKENS)
+            _within("the number of its texts", len(event.prompt_texts), *[len(event.prompt_tokens)] * 2)
+            _within("continued", event.continued, 0, len(event.prompt_tokens))
+            _tokens(event.prompt_tokens)
+        case Predicted():
+            _within("entropy", event.entropy, 0.0, MAX_NATS)
+            _tokens([candidate.token for candidate in event.candidates])
+        case Probed():
             _within("entropy", event.entropy, 0.0, MAX_NATS)
         case Speculated():
-            _within("accepted", event.accepted, 0, len(event.drafted))
+            _within("judged", event.judged, 0, len(event.drafted))
+            _within("accepted", event.accepted, max(0, event.judged - 1), event.judged)
+            _within("step", event.step, 0, MAX_STEPS)
+            _tokens(event.drafted)
             _within("the number of texts", len(event.texts), len(event.drafted), len(event.drafted))
         case TokenAppended():
             _within("log_prob", event.log_prob, -1e6, 1e-3)
+            _tokens((event.token,))
         case Forked():
             for weight in event.weights:
                 _within("weight", weight, 0.0, 1.001)
@@ -156,11 +169,20 @@ def _check_ranges(event: Event) -> None:
         case KvMeasured():
             for name in _COUNTS:
                 _within(name, getattr(event, name), 0, 2**50)
+        case RowsAllocated():
+            for name in ("rows", "rows_copied", "bytes_copied", "peak_bytes", "r"):
+                _within(name, getattr(event, name), 0, 2**50)
         case StepTimed():
+            _within("tokens", event.tokens, 0, 2**40)
             for seconds in (event.seconds, event.forward_seconds, event.draft_seconds):
                 _within("seconds", seconds, 0.0, 1e9)
         case RunEnded():
             event.message.encode("utf-8")
+
+
+def _tokens(tokens: Sequence[int]) -> None:
+    for token in tokens:
+        _within("token", token, 0, 2**40)
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

@@ -13,6 +13,7 @@ engine would do is a Doubt.
 """
 
 import math
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
@@ -50,7 +51,7 @@ def reread(events: Iterable[Event], threshold_nats: float | None = None, r: Allo
     probe = [Probed(step, entropy) for step, entropy in enumerate(trace.run.probe)] if threshold_nats is None else []
     try:
         return _Rereader(trace, started, probe).read()
-    except (IndexError, KeyError, ValueError, AssertionError) as error:
+    except (IndexError, KeyError, ValueError, AssertionError, ArithmeticError, struct.error) as error:
         if isinstance(error, ConfigError):
             raise
         raise RecordError(f"the run cannot be read again: its events contradict each other ({error!r:.120})") from error
@@ -60,6 +61,7 @@ def _started(recorded: RunStarted, threshold_nats: float | None, r: AllocationSt
     config = replace(recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r)
     if config.r == AUTO and config.attention == "padded":
         raise ConfigError("with padded attention r = auto goes by times measured in the run; choose a number for r")
+    recorded = replace(recorded, draft=None)
     if threshold_nats is None:
         return replace(recorded, config=config)
     if config.policy == "original" and threshold_nats != recorded.threshold_nats:

@@ -88,9 +88,7 @@ def watch() -> None:
         return
     active = live.active
     live.watch()
-    with live.lock:
-        share, words = session.progress(live)
-    st.progress(share, words)
+    st.progress(*session.progress(live))
     if not active and st.session_state.contrast_polling:
         st.rerun()
 

@@ -18,7 +18,7 @@ from table_model import TableModel, random_table
 from eab.config import MAX_SEED, BranchingConfig
 from eab.engine import generate
 from eab.errors import RecordError
-from eab.events import Event, ModelCard, Speculated
+from eab.events import Candidate, Event, ModelCard, Speculated
 from eab.record import MAX_FILE_BYTES, dumps, load, loads, save
 from eab.run import fold
 
@@ -48,17 +48,26 @@ CONFIGS = st.builds(
 st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
 COUNTS = st.integers(1, 2**40)
+TOKENS = st.integers(0, 2**40)
 
 
 def _guesses(count: int) -> dict[str, st.SearchStrategy[Any]]:
     """So many drafted tokens, and no more that were accepted."""
-    return {"drafted": st.lists(st.integers(0, 99), min_size=count, max_size=count).map(tuple)} | {
-        "accepted": st.integers(0, count)
-    }
+    drafted = st.lists(TOKENS, min_size=count, max_size=count).map(tuple)
+    return {"drafted": drafted, "accepted": st.just(count), "judged": st.just(count), "step": st.integers(0, 99)}
 
 
 st.register_type_strategy(
-    ModelCard, st.builds(ModelCard, name=st.text(), family=st.text(), vocab_size=COUNTS, row_bytes=COUNTS)
+    ModelCard,
+    st.builds(
+        ModelCard,
+        name=st.text(),
+        family=st.text(),
+        dtype=st.text(),
+        device=st.text(),
+        vocab_size=COUNTS,
+        row_bytes=COUNTS,
+    ),
 )
 # Fields whose range is checked when a file is loaded.
 IN_RANGE: dict[str, st.SearchStrategy[Any]] = {
@@ -70,11 +79,20 @@ IN_RANGE: dict[str, st.SearchStrategy[Any]] = {
     "seconds": st.floats(0, 1e9),
     "forward_seconds": st.floats(0, 1e9),
     "draft_seconds": st.floats(0, 1e9),
+    "token": TOKENS,
+    "tokens": TOKENS,
+    "candidates": st.lists(st.builds(Candidate, token=TOKENS)).map(tuple),
+    "prompt_tokens": st.tuples(TOKENS, TOKENS),
+    "prompt_texts": st.tuples(st.text(), st.text()),
+    "continued": st.integers(0, 2),
     "prompt": st.text(),
     "message": st.text(),
 } | dict.fromkeys(
     (
         "bytes_held",
+        "rows",
+        "rows_copied",
+        "r",
         "rows_shared",
         "rows_private",
         "rows_spare",

@@ -205,7 +205,7 @@ def chips(run: Run, leaf: int) -> list[dict[str, str]]:
     for tried in run.speculations:
         if tried.path in born:
             right |= set(range(tried.step, tried.step + tried.accepted))
-            if tried.accepted < len(tried.drafted):
+            if tried.judged > tried.accepted:
                 wrong[tried.step + tried.accepted] = tried.texts[tried.accepted]
     found = []
     for token in run.tokens(leaf):

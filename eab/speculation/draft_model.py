@@ -33,6 +33,7 @@ class DraftModel:
         """See Drafter.propose. A path's guesses end where this model hesitates: there the target may fork."""
         guesses: dict[int, list[int]] = {context.path: [] for context in contexts}
         asking = [context for context in contexts if context.most > 0]
+        self._cache.reserve(0, self._config.max_new_tokens - min((one.step for one in contexts), default=0) + 1)
         for context in asking:
             self._forget_wrong(context)
         while asking:

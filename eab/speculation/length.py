@@ -23,13 +23,14 @@ LOOK_AGAIN: Final = 24  # passes without a guess until one is tried again; twice
 class Tried:
     """What a forward pass did. tokens: through the model. steps: how many were decided after it.
 
-    judged: per path with guesses, how many were made and how many were right.
+    judged: per path with guesses, how many were made, how many were right, and how many wrong: at most one, for those
+    after it were in vain.
     """
 
     tokens: int
     forward_seconds: float
     draft_seconds: float
-    judged: Sequence[tuple[int, int]]
+    judged: Sequence[tuple[int, int, int]]
     steps: int
 
 
@@ -97,12 +98,12 @@ class AdaptiveLength:
         self._passes.add(tried.tokens, tried.forward_seconds)
         if not tried.judged:
             return
-        accepted = sum(right for _, right in tried.judged)
+        accepted = sum(right for _, right, _ in tried.judged)
         self._right = MEMORY * self._right + accepted
-        self._wrong = MEMORY * self._wrong + sum(right < made for made, right in tried.judged)
+        self._wrong = MEMORY * self._wrong + sum(wrong for _, _, wrong in tried.judged)
         self._saved = MEMORY * self._saved + tried.steps - 1
         self._accepted = MEMORY * self._accepted + accepted
-        self._guesses = MEMORY * self._guesses + sum(made for made, _ in tried.judged)
+        self._guesses = MEMORY * self._guesses + sum(made for made, _, _ in tried.judged)
         self._draft_seconds = MEMORY * self._draft_seconds + tried.draft_seconds
 
 

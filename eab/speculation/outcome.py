@@ -10,7 +10,7 @@ from eab.run import Run
 class Outcome:
     """steps: decode steps after the first, which the prompt's pass decides; passes: forward passes that they took.
 
-    guesses, right: tokens. failed: how often a path had a wrong guess, and those after it were in vain.
+    guesses, right: tokens. failed: how often a path had a wrong guess; those after it were in vain.
     draft_seconds, forward_seconds, seconds: of these passes; the last with all that belongs to a step.
     tokens: through the model in these passes.
     """
@@ -50,7 +50,7 @@ def outcome(run: Run) -> Outcome:
         passes=sum(step.passes for step in run.steps[1:]),
         guesses=sum(len(tried.drafted) for tried in run.speculations),
         right=sum(tried.accepted for tried in run.speculations),
-        failed=sum(tried.accepted < len(tried.drafted) for tried in run.speculations),
+        failed=sum(tried.judged - tried.accepted for tried in run.speculations),
         draft_seconds=sum(one.draft_seconds for one in timed),
         forward_seconds=sum(one.forward_seconds for one in timed),
         seconds=sum(one.seconds for one in timed),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from eab.config import BranchingConfig
-from eab.errors import ConfigError
+from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel
 from eab.policies import Policy
 from eab.speculation.base import Context, Drafter
@@ -21,15 +21,19 @@ class Speculation:
     def __init__(self, drafter: Drafter, length: DraftLength, stops: frozenset[int]) -> None:
         self.drafter, self.length = drafter, length
         self.draft_seconds = 0.0  # of the latest guesses
+        self._out_of_memory = False
         self._stops = stops
 
     def propose(self, contexts: Sequence[Context]) -> list[list[int]]:
         """Guesses per context."""
         start, most = time.perf_counter(), self.length.most()
         guesses: list[list[int]] = [[] for _ in contexts]
-        if most:
+        if most and not self._out_of_memory:
             asked = [replace(context, most=min(most, context.most)) for context in contexts]
-            guesses = [self._until_stop(guess) for guess in self.drafter.propose(asked)]
+            try:
+                guesses = [self._until_stop(guess) for guess in self.drafter.propose(asked)]
+            except MemoryLimitError:  # the run goes on without guesses
+                self._out_of_memory = True
         self.draft_seconds = time.perf_counter() - start
         return guesses
 
