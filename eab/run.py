@@ -176,8 +176,6 @@ class Run:
                 self._leaf(event.path, event.step).weights.append((event.step, event.weight))
             case PathFinished():
                 path = self._live(event.path, event.step)
-                if not path.tokens:
-                    raise RecordError(f"path {path.id} is complete before it has a token")
                 path.status, path.finish_reason = "finished", event.reason
             case RowsAllocated():
                 self._step(event.step).growth = event

@@ -113,7 +113,7 @@ class Trace:
             case Pruned():
                 self._changes[event.step, event.path] = None
             case PathFinished(reason="stop"):
-                self.stop_tokens.add(self.run.paths[event.path].tokens[-1].token)
+                self.stop_tokens |= {last.token for last in self.run.paths[event.path].tokens[-1:]}
             case RunEnded():
                 self.ended = event
 
