@@ -46,11 +46,11 @@ def reread(events: Iterable[Event], threshold_nats: float | None = None, r: Allo
     Raises ConfigError if a setting is out of range or the run's policy cannot be re-read at another threshold, and
     RecordError if the recorded run has not started or contradicts itself.
     """
-    trace = Trace(events)
-    started = _started(trace.started, threshold_nats, r)
-    probe = [Probed(step, entropy) for step, entropy in enumerate(trace.run.probe)] if threshold_nats is None else []
     try:
-        return _Rereader(trace, started, probe).read()
+        trace = Trace(events)
+        started = _started(trace.started, threshold_nats, r)
+        probe = [Probed(step, entropy) for step, entropy in enumerate(trace.run.probe)]
+        return _Rereader(trace, started, probe if threshold_nats is None else []).read()
     except (IndexError, KeyError, ValueError, AssertionError, ArithmeticError, struct.error) as error:
         if isinstance(error, ConfigError):
             raise
