@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from table_model import TableModel, random_table
 from test_engine_equality import EXACT, PROMPT, assert_leaves_match, assert_same_decisions
 
@@ -14,7 +15,9 @@ from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.engine import generate
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.events import Event, KvMeasured, RunStarted, Speculated, StepTimed
+from eab.lookahead import Lookahead
 from eab.run import Run, fold
+from eab.sampling import Predictions
 from eab.speculation.base import Context
 from eab.speculation.length import LOOK_AGAIN, AdaptiveLength, Tried
 from eab.speculation.lookup import Lookup
@@ -223,3 +226,32 @@ def test_every_prefix_of_a_run_with_guesses_folds(twins):
         if isinstance(event, StepTimed):
             assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0)
     assert run.speculations
+
+
+def test_a_path_that_is_ahead_keeps_its_own_predictions_alone():
+    predictions = Predictions(torch.zeros(6, 40), BranchingConfig())
+    ahead = Lookahead([1, 2], read=1, drafted=[7, 8, 9])
+    assert ahead.confirm(predictions, 2, [7, 8, 5, 4], to_itself=True) == (2, 3)
+    assert (ahead.text, ahead.read) == ([1, 2, 7, 8, 5], 4)
+    assert [(len(own.entropies), line) for own, line in ahead.lines] == [(3, 0), (3, 1), (3, 2)]
+
+
+def test_where_the_path_may_fork_a_guess_is_neither_right_nor_wrong():
+    ahead = Lookahead([1, 2], read=1, drafted=[7, 8])
+    assert ahead.confirm(Predictions(torch.zeros(3, 40), BranchingConfig()), 0, [7, None, 3], to_itself=False) == (1, 1)
+    assert ahead.text == [1, 2, 7]
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_guesses_never_end_a_run_for_want_of_memory(embedded, drafter):
+    """The rows of the text fit into the limit, those of the guesses beyond it do not."""
+    plain = BranchingConfig(
+        max_paths=1, entropy_threshold=20.0, max_new_tokens=110, temperature=0.3, seed=1, r=1, kv_limit_mib=1
+    )
+    prompt = "Anna has a red ball. Ben has a red"
+    expected = fold(generate(embedded, prompt, plain))
+    assert expected.ended is not None
+    assert expected.ended.reason == "finished"
+    run = fold(generate(embedded, prompt, replace(plain, drafter=drafter, draft_length=16), embedded))
+    assert run.ended is not None
+    assert (run.ended.reason, len(run.steps)) == ("finished", len(expected.steps))
