@@ -136,7 +136,7 @@ def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: boo
 
 def prompt() -> str:
     """The prompt, as typed."""
-    return str(st.session_state.prompt)
+    return str(st.session_state.get("prompt", ""))  # a run that is broken off early has drawn no box
 
 
 def model_name() -> str:
