@@ -141,7 +141,7 @@ def prompt() -> str:
 
 def model_name() -> str:
     """The chosen model, as a name for eab.models.loading."""
-    kind = st.session_state.set_model_kind
+    kind = st.session_state.get("set_model_kind", EMBEDDED)
     typed = {FOLDER: "set_model_folder", HUB: "set_model_hub"}
     return str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
 

@@ -84,10 +84,9 @@ for problem in session.problems(shown.live, None):
 if not shown.active and shown.live is not None:
     notices.caption(controls.changed_since(first))
 
-CACHES.watch()
-
 with st.sidebar:
     controls.sidebar(varied="cache")
+CACHES.watch()
 with st.expander("What each cache does"):
     st.markdown(WHAT_THEY_DO)
 

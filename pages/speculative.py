@@ -112,10 +112,9 @@ with right:
     )
 for problem in session.problems(shown.live, None):
     st.error(plain(problem))
-DRAFT_LENGTHS.watch()
-
 with st.sidebar:
     controls.sidebar(varied="drafter")
+DRAFT_LENGTHS.watch()
 with st.expander("How it works"):
     st.markdown(HOW_IT_WORKS)
 
