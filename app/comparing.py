@@ -71,22 +71,23 @@ class Comparing:
         if live is not None:
             live.stop()
 
-    def watch(self) -> None:
-        """Say how far a live comparison is, until it ends."""
-        polled = f"{self._key}_polled"
+    def watch(self, active: bool) -> None:
+        """Say how far a live comparison is, until it ends. active: whether the page was drawn as if it were going.
+
+        A page asks once, before it draws anything: if the comparison ended while it draws, it must be drawn anew.
+        """
 
         def tell() -> None:
             live = self.shown().live
             if live is None:
                 return
-            active = live.active
+            ended = not live.active
             live.watch()
             st.progress(*progress(live))
-            if not active and st.session_state[polled]:
+            if active and ended:
                 st.rerun()
 
-        st.session_state[polled] = self.shown().active
-        st.fragment(tell, run_every=session.poll_seconds(POLL_SECONDS) if self.shown().active else None)()
+        st.fragment(tell, run_every=session.poll_seconds(POLL_SECONDS) if active else None)()
 
     @property
     def _key(self) -> str:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
-from eab.bmc.results import Progressed, Report
+from eab.bmc.results import Report
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
-from eab.events import Probed, RunEnded, StepTimed
+from eab.events import Pause, RunEnded
 from eab.run import Run
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ class Live(Generic[State]):
         self._watched_at = time.monotonic()
 
     def take_turn(self, events: Iterator[Any]) -> bool:
-        """Take one step's events in; whether there is more to come."""
+        """Take the events of one step in, up to its Pause; whether there is more to come."""
         start = time.perf_counter()
         for event in events:
             with self.lock:
                 self._take(event)
-            if isinstance(event, StepTimed | Probed | Progressed):
+            if isinstance(event, Pause):
                 self.turns += 1
                 self.seconds += time.perf_counter() - start
                 return True

@@ -10,18 +10,14 @@ medians. The tree's paths share their context; transformers holds it once per pa
 rows and rounds.
 """
 
-import argparse
-import json
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import transformers
+from published import command_line, publish, where
 from rich.console import Console
 from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
@@ -30,7 +26,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from eab.bmc.costs import StepsAhead, Work, automatic, best_r, overhead
 from eab.bmc.decoding import attention_reader, model_reader, now, timed_step, tree_with
 from eab.bmc.experiments import sensitivity_to_r
-from eab.bmc.machine import machine
 from eab.bmc.results import Report, RTimed, overheads, predicted_r
 from eab.caches.base import KVShape
 from eab.models.huggingface import HuggingFaceModel
@@ -234,12 +229,7 @@ def ratios_of(report: Report, found: dict[Case, list[Competitor]]) -> dict[str, 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer layers, rows and rounds")
-    parser.add_argument("--json", metavar="FILE", help="write seconds and ratios")
-    parser.add_argument("--table", metavar="FILE", help="write the Markdown tables here too")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
+    options = command_line(__doc__, quick="fewer layers, rows and rounds").parse_args()
     torch.set_num_threads(options.threads)
     plain, ours = load(6 if options.quick else 30)
     rounds = 3 if options.quick else 5
@@ -251,17 +241,11 @@ def main() -> None:
             for competitor in competitors:
                 competitor.run()
     ratios = ratios_of(report, found)
-    where = f"{machine()}, transformers {transformers.__version__}, float32, {ours.kv_shape.layers} layers"
-    parts = [f"{where}. `{' '.join(['python benchmarks/bmc.py', *sys.argv[1:]])}`\n", sweep_table(report)]
-    parts += [table(competitors, case) for case, competitors in found.items()]
+    parts = [sweep_table(report), *(table(competitors, case) for case, competitors in found.items())]
     parts.append("\n".join(f"{name}: {value:.2f}" for name, value in ratios.items()) + "\n")
-    print(text := "\n".join(parts))
-    if options.table:
-        Path(options.table).write_text(text, encoding="utf-8")
-    if options.json:
-        seconds = {str(case): {one.name: one.step for one in competitors} for case, competitors in found.items()}
-        value = {"machine": where, "seconds": seconds, "ratios": ratios}
-        Path(options.json).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    seconds = {str(case): {one.name: one.step for one in competitors} for case, competitors in found.items()}
+    origin = where(f"float32, {ours.kv_shape.layers} layers")
+    publish(options, origin, "\n".join(parts), {"seconds": seconds, "ratios": ratios})
 
 
 if __name__ == "__main__":

@@ -7,19 +7,14 @@ number of new tokens, dtype and threads; figures are medians over rounds, ratios
 measured from the tensors. `--quick` is one round; `--grid` adds other models, prompts, paths and lengths.
 """
 
-import argparse
-import json
-import platform
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from competitors import BarePass, Competitor, Engine, Generate, Job, Products
+from published import command_line, publish, where
 from rich.console import Console
 from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, PreTrainedModel
@@ -138,22 +133,6 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     }
 
 
-def machine(device: str, threads: int, dtype: str) -> str:
-    """Where the figures come from."""
-    name = torch.cuda.get_device_name() if device == "cuda" else _cpu_name()
-    return (
-        f"{name}, {threads} threads, {dtype}, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}"
-    )
-
-
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def table(competitors: Sequence[Competitor]) -> str:
     """One line per competitor, as Markdown."""
     lines = [
@@ -228,28 +207,17 @@ def grid(dtype: torch.dtype, device: str) -> str:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round instead of three")
+    parser = command_line(__doc__, quick="one round instead of three")
     parser.add_argument("--grid", action="store_true", help="also vary model, prompt, paths and length (an hour)")
-    parser.add_argument("--json", metavar="FILE", help="write seconds, bytes and ratios")
-    parser.add_argument("--table", metavar="FILE", help="write the Markdown table here too")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     dtype = getattr(torch, options.dtype)
     text, result = standard(load("135m", dtype, options.device), 1 if options.quick else 3)
-    where = machine(options.device, options.threads, options.dtype)
-    command = " ".join(["python benchmarks/engine.py", *sys.argv[1:]])
-    text = f"{where}. `{command}`\n\n{text}"
     if options.grid:
         text += "\n" + grid(dtype, options.device)
-    print(text)
-    if options.table:
-        Path(options.table).write_text(text, encoding="utf-8")
-    if options.json:
-        Path(options.json).write_text(json.dumps({"machine": where} | result, indent=2) + "\n", encoding="utf-8")
+    publish(options, where(f"{options.dtype} on {options.device}"), text, result)
 
 
 if __name__ == "__main__":

@@ -11,18 +11,14 @@ Jobs: a story and facts by the embedded model with its draft; greedy text of a r
 soon repeats itself, and cold text of it. Its draft, its own first six layers, is hardly ever right: the worst case.
 """
 
-import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import torch
-from engine import machine
+from published import command_line, publish, where
 from rich.console import Console
 from shapes import plain_model, same_weights
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -210,30 +206,16 @@ def ratios_of(measured: list[Job]) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, one path only")
-    parser.add_argument("--json", metavar="FILE", help="write seconds and ratios")
-    parser.add_argument("--table", metavar="FILE", help="write the Markdown table here too")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
+    options = command_line(__doc__, quick="one round, one path only").parse_args()
     torch.set_num_threads(options.threads)
     measured = jobs(options.quick)
     for job in measured:
         measure(job, 1 if options.quick else 5)
     ratios = ratios_of(measured)
-    where = machine("cpu", options.threads, "float32")
-    command = " ".join(["python benchmarks/speculative.py", *sys.argv[1:]])
-    text = f"{where}. `{command}`\n\n" + "\n".join(map(table, measured))
+    text = "\n".join(map(table, measured))
     text += "\n" + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
-    print(text)
-    if options.table:
-        Path(options.table).write_text(text, encoding="utf-8")
-    if options.json:
-        seconds = {
-            job.name: {label: statistics.median(found) for label, found in job.seconds.items()} for job in measured
-        }
-        result = {"machine": where, "seconds": seconds, "ratios": ratios}
-        Path(options.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    seconds = {job.name: {label: statistics.median(found) for label, found in job.seconds.items()} for job in measured}
+    publish(options, where("float32"), text, {"seconds": seconds, "ratios": ratios})
 
 
 if __name__ == "__main__":

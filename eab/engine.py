@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import torch
 
-from eab.bmc.results import Progressed
 from eab.config import BranchingConfig
 from eab.errors import MemoryLimitError
-from eab.events import Event, Predicted, Probed, RunEnded, RunStarted, StepTimed
+from eab.events import Event, Pause, Predicted, Probed, RunEnded, RunStarted, StepTimed
 from eab.generation import Generation, prompt_tokens
 from eab.models.base import LanguageModel
 
@@ -87,14 +86,14 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
 
 
 def until(events: Iterable[AnyEvent], stop: Callable[[], bool]) -> Iterator[AnyEvent | RunEnded]:
-    """The same events, of one run, of several in turn, or of measurements, ended by RunEnded("stopped") after the first
-    step or Progressed at whose end `stop()` is true."""
+    """The same events, of one run, of several in turn, or of a measurement, ended by RunEnded("stopped") at the first
+    Pause where `stop()` is true."""
     chosen = 0  # steps that chose tokens; the chunks of a long prompt choose none
     for event in events:
         yield event
         if isinstance(event, Predicted | RunStarted):
             chosen = event.step + 1 if isinstance(event, Predicted) else 0
-        if isinstance(event, StepTimed | Probed | Progressed) and stop():
+        if isinstance(event, Pause) and stop():
             yield RunEnded(chosen, "stopped")
             return
 

@@ -47,8 +47,14 @@ class ModelCard:
     row_bytes: int
 
 
+class Pause:
+    """An event that ends a piece of work: here a run or a measurement can be stopped, or make way for another."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Probed:
+class Probed(Pause):
     """Only before RunStarted, for a quantile threshold: the entropy (nats) at a step of the greedy probe."""
 
     step: int
@@ -214,7 +220,7 @@ class KvMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimed:
+class StepTimed(Pause):
     """Wall time of a forward pass with its decisions (seconds), and the tokens that went through the model in it.
 
     step: the first that it served; a pass with drafts may serve several steps or only a part of one. draft_seconds:

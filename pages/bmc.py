@@ -33,9 +33,8 @@ Spare rows cost compute only if the kernel visits them. The tree cache can do bo
   cost memory and nothing else; `auto` grows by a quarter of the rows in use. Shapes change at every step, which plain
   kernels do not mind.
 - **padded**: attention visits every row that the tensors hold, the spare ones under the mask. Captured and compiled
-  kernels need
-  this: their shapes are fixed until the tensors grow. The balance of copies and spare rows is real here, and `auto`
-      chooses r at each growth from the constants fitted on this machine.
+  kernels need this: their shapes are fixed until the tensors grow. The balance of copies and spare rows is real here,
+  and `auto` chooses r at each growth from the constants fitted on this machine.
 
 Either way a mask is needed as soon as the text has forked: the rows that one path sees are scattered among those of the
 others. Both give the same tokens.
@@ -51,11 +50,10 @@ The second form asks only how long the text is now; `auto` uses it, because a pa
 derived here (`eab/bmc/costs.py`); the paper's own constants are not used.
 """
 PAPER = (
-    "The paper's own numbers, from its abstract (arXiv 2511.12031): up to 3.2 times the throughput "
-    "of Hugging Face on average "
-    "without speculation, up to 1.39 times on top of speculative decoding, up to 1.36 and 2.29 "
-    "times that of vLLM and DeepSpeed. "
-    "Other models, machines and lengths: nothing on this page repeats them. What is above was measured where it says."
+    "The paper's own numbers, from its abstract (arXiv 2511.12031): up to 3.2 times the throughput of Hugging Face on "
+    "average without speculation, up to 1.39 times on top of speculative decoding, up to 1.36 and 2.29 times that of "
+    "vLLM and DeepSpeed. Other models, machines and lengths: nothing on this page repeats them. What is above was "
+    "measured where it says."
 )
 # title, what it does, what to expect
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {

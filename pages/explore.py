@@ -155,7 +155,6 @@ for problem in session.problems(shown.live, shown.state.ended):
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
-# Before the fragments: if one of them ran the page anew, widgets not drawn by then would be forgotten.
 with st.sidebar:
     st.selectbox(
         "Examples",

@@ -69,6 +69,7 @@ def results(comparison: Comparison, key: str) -> None:
 
 
 shown = CACHES.shown()
+active = shown.active
 picture = shown.picture
 first = next((run.started for _, run in picture.comparison.pairs), None)
 if "prompt" not in st.session_state:
@@ -77,16 +78,16 @@ if "prompt" not in st.session_state:
 controls.ensure_defaults()
 
 st.subheader("What does a KV cache save?")
-controls.run_bar(run, CACHES.stop, shown.active)
+controls.run_bar(run, CACHES.stop, active)
 notices = st.container()
 for problem in session.problems(shown.live, None):
     notices.error(plain(problem))
-if not shown.active and shown.live is not None:
+if not active and shown.live is not None:
     notices.caption(controls.changed_since(first))
 
 with st.sidebar:
     controls.sidebar(varied="cache")
-CACHES.watch()
+CACHES.watch(active)
 with st.expander("What each cache does"):
     st.markdown(WHAT_THEY_DO)
 

@@ -88,6 +88,7 @@ def text(comparison: Comparison, key: str) -> None:
 
 
 shown = DRAFT_LENGTHS.shown()
+active = shown.active
 picture = shown.picture
 first = picture.comparison.pairs[0][1].started
 st.session_state.setdefault("prompt", first.prompt if first is not None else "")
@@ -96,7 +97,7 @@ if st.session_state.set_drafter not in DRAFTERS:
     st.session_state.set_drafter = DRAFTERS[0]
 
 st.subheader("Can a small model guess what the large one will say?")
-controls.run_bar(run, DRAFT_LENGTHS.stop, shown.active)
+controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
     controls.choose_drafter(DRAFTERS)
@@ -114,7 +115,7 @@ for problem in session.problems(shown.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
-DRAFT_LENGTHS.watch()
+DRAFT_LENGTHS.watch(active)
 with st.expander("How it works"):
     st.markdown(HOW_IT_WORKS)
 

@@ -20,11 +20,11 @@ def start(page: AppTest, prompt: str, new_tokens: int) -> AppTest:
     return page.button(key="run_button").click().run()
 
 
-def run_to_its_end(page: AppTest) -> AppTest:
-    """Run the page again until nothing is being made any more."""
-    deadline = time.monotonic() + 90
-    while not page.button(key="stop_button").disabled:
-        assert time.monotonic() < deadline, "the run does not end"
+def run_to_its_end(page: AppTest, stop: str = "stop_button") -> AppTest:
+    """Run the page again until nothing is being made any more. stop: key of the button that stops it."""
+    deadline = time.monotonic() + 120
+    while not page.button(key=stop).disabled:
+        assert time.monotonic() < deadline, "it does not end"
         time.sleep(0.2)
         page.run()
     return page

@@ -3,11 +3,10 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from page_walk import MAIN, words
+from page_walk import MAIN, run_to_its_end, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery, measuring
@@ -24,15 +23,6 @@ PAGE = "../pages/bmc.py"
 @pytest.fixture
 def page() -> AppTest:
     return AppTest.from_file(MAIN, default_timeout=60).run().switch_page(PAGE).run()
-
-
-def wait_for_its_end(page: AppTest) -> AppTest:
-    deadline = time.monotonic() + 120
-    while not page.button(key="bmc_stop").disabled:
-        assert time.monotonic() < deadline, "the measurement does not end"
-        time.sleep(0.2)
-        page.run()
-    return page
 
 
 def test_the_first_visit_shows_recorded_measurements_and_a_run(page: AppTest) -> None:
@@ -70,7 +60,7 @@ def test_moving_r_reads_the_run_again_without_running_anything(page: AppTest) ->
 
 def test_an_experiment_runs_here_and_replaces_the_recorded_one(page: AppTest) -> None:
     page.button(key="run_memory").click().run()
-    wait_for_its_end(page)
+    run_to_its_end(page, "bmc_stop")
     assert not page.exception
     assert not page.error
     captions = [caption.value for caption in page.main.caption if "Measured here" in caption.value]
@@ -83,7 +73,7 @@ def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
     page.button(key="run_sizes").click().run()
     assert not page.button(key="bmc_stop").disabled
     page.button(key="bmc_stop").click().run()
-    wait_for_its_end(page)
+    run_to_its_end(page, "bmc_stop")
     assert not page.exception
     assert words(page) == before
 
@@ -92,7 +82,7 @@ def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
     page.segmented_control(key="set_model_kind").set_value("Folder").run()
     page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
     page.button(key="run_lengths").click().run()
-    wait_for_its_end(page)
+    run_to_its_end(page, "bmc_stop")
     assert "there is no such folder" in page.error[0].value.replace("\\", "")
     assert not page.exception
 

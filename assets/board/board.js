@@ -13,7 +13,7 @@ import { Finder } from "./finder.js";
 import { TableView } from "./table.js";
 import { Records } from "./records.js";
 import { Replay } from "./replay.js";
-import { button, keyList, legend, onKey, tools, transport } from "./controls.js";
+import { LEGENDS, button, keyList, legend, onKey, showState, tools, transport } from "./controls.js";
 
 const SILENCE_MS = 8000; // a live run that says nothing for so long: its step is slow, or the connection is gone
 const MANY = 120; // paths: from then on stretches are folded, unless the user chose otherwise
@@ -65,11 +65,10 @@ export class Board {
     this.help = keyList();
     const charts = element("div", { class: "charts" });
     charts.append(
-      this.panel("Entropy per step", "entropy", this.entropy.svg, legend([["trace-key", "a path"], ["plain", "◆ a fork"]])),
-      this.panel("KV cache", "memory", this.memory.svg, legend([["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]])),
+      this.panel("Entropy per step", "entropy", this.entropy.svg, legend(LEGENDS.entropy)),
+      this.panel("KV cache", "memory", this.memory.svg, legend(LEGENDS.memory)),
     );
-    const marks = [["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"], ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"], ["both-key", "both runs"], ["a-key", "A alone"], ["b-key", "B alone"]];
-    const tree = this.panel("Tree of texts", "tree", this.tree.svg, legend(marks));
+    const tree = this.panel("Tree of texts", "tree", this.tree.svg, legend(LEGENDS.tree));
     tree.insertBefore(tools(this), this.tree.svg);
     tree.insertBefore(this.finder.root, this.tree.svg);
     this.root.append(tree, transport(this), this.news, this.help, this.inspector.root, charts, this.table.root, this.tipBox, this.live);
@@ -359,22 +358,10 @@ export class Board {
     this.table.render();
     const sentences = this.sentencesNow();
     for (const name of ["tree", "entropy", "memory"]) this[`${name}Sentence`].textContent = sentences[name];
-    this.renderControls();
+    showState(this);
     Object.assign(this.root.dataset, { cursor: this.cursor, paths: this.shownPaths().length, playing: this.replay.playing });
     this.replay.rest();
     this.wake();
-  }
-
-  renderControls() {
-    const { playing, follow } = this.replay;
-    Object.assign(this.slider, { max: this.lastStep, value: this.cursor });
-    this.slider.setAttribute("aria-valuetext", `step ${this.cursor} of ${this.lastStep}`);
-    this.stepLabel.textContent = `${this.cursor} / ${this.lastStep}`;
-    this.playButton.textContent = playing ? "⏸" : "▶";
-    this.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
-    this.focusButton.disabled = this.focused === null && this.selected.path === null;
-    const pressed = { follow, align: this.aligned, fit: this.tree.whole && !this.tree.touched, fold: this.folded, focus: this.focused !== null, table: !this.table.root.hidden, present: this.presenting, help: !this.help.hidden };
-    for (const [name, on] of Object.entries(pressed)) this[`${name}Button`].setAttribute("aria-pressed", on);
   }
 
   theme() {

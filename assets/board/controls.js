@@ -8,6 +8,17 @@ const KEYS = [
   ["T", "tables"], ["P", "presenter"], ["Escape", "leave, clear"], ["?", "these keys"],
 ];
 
+// Per panel: a swatch's class, and what it stands for.
+export const LEGENDS = {
+  tree: [
+    ["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"],
+    ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"],
+    ["both-key", "both runs"], ["a-key", "A alone"], ["b-key", "B alone"],
+  ],
+  entropy: [["trace-key", "a path"], ["plain", "◆ a fork"]],
+  memory: [["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]],
+};
+
 export function legend(entries) {
   const key = element("span", { class: "key" });
   for (const [kind, words] of entries) {
@@ -71,6 +82,23 @@ export function tools(board) {
     button("⤢", "Full screen", () => board.toggleFullScreen()), board.presentButton, board.helpButton,
   );
   return bar;
+}
+
+// The controls say where the board stands.
+export function showState(board) {
+  const { playing, follow } = board.replay;
+  Object.assign(board.slider, { max: board.lastStep, value: board.cursor });
+  board.slider.setAttribute("aria-valuetext", `step ${board.cursor} of ${board.lastStep}`);
+  board.stepLabel.textContent = `${board.cursor} / ${board.lastStep}`;
+  board.playButton.textContent = playing ? "⏸" : "▶";
+  board.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
+  board.focusButton.disabled = board.focused === null && board.selected.path === null;
+  const fits = board.tree.whole && !board.tree.touched;
+  const pressed = {
+    follow, align: board.aligned, fit: fits, fold: board.folded, focus: board.focused !== null,
+    table: !board.table.root.hidden, present: board.presenting, help: !board.help.hidden,
+  };
+  for (const [name, on] of Object.entries(pressed)) board[`${name}Button`].setAttribute("aria-pressed", on);
 }
 
 export function onKey(board, event) {

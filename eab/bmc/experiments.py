@@ -46,7 +46,7 @@ from eab.caches.deep_copy import DeepCopyCache
 from eab.events import RunEnded
 from eab.models.base import LanguageModel
 
-PAUSE_SECONDS: Final = 0.2  # how long a measurement keeps everybody else waiting, at most (and one step)
+PAUSE_SECONDS: Final = 0.2  # between two pauses, about; a step is not interrupted, nor a round of the calibration
 LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
 REPEATS: Final = 9
 ROUNDS: Final = 3

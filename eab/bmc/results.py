@@ -14,7 +14,7 @@ from cattrs.strategies import configure_tagged_union
 
 from eab.bmc.costs import Costs, Work, best_r
 from eab.errors import RecordError
-from eab.events import RunEnded
+from eab.events import Pause, RunEnded
 
 Experiment = Literal["lengths", "growth", "rejection", "sizes", "memory"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
@@ -33,7 +33,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(Pause):
     """How far the experiment is (0 to 1), and what it is doing."""
 
     share: float

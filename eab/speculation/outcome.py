@@ -36,11 +36,6 @@ class Outcome:
         """Steps that a forward pass brought."""
         return self.steps / self.passes if self.passes else None
 
-    @property
-    def seconds_per_guess(self) -> float | None:
-        """The drafter's time for one guess."""
-        return self.draft_seconds / self.guesses if self.guesses else None
-
 
 def outcome(run: Run) -> Outcome:
     """Of a run, or of a part of it."""

@@ -1,0 +1,37 @@
+"""What the benchmarks share: their options, the line that says where figures come from, and the files they write."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from eab.bmc.machine import machine
+
+
+def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
+    """The options that all have; quick: what `--quick` leaves out."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--json", metavar="FILE", help="write seconds and ratios")
+    parser.add_argument("--table", metavar="FILE", help="write the Markdown tables here too")
+    parser.add_argument("--threads", type=int, default=2)
+    return parser
+
+
+def where(dtype: str) -> str:
+    """Machine and versions, and what was run on it."""
+    command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return f"{machine()}, transformers {transformers.__version__}, {dtype}. `{command}`"
+
+
+def publish(options: argparse.Namespace, origin: str, text: str, result: dict[str, Any]) -> None:
+    """Print the tables, and write what the options ask for."""
+    text = f"{origin}\n\n{text}"
+    print(text)
+    if options.table:
+        Path(options.table).write_text(text, encoding="utf-8")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"machine": origin} | result, indent=2) + "\n", encoding="utf-8")
