@@ -136,12 +136,12 @@ def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: boo
 
 def prompt() -> str:
     """The prompt, as typed."""
-    return str(st.session_state.get("prompt", ""))  # a run that is broken off early has drawn no box
+    return str(st.session_state.prompt)
 
 
 def model_name() -> str:
     """The chosen model, as a name for eab.models.loading."""
-    kind = st.session_state.get("set_model_kind", EMBEDDED)
+    kind = st.session_state.set_model_kind
     typed = {FOLDER: "set_model_folder", HUB: "set_model_hub"}
     return str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
 

@@ -26,6 +26,7 @@ class RawSession:
             connect(url, subprotocols=[Subprotocol("streamlit")], max_size=None, max_queue=None, ping_interval=None)
         )
         self._query = query
+        self._page = ""  # its hash: told with every message, or Streamlit takes it for a visit to another page
         self._ids: dict[str, str] = {}  # key -> widget id
         self._polls: dict[str, tuple[float, float]] = {}  # fragment -> seconds between, next time
         self._finished = 0  # script runs
@@ -67,6 +68,7 @@ class RawSession:
     def _rerun(self, fragment: str = "", button: str = "") -> None:
         message = BackMsg()
         message.rerun_script.query_string = self._query
+        message.rerun_script.page_script_hash = self._page
         message.rerun_script.fragment_id = fragment
         message.rerun_script.is_auto_rerun = bool(fragment)
         if button:
@@ -85,6 +87,7 @@ class RawSession:
     def _take(self, message: ForwardMsg) -> None:
         match message.WhichOneof("type"):
             case "new_session" if not message.metadata.run.fragment_ids:  # the whole page
+                self._page = message.new_session.page_script_hash
                 self._polls.clear()
                 self.tabs.clear()
             case "auto_rerun":
