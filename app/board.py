@@ -34,15 +34,25 @@ def message(
     return _feed().message(run, key, mode, autoplay, cursor)
 
 
-def mount(message: dict[str, Any], on_grow: Callable[[Place], None] | None = None, key: str = _KEY) -> None:
-    """Put a board on the page with this message. on_grow: offer to grow from a token, and call this when asked."""
+def mount(
+    message: dict[str, Any],
+    on_grow: Callable[[Place], None] | None = None,
+    on_reread: Callable[[str, float], None] | None = None,
+    key: str = _KEY,
+) -> None:
+    """Put a board on the page with this message.
+
+    on_grow: offer to grow from a token, and call this when asked. on_reread: let the threshold be dragged, and call
+    this with the run's key and the threshold.
+    """
     _mount(
         key=key,
-        data=message | {"grows": on_grow is not None},
+        data=message | {"grows": on_grow is not None, "rereads": on_reread is not None},
         default={"cursor": None},
         on_resync_change=_feed().resync,
         on_cursor_change=_nothing,
         on_grow_change=lambda: on_grow(Place(**st.session_state[key]["grow"])) if on_grow else None,
+        on_reread_change=lambda: on_reread(**st.session_state[key]["reread"]) if on_reread else None,
     )
 
 

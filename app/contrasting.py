@@ -1,6 +1,7 @@
 """Which two runs the page Compare shows, and the independent samples that it has made."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -19,6 +20,7 @@ INDEPENDENT: Final = "independent"
 FILE: Final = "file"
 _LIVE: Final = "contrast_live"
 _FILES: Final = "contrast_files"
+_IN_URL: Final = "samples"
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,25 @@ def chosen(source: Source, side: str) -> Chosen | None:
     return Chosen(picture.key, picture.title or "The run on Explore", picture.state)
 
 
+def named_in_url(side: str, otherwise: Source) -> Source:
+    """The source that the URL names for this side, as after a reload; a file is not in it."""
+    named = st.query_params.get(side, "")
+    return next((source for source in sources(side == "b") if _name(source) == named and source != FILE), otherwise)
+
+
+def note_in_url(choices: Mapping[str, Source]) -> None:
+    """Write the source of each side into the URL, and where the run on Explore is found."""
+    wanted = {side: _name(source) for side, source in choices.items()}
+    wanted |= session.shown().place if EXPLORE in choices.values() else {}
+    changed = {name: value for name, value in wanted.items() if st.query_params.get(name) != value}
+    if changed:
+        st.query_params.update(changed)
+
+
+def _name(source: Source) -> str:
+    return source.file if isinstance(source, gallery.Recording) else source
+
+
 def take_file(data: bytes, name: str, side: str) -> None:
     """Read an uploaded run file for a side. RecordError leaves the other one as it was."""
     run = fold(record.loads(data, name))
@@ -68,8 +89,11 @@ def take_file(data: bytes, name: str, side: str) -> None:
 
 
 def live_run() -> LiveRun | None:
-    """The independent samples of this tab, being made or made."""
-    return cast(LiveRun | None, st.session_state.get(_LIVE))
+    """The independent samples of this tab, being made or made; after a reload those that the URL names."""
+    if _LIVE not in st.session_state:
+        found = session.worker().find(st.query_params.get(_IN_URL, ""))
+        st.session_state[_LIVE] = found if found is not None and found.config.policy == "independent" else None
+    return cast(LiveRun | None, st.session_state[_LIVE])
 
 
 def start(like: Run, budget: Budget) -> None:
@@ -79,7 +103,8 @@ def start(like: Run, budget: Budget) -> None:
     config = independent(like, budget)
     started = like.started
     taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
-    st.session_state[_LIVE] = session.worker().grow(started, taken, config, started.model.name, session.owner())
+    live = session.worker().grow(started, taken, config, started.model.name, session.owner())
+    st.session_state[_LIVE], st.query_params[_IN_URL] = live, live.id
 
 
 def stop() -> None:

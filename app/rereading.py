@@ -43,10 +43,10 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
     threshold = left.slider(
         "This run at another threshold (nats)",
         0.0,
-        max(recorded, _highest_entropy(shown)) + _STEP,
+        _highest_threshold(shown),
         step=_STEP,
         key=threshold_key,
-        disabled=started.config.policy == "original",
+        disabled=not can_be_dragged(shown),
         help="Higher: the tree is pruned at once, without the model. Lower: marks where it would fork.",
     )
     r = middle.select_slider(
@@ -70,6 +70,19 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
     if taken:
         st.rerun()  # the sidebar is not part of the fragment that this is in
     return _again(shown, threshold if changed[0] else None, r, place) if any(changed) else None
+
+
+def can_be_dragged(shown: Shown) -> bool:
+    """Whether the threshold of this run has a slider that moves."""
+    started = shown.state.started
+    return started is not None and bool(shown.state.steps) and started.config.policy != "original"
+
+
+def drag(shown: Shown, run: str, threshold: float) -> None:
+    """Set the slider of this run, if it is the run that was dragged; for a callback."""
+    if run == shown.key:
+        at_most = _highest_threshold(shown)
+        st.session_state[f"again_threshold_{run}"] = round(min(max(threshold, 0.0), at_most), 2)
 
 
 def _again(shown: Shown, threshold: float | None, r: AllocationStep, place: DeltaGenerator) -> Again | None:
@@ -100,9 +113,11 @@ def _r_steps(recorded: AllocationStep) -> list[AllocationStep]:
     return [AUTO, *sorted(numbers)]
 
 
-def _highest_entropy(shown: Shown) -> float:
+def _highest_threshold(shown: Shown) -> float:
+    """Above every entropy of the run: there it does not fork."""
+    assert shown.state.started is not None
     highest = max((token.entropy for path in shown.state.paths for token in path.tokens), default=0.0)
-    return math.ceil(highest / _STEP) * _STEP
+    return max(round(shown.state.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP
 
 
 def _set_sidebar(threshold: float) -> None:

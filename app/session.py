@@ -1,4 +1,4 @@
-"""What one browser tab looks at. The only user of st.session_state's own keys, st.cache_resource and the page's URL."""
+"""What one browser tab looks at: the run on the screen, the link that it was opened with, and the worker behind all."""
 
 import hashlib
 import secrets

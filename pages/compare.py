@@ -18,7 +18,7 @@ BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of t
 def choose(side: str, label: str, default: Source) -> Chosen | None:
     """The list of one side, and its upload if a file is wanted."""
     options = contrasting.sources(with_independent=side == "b")
-    st.session_state.setdefault(f"contrast_{side}", default)
+    st.session_state.setdefault(f"contrast_{side}", contrasting.named_in_url(side, default))
     source = st.selectbox(label, options, format_func=contrasting.title_of, key=f"contrast_{side}")
     if source == contrasting.FILE:
         st.file_uploader(
@@ -122,6 +122,7 @@ with left:
     a = choose("a", "A (solid line)", examples["ball.eab"])
 with right:
     b = choose("b", "B (dashed line)", examples["original.eab"])
+contrasting.note_in_url({"a": st.session_state.contrast_a, "b": st.session_state.contrast_b})
 for problem in session.problems(live, live.state.ended if live is not None else None):
     st.error(plain(problem))
 if a is not None and st.session_state.contrast_b == INDEPENDENT:

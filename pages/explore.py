@@ -1,5 +1,6 @@
 """Explore: run, watch, inspect. The picture is one component; the engine works in a thread of its own."""
 
+from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
@@ -111,10 +112,9 @@ def draw() -> None:
         told = picture if again is None else again.shown
         mode: Literal["live", "replay"] = "live" if told.live else "replay"
         message = board.message(told.state, told.key, mode, told.autoplay, told.cursor)
-    if again is None:
-        board.mount(message, on_grow=grow)
-    else:
-        board.mount(message | again.message)
+    message |= {} if again is None else again.message
+    dragged = partial(rereading.drag, picture) if not active and rereading.can_be_dragged(picture) else None
+    board.mount(message, on_grow=grow if again is None else None, on_reread=dragged)
     if live is not None and st.session_state.polled == "running":
         with above:
             tell_of(live)

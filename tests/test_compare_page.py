@@ -85,3 +85,27 @@ def test_a_file_takes_a_side_and_a_bad_one_is_explained_and_changes_nothing(page
     page.file_uploader(key="contrast_upload_b").set_value(("bad.eab", b"no run", "")).run()
     assert "bad" in page.error[0].value
     assert words(page) == before
+
+
+def test_a_reload_finds_both_sides_and_the_samples_again(page: AppTest) -> None:
+    page.selectbox(key="contrast_a").set_value(RECORDINGS["market.eab"])
+    page.selectbox(key="contrast_b").set_value("independent").run()
+    sample(page)
+    reloaded = AppTest.from_file(MAIN, default_timeout=60)
+    for name in ("a", "b", "samples"):
+        reloaded.query_params[name] = page.query_params[name]
+    reloaded.run().switch_page(PAGE).run()
+    assert not reloaded.exception
+    assert reloaded.selectbox(key="contrast_a").value == RECORDINGS["market.eab"]
+    assert reloaded.selectbox(key="contrast_b").value == "independent"
+    assert words(reloaded) == words(page)
+    assert reloaded.table[0].value.equals(page.table[0].value)
+
+
+def test_a_url_that_names_nothing_of_ours_is_passed_over() -> None:
+    opened = AppTest.from_file(MAIN, default_timeout=60)
+    opened.query_params["a"], opened.query_params["b"], opened.query_params["samples"] = "independent", "../x", "gone"
+    opened.run().switch_page(PAGE).run()
+    assert not opened.exception
+    assert opened.selectbox(key="contrast_a").value == RECORDINGS["ball.eab"]
+    assert opened.selectbox(key="contrast_b").value == RECORDINGS["original.eab"]

@@ -1,7 +1,8 @@
 // The board: one run as tree, entropy trace and KV bars, with one cursor (a step) over the three.
 // `update(message)` takes what eab/figures/board.py makes; records may come twice. Who brings the messages is not known
 // here: streamlit.js, widget.js and page.js do. What a host may set: `resync(version)` asks for the whole run,
-// `rested(run, step)` hears where the cursor came to rest, `grow(place)` makes a new run from a token.
+// `rested(run, step)` hears where the cursor came to rest, `grow(place)` makes a new run from a token, and
+// `reread(threshold)` reads the run again at another threshold.
 
 import { element, textFont } from "./svg.js";
 import { savePng, saveSvg } from "./pictures.js";

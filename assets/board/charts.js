@@ -6,6 +6,8 @@ const LEFT = 52;
 const RIGHT = 20;
 const TOP = 12;
 const BOTTOM = 34;
+const GRIP = 7; // pixels on either side of the threshold's line
+const REREAD_MS = 120; // between two wishes, while the line is dragged
 
 function frame(board, svg) {
   const { width, height } = board.sizeOf(svg);
@@ -20,8 +22,58 @@ export class EntropyView {
   constructor(board) {
     this.board = board;
     this.svg = shape("svg", { class: "chart entropy", role: "img" });
-    this.svg.addEventListener("pointerdown", (event) => this.scrub(event));
-    this.svg.addEventListener("pointermove", (event) => event.buttons && this.scrub(event));
+    this.dragged = null; // the threshold's line while it is dragged: { threshold, highest }
+    this.svg.addEventListener("pointerdown", (event) => (this.grips(event) ? this.grasp(event) : this.scrub(event)));
+    this.svg.addEventListener("pointermove", (event) => this.moved(event));
+    for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, () => this.letGo());
+  }
+
+  moved(event) {
+    if (this.dragged) this.drag(event);
+    else if (event.buttons) this.scrub(event);
+    else this.svg.classList.toggle("grips", this.grips(event));
+  }
+
+  // ---- the threshold's line, dragged over a run that can be read again
+
+  grips(event) {
+    if (!this.board.reread) return false;
+    return Math.abs(event.clientY - this.svg.getBoundingClientRect().top - this.y(this.board.threshold)) <= GRIP;
+  }
+
+  grasp(event) {
+    this.svg.setPointerCapture(event.pointerId);
+    this.dragged = { threshold: this.board.threshold, highest: this.highest() };
+  }
+
+  drag(event) {
+    const { innerHeight } = frame(this.board, this.svg);
+    const share = 1 - (event.clientY - this.svg.getBoundingClientRect().top - TOP) / innerHeight;
+    this.dragged.threshold = Math.round(100 * this.dragged.highest * Math.min(1, Math.max(0, share))) / 100;
+    this.wish ??= setTimeout(() => this.reread(), REREAD_MS);
+    this.render();
+  }
+
+  reread() {
+    clearTimeout(this.wish);
+    this.wish = null;
+    if (this.dragged) this.board.reread?.(this.dragged.threshold);
+  }
+
+  letGo() {
+    this.reread();
+    this.dragged = null;
+  }
+
+  // The scale stays while the line is dragged.
+  highest() {
+    if (this.dragged) return this.dragged.highest;
+    return Math.max(this.board.threshold * 1.4, this.board.records.highestEntropy, 0.1) * 1.06;
+  }
+
+  y(entropy) {
+    const { innerHeight } = frame(this.board, this.svg);
+    return TOP + innerHeight * (1 - entropy / this.highest());
   }
 
   scrub(event) {
@@ -44,9 +96,10 @@ export class EntropyView {
     const board = this.board;
     const { width, height, innerWidth, innerHeight } = frame(this.board, this.svg);
     const band = innerWidth / (this.steps() + 1);
-    const highest = Math.max(board.threshold * 1.4, board.records.highestEntropy, 0.1) * 1.06;
+    const highest = this.highest();
+    const threshold = this.dragged?.threshold ?? board.threshold;
     const x = (step) => LEFT + (step + 0.5) * band;
-    const y = (entropy) => TOP + innerHeight * (1 - entropy / highest);
+    const y = (entropy) => this.y(entropy);
     const parts = [];
     for (const value of ticks(highest)) {
       parts.push(shape("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
@@ -58,8 +111,8 @@ export class EntropyView {
     parts.push(axisTitle("step (token of the path)", { x: LEFT + innerWidth / 2, y: height - 4, class: "axis-title middle" }));
     parts.push(axisTitle("entropy (nats)", { class: "axis-title middle", transform: `translate(12 ${TOP + innerHeight / 2}) rotate(-90)` }));
     parts.push(...this.lines(x, y), ...this.forks(x, y));
-    parts.push(shape("line", { class: "threshold", x1: LEFT, x2: width - RIGHT, y1: y(board.threshold), y2: y(board.threshold) }));
-    parts.push(shape("text", { class: "threshold-label end", x: width - RIGHT - 2, y: y(board.threshold) - 5 }, `forks from ${board.threshold.toFixed(2)} nats`));
+    parts.push(shape("line", { class: "threshold", x1: LEFT, x2: width - RIGHT, y1: y(threshold), y2: y(threshold) }));
+    parts.push(shape("text", { class: "threshold-label end", x: width - RIGHT - 2, y: y(threshold) - 5 }, `forks from ${threshold.toFixed(2)} nats${board.reread ? " ↕" : ""}`));
     parts.push(shape("line", { class: "cursor", x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight }));
     this.svg.replaceChildren(...parts);
     set(this.svg, { "aria-label": board.sentencesNow().entropy || "Entropy per step" });

@@ -7,5 +7,6 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   board.resync = (version) => setTriggerValue("resync", version);
   board.rested = (run, step) => setStateValue("cursor", { run, step });
   board.grow = data?.grows ? (place) => setTriggerValue("grow", place) : null;
+  board.reread = data?.rereads ? (threshold) => setTriggerValue("reread", { run: data.run, threshold }) : null;
   if (data) board.update(data);
 }

@@ -36,6 +36,32 @@ def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(open_p
     assert page.evaluate("() => !location.search.includes('run=')"), "no run was made"
 
 
+def test_the_line_in_the_entropy_trace_is_dragged_and_the_tree_follows_before_it_is_let_go(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page()
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    page.locator(".eab").press("End")
+    before = forks(page)
+    line = page.locator(".eab svg.entropy .threshold")
+    line.scroll_into_view_if_needed()
+    box = line.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    cursor = page.locator(".eab").get_attribute("data-cursor")
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y - 50, steps=5)
+    expect(page.get_by_text("Read again without the model")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab .box.path.forked")).not_to_have_count(before)
+    assert forks(page) < before
+    page.mouse.move(x, y, steps=5)
+    page.mouse.up()
+    expect(page.get_by_text("Read again without the model")).to_be_hidden()
+    expect(page.locator(".eab .box.path.forked")).to_have_count(before)
+    expect(page.locator(".eab")).to_have_attribute("data-cursor", cursor or "")
+
+
 def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[..., Page]) -> None:
     page = open_page()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
