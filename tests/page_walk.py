@@ -8,6 +8,14 @@ from streamlit.testing.v1 import AppTest
 MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
 
 
+def opened(page: str, **query: str) -> AppTest:
+    """A tab that was opened with this query and went from the first page to this one."""
+    tab = AppTest.from_file(MAIN, default_timeout=60)
+    for name, value in query.items():
+        tab.query_params[name] = value
+    return tab.run().switch_page(f"../pages/{page}.py").run()
+
+
 def words(page: AppTest) -> list[str]:
     """The sentences on the page."""
     return [text.value for text in page.text]

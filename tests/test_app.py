@@ -1,6 +1,7 @@
 """The page without a browser: it runs, says what is wrong, and keeps what was on the screen."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -36,13 +37,21 @@ def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:
     assert board(page)
 
 
-def test_the_first_visit_imports_no_torch() -> None:
+@pytest.mark.parametrize("name", sorted(file.stem for file in (Path(MAIN).parents[1] / "pages").glob("*.py")))
+def test_no_page_imports_torch_on_the_first_visit(name: str) -> None:
     code = (
-        "import sys; from streamlit.testing.v1 import AppTest; "
-        f"page = AppTest.from_file({MAIN!r}, default_timeout=60).run(); "
-        "assert not page.exception, page.exception; assert not {'torch', 'transformers'} & set(sys.modules)"
+        "from app import session; session.WARM_UP_AFTER = 600.0; import sys; from page_walk import opened; "
+        f"page = opened({name!r}); assert not page.exception, page.exception; assert page.main.children; "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
 
 
 @pytest.mark.parametrize("recording", gallery.recordings(), ids=lambda recording: recording.file)

@@ -1,12 +1,10 @@
 """The page BMC without a browser: recorded measurements, a run at any r, a measurement made here, Stop, errors."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from page_walk import MAIN, run_to_its_end, words
+from page_walk import opened, run_to_its_end, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery, measuring
@@ -17,12 +15,10 @@ from eab.figures import bmc
 from eab.figures.bmc_tables import allocations_table, points_table
 from eab.run import fold
 
-PAGE = "../pages/bmc.py"
-
 
 @pytest.fixture
 def page() -> AppTest:
-    return AppTest.from_file(MAIN, default_timeout=60).run().switch_page(PAGE).run()
+    return opened("bmc")
 
 
 def test_the_first_visit_shows_recorded_measurements_and_a_run(page: AppTest) -> None:
@@ -34,16 +30,6 @@ def test_the_first_visit_shows_recorded_measurements_and_a_run(page: AppTest) ->
     assert captions.count("Recorded:") == len(EXPERIMENTS)
     assert "up to 3.2 times" in captions
     assert "abstract" in captions
-
-
-def test_the_first_visit_imports_no_torch() -> None:
-    code = (
-        "from app import session; session.WARM_UP_AFTER = 600.0; import sys; "
-        "from streamlit.testing.v1 import AppTest; "
-        f"page = AppTest.from_file({MAIN!r}, default_timeout=60).run().switch_page({PAGE!r}).run(); "
-        "assert not page.exception, page.exception; assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
 
 
 def test_moving_r_reads_the_run_again_without_running_anything(page: AppTest) -> None:

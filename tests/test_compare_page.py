@@ -1,11 +1,10 @@
 """The page Compare without a browser: two recordings, a file, independent samples really made, and Stop."""
 
 import json
-import time
 from typing import Any
 
 import pytest
-from page_walk import MAIN, words
+from page_walk import opened, run_to_its_end, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -14,13 +13,12 @@ from eab.contrast import independent
 from eab.figures.contrast import takeaway_sentence
 from eab.run import Run, fold
 
-PAGE = "../pages/compare.py"
 RECORDINGS = {one.file: one for one in gallery.recordings()}
 
 
 @pytest.fixture
 def page() -> AppTest:
-    return AppTest.from_file(MAIN, default_timeout=60).run().switch_page(PAGE).run()
+    return opened("compare")
 
 
 def bundled(file: str) -> Run:
@@ -34,12 +32,7 @@ def told(page: AppTest) -> dict[str, Any]:
 
 def sample(page: AppTest) -> AppTest:
     page.button(key="contrast_run").click().run()
-    deadline = time.monotonic() + 90
-    while not page.button(key="contrast_stop").disabled:
-        assert time.monotonic() < deadline, "the samples do not end"
-        time.sleep(0.2)
-        page.run()
-    return page
+    return run_to_its_end(page, "contrast_stop")
 
 
 def test_the_first_visit_shows_two_recordings_of_one_prompt(page: AppTest) -> None:
@@ -91,10 +84,7 @@ def test_a_reload_finds_both_sides_and_the_samples_again(page: AppTest) -> None:
     page.selectbox(key="contrast_a").set_value(RECORDINGS["market.eab"])
     page.selectbox(key="contrast_b").set_value("independent").run()
     sample(page)
-    reloaded = AppTest.from_file(MAIN, default_timeout=60)
-    for name in ("a", "b", "samples"):
-        reloaded.query_params[name] = page.query_params[name]
-    reloaded.run().switch_page(PAGE).run()
+    reloaded = opened("compare", **{name: page.query_params[name][0] for name in ("a", "b", "samples")})
     assert not reloaded.exception
     assert reloaded.selectbox(key="contrast_a").value == RECORDINGS["market.eab"]
     assert reloaded.selectbox(key="contrast_b").value == "independent"
@@ -103,9 +93,7 @@ def test_a_reload_finds_both_sides_and_the_samples_again(page: AppTest) -> None:
 
 
 def test_a_url_that_names_nothing_of_ours_is_passed_over() -> None:
-    opened = AppTest.from_file(MAIN, default_timeout=60)
-    opened.query_params["a"], opened.query_params["b"], opened.query_params["samples"] = "independent", "../x", "gone"
-    opened.run().switch_page(PAGE).run()
-    assert not opened.exception
-    assert opened.selectbox(key="contrast_a").value == RECORDINGS["ball.eab"]
-    assert opened.selectbox(key="contrast_b").value == RECORDINGS["original.eab"]
+    page = opened("compare", a="independent", b="../x", samples="gone")
+    assert not page.exception
+    assert page.selectbox(key="contrast_a").value == RECORDINGS["ball.eab"]
+    assert page.selectbox(key="contrast_b").value == RECORDINGS["original.eab"]

@@ -3,10 +3,11 @@
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
@@ -14,25 +15,11 @@ from streamlit.testing.v1 import AppTest
 from app import gallery
 from app.links import MAX_PROMPT, Link, from_query, to_query
 from app.store import Store, default_store
-from eab.config import MAX_SEED, BranchingConfig, CacheName, PolicyName
+from eab.config import BranchingConfig
 from eab.errors import LinkError
 
 MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
 
-CONFIGS = st.builds(
-    BranchingConfig,
-    entropy_threshold=st.floats(0, 1),
-    threshold_unit=st.sampled_from(["nats", "normalised", "quantile"]),
-    branch_factor=st.integers(2, 16),
-    min_fork_weight=st.floats(0, 1),
-    temperature=st.floats(0.01, 10),
-    top_p=st.floats(0.01, 1),
-    seed=st.integers(0, MAX_SEED),
-    policy=st.sampled_from(get_args(PolicyName)),
-    cache=st.sampled_from(get_args(CacheName)),
-    chat=st.just(True),
-    system=st.text(max_size=100),
-)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 
 

@@ -1,11 +1,9 @@
 """The page Memory without a browser: it opens on a recorded comparison, makes one, stops, and says what is wrong."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from page_walk import MAIN, run_to_its_end, start, words
+from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -14,12 +12,10 @@ from eab.figures import memory
 from eab.figures.costs import cost_lines
 from eab.figures.sentences import comparison_sentence
 
-PAGE = "../pages/memory.py"
-
 
 @pytest.fixture
 def page() -> AppTest:
-    return AppTest.from_file(MAIN, default_timeout=30).run().switch_page(PAGE).run()
+    return opened("memory")
 
 
 def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
@@ -46,18 +42,6 @@ def test_the_recorded_comparison_is_one_of_all_caches_that_agree() -> None:
     assert costs["tree"].copied_bytes < costs["deep-copy"].copied_bytes / 10
     assert costs["tree"].most_held_bytes < costs["deep-copy"].most_held_bytes
     assert sum(file.stat().st_size for file in gallery.CACHES.iterdir()) < 500_000
-
-
-def test_the_first_visit_imports_no_torch() -> None:
-    code = (
-        "import sys; from streamlit.testing.v1 import AppTest; "
-        f"page = AppTest.from_file({MAIN!r}, default_timeout=60).run().switch_page({PAGE!r}).run(); "
-        "assert not page.exception, page.exception; assert len(page.get('plotly_chart')) == 4; "
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    # The model is warmed up in the background some seconds after the first picture; here that would be too early.
-    code = f"from app import session; session.WARM_UP_AFTER = 600.0; {code}"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
 
 
 def test_run_compares_all_caches(page: AppTest) -> None:
@@ -99,9 +83,7 @@ def test_an_unknown_model_is_explained(page: AppTest) -> None:
 
 
 def test_an_unknown_comparison_in_the_url_falls_back_to_the_recorded_one() -> None:
-    page = AppTest.from_file(MAIN, default_timeout=30)
-    page.query_params["comparison"] = "<b>"
-    page.run().switch_page(PAGE).run()
+    page = opened("memory", comparison="<b>")
     assert not page.exception
     assert words(page)[0] == comparison_sentence(gallery.caches())
 
@@ -115,7 +97,7 @@ def test_the_print_view_keeps_all_charts(page: AppTest) -> None:
 
 
 def test_the_caches_can_be_chosen_on_the_first_page() -> None:
-    page = AppTest.from_file(MAIN, default_timeout=30).run()
+    page = opened("explore")
     page.selectbox(key="set_cache").set_value("deep-copy")
     run_to_its_end(start(page, "The cat sat on the", 3))
     assert not page.exception

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from unittest.mock import patch
 
 import pytest
+from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 from table_model import TableModel, random_table
@@ -30,21 +31,6 @@ st.register_type_strategy(float, NUMBERS)
 st.register_type_strategy(
     str, st.text(st.one_of(st.characters(), st.integers(0xDC80, 0xDCFF).map(chr)))
 )  # with the lone surrogates that stand for bytes
-CONFIGS = st.builds(
-    BranchingConfig,
-    entropy_threshold=st.floats(0, 1),
-    threshold_unit=st.sampled_from(["nats", "normalised", "quantile"]),
-    branch_factor=st.integers(2, 16),
-    min_fork_weight=st.floats(0, 1),
-    max_paths=st.integers(1, 256),
-    temperature=st.floats(0.01, 10),
-    top_k=st.integers(0, 100),
-    top_p=st.floats(0.01, 1),
-    seed=st.integers(0, 2**63 - 1),
-    policy=st.sampled_from(["fair", "original", "greedy"]),
-    chat=st.just(True),
-    system=st.text(),
-)
 st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
 COUNTS = st.integers(1, 2**40)

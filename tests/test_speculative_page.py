@@ -1,10 +1,7 @@
 """The page Speculative decoding without a browser: recorded draft lengths, a run of its own, Stop, what is wrong."""
 
-import subprocess
-import sys
-
 import pytest
-from page_walk import MAIN, run_to_its_end, start, words
+from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -12,12 +9,10 @@ from eab.comparison import DRAFT_LENGTHS
 from eab.figures import speculation
 from eab.figures.sentences import comparison_sentence
 
-PAGE = "../pages/speculative.py"
-
 
 @pytest.fixture
 def page() -> AppTest:
-    return AppTest.from_file(MAIN, default_timeout=30).run().switch_page(PAGE).run()
+    return opened("speculative")
 
 
 def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None:
@@ -40,17 +35,6 @@ def test_the_recorded_draft_lengths_agree_and_their_guesses_save_passes() -> Non
     assert passes == sorted(passes, reverse=True)
     assert passes[-1] < passes[0] / 2
     assert sum(file.stat().st_size for file in gallery.DRAFT_LENGTHS.iterdir()) < 300_000
-
-
-def test_the_first_visit_imports_no_torch() -> None:
-    code = (
-        "from app import session; session.WARM_UP_AFTER = 600.0; "
-        "import sys; from streamlit.testing.v1 import AppTest; "
-        f"page = AppTest.from_file({MAIN!r}, default_timeout=60).run().switch_page({PAGE!r}).run(); "
-        "assert not page.exception, page.exception; assert len(page.get('plotly_chart')) == 2; "
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
 
 
 @pytest.mark.parametrize("drafter", ["model", "sibling-lookup"])
@@ -83,7 +67,7 @@ def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None
 
 
 def test_a_run_on_the_first_page_can_be_made_with_guesses() -> None:
-    page = AppTest.from_file(MAIN, default_timeout=30).run()
+    page = opened("explore")
     page.selectbox(key="set_drafter").set_value("model")
     page.slider(key="set_draft_length").set_value(3)
     run_to_its_end(start(page, "The cat sat on the", 6))
