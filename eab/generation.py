@@ -3,6 +3,7 @@
 The engine feeds it logits; it answers with events. It knows nothing of other runs or of the model's inside.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 from itertools import groupby
@@ -36,7 +37,6 @@ from eab.models.base import LanguageModel
 from eab.policies import Child, Leaf, Member, grown, make_policy
 from eab.sampling import CANDIDATES, Predictions
 from eab.speculation.base import Context
-from eab.speculation.length import Tried
 from eab.speculation.speculation import make_speculation
 
 RECORDED_FROM = 0.0005  # candidates less likely than this are not worth their place in a run file
@@ -157,15 +157,16 @@ class Generation:
         """
         if self.prefilling:
             return []  # of a chunk of the prompt nothing is wanted
-        step = self.step
+        step, start = self.step, time.perf_counter()
         tries = self._take_in(Predictions(logits, self.config))
+        seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*tries]
         while self.live and all(self._ahead[leaf.path].lines for leaf in self.live):
             events.append(self.measure())
             events += self._decide()
         if self._speculation is not None and step > 0:  # else it was the prompt's pass
-            judged = [(len(one.drafted), one.accepted, one.judged - one.accepted) for one in tries]
-            self._speculation.length.heard(Tried(tokens, forward_seconds, self.draft_seconds, judged, self.step - step))
+            judged = [(len(one.drafted), one.accepted) for one in tries]
+            self._speculation.heard(tokens, seconds, judged, len(self._reading), self.step - step)
         return events
 
     def _take_in(self, predictions: Predictions) -> list[Speculated]:

@@ -19,7 +19,7 @@ from eab.lookahead import Lookahead
 from eab.run import Run, fold
 from eab.sampling import Predictions
 from eab.speculation.base import Context
-from eab.speculation.length import LOOK_AGAIN, AdaptiveLength, Tried
+from eab.speculation.length import AdaptiveLength, Tried
 from eab.speculation.lookup import Lookup
 
 DRAFTERS = [name for name in get_args(DrafterName) if name != "none"]
@@ -155,28 +155,51 @@ def test_sibling_lookup_also_reads_the_other_paths():
         assert ask(lookup, 2, [1, 2, 8, 3, 9, 7, 3, 9]) == [7, 3, 9, 7]
 
 
-def run_of(start: float, per_token: float, draft: float, alpha: float, paths: int = 1) -> list[int]:
-    """Lengths that AdaptiveLength chooses where a pass of T tokens takes start + per_token * T seconds."""
-    length, chosen, random = AdaptiveLength(), [], np.random.default_rng(0)
+def run_of(start: float, per_token: float, draft: float, alpha: float, paths: int = 1) -> tuple[list[int], float]:
+    """Lengths that AdaptiveLength chooses where a pass of T tokens takes start + per_token * T seconds.
+
+    And its time over that of plain decoding.
+    """
+    length, chosen, random, taken, plain = AdaptiveLength(), [], np.random.default_rng(0), 0.0, 0.0
     for _ in range(120):
         most = length.most()
         chosen.append(most)
         right = [int(np.argmin([*(random.random(most) < alpha), False])) for _ in range(paths)]
-        judged = [(most, count, int(count < most)) for count in right] if most else []
+        judged = [(most, count) for count in right] if most else []
         tokens = paths * (1 + most)
-        length.heard(Tried(tokens, start + per_token * tokens, draft * most * paths, judged, 1 + min(right)))
-    return chosen
+        seconds = start + per_token * tokens
+        length.heard(Tried(tokens, seconds, draft * most * paths, most > 0, judged, paths, 1 + min(right)))
+        taken += seconds + draft * most * paths
+        plain += (1 + min(right)) * (start + per_token * paths)
+    return chosen, taken / plain
 
 
 def test_the_adaptive_length_pays_or_is_silent():
-    assert np.mean(run_of(start=1.0, per_token=0.01, draft=0.01, alpha=0.9)[20:]) > 6
-    assert 1 <= np.median(run_of(start=1.0, per_token=0.1, draft=0.05, alpha=0.6)[20:]) <= 4
-    for costly in (
+    sure, faster = run_of(start=1.0, per_token=0.01, draft=0.01, alpha=0.9)
+    assert np.mean(sure[20:]) > 6
+    assert faster < 0.3
+    fair, faster = run_of(start=1.0, per_token=0.1, draft=0.05, alpha=0.6)
+    assert 1 <= np.median(fair[20:]) <= 4
+    assert faster < 0.8
+    for costly, slower in (
         run_of(start=1.0, per_token=0.01, draft=1.5, alpha=0.9),  # the draft is as slow as the target
         run_of(start=0.1, per_token=1.0, draft=0.0, alpha=0.7),  # a longer pass costs what it saves
+        run_of(start=1.0, per_token=0.03, draft=0.0, alpha=0.0),  # never right, and free but for the tokens
         run_of(start=1.0, per_token=0.3, draft=0.1, alpha=0.5, paths=20),  # someone is always guessed wrong
+        run_of(start=1.0, per_token=0.03, draft=0.03, alpha=0.7, paths=8),
     ):
-        assert sum(costly[20:]) <= 2 * (100 // LOOK_AGAIN + 1)
+        assert np.mean(costly[20:]) < 0.6
+        assert slower < 1.08, "trying costs a share of the time that is bounded, and the first guesses"
+
+
+def test_a_drafter_that_finds_nothing_and_takes_its_time_is_hardly_asked():
+    length = AdaptiveLength()
+    asked = 0
+    for _ in range(120):
+        most = length.most()
+        asked += most > 0
+        length.heard(Tried(4, 1.0, 0.5 if most else 0.0, most > 0, [], 4, 1))
+    assert 1 <= asked <= 10
 
 
 def test_a_drafter_that_cannot_serve_is_refused_in_words(twins, embedded):

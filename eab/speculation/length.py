@@ -2,9 +2,13 @@
 
 A pass of T tokens takes a + b T seconds. One more guess costs b + d: a token more in the pass, and the drafter's time.
 If it is right, b comes back, since that token need not be read again, and w passes are saved: w = 1 for a single path;
-in a tree a step is over only when all paths have come to it. The j-th guess is right with probability alpha^j. So guess
-as long as alpha^j (b + w a) > b + d, with a, b, d, w and alpha as this run has shown them lately. Leviathan et al.
-(2023, theorem 3.8) lead to the same rule where w = 1 and a longer pass costs nothing (b = 0).
+in a tree a step is over only when all paths have come to it, so w is about 1 / P for P paths, or less. The j-th guess
+is right with probability alpha^j. So guess as long as alpha^j (b + w a) > b + d, with a, b, d, w and alpha as this run
+has shown them lately. Leviathan et al. (2023, theorem 3.8) lead to the same rule where w = 1 and a longer pass costs
+nothing (b = 0).
+
+Where guessing does not pay, a single guess is tried now and then, for the text may have changed: as often as what such
+tries lose stays within SHARE of the run's time.
 """
 
 from collections.abc import Sequence
@@ -13,24 +17,29 @@ from typing import Final, Protocol
 
 from eab.config import MAX_DRAFT
 
-FIRST: Final = 2  # guesses while nothing is known
+RAMP: Final = 2  # more guesses than in the pass before, at most
 MARGIN: Final = 1.1  # the gain must be this many times the cost
 MEMORY: Final = 0.93  # weight of what was seen a pass ago
-LOOK_AGAIN: Final = 24  # passes without a guess until one is tried again; twice as many each time that it does not pay
+SHARE: Final = 0.02  # of the time, to find out whether guessing pays by now
+SPREAD: Final = 0.05  # tokens squared: variance of the passes' sizes from which on they tell what a token costs
+TOKEN: Final = 0.01  # of a pass without tokens: what one in it costs at least, whatever noise says
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a forward pass did. tokens: through the model. steps: how many were decided after it.
+    """What a forward pass did. tokens: through the model. seconds: to read them and take in what the model says.
 
-    judged: per path with guesses, how many were made, how many were right, and how many wrong: at most one, for those
-    after it were in vain.
+    asked: whether the drafter was asked. judged: per path with guesses, how many were made, and how many were right. A
+    guess that cannot be judged, because the path may fork there, is in vain like a wrong one.
+    paths: in the pass. steps: how many were decided after it.
     """
 
     tokens: int
-    forward_seconds: float
+    seconds: float
     draft_seconds: float
-    judged: Sequence[tuple[int, int, int]]
+    asked: bool
+    judged: Sequence[tuple[int, int]]
+    paths: int
     steps: int
 
 
@@ -65,46 +74,47 @@ class AdaptiveLength:
 
     def __init__(self) -> None:
         self._passes = _Line()
-        self._right, self._wrong = 2.0, 1.0  # guesses, the recent ones weighing most
-        self._saved, self._accepted = 2.0, 2.0  # passes, by guesses that were right
-        self._guesses = self._draft_seconds = 0.0
-        self._silent, self._patience = 0, LOOK_AGAIN
+        self._paths, self._length = 1, 0  # of the latest pass
+        self._right, self._lost = 2.0, 1.0  # guesses, the recent ones weighing most; in vain: a path's first alone
+        self._saved = 0.0  # passes, by guesses that were right
+        self._made = self._draft_seconds = 0.0
+        self._allowance, self._loss = 0.0, 0.0  # seconds: to try a guess, and what the latest try lost
 
     def most(self) -> int:
         """See DraftLength.most."""
-        if not self._passes.known:  # passes of two sizes show what a token costs
-            self._silent += 1
-            return FIRST * (self._silent % 2)
         length = self._paying()
-        if length:
-            self._patience = LOOK_AGAIN
-        elif self._silent >= self._patience:
-            length, self._patience = 1, 2 * self._patience
-        self._silent = 0 if length else self._silent + 1
-        return length
+        if not length and self._allowance > (self._loss or self._passes.mean):
+            length, self._allowance = 1, 0.0
+        self._length = min(length, self._length + RAMP)
+        return self._length
 
     def _paying(self) -> int:
-        worth = min(1.0, max(0.0, self._saved / self._accepted))
+        """Each estimate begins as if a few guesses had been made."""
+        alpha = self._right / (self._right + self._lost)
+        worth = min(1.0, (self._saved + 2 / self._paths) / (self._right + 2))
+        drafting = self._draft_seconds / (self._made + 2)
         gain = self._passes.slope + worth * self._passes.start
-        cost = self._passes.slope + (self._draft_seconds / self._guesses if self._guesses else 0.0)
-        alpha = self._right / (self._right + self._wrong)
+        cost = self._passes.slope + drafting
         length = 0
         while length < MAX_DRAFT and alpha ** (length + 1) * gain > MARGIN * cost:
             length += 1
         return length
 
     def heard(self, tried: Tried) -> None:
-        """See DraftLength.heard. After the first wrong guess nothing is known of the others."""
-        self._passes.add(tried.tokens, tried.forward_seconds)
-        if not tried.judged:
+        """See DraftLength.heard."""
+        self._passes.add(tried.tokens, tried.seconds)
+        self._paths = tried.paths
+        self._allowance += SHARE * tried.seconds
+        if not tried.asked:
             return
-        accepted = sum(right for _, right, _ in tried.judged)
-        self._right = MEMORY * self._right + accepted
-        self._wrong = MEMORY * self._wrong + sum(wrong for _, _, wrong in tried.judged)
-        self._saved = MEMORY * self._saved + tried.steps - 1
-        self._accepted = MEMORY * self._accepted + accepted
-        self._guesses = MEMORY * self._guesses + sum(made for made, _, _ in tried.judged)
+        made, right = sum(made for made, _ in tried.judged), sum(right for _, right in tried.judged)
+        saved = tried.steps - 1
+        self._right = MEMORY * self._right + right
+        self._lost = MEMORY * self._lost + sum(right < made for made, right in tried.judged)
+        self._saved = MEMORY * self._saved + saved
+        self._made = MEMORY * self._made + made
         self._draft_seconds = MEMORY * self._draft_seconds + tried.draft_seconds
+        self._loss = max(0.0, tried.draft_seconds + self._passes.slope * (made - right) - saved * self._passes.start)
 
 
 class _Line:
@@ -112,28 +122,28 @@ class _Line:
 
     def __init__(self) -> None:
         self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self._slope = 0.0
 
     def add(self, x: float, y: float) -> None:
         self._n, self._x, self._y, self._xx, self._xy = (
             MEMORY * old + new
             for old, new in zip((self._n, self._x, self._y, self._xx, self._xy), (1, x, y, x * x, x * y), strict=True)
         )
+        spread = self._n * self._xx - self._x * self._x
+        if spread > SPREAD * self._n * self._n:  # else what was found before holds
+            self._slope = (self._n * self._xy - self._x * self._y) / spread
 
     @property
-    def _spread(self) -> float:
-        return self._n * self._xx - self._x * self._x
-
-    @property
-    def known(self) -> bool:
-        """Whether passes of different sizes were seen."""
-        return self._spread > 1e-6 * max(1.0, self._xx)
+    def mean(self) -> float:
+        """Seconds of a pass, lately."""
+        return self._y / self._n if self._n else 0.0
 
     @property
     def slope(self) -> float:
-        """Seconds per token; not below zero."""
-        return max(0.0, (self._n * self._xy - self._x * self._y) / self._spread)
+        """Seconds per token; at least TOKEN of the mean, so too where passes of different sizes were not seen yet."""
+        return max(self._slope, TOKEN * self.mean)
 
     @property
     def start(self) -> float:
         """Seconds of a pass without tokens; not below zero."""
-        return max(0.0, (self._y - self.slope * self._x) / self._n)
+        return max(0.0, self.mean - self.slope * self._x / self._n) if self._n else 0.0

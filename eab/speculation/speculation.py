@@ -11,7 +11,7 @@ from eab.models.base import LanguageModel
 from eab.policies import Policy
 from eab.speculation.base import Context, Drafter
 from eab.speculation.draft_model import DraftModel, check_same_vocabulary
-from eab.speculation.length import AdaptiveLength, DraftLength, FixedLength
+from eab.speculation.length import AdaptiveLength, DraftLength, FixedLength, Tried
 from eab.speculation.lookup import Lookup
 
 
@@ -20,7 +20,7 @@ class Speculation:
 
     def __init__(self, drafter: Drafter, length: DraftLength, stops: frozenset[int]) -> None:
         self.drafter, self.length = drafter, length
-        self.draft_seconds = 0.0  # of the latest guesses
+        self.draft_seconds, self.asked = 0.0, False  # of the latest guesses; whether there were to be any
         self._out_of_memory = False
         self._stops = stops
 
@@ -28,7 +28,8 @@ class Speculation:
         """Guesses per context."""
         start, most = time.perf_counter(), self.length.most()
         guesses: list[list[int]] = [[] for _ in contexts]
-        if most and not self._out_of_memory:
+        self.asked = bool(most) and not self._out_of_memory
+        if self.asked:
             asked = [replace(context, most=min(most, context.most)) for context in contexts]
             try:
                 guesses = [self._until_stop(guess) for guess in self.drafter.propose(asked)]
@@ -36,6 +37,10 @@ class Speculation:
                 self._out_of_memory = True
         self.draft_seconds = time.perf_counter() - start
         return guesses
+
+    def heard(self, tokens: int, seconds: float, judged: Sequence[tuple[int, int]], paths: int, steps: int) -> None:
+        """What the pass with the latest guesses did; see eab.speculation.length.Tried."""
+        self.length.heard(Tried(tokens, seconds, self.draft_seconds, self.asked, judged, paths, steps))
 
     def _until_stop(self, guess: list[int]) -> list[int]:
         end = next((place for place, token in enumerate(guess) if token in self._stops), len(guess))
