@@ -52,7 +52,7 @@ def mount(
         on_resync_change=_feed().resync,
         on_cursor_change=_nothing,
         on_grow_change=lambda: on_grow(Place(**st.session_state[key]["grow"])) if on_grow else None,
-        on_reread_change=lambda: on_reread(**st.session_state[key]["reread"]) if on_reread else None,
+        on_reread_change=lambda: on_reread(*st.session_state[key]["reread"].values()) if on_reread else None,
     )
 
 

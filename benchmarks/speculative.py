@@ -5,7 +5,7 @@
 Each job runs under plain decoding and under every drafter with an adaptive and with a fixed draft length, in turn, in
 each round; figures are medians over rounds, ratios are ratios of medians. The texts of one job are the same whoever
 guesses, so all do the same work. With one path, transformers' `assistant_model` and `prompt_lookup_num_tokens` take
-part, on the same weights. `--quick` is one round without the jobs of eight and twenty paths.
+part, on the same weights. `--quick` is a round or two without the jobs of eight and twenty paths.
 
 Jobs: a story and facts by the embedded model with its draft; greedy text of a random model of SmolLM2-135M shape, which
 soon repeats itself, and cold text of it. Its draft, its own first six layers, is hardly ever right: the worst case.
@@ -47,12 +47,13 @@ class Models:
 
 @dataclass
 class Job:
-    """One prompt and its settings, under everybody. repetitive: its text repeats itself."""
+    """One prompt and its settings, under everybody. rounds: short jobs need many. repetitive: its text repeats itself."""
 
     name: str
     models: Models
     prompt: str
     config: BranchingConfig
+    rounds: int
     repetitive: bool = False
     seconds: dict[str, list[float]] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
@@ -136,30 +137,27 @@ def jobs(quick: bool) -> list[Job]:
     tree = BranchingConfig(max_paths=8, max_new_tokens=60, min_fork_weight=0.03, entropy_threshold=0.9, seed=2)
     story = "Once upon a time, there was a little girl named Lily. She"
     facts = "Question: What is the capital of France?"
+    cold = replace(tree, temperature=0.1, max_new_tokens=30)
+    many, few = (2, 1) if quick else (15, 5)
     greedy = replace(one, policy="greedy", max_new_tokens=100)
     found = [
-        Job("story, embedded, 1 path", small, story, one),
-        Job("facts, embedded, 1 path", small, facts, one),
-        Job("repetitive, 135m, 1 path", large, story, greedy, repetitive=True),
+        Job("story, embedded, 1 path", small, story, one, many),
+        Job("facts, embedded, 1 path", small, facts, one, many),
+        Job("repetitive, 135m, 1 path", large, story, greedy, few, repetitive=True),
     ]
     if not quick:
         found += [
-            Job("story, embedded, 8 paths", small, story, tree),
-            Job("story, embedded, 20 paths", small, story, replace(tree, max_paths=20)),
-            Job("random text, 135m, 8 paths", large, story, replace(tree, temperature=0.1, max_new_tokens=30)),
-            Job(
-                "random text, 135m, 20 paths",
-                large,
-                story,
-                replace(tree, temperature=0.1, max_new_tokens=30, max_paths=20),
-            ),
+            Job("story, embedded, 8 paths", small, story, tree, many),
+            Job("story, embedded, 20 paths", small, story, replace(tree, max_paths=20), many),
+            Job("random text, 135m, 8 paths", large, story, cold, few),
+            Job("random text, 135m, 20 paths", large, story, replace(cold, max_paths=20), few),
         ]
     return found
 
 
-def measure(job: Job, rounds: int) -> None:
+def measure(job: Job) -> None:
     """Everybody in turn; the first pass over all is not counted."""
-    for number in range(rounds + 1):
+    for number in range(job.rounds + 1):
         for label, run in job.competitors().items():
             console.print(f"{job.name}: {label} ...")
             start = time.perf_counter()
@@ -206,11 +204,11 @@ def ratios_of(measured: list[Job]) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    options = command_line(__doc__, quick="one round, one path only").parse_args()
+    options = command_line(__doc__, quick="a round or two, one path only").parse_args()
     torch.set_num_threads(options.threads)
     measured = jobs(options.quick)
     for job in measured:
-        measure(job, 1 if options.quick else 5)
+        measure(job)
     ratios = ratios_of(measured)
     text = "\n".join(map(table, measured))
     text += "\n" + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()) + "\n"

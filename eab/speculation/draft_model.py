@@ -5,6 +5,8 @@ whatever the entropy, and a run with drafts has the same tokens as one without.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
+from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from eab.sampling import Predictions
 from eab.speculation.base import Context
 
 CHUNK = 256  # tokens of a text that it reads at once
+_AGREE: Final[WeakKeyDictionary[LanguageModel, WeakSet[LanguageModel]]] = WeakKeyDictionary()  # target -> drafts
 
 
 class DraftModel:
@@ -89,7 +92,9 @@ class DraftModel:
 
 
 def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
-    """ModelError unless a token id means the same text to both models."""
+    """ModelError unless a token id means the same text to both models; looked at once for each pair."""
+    if draft in (agreeing := _AGREE.setdefault(target, WeakSet())):
+        return
     size, other = target.card.vocab_size, draft.card.vocab_size
     differs = next((token for token in range(min(size, other)) if draft.text(token) != target.text(token)), None)
     if size != other or differs is not None:
@@ -97,3 +102,4 @@ def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
         raise ModelError(
             f"the draft model {draft.card.name} has {where}; it must have the vocabulary of {target.card.name}"
         )
+    agreeing.add(draft)

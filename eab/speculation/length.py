@@ -17,10 +17,9 @@ from typing import Final, Protocol
 
 from eab.config import MAX_DRAFT
 
-RAMP: Final = 2  # more guesses than in the pass before, at most
-MARGIN: Final = 1.1  # the gain must be this many times the cost
+MARGIN: Final = 1.2  # the gain must be this many times the cost
 MEMORY: Final = 0.93  # weight of what was seen a pass ago
-SHARE: Final = 0.02  # of the time, to find out whether guessing pays by now
+SHARE: Final = 0.01  # of the time, to find out whether guessing pays by now
 SPREAD: Final = 0.05  # tokens squared: variance of the passes' sizes from which on they tell what a token costs
 TOKEN: Final = 0.01  # of a pass without tokens: what one in it costs at least, whatever noise says
 
@@ -70,9 +69,13 @@ class FixedLength:
 
 
 class AdaptiveLength:
-    """The number that pays. It changes which passes are made, never which tokens come."""
+    """The number that pays. It changes which passes are made, never which tokens come.
 
-    def __init__(self) -> None:
+    settle: passes before the first guess. From one guess on, the number doubles at most from pass to pass.
+    """
+
+    def __init__(self, settle: int = 0) -> None:
+        self._settle = settle
         self._passes = _Line()
         self._paths, self._length = 1, 0  # of the latest pass
         self._right, self._lost = 2.0, 1.0  # guesses, the recent ones weighing most; in vain: a path's first alone
@@ -82,10 +85,13 @@ class AdaptiveLength:
 
     def most(self) -> int:
         """See DraftLength.most."""
+        if self._settle > 0:
+            self._settle -= 1
+            return 0
         length = self._paying()
         if not length and self._allowance > (self._loss or self._passes.mean):
             length, self._allowance = 1, 0.0
-        self._length = min(length, self._length + RAMP)
+        self._length = min(length, max(1, 2 * self._length))
         return self._length
 
     def _paying(self) -> int:

@@ -14,6 +14,8 @@ from eab.speculation.draft_model import DraftModel, check_same_vocabulary
 from eab.speculation.length import AdaptiveLength, DraftLength, FixedLength, Tried
 from eab.speculation.lookup import Lookup
 
+SETTLE = 8  # passes: a draft model reads all of the text before its first guess, and a short run never gets that back
+
 
 class Speculation:
     """See the modules of this package. stops: tokens that end a text; they are never guessed."""
@@ -64,5 +66,6 @@ def make_speculation(
             drafter = Lookup(siblings=config.drafter == "sibling-lookup")
         case _:
             assert_never(config.drafter)
-    length = FixedLength(config.draft_length) if config.draft_length else AdaptiveLength()
+    settle = SETTLE if config.drafter == "model" else 0
+    length = FixedLength(config.draft_length) if config.draft_length else AdaptiveLength(settle)
     return Speculation(drafter, length, target.stop_ids)
