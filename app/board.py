@@ -45,6 +45,12 @@ def mount(
     on_grow: offer to grow from a token, and call this when asked. on_reread: let the threshold be dragged, and call
     this with the run's key and the threshold.
     """
+
+    def dragged() -> None:
+        wish = st.session_state[key]["reread"]
+        if on_reread is not None:
+            on_reread(wish["run"], wish["threshold"])
+
     _mount(
         key=key,
         data=message | {"grows": on_grow is not None, "rereads": on_reread is not None},
@@ -52,7 +58,7 @@ def mount(
         on_resync_change=_feed().resync,
         on_cursor_change=_nothing,
         on_grow_change=lambda: on_grow(Place(**st.session_state[key]["grow"])) if on_grow else None,
-        on_reread_change=lambda: on_reread(*st.session_state[key]["reread"].values()) if on_reread else None,
+        on_reread_change=dragged,
     )
 
 

@@ -47,7 +47,10 @@ class Models:
 
 @dataclass
 class Job:
-    """One prompt and its settings, under everybody. rounds: short jobs need many. repetitive: its text repeats itself."""
+    """One prompt and its settings, under everybody.
+
+    rounds: short jobs need many. repetitive: its text repeats itself.
+    """
 
     name: str
     models: Models
