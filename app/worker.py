@@ -148,9 +148,10 @@ class Worker:
         try:
             model = self._models.get(run.model_name)
             from eab.engine import until
-            from eab.generation import prompt_tokens
+            from eab.generation import prompt_tokens, steps_ahead
 
-            prompt_tokens(model, run.prompt, run.config)
+            tokens = prompt_tokens(model, run.prompt, run.config)
+            steps_ahead(model, run.config, len(tokens))  # may measure for seconds: not while others wait for their turn
             events = until(run.make(model, run.prompt, run.config), lambda: run.stopping)
         except Exception as error:
             run.fail(_explain(error))

@@ -3,7 +3,8 @@
     python benchmarks/attention.py
 
 N paths share a prompt of P rows and have T private rows each. Medians in milliseconds, 9 query heads in 3 groups of
-size 64. The costs in eab/caches/lanes.py were read off this table.
+size 64. The costs in eab/caches/lanes.py were read off this table. The last column asks whether rows in bfloat16, half
+the bytes, would pay under float32 weights: the same masked pass in that dtype, with the queries converted.
 """
 
 import argparse
@@ -45,8 +46,8 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 
 @torch.inference_mode()
-def case(paths: int, prompt: int, private: int) -> tuple[float, float, bool]:
-    """-> one masked pass, in lanes, and which of them the rule takes."""
+def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bool]:
+    """-> one masked pass, in lanes, the masked pass over half the bytes, and whether the rule takes the lanes."""
     stretch = Stretch(prompt, tuple(range(paths)), private)
     query = torch.randn(GROUPS, HEADS // GROUPS * paths, SIZE)
     keys, values = torch.randn(2, GROUPS, stretch.end, SIZE)
@@ -56,6 +57,7 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, bool]:
         seen[path, prompt + path :: paths] = True
     blocked = torch.zeros(seen.shape).masked_fill_(torch.from_numpy(~seen), float("-inf"))
     mask = blocked.repeat(HEADS // GROUPS, 1)
+    halves = (keys.bfloat16(), values.bfloat16(), mask.bfloat16())
     each = np.arange(paths)
     lanes = [LaneIndex(LanePart(stretch, each[:, None], each), torch.device("cpu"))]
     torch.testing.assert_close(
@@ -64,6 +66,7 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, bool]:
     return (
         milliseconds(lambda: masked_pass(query, keys, values, mask, 0.125)),
         milliseconds(lambda: split_pass(query, keys, values, None, 0.125, lanes)),
+        milliseconds(lambda: masked_pass(query.bfloat16(), *halves, 0.125).float()),
         bool(worthwhile([stretch], seen)),
     )
 
@@ -73,11 +76,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     torch.set_num_threads(parser.parse_args().threads)
-    table = Table("paths", "shared", "private each", "one masked pass", "in lanes", "ratio", "the rule takes")
+    table = Table(
+        "paths", "shared", "private each", "one masked pass", "in lanes", "ratio", "the rule takes", "bfloat16"
+    )
     for paths, prompt, private in CASES:
-        masked, split, in_lanes = case(paths, prompt, private)
+        masked, split, half, in_lanes = case(paths, prompt, private)
         row = (f"{masked:.2f} ms", f"{split:.2f} ms", f"{masked / split:.1f}", "lanes" if in_lanes else "one pass")
-        table.add_row(str(paths), str(prompt), str(private), *row)
+        table.add_row(str(paths), str(prompt), str(private), *row, f"{half:.2f} ms")
     Console().print(table)
 
 

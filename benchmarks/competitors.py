@@ -39,6 +39,7 @@ class Measured:
     """seconds: of each whole job. step_seconds: of each step that all paths took part in, over all jobs.
 
     tokens: through the model. Bytes at the end of a job; None where there is no cache, or nothing to measure.
+    allocated: the most that CUDA's allocator gave out during a job, beyond what it had given out before.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Measured:
     spare_rows: int | None = None
     kv_bytes: int | None = None
     peak_bytes: int | None = None
+    allocated: int | None = None
 
 
 class Competitor(Protocol):

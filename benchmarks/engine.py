@@ -7,6 +7,7 @@ number of new tokens, dtype and threads; figures are medians over rounds, ratios
 measured from the tensors. `--quick` is one round; `--grid` adds other models, prompts, paths and lengths.
 """
 
+import gc
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +80,18 @@ def measure(competitors: Sequence[Competitor], rounds: int) -> None:
     for number in range(rounds):
         for competitor in competitors:
             console.print(f"round {number + 1} of {rounds}: {competitor.name} ...")
-            competitor.run()
+            run_once(competitor)
+
+
+def run_once(competitor: Competitor) -> None:
+    """One job; on CUDA, what the allocator says of it."""
+    if not torch.cuda.is_available():
+        return competitor.run()
+    gc.collect()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    competitor.run()
+    competitor.measured.allocated = torch.cuda.max_memory_allocated() - before
 
 
 def warm_up(pair: Pair, job: Job) -> None:
@@ -136,8 +148,8 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
 def table(competitors: Sequence[Competitor]) -> str:
     """One line per competitor, as Markdown."""
     lines = [
-        "| | seconds | times the tree | tokens through the model | KV rows | KV bytes held | peak |",
-        "|---|---|---|---|---|---|---|",
+        "| | seconds | times the tree | tokens through the model | KV rows | KV bytes held | peak | allocator |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     tree = seconds_of(competitors[0])
     for competitor in competitors:
@@ -150,6 +162,7 @@ def table(competitors: Sequence[Competitor]) -> str:
             "-" if measured.rows is None else f"{measured.rows:,}",
             _mib(measured.kv_bytes),
             _mib(measured.peak_bytes),
+            _mib(measured.allocated),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

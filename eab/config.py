@@ -42,7 +42,8 @@ class BranchingConfig:
     cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments, concatenated at
         every step), `deep-copy` (a copy for each path), `recompute` (not at all). Like r, it never changes the tokens.
     kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this. A draft model's own cache
-        has the same limit; where it is reached, guessing ends.
+        has the same limit; where it is reached, guessing ends. A path that guesses took ahead of the others holds rows
+        of steps to come, so with a drafter a run may come to the limit earlier.
     drafter: who guesses the next tokens, so that one forward pass can confirm several (speculative decoding): nobody, a
         small draft `model`, `prompt-lookup` (what followed the same words earlier in this text), or `sibling-lookup`
         (also in the other paths). It changes time, never the tokens.

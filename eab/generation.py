@@ -64,7 +64,7 @@ class Generation:
         self.config = config
         self.step = 0
         self.leaves = [Leaf(path=0, lineage=ROOT, weight=1.0, log_prob=0.0)]
-        ahead = _steps_ahead(model, config, len(tokens))
+        ahead = steps_ahead(model, config, len(tokens))
         self.cache = make_cache(
             config.cache, model.kv_shape, ahead, config.kv_limit_mib * 2**20, config.attention == "padded"
         )
@@ -301,7 +301,7 @@ class Generation:
         return 0.0 if self._speculation is None else self._speculation.draft_seconds
 
 
-def _steps_ahead(model: LanguageModel, config: BranchingConfig, prompt: int) -> int | StepsAhead:
+def steps_ahead(model: LanguageModel, config: BranchingConfig, prompt: int) -> int | StepsAhead:
     """r of the tree cache; "auto" weighs copies against spare rows only where attention visits the spare rows.
 
     The costs are then measured on this machine, which takes a few seconds once per model. How long the run will be is

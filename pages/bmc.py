@@ -100,7 +100,8 @@ def your_run() -> None:
     st.subheader("Your run at any r")
     if demand is None:
         st.info(
-            "The run on the page Explore has no rows of a tree cache to read. Run it with cache tree, then come back."
+            "The run on the page Explore has no rows of a tree cache that can be counted again. Run it with cache tree "
+            "and without a drafter, then come back."
         )
         return
     st.caption(

@@ -66,8 +66,11 @@ class Demand:
 
 
 def demand_of(run: Run) -> Demand | None:
-    """What a run asked for; None if nothing was measured, or its cache keeps rows in another way."""
-    if run.started is None or run.started.config.cache != "tree":
+    """What a run asked for; None if nothing was measured, or its cache keeps rows in another way.
+
+    None, too, with a drafter: the rows of wrong guesses come and go within a pass.
+    """
+    if run.started is None or run.started.config.cache != "tree" or run.started.config.drafter != "none":
         return None
     measured = [step.kv for step in run.steps if step.kv is not None]
     needs = tuple(Need(kv.step, kv.rows_shared + kv.rows_private, len(kv.paths)) for kv in measured)

@@ -8,7 +8,7 @@ here is the paper's number.
 import math
 import random
 import statistics
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final, assert_never
 
 import torch
@@ -225,22 +225,10 @@ def _at_rejection(
     chance: random.Random,
     share: float,
 ) -> Iterator[ReportEvent]:
-    shape = model.kv_shape
-    accepted = 1 - rejection
-    kept = sum(accepted**drafts for drafts in range(DRAFTS + 1))  # expected per pass: Leviathan et al., Eq. 1
-    best = best_r(fitted.costs, Work(rows, prompt, kept, DRAFTS + 1))
-    best = max(DRAFTS + 1, round(best * kept))  # in rows: a pass writes all its drafts before any is given back
-    ways: dict[str, Callable[[], tuple[TimedTree | DeepCopyCache, int]]] = {
-        "no drafts, r*": lambda: (tree_with(shape, prompt, best, padded=True), 1),
-        "concatenate and crop": lambda: (_concatenating(shape, prompt), DRAFTS + 1),
-        "r = 1": lambda: (tree_with(shape, prompt, 1, padded=True), DRAFTS + 1),
-        "r*": lambda: (tree_with(shape, prompt, best, padded=True), DRAFTS + 1),
-        "all rows up front": lambda: (tree_with(shape, prompt, rows + DRAFTS + 1, padded=True), DRAFTS + 1),
-    }
-    reader = model_reader(model)
-    caches = {way: make() for way, make in ways.items()}
-    growth, rest = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0.0)
-    lengths, passes, began = dict.fromkeys(ways, 0), dict.fromkeys(ways, 0), now(shape.device)
+    caches = _ways(model.kv_shape, rejection, rows, prompt, fitted)
+    reader, device = model_reader(model), model.kv_shape.device
+    growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
+    lengths, passes, began = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0), now(device)
     while any(length < rows for length in lengths.values()):
         keep = 1 + next((draft for draft in range(DRAFTS) if chance.random() < rejection), DRAFTS)
         for way, (cache, tokens) in caches.items():
@@ -252,13 +240,29 @@ def _at_rejection(
             rest[way] += step.rest
             lengths[way] += stays
             passes[way] += 1
-        if now(shape.device) - began > PAUSE_SECONDS:
+        if now(device) - began > PAUSE_SECONDS:
             words = f"{rejection:.0%} rejected: {min(lengths.values())} rows of {rows}"
             yield Progressed(0.1 + 0.9 * (share + min(lengths.values()) / rows / len(REJECTIONS)), words)
-            began = now(shape.device)
-    for way in ways:
-        drafts = caches[way][1] - 1
-        yield RejectionTimed(rejection, way, drafts, passes[way], rows, growth[way], rest[way])
+            began = now(device)
+    for way, (_, tokens) in caches.items():
+        yield RejectionTimed(rejection, way, tokens - 1, passes[way], rows, growth[way], rest[way])
+
+
+def _ways(
+    shape: KVShape, rejection: float, rows: int, prompt: int, fitted: Fitted
+) -> dict[str, tuple[TimedTree | DeepCopyCache, int]]:
+    """By name: a cache with the prompt, and the tokens of a pass."""
+    kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))  # expected per pass: Leviathan et al., Eq. 1
+    plain = best_r(fitted.costs, Work(rows, prompt))
+    best = best_r(fitted.costs, Work(rows, prompt, kept, DRAFTS + 1))
+    best = max(DRAFTS + 1, round(best * kept))  # in rows: a pass writes all its drafts before any is given back
+    return {
+        "no drafts, r*": (tree_with(shape, prompt, plain, padded=True), 1),
+        "concatenate and crop": (_concatenating(shape, prompt), DRAFTS + 1),
+        "r = 1": (tree_with(shape, prompt, 1, padded=True), DRAFTS + 1),
+        "r*": (tree_with(shape, prompt, best, padded=True), DRAFTS + 1),
+        "all rows up front": (tree_with(shape, prompt, rows + DRAFTS + 1, padded=True), DRAFTS + 1),
+    }
 
 
 def _speculate(reader: Reader, cache: TimedTree | DeepCopyCache, tokens: int, length: int) -> tuple[StepTime, float]:

@@ -18,6 +18,8 @@ from typing import Final, Protocol
 from eab.config import MAX_DRAFT
 
 MARGIN: Final = 1.2  # the gain must be this many times the cost
+SETTLE: Final = 8  # passes: a draft model reads all of the text before its first guess
+FIRST_COST: Final = 0.2  # of a pass, until the times of this run say more
 MEMORY: Final = 0.93  # weight of what was seen a pass ago
 SHARE: Final = 0.01  # of the time, to find out whether guessing pays by now
 SPREAD: Final = 0.05  # tokens squared: variance of the passes' sizes from which on they tell what a token costs
@@ -71,11 +73,12 @@ class FixedLength:
 class AdaptiveLength:
     """The number that pays. It changes which passes are made, never which tokens come.
 
-    settle: passes before the first guess. From one guess on, the number doubles at most from pass to pass.
+    reads: the drafter reads the text, like a model. Then the first guess waits until the run shows that it does not end
+    soon, and is taken to cost a part of a pass. From one guess on, the number doubles at most from pass to pass.
     """
 
-    def __init__(self, settle: int = 0) -> None:
-        self._settle = settle
+    def __init__(self, reads: bool = False) -> None:
+        self._settle, self._first_cost = (SETTLE, FIRST_COST) if reads else (0, 0.0)
         self._passes = _Line()
         self._paths, self._length = 1, 0  # of the latest pass
         self._right, self._lost = 2.0, 1.0  # guesses, the recent ones weighing most; in vain: a path's first alone
@@ -98,7 +101,7 @@ class AdaptiveLength:
         """Each estimate begins as if a few guesses had been made."""
         alpha = self._right / (self._right + self._lost)
         worth = min(1.0, (self._saved + 2 / self._paths) / (self._right + 2))
-        drafting = self._draft_seconds / (self._made + 2)
+        drafting = (self._draft_seconds + 2 * self._first_cost * self._passes.mean) / (self._made + 2)
         gain = self._passes.slope + worth * self._passes.start
         cost = self._passes.slope + drafting
         length = 0

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
+import torch
+
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel
@@ -13,8 +15,6 @@ from eab.speculation.base import Context, Drafter
 from eab.speculation.draft_model import DraftModel, check_same_vocabulary
 from eab.speculation.length import AdaptiveLength, DraftLength, FixedLength, Tried
 from eab.speculation.lookup import Lookup
-
-SETTLE = 8  # passes: a draft model reads all of the text before its first guess, and a short run never gets that back
 
 
 class Speculation:
@@ -35,7 +35,7 @@ class Speculation:
             asked = [replace(context, most=min(most, context.most)) for context in contexts]
             try:
                 guesses = [self._until_stop(guess) for guess in self.drafter.propose(asked)]
-            except MemoryLimitError:  # the run goes on without guesses
+            except (MemoryLimitError, torch.OutOfMemoryError):  # the run goes on without guesses
                 self._out_of_memory = True
         self.draft_seconds = time.perf_counter() - start
         return guesses
@@ -66,6 +66,6 @@ def make_speculation(
             drafter = Lookup(siblings=config.drafter == "sibling-lookup")
         case _:
             assert_never(config.drafter)
-    settle = SETTLE if config.drafter == "model" else 0
-    length = FixedLength(config.draft_length) if config.draft_length else AdaptiveLength(settle)
+    reads = config.drafter == "model"
+    length = FixedLength(config.draft_length) if config.draft_length else AdaptiveLength(reads)
     return Speculation(drafter, length, target.stop_ids)
