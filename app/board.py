@@ -53,7 +53,7 @@ def mount(
 
     _mount(
         key=key,
-        data=message | {"grows": on_grow is not None, "rereads": on_reread is not None},
+        data=message | {"grows": on_grow is not None, "rereads": on_reread is not None, "rests": key == _KEY},
         default={"cursor": None},
         on_resync_change=_feed().resync,
         on_cursor_change=_nothing,

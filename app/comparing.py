@@ -13,8 +13,6 @@ from eab.comparison import Comparison
 from eab.config import BranchingConfig
 from eab.words import counted
 
-POLL_SECONDS: Final = 0.25
-
 
 @dataclass(frozen=True)
 class ShownComparison:
@@ -28,8 +26,8 @@ class ShownComparison:
     @property
     def picture(self) -> "ShownComparison":
         """What to draw: a comparison that is not complete leaves the one before it on the screen."""
-        unfinished = self.live is not None and (self.live.active or not self.comparison.pairs)
-        return self.before if unfinished and self.before is not None else self
+        complete = self.live is None or (not self.live.active and self.comparison.complete)
+        return self if complete or self.before is None else self.before
 
     @property
     def active(self) -> bool:
@@ -56,13 +54,14 @@ class Comparing:
             live = session.worker().find_comparison(st.query_params.get(self.name, ""))
             ours = live is not None and live.state.kind == bundled.comparison.kind
             st.session_state[self._key] = _of(live, bundled) if live is not None and ours else bundled
-        return cast(ShownComparison, st.session_state[self._key])
+        shown = cast(ShownComparison, st.session_state[self._key])
+        session.note_in_url({self.name: shown.live.id} if shown.live is not None else {})
+        return shown
 
     def start(self, prompt: str, config: BranchingConfig, model_name: str, empty: Comparison) -> None:
         """Begin a comparison, which fills `empty`, and show it; one of this tab that is still going is stopped."""
         self.stop()
         live = session.worker().compare(prompt, config, model_name, empty, session.owner())
-        st.query_params[self.name] = live.id
         st.session_state[self._key] = _of(live, self.shown().picture)
 
     def stop(self) -> None:
@@ -72,22 +71,8 @@ class Comparing:
             live.stop()
 
     def watch(self, active: bool) -> None:
-        """Say how far a live comparison is, until it ends. active: whether the page was drawn as if it were going.
-
-        A page asks once, before it draws anything: if the comparison ended while it draws, it must be drawn anew.
-        """
-
-        def tell() -> None:
-            live = self.shown().live
-            if live is None:
-                return
-            ended = not live.active
-            live.watch()
-            st.progress(*progress(live))
-            if active and ended:
-                st.rerun()
-
-        st.fragment(tell, run_every=session.poll_seconds(POLL_SECONDS) if active else None)()
+        """Say how far a live comparison is, until it ends. active: see session.watch."""
+        session.watch(lambda: self.shown().live, progress, active)
 
     @property
     def _key(self) -> str:

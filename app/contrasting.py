@@ -1,7 +1,7 @@
 """Which two runs the page Compare shows, and the independent samples that it has made."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -67,12 +67,11 @@ def named_in_url(side: str, otherwise: Source) -> Source:
 
 
 def note_in_url(choices: Mapping[str, Source]) -> None:
-    """Write the source of each side into the URL, and where the run on Explore is found."""
+    """Write the source of each side into the URL, and where the samples and the run on Explore are found."""
     wanted = {side: _name(source) for side, source in choices.items()}
     wanted |= session.shown().place if EXPLORE in choices.values() else {}
-    changed = {name: value for name, value in wanted.items() if st.query_params.get(name) != value}
-    if changed:
-        st.query_params.update(changed)
+    live = live_run()
+    session.note_in_url(wanted | ({_IN_URL: live.id} if live is not None else {}))
 
 
 def _name(source: Source) -> str:
@@ -96,6 +95,12 @@ def live_run() -> LiveRun | None:
     return cast(LiveRun | None, st.session_state[_LIVE])
 
 
+def going(choices: Collection[Source]) -> LiveRun | None:
+    """What is still being made of what is chosen: the samples, or the run on Explore."""
+    explore = session.shown().live if EXPLORE in choices else None
+    return next((live for live in (live_run(), explore) if live is not None and live.active), None)
+
+
 def start(like: Run, budget: Budget) -> None:
     """Begin independent sampling at the budget of this run, with its model; samples still being made are stopped."""
     assert like.started is not None
@@ -103,8 +108,7 @@ def start(like: Run, budget: Budget) -> None:
     config = independent(like, budget)
     started = like.started
     taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
-    live = session.worker().grow(started, taken, config, started.model.name, session.owner())
-    st.session_state[_LIVE], st.query_params[_IN_URL] = live, live.id
+    st.session_state[_LIVE] = session.worker().grow(started, taken, config, started.model.name, session.owner())
 
 
 def stop() -> None:

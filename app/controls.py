@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 
 import streamlit as st
 
+from app import model_shelf
 from app.words import plain
 from eab.config import (
     AUTO,
@@ -99,7 +100,7 @@ def _offered(name: str, value: Any) -> Any:
 def prompt_box() -> None:
     """The prompt; see `prompt`."""
     hint = "What should the model continue?"
-    st.text_area("Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed")
+    st.text_area("Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed", **KEPT)
 
 
 def sidebar(varied: str = "") -> None:
@@ -115,8 +116,9 @@ def sidebar(varied: str = "") -> None:
         _guessing()
 
 
-def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool, missing: str = "") -> None:
-    """The prompt, and beside it Run and Stop; `active`: a run is going; `missing`: why none can be started."""
+def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool) -> None:
+    """The prompt, and beside it Run and Stop; without the model nothing can be run. active: a run is going."""
+    missing = model_shelf.missing(model_name())
     left, right = st.columns([5, 1])
     with left:
         prompt_box()
@@ -165,11 +167,9 @@ def settings() -> dict[str, Any]:
 
 def choose_model() -> None:
     """The widgets of `model_name`."""
-    kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True)
+    kind = st.segmented_control("Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True, **KEPT)
     if kind == FOLDER:
-        st.text_input(
-            "Folder on this machine", key="set_model_folder", placeholder="./my-model", persist_state="session"
-        )
+        st.text_input("Folder on this machine", key="set_model_folder", placeholder="./my-model", **KEPT)
     if kind == HUB:
         st.text_input("Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M", **KEPT)
 
@@ -177,30 +177,32 @@ def choose_model() -> None:
 def _forking() -> None:
     st.subheader("Where it forks")
     _threshold()
-    st.slider("Branch factor", *RANGES["branch_factor"], key="set_branch_factor", help="Children per fork.")
-    st.slider("Max paths", *RANGES["max_paths"], key="set_max_paths", help="Live and finished together (policy fair).")
+    st.slider("Branch factor", *RANGES["branch_factor"], key="set_branch_factor", **KEPT, help="Children per fork.")
+    st.slider(
+        "Max paths", *RANGES["max_paths"], key="set_max_paths", **KEPT, help="Live and finished together (policy fair)."
+    )
     st.select_slider(
         "Only paths this heavy fork",
         FORK_WEIGHTS,
         format_func=lambda weight: f"{weight:.1%}" if weight else "any weight",
         key="set_min_fork_weight",
+        **KEPT,
         help="Keeps unlikely texts from filling the tree. The estimate stays unbiased.",
     )
     st.selectbox(
         "Policy",
         POLICIES,
         key="set_policy",
+        **KEPT,
         help="fair: weights are unbiased and sum to 1. original: the published rule, all leaves count equally. "
         "independent: ordinary sampling of max paths texts, to compare with.",
     )
 
 
 def _threshold() -> None:
-    unit = st.selectbox("Threshold in", get_args(ThresholdUnit), key="set_threshold_unit")
+    unit = st.selectbox("Threshold in", get_args(ThresholdUnit), key="set_threshold_unit", **KEPT)
     key, label = f"set_threshold_{unit}", f"Entropy threshold ({unit})"
-    value = st.slider(
-        label, 0.0, HIGHEST_THRESHOLD[unit], step=0.01, key=key, help=_UNIT_HELP[unit], persist_state="session"
-    )
+    value = st.slider(label, 0.0, HIGHEST_THRESHOLD[unit], step=0.01, key=key, help=_UNIT_HELP[unit], **KEPT)
     st.caption(
         {
             "nats": f"Forks where {math.exp(value):.1f} or more options are alive.",
@@ -213,12 +215,12 @@ def _threshold() -> None:
 def _sampling() -> None:
     st.subheader("What it draws from")
     after = "The entropy is taken after it."
-    st.slider("Temperature", *RANGES["temperature"], step=0.05, key="set_temperature", help=after)
-    st.slider("Top-k", *RANGES["top_k"], key="set_top_k", help=f"0 keeps all tokens. {after}")
-    st.slider("Top-p", *RANGES["top_p"], step=0.05, key="set_top_p", help=f"1 keeps all tokens. {after}")
-    st.slider("Max new tokens", *RANGES["max_new_tokens"], key="set_max_new_tokens", help="Per path.")
-    st.number_input("Seed", *RANGES["seed"], key="set_seed", help="Same seed, same run.")
-    st.toggle("Chat template", key="set_chat", help="For instruction-tuned models that have one.")
+    st.slider("Temperature", *RANGES["temperature"], step=0.05, key="set_temperature", **KEPT, help=after)
+    st.slider("Top-k", *RANGES["top_k"], key="set_top_k", **KEPT, help=f"0 keeps all tokens. {after}")
+    st.slider("Top-p", *RANGES["top_p"], step=0.05, key="set_top_p", **KEPT, help=f"1 keeps all tokens. {after}")
+    st.slider("Max new tokens", *RANGES["max_new_tokens"], key="set_max_new_tokens", **KEPT, help="Per path.")
+    st.number_input("Seed", *RANGES["seed"], key="set_seed", **KEPT, help="Same seed, same run.")
+    st.toggle("Chat template", key="set_chat", **KEPT, help="For instruction-tuned models that have one.")
 
 
 def _memory(choose_cache: bool) -> None:
@@ -228,12 +230,14 @@ def _memory(choose_cache: bool) -> None:
             "KV cache",
             get_args(CacheName),
             key="set_cache",
+            **KEPT,
             help="tree shares rows and copies none; the others are for comparison (see the page Memory).",
         )
     st.select_slider(
         "r: rows for so many steps at a time",
         R_STEPS,
         key="set_r",
+        **KEPT,
         help="Of the tree cache. BMC: 1 copies the cache at every step; at max new tokens or more, all rows are "
         "allocated up front; auto chooses at every growth. It changes time and bytes, never the text.",
     )
@@ -241,18 +245,20 @@ def _memory(choose_cache: bool) -> None:
         "Attention visits",
         get_args(AttentionName),
         key="set_attention",
+        **KEPT,
         required=True,
         help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as kernels of "
         "fixed shapes must (see the page BMC).",
     )
 
 
-def choose_drafter(drafters: Sequence[DrafterName]) -> None:
-    """The widget of the drafter, with these to choose from."""
+def choose_drafter(drafters: Sequence[DrafterName], key: str = "set_drafter") -> None:
+    """The widget of the drafter, with these to choose from. key: another one where it is no setting of the run."""
     st.selectbox(
         "Drafter",
         drafters,
-        key="set_drafter",
+        key=key,
+        **KEPT,
         help="model: the small draft model that comes with the project. prompt-lookup: what followed the same words "
         "earlier in this text. sibling-lookup: also in the other paths.",
     )
@@ -265,6 +271,7 @@ def _guessing() -> None:
         "Draft length",
         *RANGES["draft_length"],
         key="set_draft_length",
+        **KEPT,
         help="Guesses per path and pass; 0: as many as pay. It changes time, never the text (see the page Speculative "
         "decoding).",
     )

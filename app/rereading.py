@@ -62,14 +62,18 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
     taken = on.button(
         "Take it for a run",
         on_click=_set_sidebar,
-        args=(threshold,),
+        args=(threshold_key,),
         disabled=not changed[0],
         width="stretch",
         help="Sets the threshold in the sidebar; Run then asks the model.",
     )
     if taken:
         st.rerun()  # the sidebar is not part of the fragment that this is in
-    return _again(shown, threshold if changed[0] else None, r, place) if any(changed) else None
+    if any(changed):
+        return _again(shown, threshold if changed[0] else None, r, place)
+    ways = "Drag the dashed line in the entropy trace, or move a slider," if can_be_dragged(shown) else "Move r"
+    place.caption(f"As recorded. {ways} to read this run again; nothing runs.")
+    return None
 
 
 def can_be_dragged(shown: Shown) -> bool:
@@ -102,7 +106,7 @@ def _again(shown: Shown, threshold: float | None, r: AllocationStep, place: Delt
     sentences = [tree_change_sentence(shown.state, run), exactness_sentence(run, reading.doubts)]
     if shown.state.started is not None and r != shown.state.started.config.r:
         sentences.append(rows_sentence(shown.events, reading.events))
-    place.info(plain("Read again without the model. " + " ".join(sentences)), icon=":material/history:")
+    place.caption(plain("Read again without the model. " + " ".join(sentences)))
     message = {"again": f"{threshold} {r}", "marks": marks(run, reading.doubts), "autoplay": False}
     title = f"{shown.title}, re-read"
     return Again(replace(shown, title=title, events=reading.events, state=run, live=None), message)
@@ -120,6 +124,7 @@ def _highest_threshold(shown: Shown) -> float:
     return max(round(shown.state.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP
 
 
-def _set_sidebar(threshold: float) -> None:
+def _set_sidebar(threshold_key: str) -> None:
+    threshold = st.session_state[threshold_key]  # now: what it was when the button was drawn may be old
     st.session_state.set_threshold_unit = "nats"
     st.session_state.set_threshold_nats = min(threshold, controls.HIGHEST_THRESHOLD["nats"])

@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -19,12 +19,14 @@ from app.worker import Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
-from eab.events import Event, RunEnded
+from eab.events import EndReason, Event, RunEnded
 from eab.run import Run, fold
-from eab.words import human_seconds, ordinal
+from eab.words import counted, human_seconds, ordinal
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
+POLL_SECONDS: Final = 0.25  # while something is made, at least
 POLL_COST: Final = 0.05  # seconds between any two answers; an answer takes about 10 ms on one core
+_ENDED: Final[dict[EndReason, str]] = {"finished": "Done", "stopped": "Stopped", "failed": "Ended"}
 _PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
@@ -171,6 +173,31 @@ def show_saved(run_id: str) -> None:
     _show_events(events, saved.name, f"Saved on {saved.saved_at[:10]}.", f"saved-{run_id}", {"saved": run_id})
 
 
+def watch(find: Callable[[], Live[Any] | None], told: Callable[[Live[Any]], tuple[float, str]], active: bool) -> None:
+    """Say how far what `find` gives is, and draw the page anew when it ends.
+
+    told: its share and words. active: whether the page was drawn as if it were going. A page asks that once, before it
+    draws anything: what ends while the page is drawn must be seen here.
+    """
+
+    def tell() -> None:
+        live = find()
+        if live is not None:
+            live.watch()
+            st.progress(*told(live))
+        if active and (live is None or not live.active):
+            st.rerun()
+
+    st.fragment(tell, run_every=poll_seconds(POLL_SECONDS) if active else None)()
+
+
+def note_in_url(place: dict[str, str]) -> None:
+    """Write where a reload finds what is on the screen; a change of page wipes it."""
+    changed = {name: value for name, value in place.items() if st.query_params.get(name) != value}
+    if changed:
+        st.query_params.update(changed)
+
+
 def poll_seconds(alone: float) -> float:
     """How often a page may ask: the more runs are watched, the rarer, or the server would answer and nothing else."""
     return max(alone, POLL_COST * worker().active)
@@ -182,7 +209,10 @@ def progress(live: LiveRun) -> tuple[float, str]:
         return standing
     steps, started = len(live.state.steps), live.state.started
     if not live.active:
-        return 1.0, f"{'Stopped' if live.stopped else 'Done'} after {steps} steps"
+        return (
+            1.0,
+            f"{_ENDED[live.state.ended.reason if live.state.ended else 'failed']} after {counted(steps, 'step')}",
+        )
     if started is None:
         return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
     return min(1.0, steps / started.config.max_new_tokens), f"Step {steps} of {started.config.max_new_tokens}"

@@ -7,6 +7,7 @@ import streamlit as st
 
 from app import controls, measuring, session
 from app.charts import downloads, draw
+from app.live import LiveReport
 from app.words import plain
 from eab.bmc.costs import Costs, automatic
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
@@ -16,7 +17,6 @@ from eab.errors import EabError
 from eab.figures.layout import shorten
 from eab.token_text import visible
 
-POLL_SECONDS = 0.25
 ROWS: Final = (256, 512, 1024, 2048)
 CURVE: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 IN_SHORT = """
@@ -77,17 +77,12 @@ def start(experiment: Experiment) -> Callable[[], None]:
     return begin
 
 
-def watch() -> None:
-    """Say how far the measurement is, until it ends."""
-    live = measuring.going()
-    if live is not None:
-        live.watch()
-        waits = session.not_moving(live)
-        with live.lock:
-            progress = live.state.progress
-        st.progress(*(waits if waits is not None else (min(1.0, progress.share), progress.words)))
-    elif st.session_state.measuring:
-        st.rerun()
+def progress(live: LiveReport) -> tuple[float, str]:
+    """How far a measurement is, as a share and in words."""
+    if (waits := session.not_moving(live)) is not None:
+        return waits
+    with live.lock:
+        return min(1.0, live.state.progress.share), live.state.progress.words
 
 
 def your_run() -> None:
@@ -153,7 +148,7 @@ def experiments() -> None:
         column.button(
             title, on_click=start(name), disabled=going is not None, width="stretch", key=f"run_{name}", help=what
         )
-    st.fragment(watch, run_every=POLL_SECONDS if going is not None else None)()
+    session.watch(measuring.going, progress, going is not None)
     for name in EXPERIMENTS:
         shown = measuring.shown(name)
         with shown.held_still:
@@ -187,7 +182,6 @@ def one_experiment(name: Experiment, report: Report, key: str) -> None:
 controls.ensure_defaults()
 st.session_state.setdefault("bmc_r", 16)
 st.session_state.setdefault("bmc_rows", 512)
-st.session_state.measuring = measuring.going() is not None
 
 st.subheader("How many rows at a time?")
 st.markdown(IN_SHORT)

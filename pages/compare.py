@@ -5,20 +5,18 @@ from collections.abc import Callable
 import streamlit as st
 
 from app import board, contrasting, gallery, session
-from app.contrasting import INDEPENDENT, Chosen, Source
+from app.contrasting import INDEPENDENT, Chosen
 from app.words import plain
 from eab.contrast import Budget, independent, mean_passes, same_prompt
 from eab.errors import EabError
 from eab.token_text import visible
 
-POLL_SECONDS = 0.25
 BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of texts": "texts"}
 
 
-def choose(side: str, label: str, default: Source) -> Chosen | None:
+def choose(side: str, label: str) -> Chosen | None:
     """The list of one side, and its upload if a file is wanted."""
     options = contrasting.sources(with_independent=side == "b")
-    st.session_state.setdefault(f"contrast_{side}", contrasting.named_in_url(side, default))
     source = st.selectbox(label, options, format_func=contrasting.title_of, key=f"contrast_{side}")
     if source == contrasting.FILE:
         st.file_uploader(
@@ -81,18 +79,6 @@ def sampling(a: Chosen, active: bool) -> None:
     right.button("Stop sampling", on_click=contrasting.stop, disabled=not active, key="contrast_stop", width="stretch")
 
 
-def watch() -> None:
-    """Say how far the samples are, until they end."""
-    live = contrasting.live_run()
-    if live is None:
-        return
-    active = live.active
-    live.watch()
-    st.progress(*session.progress(live))
-    if not active and st.session_state.contrast_polling:
-        st.rerun()
-
-
 def picture(a: Chosen, b: Chosen) -> None:
     """One tree of both, and the table of what they took."""
     from eab.figures.contrast import NOTE, contrast_message, cost_lines, cost_table, takeaway_sentence
@@ -111,23 +97,24 @@ def take_home(make: Callable[[], str]) -> None:
     st.download_button("Costs (CSV)", make, "compared.csv", key="download-compared.csv", on_click="ignore")
 
 
-live = contrasting.live_run()
-active = live is not None and live.active
-st.session_state.contrast_polling = active
 examples = {recording.file: recording for recording in gallery.recordings()}
+for side, default in (("a", examples["ball.eab"]), ("b", examples["original.eab"])):
+    st.session_state.setdefault(f"contrast_{side}", contrasting.named_in_url(side, default))
+choices = {side: st.session_state[f"contrast_{side}"] for side in ("a", "b")}
+contrasting.note_in_url(choices)
+live, going = contrasting.live_run(), contrasting.going(choices.values())
 
 st.subheader("Where do two runs part?")
 left, right = st.columns(2)
 with left:
-    a = choose("a", "A (solid line)", examples["ball.eab"])
+    a = choose("a", "A (solid line)")
 with right:
-    b = choose("b", "B (dashed line)", examples["original.eab"])
-contrasting.note_in_url({"a": st.session_state.contrast_a, "b": st.session_state.contrast_b})
+    b = choose("b", "B (dashed line)")
 for problem in session.problems(live, live.state.ended if live is not None else None):
     st.error(plain(problem))
-if a is not None and st.session_state.contrast_b == INDEPENDENT:
-    sampling(a, active)
-st.fragment(watch, run_every=POLL_SECONDS if active else None)()
+if a is not None and choices["b"] == INDEPENDENT:
+    sampling(a, going is not None and going is live)
+session.watch(lambda: contrasting.going(choices.values()) or live, session.progress, going is not None)
 if a is None or b is None:
     st.info("Choose two runs that are complete, or sample B.", icon=":material/info:")
 else:

@@ -82,6 +82,7 @@ def grow(place: board.Place) -> None:
         session.grow(place, config, controls.model_name())
     except EabError as error:
         session.say(str(error))
+        st.session_state.told_in_fragment = True
     else:
         choose_nothing()
 
@@ -103,6 +104,8 @@ def draw() -> None:
 
     A run that no longer changes can be read again, and has results.
     """
+    if st.session_state.pop("told_in_fragment", False):
+        st.rerun()  # problems are drawn by the page
     shown = session.shown()
     picture, live = shown.picture, shown.live
     above = st.container()
@@ -110,7 +113,7 @@ def draw() -> None:
     with session.held_still(picture):
         again = None if active else rereading.controls_of(picture, above)
         told = picture if again is None else again.shown
-        mode: Literal["live", "replay"] = "live" if told.live else "replay"
+        mode: Literal["live", "replay"] = "live" if told.live and told.live.status != "failed" else "replay"
         message = board.message(told.state, told.key, mode, told.autoplay, told.cursor)
     message |= {} if again is None else again.message
     dragged = partial(rereading.drag, picture) if not active and rereading.can_be_dragged(picture) else None
@@ -135,6 +138,7 @@ def tell_of(live: LiveRun) -> None:
 
 
 shown = session.shown()
+session.note_in_url(shown.place if shown.live is not None else {})
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     fill_in_first()
@@ -145,7 +149,7 @@ st.session_state.polled = status
 
 st.subheader("Where does the model hesitate?")
 missing = model_shelf.missing(controls.model_name())
-controls.run_bar(run, session.stop, active, missing)
+controls.run_bar(run, session.stop, active)
 
 notices = st.container()
 if missing:

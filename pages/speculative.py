@@ -39,7 +39,7 @@ anyway. Guesses are written into spare rows of the KV cache; wrong ones are give
 
 def run() -> None:
     session.say("")
-    drafter = st.session_state.set_drafter
+    drafter = st.session_state.guess_with
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"drafter": "none", "draft_length": 0})
         if st.session_state.guess_for == ONE_PATH:
@@ -93,14 +93,12 @@ picture = shown.picture
 first = picture.comparison.pairs[0][1].started
 st.session_state.setdefault("prompt", first.prompt if first is not None else "")
 controls.ensure_defaults()
-if st.session_state.set_drafter not in DRAFTERS:
-    st.session_state.set_drafter = DRAFTERS[0]
 
 st.subheader("Can a small model guess what the large one will say?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
-    controls.choose_drafter(DRAFTERS)
+    controls.choose_drafter(DRAFTERS, key="guess_with")
 with right:
     st.segmented_control(
         "For",

@@ -65,6 +65,7 @@ def test_while_it_runs_the_comparison_before_stays_and_stop_acts(page: AppTest) 
     page.button(key="stop_button").click().run()
     run_to_its_end(page)
     assert not page.exception
+    assert words(page) == before
 
 
 def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None:

@@ -40,7 +40,7 @@ def test_the_recorded_draft_lengths_agree_and_their_guesses_save_passes() -> Non
 @pytest.mark.parametrize("drafter", ["model", "sibling-lookup"])
 @pytest.mark.parametrize("paths", ["One path", "The tree"])
 def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) -> None:
-    page.selectbox(key="set_drafter").set_value(drafter)
+    page.selectbox(key="guess_with").set_value(drafter)
     page.segmented_control(key="guess_for").set_value(paths)
     run_to_its_end(start(page, "Anna has a red ball. Ben has a red ball. Anna has", 8))
     assert not page.exception
@@ -57,6 +57,7 @@ def test_stop_acts_and_what_was_there_stays(page: AppTest) -> None:
     page.button(key="stop_button").click().run()
     run_to_its_end(page)
     assert not page.exception
+    assert words(page) == before
 
 
 def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None:

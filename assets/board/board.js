@@ -108,18 +108,18 @@ export class Board {
     if (message.run === this.run && (message.again ?? "") !== this.again) this.readAgain();
     if (message.version < this.version && message.run === this.run) return;
     if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep)) return this.resync?.(message.version);
-    if (message.run !== this.run) this.forget();
-    const first = this.version < 0;
+    const fresh = message.run !== this.run;
+    if (fresh) this.forget();
     Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, told: message.layout, sentences: message.sentences });
     Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, policy: message.policy, branchFactor: message.branch_factor, cache: message.cache, rowBytes: message.row_bytes });
     this.remark(message);
-    if (first && this.sides && !this.aligned) this.toggleAligned(); // both trees whole, above their entropies
+    if (fresh && this.sides && !this.aligned) this.toggleAligned(); // both trees whole, above their entropies
     const complete = message.paths.every((record) => this.records.take(record));
     if (!complete) return this.resync?.(message.version);
     for (const step of message.steps) this.records.takeStep(step);
     if (!this.choseFold && this.paths.size > MANY) this.folded = true;
     this.arrange();
-    this.replay.arrived(first, message);
+    this.replay.arrived(fresh, message);
     this.announce();
     this.listen();
     this.render();

@@ -1,6 +1,6 @@
 // Entropy against step, and KV bytes per path at the cursor. Drawn anew on each change: they are small.
 
-import { shape, set, bytes, diamond, ticks, heat } from "./svg.js";
+import { shape, set, bytes, diamond, ticks } from "./svg.js";
 
 const LEFT = 52;
 const RIGHT = 20;
@@ -22,33 +22,36 @@ export class EntropyView {
   constructor(board) {
     this.board = board;
     this.svg = shape("svg", { class: "chart entropy", role: "img" });
-    this.dragged = null; // the threshold's line while it is dragged: { threshold, highest }
-    this.svg.addEventListener("pointerdown", (event) => (this.grips(event) ? this.grasp(event) : this.scrub(event)));
+    this.scrubs = false;
+    this.dragged = null; // the threshold's line while it is dragged: { threshold, asked, highest, top }
+    this.svg.addEventListener("pointerdown", (event) => event.button || this.pressed(event));
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
-    for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, () => this.letGo());
+    for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, (event) => this.letGo(event));
+  }
+
+  pressed(event) {
+    this.svg.setPointerCapture(event.pointerId);
+    this.scrubs = !event.target.classList.contains("grip");
+    if (this.scrubs) this.scrub(event);
+    else this.grasp();
   }
 
   moved(event) {
-    if (this.dragged) this.drag(event);
-    else if (event.buttons) this.scrub(event);
-    else this.svg.classList.toggle("grips", this.grips(event));
+    if (!event.buttons) this.letGo(event);
+    else if (this.dragged) this.drag(event);
+    else if (this.scrubs) this.scrub(event);
   }
 
   // ---- the threshold's line, dragged over a run that can be read again
 
-  grips(event) {
-    if (!this.board.reread) return false;
-    return Math.abs(event.clientY - this.svg.getBoundingClientRect().top - this.y(this.board.threshold)) <= GRIP;
-  }
-
-  grasp(event) {
-    this.svg.setPointerCapture(event.pointerId);
-    this.dragged = { threshold: this.board.threshold, highest: this.highest() };
+  // What the page says above the board may move it meanwhile: the line follows the pointer's own way.
+  grasp() {
+    this.dragged = { threshold: this.board.threshold, asked: null, highest: this.highest(), top: this.svg.getBoundingClientRect().top };
   }
 
   drag(event) {
     const { innerHeight } = frame(this.board, this.svg);
-    const share = 1 - (event.clientY - this.svg.getBoundingClientRect().top - TOP) / innerHeight;
+    const share = 1 - (event.clientY - this.dragged.top - TOP) / innerHeight;
     this.dragged.threshold = Math.round(100 * this.dragged.highest * Math.min(1, Math.max(0, share))) / 100;
     this.wish ??= setTimeout(() => this.reread(), REREAD_MS);
     this.render();
@@ -57,12 +60,17 @@ export class EntropyView {
   reread() {
     clearTimeout(this.wish);
     this.wish = null;
-    if (this.dragged) this.board.reread?.(this.dragged.threshold);
+    if (!this.dragged || this.dragged.asked === this.dragged.threshold) return;
+    this.dragged.asked = this.dragged.threshold;
+    this.board.reread?.(this.dragged.asked);
   }
 
-  letGo() {
-    this.reread();
+  letGo(event) {
+    const clicked = this.dragged?.asked === null && this.dragged.threshold === this.board.threshold;
+    if (!clicked) this.reread();
+    else if (event.type === "pointerup") this.scrub(event);
     this.dragged = null;
+    this.scrubs = false;
   }
 
   // The scale stays while the line is dragged.
@@ -112,6 +120,7 @@ export class EntropyView {
     parts.push(axisTitle("entropy (nats)", { class: "axis-title middle", transform: `translate(12 ${TOP + innerHeight / 2}) rotate(-90)` }));
     parts.push(...this.lines(x, y), ...this.forks(x, y));
     parts.push(shape("line", { class: "threshold", x1: LEFT, x2: width - RIGHT, y1: y(threshold), y2: y(threshold) }));
+    if (board.reread) parts.push(shape("rect", { class: "grip", x: LEFT, y: y(threshold) - GRIP, width: innerWidth, height: 2 * GRIP }));
     parts.push(shape("text", { class: "threshold-label end", x: width - RIGHT - 2, y: y(threshold) - 5 }, `forks from ${threshold.toFixed(2)} nats${board.reread ? " ↕" : ""}`));
     parts.push(shape("line", { class: "cursor", x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight }));
     this.svg.replaceChildren(...parts);
@@ -142,8 +151,7 @@ export class EntropyView {
         if (this.board.markAt(path.id, index)) found.push(shape("path", { class: "needs-run", d: diamond(x(path.born + index), y(token[3]), 5) }));
       });
       if (path.parent < 0 || this.board.paths.get(path.parent).firstChild !== path.id) continue;
-      const [px, py] = [x(path.born), y(path.tokens[0][3])];
-      found.push(shape("path", { class: "fork", d: `M${px} ${py - 5}L${px + 5} ${py}L${px} ${py + 5}L${px - 5} ${py}Z` }));
+      found.push(shape("path", { class: "fork", d: diamond(x(path.born), y(path.tokens[0][3]), 5) }));
     }
     return found;
   }

@@ -91,7 +91,7 @@ export function showState(board) {
   board.slider.setAttribute("aria-valuetext", `step ${board.cursor} of ${board.lastStep}`);
   board.stepLabel.textContent = `${board.cursor} / ${board.lastStep}`;
   board.playButton.textContent = playing ? "⏸" : "▶";
-  board.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
+  for (const name of ["aria-label", "title"]) board.playButton.setAttribute(name, playing ? "Pause" : "Play");
   board.focusButton.disabled = board.focused === null && board.selected.path === null;
   const fits = board.tree.whole && !board.tree.touched;
   const pressed = {
@@ -104,6 +104,7 @@ export function showState(board) {
 export function onKey(board, event) {
   if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
   if (["Enter", " "].includes(event.key) && event.target.tagName === "BUTTON") return;
+  if (event.target.closest(".table-box") && /^(Arrow|Home|End| )/.test(event.key)) return; // they scroll the table
   const { replay } = board;
   const actions = {
     " ": () => replay.toggle(),
@@ -123,7 +124,7 @@ export function onKey(board, event) {
     "/": () => board.finder.open(),
     "?": () => board.toggleHelp(),
   };
-  const action = actions[event.key];
+  const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!action) return;
   event.preventDefault();
   event.stopPropagation(); // the page around the board may have keys of its own

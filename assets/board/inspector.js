@@ -22,8 +22,9 @@ export class Inspector {
     const record = path === null ? null : this.board.paths.get(path);
     const chosen = record?.tokens[token];
     if (!chosen) return this.renderHint();
-    if (this.shown !== chosen || this.list.parentNode === null) {
-      this.shown = chosen;
+    const shown = [this.board.run, path, token, chosen[5], Boolean(this.board.grow)].join(); // messages replace records
+    if (this.shown !== shown || this.list.parentNode === null) {
+      this.shown = shown;
       this.forced = chosen[5];
       this.root.replaceChildren(this.facts, this.list, this.whyLine, this.growBar);
       this.renderCandidates(record, token, chosen);

@@ -16,18 +16,18 @@ export class Replay {
     Object.assign(this, { cursor: 0, follow: true, playing: false });
   }
 
-  // A message has come. first: of a run that is new to the board.
-  arrived(first, message) {
-    if (first && Number.isInteger(message.cursor)) this.goTo(message.cursor);
-    else if (first && message.autoplay && this.board.lastStep > 1 && !this.board.still.matches) this.play();
-    else if (this.follow && !this.playing && !this.glides(first)) this.cursor = this.board.lastStep;
+  // A message has come. fresh: of a run that is new to the board.
+  arrived(fresh, message) {
+    if (fresh && Number.isInteger(message.cursor)) this.goTo(message.cursor);
+    else if (fresh && message.autoplay && this.board.lastStep > 1 && !this.board.still.matches) this.play();
+    else if (this.follow && !this.playing && !this.glides(fresh)) this.cursor = this.board.lastStep;
     this.cursor = Math.min(this.cursor, this.board.lastStep);
-    if (first) this.restedAt = this.cursor;
+    if (fresh) this.restedAt = this.cursor;
   }
 
   // A small model is faster than the eye: while a run is live the cursor glides after it instead of jumping.
-  glides(first) {
-    return this.board.mode === "live" && this.board.animates && !(first && this.board.ended);
+  glides(fresh) {
+    return this.board.mode === "live" && this.board.animates && !(fresh && this.board.ended);
   }
 
   goTo(step) {

@@ -37,7 +37,8 @@ export class TreeView {
     this.svg.addEventListener("pointerdown", (event) => (from = { x: event.clientX, y: event.clientY, moved: false }));
     this.svg.addEventListener("pointermove", (event) => {
       this.point(event);
-      if (!from || !event.buttons) return;
+      if (!event.buttons) from = null;
+      if (!from) return;
       const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
       if (Math.abs(dx) + Math.abs(dy) < 3 && !from.moved) return;
       from = { x: event.clientX, y: event.clientY, moved: true };

@@ -37,8 +37,10 @@ class Feed:
         if self.key != key:
             self.key = key
             self.resync()
-        since = self._since() if mode == "live" else 0
-        self.steps.append(max(0, len(run.steps) - 1))
+        if mode == "replay":
+            self.resync()
+        since = self._since()
+        self.steps += [max(0, len(run.steps) - 1)] if mode == "live" else []
         return board_message(run, since) | {"run": key, "mode": mode, "autoplay": autoplay, "cursor": cursor}
 
     def resync(self) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 import pytest
 from board_page import LIGHT, BoardPage
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+expect.set_options(timeout=30_000)  # two cores may serve a model, a server and a browser at once
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = [
     "--no-sandbox",
@@ -82,18 +83,21 @@ def server(_running: tuple[str, int]) -> psutil.Process:
 def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     """open_page(query="", **options) -> the explorer in a browser context of its own."""
     contexts = []
+    problems: list[str] = []
 
     def open_page(query: str = "", **options: object) -> Page:
         context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(address + query)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
+    assert not problems, problems
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def cursor_is(page: Page, step: int) -> None:
 
 def test_it_plays_by_itself_and_ends_at_the_last_step(open_run: Callable[..., Page]) -> None:
     page = open_run(STORY)
-    expect(page.locator(".eab")).to_have_attribute("data-playing", "true")
+    page.wait_for_function("() => Number(document.querySelector('.eab').dataset.cursor) > 0")
     cursor_is(page, 19)
     assert page.title() == "Once upon a time"
 
