@@ -159,6 +159,10 @@ for problem in session.problems(shown.live, shown.state.ended):
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
+every = session.poll_seconds(POLL_SECONDS[status]) if active else None
+st.fragment(tell, run_every=None if status == "running" else every)()
+st.fragment(draw, run_every=every if status == "running" else None)()
+
 with st.sidebar:
     st.selectbox(
         "Examples",
@@ -173,10 +177,6 @@ with st.sidebar:
     saved_runs.gallery(open_saved, shown.picture.events if started else None, started.prompt if started else "")
     controls.sidebar()
     st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
-
-every = session.poll_seconds(POLL_SECONDS[status]) if active else None
-st.fragment(tell, run_every=None if status == "running" else every)()
-st.fragment(draw, run_every=every if status == "running" else None)()
 
 if not active and shown.live is not None:
     for remedy in remedies(shown.state):
