@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import board, links, session
+from app.charts import downloads, draw
 from app.links import MAX_PROMPT, Link
 from app.session import Shown
 from app.words import plain
@@ -84,10 +85,10 @@ def _answers(shown: Shown) -> None:
     )
     answers = group_answers(shown.state, parts[chosen or "First sentence"])
     sentence = answers_sentence(answers, shown.state.started.config.policy if shown.state.started else "")
-    st.text(sentence)
     if not answers.ranked:
+        st.text(sentence)
         return
-    st.plotly_chart(answers_figure(answers), key=f"answers-{shown.key}", alt=sentence)
+    draw("", sentence, answers_figure(answers), "answers", shown.key)
     st.caption(
         f"Drawn: at most the {DRAWN} heaviest answers. The probability of an answer lies within its bar for certain; "
         "the estimate comes from the weights, and chance may carry it out of the bar. Texts are one answer if they "
@@ -100,17 +101,13 @@ def _answers(shown: Shown) -> None:
         hide_index=True,
         column_config=dict.fromkeys(("weight", "at_least", "at_most"), percent),
     )
-    st.download_button(
-        "Answers (CSV)", lambda: table.to_csv(index=False), "answers.csv", key="download-answers.csv", on_click="ignore"
-    )
+    downloads([("Answers (CSV)", "answers.csv", lambda: table.to_csv(index=False))])
 
 
 def _mass(shown: Shown) -> None:
     from eab.figures.mass import mass_figure
 
-    sentence = weight_sentence(shown.state)
-    st.text(sentence)
-    st.plotly_chart(mass_figure(shown.state), key=f"mass-{shown.key}", alt=sentence)
+    draw("", weight_sentence(shown.state), mass_figure(shown.state), "mass", shown.key)
 
 
 def _tokens(shown: Shown) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from app import controls, measuring, session
+from app import controls, measuring, model_shelf, session
 from app.charts import downloads, draw
 from app.live import LiveReport
 from app.words import plain
@@ -136,7 +136,7 @@ def take_home_run(demand: Demand, costs: Costs | None) -> None:
 
 def experiments() -> None:
     """A button for each, then the one that is looked at."""
-    going = measuring.going()
+    going, missing = measuring.going(), model_shelf.missing(controls.model_name())
     st.subheader("Measure it here")
     left, right = st.columns([3, 1])
     with left:
@@ -145,8 +145,9 @@ def experiments() -> None:
         )
     right.button("Stop", on_click=measuring.stop, disabled=going is None, width="stretch", key="bmc_stop")
     for column, (name, (title, what)) in zip(st.columns(len(EXPERIMENTS)), EXPERIMENTS.items(), strict=True):
+        busy = going is not None or bool(missing)
         column.button(
-            title, on_click=start(name), disabled=going is not None, width="stretch", key=f"run_{name}", help=what
+            title, on_click=start(name), disabled=busy, width="stretch", key=f"run_{name}", help=missing or what
         )
     session.watch(measuring.going, progress, going is not None)
     for name in EXPERIMENTS:

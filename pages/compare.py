@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import board, contrasting, gallery, session
+from app import board, contrasting, gallery, model_shelf, session
 from app.contrasting import INDEPENDENT, Chosen
 from app.words import plain
 from eab.contrast import Budget, independent, mean_passes, same_prompt
@@ -66,6 +66,7 @@ def sampling(a: Chosen, active: bool) -> None:
     st.caption(
         f"{why} The prompt goes through once, and the texts share its rows: the best case for independent samples."
     )
+    missing = model_shelf.missing(a.run.started.model.name)
     left, right, _ = st.columns([2, 2, 4])
     left.button(
         f"Sample {count} texts",
@@ -74,6 +75,8 @@ def sampling(a: Chosen, active: bool) -> None:
         type="primary",
         icon=":material/play_arrow:",
         key="contrast_run",
+        disabled=bool(missing),
+        help=missing or None,
         width="stretch",
     )
     right.button("Stop sampling", on_click=contrasting.stop, disabled=not active, key="contrast_stop", width="stretch")

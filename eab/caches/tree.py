@@ -48,6 +48,7 @@ class TreeCache:
         self._free_slots: list[int] = []
         self._length = {0: 0}
         self._stretches: list[Stretch] = []
+        self._untold: list[Growth] = []  # rows moved up for a pass that then found no room
         # The pass being computed: its rows (T,), and what it attends to
         self._rows = torch.empty(0, dtype=torch.int64)
         self._first_row: int | None = None  # if they follow each other
@@ -80,8 +81,10 @@ class TreeCache:
         """See KVCache.pack. Rows of siblings stay invisible to each other, also within the pass."""
         counts = np.array([len(new) for new in tokens])
         total = int(counts.sum())
-        growths = [self._compact()] if self._lanes and self._is_crowded(total) else []
+        if self._lanes and self._is_crowded(total):
+            self._untold.append(self._compact())
         rows, growth = self._take(total, len(paths))
+        growths, self._untold = self._untold + ([growth] if growth else []), []
         positions, seen = self._place(paths, counts, rows)
         self._look(seen, rows, tuple(paths) if counts.max() == 1 else ())
         device = self.shape.device
@@ -91,7 +94,7 @@ class TreeCache:
             ids=torch.tensor([token for new in tokens for token in new], device=device),
             positions=torch.from_numpy(positions).to(device),
             keep=torch.tensor(wanted_lines(counts.tolist(), wanted), device=device),
-            growths=tuple(growths + ([growth] if growth else [])),
+            growths=tuple(growths),
         )
 
     def _take(self, count: int, paths: int) -> tuple[NDArray[np.int64], Growth | None]:
