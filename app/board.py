@@ -51,9 +51,10 @@ def mount(
         if on_reread is not None:
             on_reread(wish["run"], wish["threshold"])
 
+    offers = {"grows": on_grow is not None, "rereads": on_reread is not None, "rests": key == _KEY}
     _mount(
         key=key,
-        data=message | {"grows": on_grow is not None, "rereads": on_reread is not None, "rests": key == _KEY},
+        data=[message | offers],  # in a list: Streamlit looks for tables in a dict, and imports pandas for that
         default={"cursor": None},
         on_resync_change=_feed().resync,
         on_cursor_change=_nothing,

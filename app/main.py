@@ -4,9 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-st.set_page_config(
-    page_title="EAB Explorer", page_icon=str(Path(__file__).parent.parent / "assets" / "icon.svg"), layout="wide"
-)
+st.set_page_config(page_title="EAB Explorer", layout="wide")
 # The picture is the page, not the margin; in the dark, white on the light primary colour cannot be read.
 st.html(
     "<style>.stMainBlockContainer { padding-top: 3rem; }"
@@ -21,3 +19,5 @@ st.navigation(
         st.Page("../pages/speculative.py", title="Speculative decoding", icon=":material/fast_forward:"),
     ]
 ).run()
+# Last, since Streamlit imports numpy for it: the picture should not wait.
+st.set_page_config(page_icon=str(Path(__file__).parent.parent / "assets" / "icon.svg"))

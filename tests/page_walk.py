@@ -1,19 +1,28 @@
 """What the tests of several pages do: write a prompt, press Run, wait for the end, read what the page says."""
 
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
 MAIN = str(Path(__file__).resolve().parent.parent / "app" / "main.py")
 
 
-def opened(page: str, **query: str) -> AppTest:
-    """A tab that was opened with this query and went from the first page to this one."""
+def opened(page: str = "explore", **query: object) -> AppTest:
+    """A tab that was opened with this query, and went from the first page to this one."""
     tab = AppTest.from_file(MAIN, default_timeout=60)
     for name, value in query.items():
-        tab.query_params[name] = value
-    return tab.run().switch_page(f"../pages/{page}.py").run()
+        tab.query_params[name] = str(value)
+    tab.run()
+    return tab if page == "explore" else tab.switch_page(f"../pages/{page}.py").run()
+
+
+def told(page: AppTest) -> dict[str, Any]:
+    """The newest message to the board."""
+    [message] = json.loads(page.get("bidi_component")[0].proto.json)
+    return dict(message)
 
 
 def words(page: AppTest) -> list[str]:

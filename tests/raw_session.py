@@ -107,7 +107,7 @@ class RawSession:
         if kind == "button":
             self._ids[element.button.id.rsplit("-", 1)[-1]] = element.button.id
         elif kind == "bidi_component":
-            self.boards.append(json.loads(element.bidi_component.json))
+            self.boards += json.loads(element.bidi_component.json)
         elif kind == "progress" and element.progress.text not in self.said[-1:]:
             self.said.append(element.progress.text)
         assert kind != "exception", element.exception.message

@@ -1,6 +1,5 @@
 """The page without a browser: it runs, says what is wrong, and keeps what was on the screen."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_walk import MAIN, run_to_its_end
+from page_walk import MAIN, run_to_its_end, told
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -25,16 +24,12 @@ def page() -> AppTest:
     return AppTest.from_file(MAIN, default_timeout=30).run()
 
 
-def board(page: AppTest) -> str:
-    return str(page.get("bidi_component")[0].proto.json)
-
-
 def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:
     assert not page.exception
     first = gallery.recordings()[0]
     assert page.text_area(key="prompt").value == fold(gallery.events_of(first)).started.prompt  # type: ignore[union-attr]
     assert first.title in page.main.caption[0].value.replace("\\", "")
-    assert board(page)
+    assert told(page)["paths"]
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in (Path(MAIN).parents[1] / "pages").glob("*.py")))
@@ -68,18 +63,18 @@ def test_run_generates_from_the_prompt(page: AppTest) -> None:
     run_to_its_end(page)
     assert not page.exception
     assert not page.error
-    told = json.loads(board(page))
-    assert told["prompt"] == "The cat sat on the"
-    assert told["steps"][-1]["step"] == 4  # of five; earlier ones may have been in an earlier message
+    message = told(page)
+    assert message["prompt"] == "The cat sat on the"
+    assert message["steps"][-1]["step"] == 4  # of five; earlier ones may have been in an earlier message
 
 
 def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> None:
-    before = json.loads(board(page))["paths"]
+    before = told(page)["paths"]
     page.text_area(key="prompt").set_value("   ")
     page.button(key="run_button").click().run()
     run_to_its_end(page)
     assert "the prompt is empty" in page.error[0].value
-    assert json.loads(board(page))["paths"] == before
+    assert told(page)["paths"] == before
 
 
 def test_an_unknown_model_is_explained(page: AppTest) -> None:
@@ -113,7 +108,7 @@ def test_an_unknown_run_in_the_url_falls_back_to_a_bundled_run() -> None:
     page.query_params["run"] = "<script>alert(1)</script>"
     page.run()
     assert not page.exception
-    assert board(page)
+    assert told(page)["paths"]
 
 
 def test_streamlit_run_finds_the_packages_from_any_folder(tmp_path: Path) -> None:
@@ -165,7 +160,7 @@ def test_two_different_files_of_equal_length_are_two_runs(page: AppTest) -> None
     keys = []
     for events in (one, other):
         page.file_uploader(key="upload").set_value(("run.eab", record.dumps(events), "")).run()
-        keys.append(json.loads(board(page))["run"])
+        keys.append(told(page)["run"])
     assert keys[0] != keys[1]
 
 

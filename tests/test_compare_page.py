@@ -1,10 +1,7 @@
 """The page Compare without a browser: two recordings, a file, independent samples really made, and Stop."""
 
-import json
-from typing import Any
-
 import pytest
-from page_walk import opened, run_to_its_end, words
+from page_walk import opened, run_to_its_end, told, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -23,11 +20,6 @@ def page() -> AppTest:
 
 def bundled(file: str) -> Run:
     return fold(gallery.events_of(RECORDINGS[file]))
-
-
-def told(page: AppTest) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(page.get("bidi_component")[0].proto.json)
-    return message
 
 
 def sample(page: AppTest) -> AppTest:

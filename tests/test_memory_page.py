@@ -98,7 +98,7 @@ def test_the_print_view_keeps_all_charts(page: AppTest) -> None:
 
 
 def test_the_caches_can_be_chosen_on_the_first_page() -> None:
-    page = opened("explore")
+    page = opened()
     page.selectbox(key="set_cache").set_value("deep-copy")
     run_to_its_end(start(page, "The cat sat on the", 3))
     assert not page.exception

@@ -1,9 +1,7 @@
 """The sliders under the prompt: a finished run at another threshold or r, its results, and the way back."""
 
-import json
-from typing import Any
-
 import pytest
+from page_walk import MAIN, told
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -11,7 +9,6 @@ from eab.events import RowsAllocated
 from eab.rereading import reread
 from eab.run import fold
 
-MAIN = str(gallery.FOLDER.parents[1] / "app" / "main.py")
 MARKET = next(one for one in gallery.recordings() if one.file == "market.eab")
 
 
@@ -19,11 +16,6 @@ MARKET = next(one for one in gallery.recordings() if one.file == "market.eab")
 def page() -> AppTest:
     shown = AppTest.from_file(MAIN, default_timeout=60).run()
     return shown.selectbox(key="recording").set_value(MARKET).run()
-
-
-def told(page: AppTest) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(page.get("bidi_component")[0].proto.json)
-    return message
 
 
 def said(page: AppTest) -> str:

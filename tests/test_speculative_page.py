@@ -68,7 +68,7 @@ def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None
 
 
 def test_a_run_on_the_first_page_can_be_made_with_guesses() -> None:
-    page = opened("explore")
+    page = opened()
     page.selectbox(key="set_drafter").set_value("model")
     page.slider(key="set_draft_length").set_value(3)
     run_to_its_end(start(page, "The cat sat on the", 6))

@@ -3,10 +3,11 @@
 import { Board } from "./board.js";
 
 export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
+  const [message] = data ?? [];
   const board = (parentElement.__board ??= new Board(parentElement));
   board.resync = (version) => setTriggerValue("resync", version);
-  board.rested = data?.rests ? (run, step) => setStateValue("cursor", { run, step }) : null;
-  board.grow = data?.grows ? (place) => setTriggerValue("grow", place) : null;
-  board.reread = data?.rereads ? (threshold) => setTriggerValue("reread", { run: data.run, threshold }) : null;
-  if (data) board.update(data);
+  board.rested = message?.rests ? (run, step) => setStateValue("cursor", { run, step }) : null;
+  board.grow = message?.grows ? (place) => setTriggerValue("grow", place) : null;
+  board.reread = message?.rereads ? (threshold) => setTriggerValue("reread", { run: message.run, threshold }) : null;
+  if (message) board.update(message);
 }
