@@ -163,7 +163,7 @@ def cases(quick: bool) -> Iterator[Case]:
     for paths in (1, 8) if quick else (1, 8, 32):
         for context in (512, LONGEST) if quick else (512, 1024, LONGEST):
             yield Case(paths, context, whole=False)
-    for paths in (1, 8):
+    for paths in (1, 8) if quick else (1, 8, 32):
         yield Case(paths, LONGEST, whole=True)
 
 

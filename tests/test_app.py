@@ -209,3 +209,22 @@ def test_the_model_of_a_recorded_run_is_chosen_again(page: AppTest, name: str, k
     assert page.text_input(key=key).value == name
     page.selectbox(key="recording").set_value(gallery.recordings()[0]).run()
     assert page.segmented_control(key="set_model_kind").value == "Embedded"
+
+
+def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: AppTest) -> None:
+    page.text_area(key="prompt").set_value("The cat sat on the")
+    page.slider(key="set_max_new_tokens").set_value(4)
+    page.slider(key="set_temperature").set_value(0.5)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    run_id = page.query_params["run"]
+    page.switch_page("../pages/memory.py").run()
+    assert page.text_area(key="prompt").value == "The cat sat on the"
+    page.text_area(key="prompt").set_value("The dog ran to the").run()
+    del page.query_params["run"]  # as browsers do on a change of page
+    page.switch_page("../pages/explore.py").run()
+    assert not page.exception
+    assert page.text_area(key="prompt").value == "The dog ran to the"
+    assert (page.slider(key="set_temperature").value, page.slider(key="set_max_new_tokens").value) == (0.5, 4)
+    assert told(page)["prompt"] == "The cat sat on the", "the run is still on the screen"
+    assert page.query_params["run"] == run_id
