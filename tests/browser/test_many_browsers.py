@@ -22,7 +22,7 @@ from eab.figures.board import board_message
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.load]
 SESSIONS = 30
 RUNS = 4  # of each session: more than a hundred in all
 PROMPTS = ("Once upon a time, there was a", "The cat sat on the", "One day, a girl named", "He opened the box and")
