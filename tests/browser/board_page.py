@@ -20,7 +20,8 @@ _MOUNT = """async ([code, css]) => {
   Object.assign(window, { triggers: [], states: [], places: [] });
   const setTriggerValue = (name, value) => (name === "grow" ? places.push(value) : triggers.push(name));
   const setStateValue = (name, value) => states.push([name, value]);
-  window.feed = (data) => module.default({ data: [{ rests: true, ...data }], parentElement: root, setStateValue, setTriggerValue });
+  const host = { parentElement: root, setStateValue, setTriggerValue };
+  window.feed = (message) => module.default({ data: [{ rests: true, ...message }], ...host });
 }"""
 
 
