@@ -54,9 +54,7 @@ class Comparing:
             live = session.worker().find_comparison(st.query_params.get(self.name, ""))
             ours = live is not None and live.state.kind == bundled.comparison.kind
             st.session_state[self._key] = _of(live, bundled) if live is not None and ours else bundled
-        shown = cast(ShownComparison, st.session_state[self._key])
-        session.note_in_url({self.name: shown.live.id} if shown.live is not None else {})
-        return shown
+        return cast(ShownComparison, st.session_state[self._key])
 
     def start(self, prompt: str, config: BranchingConfig, model_name: str, empty: Comparison) -> None:
         """Begin a comparison, which fills `empty`, and show it; one of this tab that is still going is stopped."""
@@ -71,7 +69,9 @@ class Comparing:
             live.stop()
 
     def watch(self, active: bool) -> None:
-        """Say how far a live comparison is, until it ends. active: see session.watch."""
+        """Say how far a live comparison is, until it ends, and in the URL which it is. active: see session.watch."""
+        live = self.shown().live
+        session.note_in_url({self.name: live.id} if live is not None else {})
         session.watch(lambda: self.shown().live, progress, active)
 
     @property

@@ -134,6 +134,8 @@ def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: boo
             help=missing or None,
         )
         st.button("Stop generation", on_click=on_stop, disabled=not active, width="stretch", key="stop_button")
+    if missing:
+        st.info(f"Replay only: {plain(missing)}. What was recorded opens as always.")
 
 
 def prompt() -> str:

@@ -11,7 +11,6 @@ import streamlit as st
 from app import session
 from app.live import LiveReport
 from eab.bmc.results import Experiment, Report, load
-from eab.config import BranchingConfig
 
 BUNDLED: Final = Path(__file__).resolve().parent.parent / "assets" / "bmc"
 _LIVE: Final = "measurements"
@@ -64,11 +63,11 @@ def shown(experiment: Experiment) -> Shown:
     )
 
 
-def start(experiment: Experiment, rows: int, config: BranchingConfig, model_name: str) -> None:
+def start(experiment: Experiment, rows: int, model_name: str) -> None:
     """Begin a measurement; one of this tab that is still going is stopped."""
     stop()
     _all().pop(experiment, None)  # the last one begun is the last one in the books
-    _all()[experiment] = session.worker().measure(experiment, rows, config, model_name, session.owner())
+    _all()[experiment] = session.worker().measure(experiment, rows, model_name, session.owner())
 
 
 def stop() -> None:

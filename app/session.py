@@ -209,10 +209,8 @@ def progress(live: LiveRun) -> tuple[float, str]:
         return standing
     steps, started = len(live.state.steps), live.state.started
     if not live.active:
-        return (
-            1.0,
-            f"{_ENDED[live.state.ended.reason if live.state.ended else 'failed']} after {counted(steps, 'step')}",
-        )
+        reason = live.state.ended.reason if live.state.ended is not None else "failed"
+        return 1.0, f"{_ENDED[reason]} after {counted(steps, 'step')}"
     if started is None:
         return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
     return min(1.0, steps / started.config.max_new_tokens), f"Step {steps} of {started.config.max_new_tokens}"

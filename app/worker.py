@@ -85,17 +85,15 @@ class Worker:
         longest = config.max_new_tokens * len(variants)
         return self._begin(Live(prompt, config, model_name, comparison, make, owner, longest))
 
-    def measure(
-        self, experiment: Experiment, rows: int, config: BranchingConfig, model_name: str, owner: str = ""
-    ) -> LiveReport:
-        """Begin a BMC experiment with runs of so many rows; it takes its turns like any run."""
+    def measure(self, experiment: Experiment, rows: int, model_name: str, owner: str = "") -> LiveReport:
+        """Begin a BMC experiment with runs of so many rows; it takes its turns like any run. It has no settings."""
 
         def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[ReportEvent]:
             from eab.bmc.experiments import measure
 
             return measure(experiment, model, rows)
 
-        return self._begin(Live(experiment, config, model_name, Report(), make, owner, 1))
+        return self._begin(Live(experiment, BranchingConfig(), model_name, Report(), make, owner, 1))
 
     def find(self, run_id: str) -> LiveRun | None:
         """The run of this id, unless it is forgotten."""

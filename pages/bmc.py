@@ -12,8 +12,7 @@ from app.words import plain
 from eab.bmc.costs import Costs, automatic
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
 from eab.bmc.results import Experiment, Report, dumps
-from eab.config import AUTO, BranchingConfig
-from eab.errors import EabError
+from eab.config import AUTO
 from eab.figures.layout import shorten
 from eab.token_text import visible
 
@@ -68,11 +67,7 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 def start(experiment: Experiment) -> Callable[[], None]:
     def begin() -> None:
         session.say("")
-        try:
-            config = BranchingConfig.from_settings(controls.settings())
-            measuring.start(experiment, int(st.session_state.bmc_rows), config, controls.model_name())
-        except EabError as error:
-            session.say(str(error))
+        measuring.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
 
     return begin
 

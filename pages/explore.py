@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from app import board, controls, gallery, model_shelf, rereading, results, saved_runs, session
+from app import board, controls, gallery, rereading, results, saved_runs, session
 from app.live import LiveRun
 from app.remedies import remedies
 from app.words import plain
@@ -148,12 +148,9 @@ active = status in POLL_SECONDS
 st.session_state.polled = status
 
 st.subheader("Where does the model hesitate?")
-missing = model_shelf.missing(controls.model_name())
 controls.run_bar(run, session.stop, active)
 
 notices = st.container()
-if missing:
-    notices.info(f"Replay only: {plain(missing)}. Recorded runs open as always.")
 for problem in session.problems(shown.live, shown.state.ended):
     notices.error(plain(problem))
 if shown.live is None:

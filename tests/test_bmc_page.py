@@ -117,3 +117,15 @@ def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
         assert line["rows_copied"] == sum(step.copied for step in steps)
         assert line["most_bytes_held"] == max(step.held for step in steps) * demand.row_bytes
     assert list(table["rows_copied"]) == sorted(table["rows_copied"], reverse=True)
+
+
+def test_a_measurement_does_not_ask_for_the_settings_of_a_run() -> None:
+    page = opened()
+    page.toggle(key="set_chat").set_value(True)  # the embedded model has no chat template
+    page.slider(key="set_max_new_tokens").set_value(256).run()
+    page.switch_page("../pages/bmc.py").run()
+    page.button(key="run_memory").click().run()
+    run_to_its_end(page, "bmc_stop")
+    assert not page.exception
+    assert not page.error
+    assert "Measured here" in " ".join(caption.value for caption in page.main.caption)

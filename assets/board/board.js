@@ -86,19 +86,12 @@ export class Board {
     const head = element("header");
     const sentence = element("p", { class: "sentence" });
     this[`${name}Sentence`] = sentence;
-    const save = (kind, action) => button(`↓ ${kind}`, `Download the ${title.toLowerCase()} as ${kind}`, () => action(svg, name, this.wholePicture(name)));
+    const save = (kind, action) => button(`↓ ${kind}`, `Download the ${title.toLowerCase()} as ${kind}`, () => action(svg, name, name === "tree" ? this.tree.wholePicture() : null));
     const saves = element("span", { class: "saves" });
     saves.append(save("SVG", saveSvg), save("PNG", savePng));
     head.append(element("h3", {}, title), key, saves);
     panel.append(head, sentence, svg);
     return panel;
-  }
-
-  // The tree's file holds all of it, not only what is in view.
-  wholePicture(name) {
-    if (name !== "tree" || this.aligned) return null;
-    const { width, height } = this.tree.extent();
-    return { width: Math.ceil(width) + 28, height: Math.ceil(height) + 28, transform: "translate(14 14)" };
   }
 
   // ---- taking messages in

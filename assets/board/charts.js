@@ -79,11 +79,6 @@ export class EntropyView {
     return Math.max(this.board.threshold * 1.4, this.board.records.highestEntropy, 0.1) * 1.06;
   }
 
-  y(entropy) {
-    const { innerHeight } = frame(this.board, this.svg);
-    return TOP + innerHeight * (1 - entropy / this.highest());
-  }
-
   scrub(event) {
     const { innerWidth } = frame(this.board, this.svg);
     const share = (event.clientX - this.svg.getBoundingClientRect().left - LEFT) / innerWidth;
@@ -107,7 +102,7 @@ export class EntropyView {
     const highest = this.highest();
     const threshold = this.dragged?.threshold ?? board.threshold;
     const x = (step) => LEFT + (step + 0.5) * band;
-    const y = (entropy) => this.y(entropy);
+    const y = (entropy) => TOP + innerHeight * (1 - entropy / highest);
     const parts = [];
     for (const value of ticks(highest)) {
       parts.push(shape("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));

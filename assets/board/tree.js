@@ -100,6 +100,13 @@ export class TreeView {
     return [this.whole ? 0.1 : large ? 1 : SMALLEST, large ? 1.6 : 1.15, tallest];
   }
 
+  // The tree's file holds all of it, not only what is in view.
+  wholePicture() {
+    if (this.board.aligned) return null;
+    const { width, height } = this.extent();
+    return { width: Math.ceil(width) + 28, height: Math.ceil(height) + 28, transform: "translate(14 14)" };
+  }
+
   extent() {
     const { width, height } = this.board.layout;
     return { width: Math.max(width + MARKS, 100), height: Math.max(height * this.squeeze(), 30) };

@@ -84,7 +84,8 @@ class AdaptiveLength:
         self._right, self._lost = 2.0, 1.0  # guesses, the recent ones weighing most; in vain: a path's first alone
         self._saved = 0.0  # passes, by guesses that were right
         self._made = self._draft_seconds = 0.0
-        self._allowance, self._loss = 0.0, 0.0  # seconds: to try a guess, and what the latest try lost
+        self._allowance = 0.0  # seconds to try a guess with
+        self._loss = 0.0  # seconds that the latest guesses lost; at first as if none had been
 
     def most(self) -> int:
         """See DraftLength.most."""
