@@ -249,8 +249,8 @@ def _memory(choose_cache: bool) -> None:
         key="set_attention",
         **KEPT,
         required=True,
-        help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as kernels of "
-        "fixed shapes must (see the page BMC).",
+        help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as passes of "
+        "fixed shapes must, which a GPU captures as graphs (see the page BMC).",
     )
 
 

@@ -3,8 +3,9 @@
 Each competitor does one whole job in `run` and notes what it measured.
 """
 
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
+from eab.caches.attention import masked_pass
 from eab.config import BranchingConfig, CacheName
 from eab.engine import step
 from eab.events import Event, KvMeasured, StepTimed
@@ -38,7 +40,8 @@ class Job:
 class Measured:
     """seconds: of each whole job. step_seconds: of each step that all paths took part in, over all jobs.
 
-    tokens: through the model. Bytes at the end of a job; None where there is no cache, or nothing to measure.
+    tokens: through the model. Bytes and rows at the end of a job; None where there is no cache, or nothing to measure.
+    step_rows: distinct rows at each step that all paths took part in, in the latest job.
     allocated: the most that CUDA's allocator gave out during a job, beyond what it had given out before.
     """
 
@@ -46,6 +49,7 @@ class Measured:
     step_seconds: list[list[float]] = field(default_factory=list)
     tokens: int = 0
     rows: int | None = None
+    step_rows: list[int] = field(default_factory=list)
     spare_rows: int | None = None
     kv_bytes: int | None = None
     peak_bytes: int | None = None
@@ -83,22 +87,35 @@ class Engine:
     """This project's engine under one cache, stepped directly.
 
     Every path forks at every step, so that all decisions are paid for; or, with `grow_apart`, only until there are
-    enough paths, so that their private parts grow long.
+    enough paths, so that their private parts grow long. captured: passes of fixed shapes, on CUDA as graphs.
     """
 
-    def __init__(self, model: HuggingFaceModel, job: Job, cache: CacheName = "tree", grow_apart: bool = False) -> None:
-        self.name = f"engine, cache {cache}"
+    def __init__(
+        self,
+        model: HuggingFaceModel,
+        job: Job,
+        cache: CacheName = "tree",
+        grow_apart: bool = False,
+        captured: bool = False,
+    ) -> None:
+        self.name = f"engine, cache {cache}" + (", captured passes" if captured else "")
         self.measured = Measured()
         self._model, self._job, self._grow_apart = model, job, grow_apart
-        self._config = BranchingConfig(max_paths=job.paths, max_new_tokens=job.new_tokens, cache=cache)
+        self._config = BranchingConfig(
+            max_paths=job.paths,
+            max_new_tokens=job.new_tokens,
+            cache=cache,
+            attention="padded" if captured else "sliced",
+        )
         self._full = False
+        self.kv_shape = model.kv_shape
 
     def run(self) -> None:
         """See Competitor."""
         generation = Generation(self._model, "", self._job.prompt, self._config, threshold_nats=0.5)
         if self._grow_apart:
             generation._policy = ForkUntilFull(self._config)
-        self.measured.tokens = 0
+        self.measured.tokens, self.measured.step_rows = 0, []
         self.measured.step_seconds.append([])
         start = time.perf_counter()
         while generation.live:
@@ -116,6 +133,7 @@ class Engine:
         elif isinstance(event, KvMeasured):
             self._full = len(event.paths) == self._job.paths
             measured.rows, measured.spare_rows = event.rows_shared + event.rows_private, event.rows_spare
+            measured.step_rows += [measured.rows] if self._full else []
             measured.kv_bytes, measured.peak_bytes = event.bytes_held, event.peak_bytes
 
 
@@ -192,29 +210,43 @@ class BarePass:
         self.measured.seconds.append(time.perf_counter() - begin)
 
 
-class Products:
-    """What no step can do without: the linear layers alone, with their weights stored as the engine has them."""
+class Kernels:
+    """What no step can do without: the linear layers, with their weights stored as the engine has them; and, given the
+    engine, attention over as many rows as its tree had."""
 
-    name = "products of the decode steps alone"
-
-    def __init__(self, model: PreTrainedModel, job: Job) -> None:
+    def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
+        self.name = f"products{' and attention' if tree else ''} of the decode steps alone"
         self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
         self._layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | PackedLinear)]
-        self._device, self._dtype, self._job = model.device, model.dtype, job
+        self._model, self._job, self._tree = model, job, tree
 
     @torch.inference_mode()
     def run(self) -> None:
         """See Competitor: as many rounds as there are decode steps after the first."""
-        sizes = {layer.in_features for layer in self._layers}
-        rows = {size: torch.randn(1, self._job.paths, size, device=self._device, dtype=self._dtype) for size in sizes}
+        inputs = {size: self._random(1, self._job.paths, size) for size in {one.in_features for one in self._layers}}
+        attention = [self._attention()] * self._model.config.num_hidden_layers if self._tree else []
         self.measured.step_seconds.append([])
         for _ in range(self._job.new_tokens - 1):
             start = time.perf_counter()
             for layer in self._layers:
-                layer(rows[layer.in_features])
-            synchronize(self._device)
+                layer(inputs[layer.in_features])
+            for attend in attention:
+                attend()
+            synchronize(self._model.device)
             self.measured.step_seconds[-1].append(time.perf_counter() - start)
         self.measured.seconds.append(sum(self.measured.step_seconds[-1]))
+
+    def _attention(self) -> Callable[[], object]:
+        """Every query over the mean number of rows of the tree, under a mask."""
+        assert self._tree is not None
+        shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
+        query = self._random(shape.kv_heads, shape.group * self._job.paths, shape.head_dim)
+        keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
+        mask = self._random(shape.group * self._job.paths, rows)
+        return lambda: masked_pass(query, keys, values, mask, shape.head_dim**-0.5)
+
+    def _random(self, *sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, device=self._model.device, dtype=self._model.dtype)
 
 
 def synchronize(device: torch.device) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from competitors import BarePass, Competitor, Engine, Generate, Job, Products
+from competitors import BarePass, Competitor, Engine, Generate, Job, Kernels
 from published import command_line, publish, where
 from rich.console import Console
 from shapes import plain_model, same_weights
@@ -57,15 +57,19 @@ def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
 
 
 def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
-    """The tree first, the floor second. `everybody`: also those who take minutes."""
+    """The tree first, then three floors. `everybody`: also those who take minutes."""
+    tree = Engine(pair.ours, job)
     competitors: list[Competitor] = [
-        Engine(pair.ours, job),
+        tree,
         BarePass(pair.plain, job),
-        Products(pair.stored, job),
+        Kernels(pair.stored, job),
+        Kernels(pair.stored, job, tree),
         Engine(pair.ours, job, "concat-cow"),
         Engine(pair.ours, job, "deep-copy"),
         Generate(pair.plain, job, job.paths),
     ]
+    if pair.ours.kv_shape.in_frames:
+        competitors.append(Engine(pair.ours, job, captured=True))
     if job.paths > 1:
         competitors.append(Generate(pair.plain, job, job.paths, shared_prompt=True))
     if everybody and job.paths > 1:
@@ -95,8 +99,8 @@ def run_once(competitor: Competitor) -> None:
 
 
 def warm_up(pair: Pair, job: Job) -> None:
-    """The first passes of a process are slow."""
-    for competitor in field_of(pair, Job(job.prompt, job.paths, 4), everybody=False):
+    """The first passes of a process are slow. Six tokens are enough for every path to fork into being."""
+    for competitor in field_of(pair, Job(job.prompt, job.paths, 6), everybody=False):
         competitor.run()
 
 
@@ -128,13 +132,15 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     assert batched.measured.kv_bytes is not None
     ratios = {
         "step_over_bare_pass": step_of(tree) / step_of(bare),
-        "products_over_bare_pass": step_of(by_name[Products.name]) / step_of(bare),
+        "products_over_bare_pass": step_of(competitors[2]) / step_of(bare),
+        "products_and_attention_over_bare_pass": step_of(competitors[3]) / step_of(bare),
         "batched_over_tree": seconds_of(batched) / seconds_of(tree),
         "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes) / (measured.rows * row_bytes),
         "batched_kv_over_tree_kv": batched.measured.kv_bytes / measured.kv_bytes,
     }
     others = {
         "shared_prompt_batch_over_tree": "generate, one batch, prompt prefilled once",
+        "captured_over_tree": "engine, cache tree, captured passes",
         "one_by_one_over_tree": "generate, one by one",
         "concat_cow_over_tree": "engine, cache concat-cow",
         "deep_copy_over_tree": "engine, cache deep-copy",
@@ -186,7 +192,8 @@ def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
         f"Shape {pair.shape}, {job}, weights stored {pair.layout}.\n\n{table(competitors)}\n"
         f"One step of {job.paths} paths takes {step_of(competitors[0]) * 1000:.0f} ms, the bare pass of the same "
         f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. The products of "
-        f"the step alone take {ratios['products_over_bare_pass']:.2f} times the bare pass. With {LONG_PATHS} paths of "
+        f"the step alone take {ratios['products_over_bare_pass']:.2f} times the bare pass, with attention "
+        f"{ratios['products_and_attention_over_bare_pass']:.2f}. With {LONG_PATHS} paths of "
         f"{LONG_TOKENS} private tokens each, the last step costs "
         f"{ratios['last_step_over_first']:.2f} times the first.\n"
     )

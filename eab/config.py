@@ -38,7 +38,8 @@ class BranchingConfig:
         every step, r >= max_new_tokens allocates all rows up front; "auto" chooses at every growth (see eab.bmc.costs).
         It changes time and bytes, never the tokens.
     attention: of the tree cache. `sliced` ends at the last row in use, so spare rows cost memory only; `padded` visits
-        them under the mask, as kernels of fixed shapes do, and r is then a balance of copies and spare rows.
+        them under the mask, as passes of fixed shapes must, and r is then a balance of copies and spare rows; on CUDA
+        they are captured as graphs.
     cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments, concatenated at
         every step), `deep-copy` (a copy for each path), `recompute` (not at all). Like r, it never changes the tokens.
     kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this. A draft model's own cache

@@ -72,7 +72,7 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
     events = [growths for _, growths in packed]
     lines = logits.split([len(one_pass.keep) for one_pass in passes])
     if logits.is_cuda:
-        torch.cuda.synchronize(logits.device)  # or the forward pass would be timed as part of the decisions
+        torch.cuda.current_stream(logits.device).synchronize()  # or the decisions would seem to take the pass's time
     drafting = [generation.draft_seconds for generation in generations]
     forward_seconds = time.perf_counter() - start - sum(drafting)
     for generation, one_pass, own_logits, own_events, draft_seconds in zip(

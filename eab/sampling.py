@@ -29,9 +29,11 @@ class Predictions:
         probabilities, tokens = self._probs.topk(count, dim=-1)
         best = self._scores.gather(1, tokens[:, :1])[:, 0]
         self._log_total = best - probabilities[:, 0].log()  # ln Z
-        self.entropies = self._entropies(best).tolist()
-        self.top_tokens = tokens.tolist()
-        self.top_probabilities = probabilities.tolist()
+        numbers = torch.cat([self._entropies(best)[:, None].double(), probabilities.double(), tokens.double()], dim=1)
+        lines = _on_host(numbers).tolist()  # in one transfer; float64 holds all of them exactly
+        self.entropies = [line[0] for line in lines]
+        self.top_probabilities = [line[1 : 1 + count] for line in lines]
+        self.top_tokens = [[int(token) for token in line[1 + count :]] for line in lines]
 
     @classmethod
     def joined(cls, lines: Sequence[tuple["Predictions", int]]) -> "Predictions":
@@ -92,6 +94,15 @@ class Predictions:
         at = torch.tensor([list(paths), list(tokens)], device=self._scores.device)
         found: list[float] = (self._scores[at[0], at[1]] - self._log_total[at[0]]).tolist()
         return found
+
+
+def _on_host(numbers: Tensor) -> Tensor:
+    """The same numbers in the host's memory; from CUDA through pinned memory, since other memory takes two copies."""
+    if not numbers.is_cuda:
+        return numbers
+    pinned = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True).copy_(numbers, non_blocking=True)
+    torch.cuda.current_stream(numbers.device).synchronize()
+    return pinned
 
 
 def _block_sums(probs: Tensor) -> Tensor:

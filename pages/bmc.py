@@ -31,8 +31,8 @@ Spare rows cost compute only if the kernel visits them. The tree cache can do bo
 - **sliced** (what this engine uses unless you choose otherwise): attention ends at the last row in use. Spare rows then
   cost memory and nothing else; `auto` grows by a quarter of the rows in use. Shapes change at every step, which plain
   kernels do not mind.
-- **padded**: attention visits every row that the tensors hold, the spare ones under the mask. Captured and compiled
-  kernels need this: their shapes are fixed until the tensors grow. The balance of copies and spare rows is real here,
+- **padded**: attention visits every row that the tensors hold, the spare ones under the mask. Captured passes (CUDA
+  graphs) need this: their shapes are fixed until the tensors grow. The balance of copies and spare rows is real here,
   and `auto` chooses r at each growth from the constants fitted on this machine.
 
 Either way a mask is needed as soon as the text has forked: the rows that one path sees are scattered among those of the

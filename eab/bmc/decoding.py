@@ -34,6 +34,9 @@ class TimedTree(TreeCache):
     def _visited(self) -> int:
         return self._end if self.bare else super()._visited
 
+    def _frame_for(self, tokens: int, wanted: int) -> None:
+        """None: what is timed is the kernel, launched as it is."""
+
     def _grow(self, more: int) -> Growth:
         start = now(self.shape.device)
         growth = super()._grow(more)
@@ -62,7 +65,7 @@ class StepTime:
 def now(device: torch.device) -> float:
     """Seconds, once the device has done what it was told."""
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        torch.cuda.current_stream(device).synchronize()  # the device as a whole must not be waited for beside a capture
     return time.perf_counter()
 
 

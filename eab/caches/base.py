@@ -7,12 +7,15 @@ A row holds K and V of one token, in every layer.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from eab.events import PathRows
+
+if TYPE_CHECKING:
+    from eab.caches.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ class KVShape:
     def in_lanes(self) -> bool:
         """Whether attention may read long private parts in lanes (see eab.caches.lanes): on CPUs only."""
         return (self.counts_as or self.device.type) == "cpu"
+
+    @property
+    def in_frames(self) -> bool:
+        """Whether padded passes keep their addresses, so that they can be captured (see eab.caches.frame): on CUDA."""
+        return (self.counts_as or self.device.type) == "cuda"
 
     @property
     def row_bytes(self) -> int:
@@ -77,7 +85,8 @@ class KVUsage:
 class Pass:
     """The tokens of one run that go through the model together.
 
-    ids, positions: (T,) int64. keep: int64, the tokens whose logits are wanted, path after path.
+    ids, positions: (T,) int64. keep: int64, the tokens whose logits are wanted, path after path. frame: what all these
+    tensors belong to, if their addresses stay for the passes to come.
     """
 
     cache: "KVCache"
@@ -85,6 +94,7 @@ class Pass:
     positions: Tensor
     keep: Tensor
     growths: tuple[Growth, ...]
+    frame: "Frame | None" = None
 
 
 class KVCache(Protocol):

@@ -8,7 +8,7 @@ r steps' worth of rows at a time (BMC, arXiv 2511.12031).
 
 Spare rows cost compute only if the kernel visits them. Sliced, attention ends at the last row that was ever given to a
 token; padded, it visits every row that the tensors hold, the spare ones under the mask, so that its shapes change only
-when the tensors grow, which is what a captured or compiled kernel needs.
+when the tensors grow. On CUDA such passes are written into frames (see `frame`) and can be captured.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ from torch import Tensor
 from eab.bmc.costs import StepsAhead
 from eab.caches.attention import LaneIndex, masked_pass, split_pass
 from eab.caches.base import Growth, KVShape, KVUsage, Pass, wanted_lines
+from eab.caches.frame import Frame, Frames
 from eab.caches.lanes import Stretch, compacted, extended, worthwhile
 from eab.caches.ledger import Ledger, check_limit
 from eab.events import PathRows
@@ -49,10 +50,12 @@ class TreeCache:
         self._length = {0: 0}
         self._stretches: list[Stretch] = []
         self._untold: list[Growth] = []  # rows moved up for a pass that then found no room
-        # The pass being computed: its rows (T,), and what it attends to
+        self._frames = Frames(shape, 0)
+        # The pass being computed: its frame if it has one, else its rows (T,) and what it attends to
+        self._frame: Frame | None = None
         self._rows = torch.empty(0, dtype=torch.int64)
         self._first_row: int | None = None  # if they follow each other
-        self._seen = torch.empty(0, dtype=torch.bool)  # (T, rows before the first lane)
+        self._seen = torch.empty(0, dtype=torch.bool)  # (T, rows before the first lane), in the host's memory
         self._mask: Tensor | None = None  # (H / G * T, the same), added to the scores
         self._masked = False  # whether _mask is made for this pass
         self._lanes: list[LaneIndex] = []
@@ -86,16 +89,19 @@ class TreeCache:
         rows, growth = self._take(total, len(paths))
         growths, self._untold = self._untold + ([growth] if growth else []), []
         positions, seen = self._place(paths, counts, rows)
+        ids, keep = [token for new in tokens for token in new], wanted_lines(counts.tolist(), wanted)
+        self._frame = frame = self._frame_for(total, len(keep))
+        if frame is not None:
+            frame.fill(ids, positions, rows, keep, seen)
+            return Pass(self, frame.ids, frame.positions, frame.keep, tuple(growths), frame)
         self._look(seen, rows, tuple(paths) if counts.max() == 1 else ())
         device = self.shape.device
         self._rows = torch.from_numpy(rows).to(device)
-        return Pass(
-            cache=self,
-            ids=torch.tensor([token for new in tokens for token in new], device=device),
-            positions=torch.from_numpy(positions).to(device),
-            keep=torch.tensor(wanted_lines(counts.tolist(), wanted), device=device),
-            growths=tuple(growths),
-        )
+        numbers = (torch.tensor(ids, device=device), torch.from_numpy(positions).to(device))
+        return Pass(self, *numbers, torch.tensor(keep, device=device), tuple(growths))
+
+    def _frame_for(self, tokens: int, wanted: int) -> Frame | None:
+        return self._frames.of(tokens, wanted) if self.padded and self.shape.in_frames else None
 
     def _take(self, count: int, paths: int) -> tuple[NDArray[np.int64], Growth | None]:
         """Free rows for `count` tokens: at the end while lanes are in use, else the lowest."""
@@ -131,7 +137,7 @@ class TreeCache:
         parts = worthwhile(self._stretches, seen) if self.shape.in_lanes and not self.padded else []
         self._lanes = [LaneIndex(part, device) for part in parts]
         trunk = parts[0].stretch.start if parts else self._visited
-        self._seen = torch.from_numpy(seen[:, :trunk]).to(device)
+        self._seen = torch.from_numpy(seen[:, :trunk])
         self._masked = False
 
     def _place(
@@ -159,14 +165,15 @@ class TreeCache:
         """See KVCache.attend. Query heads of a group become query rows, so K and V are not expanded per query head."""
         keys, values = self._keys[layer], self._values[layer]
         _, heads, length, size = query.shape
-        if self._first_row is not None:
+        if self._frame is None and self._first_row is not None:
             keys[:, self._first_row : self._first_row + length] = key[0]
             values[:, self._first_row : self._first_row + length] = value[0]
         else:
-            keys.index_copy_(1, self._rows, key[0])
-            values.index_copy_(1, self._rows, value[0])
+            rows = self._rows if self._frame is None else self._frame.rows
+            keys.index_copy_(1, rows, key[0])
+            values.index_copy_(1, rows, value[0])
         folded = query.reshape(self.shape.kv_heads, -1, size)
-        mask = self._mask_for(query, heads // self.shape.kv_heads)
+        mask = self._mask_for(query, heads // self.shape.kv_heads) if self._frame is None else self._frame.mask
         if self._lanes:
             out = split_pass(folded, keys, values, mask, scale, self._lanes)
         else:
@@ -179,7 +186,8 @@ class TreeCache:
             self._masked, self._mask = True, None
             if self.padded or not bool(self._seen.all()):
                 blocked = torch.zeros(self._seen.shape, dtype=query.dtype, device=query.device)
-                self._mask = blocked.masked_fill_(~self._seen, float("-inf")).repeat(group, 1)
+                unseen = ~self._seen.to(query.device)
+                self._mask = blocked.masked_fill_(unseen, float("-inf")).repeat(group, 1)
         return self._mask
 
     def fork(self, path: int, children: Sequence[int]) -> None:
@@ -263,6 +271,7 @@ class TreeCache:
         self._visible = np.pad(self._visible, ((0, 0), (0, more)))
         self._position = np.pad(self._position, (0, more))
         self._owners = np.pad(self._owners, (0, more))
+        self._frames = Frames(self.shape, rows)
         return Growth(rows, held, before, self._ledger.peak_bytes)
 
     def _empty(self, rows: int) -> Tensor:
