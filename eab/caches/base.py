@@ -41,7 +41,7 @@ class KVShape:
     @property
     def in_frames(self) -> bool:
         """Whether padded passes keep their addresses, so that they can be captured (see eab.caches.frame): on CUDA."""
-        return (self.counts_as or self.device.type) == "cuda"
+        return self.device.type == "cuda"
 
     @property
     def row_bytes(self) -> int:
@@ -86,7 +86,7 @@ class Pass:
     """The tokens of one run that go through the model together.
 
     ids, positions: (T,) int64. keep: int64, the tokens whose logits are wanted, path after path. frame: what all these
-    tensors belong to, if their addresses stay for the passes to come.
+    tensors belong to, if their addresses stay; then the next pass of this size overwrites them.
     """
 
     cache: "KVCache"

@@ -2,6 +2,7 @@
 there, which is what a captured pass needs: it reads the same memory whenever it is replayed.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,7 +30,8 @@ class Frame:
 
     def __init__(self, shape: KVShape, tokens: int, wanted: int, rows: int, era: Era) -> None:
         self.era = era
-        device, pinned = shape.device, shape.device.type == "cuda"
+        self._device = device = shape.device
+        pinned = device.type == "cuda"
         self._waiting = torch.empty(3 * tokens + wanted, dtype=torch.int64, pin_memory=pinned)
         self._numbers = torch.empty(3 * tokens + wanted, dtype=torch.int64, device=device)
         self.ids, self.positions, self.rows, self.keep = self._numbers.split([tokens, tokens, tokens, wanted])
@@ -47,7 +49,10 @@ class Frame:
         keep: Sequence[int],
         seen: NDArray[np.bool_],
     ) -> None:
-        """Write the numbers of the next pass, in one transfer each. seen: (T, C), which rows each token sees."""
+        """Write the numbers of the next pass, in two transfers, in inference mode if the frame was made in it.
+
+        seen: (T, C), which rows each token sees.
+        """
         if self._sent is not None:
             self._sent.synchronize()
         self._waiting.copy_(torch.from_numpy(np.concatenate([ids, positions, rows, keep])))
@@ -55,13 +60,13 @@ class Frame:
         self._numbers.copy_(self._waiting, non_blocking=True)
         self._seen.copy_(self._seen_waiting, non_blocking=True)
         if self._sent is not None:
-            self._sent.record()
+            self._sent.record(torch.cuda.current_stream(self._device))
         by_group: Tensor = self.mask.view(-1, *self._seen.shape)
         by_group.zero_().masked_fill_(~self._seen, float("-inf"))
 
 
 class Frames:
-    """The frames of one cache in one era: for small passes of a size that has come before, as others hardly return.
+    """The frames of one cache in one era: for small passes of a size that has come twice before, as it will come again.
 
     The first few such sizes have frames, and keep them: frames that are replaced one by one would take captured passes
     with them one by one.
@@ -69,14 +74,15 @@ class Frames:
 
     def __init__(self, shape: KVShape, rows: int) -> None:
         self._shape, self._rows, self._era = shape, rows, Era()
-        self._came: set[tuple[int, int]] = set()  # (tokens, wanted)
+        self._came: Counter[tuple[int, int]] = Counter()  # (tokens, wanted)
         self._frames: dict[tuple[int, int], Frame] = {}
 
     def of(self, tokens: int, wanted: int) -> Frame | None:
         """The frame for a pass of this size, if it is to have one."""
         size = (tokens, wanted)
         frame = self._frames.get(size)
-        if frame is None and size in self._came and len(self._frames) < MOST_FRAMES and tokens <= MOST_TOKENS:
+        self._came[size] += 1
+        returns = self._came[size] > 2 and tokens <= MOST_TOKENS
+        if frame is None and returns and len(self._frames) < MOST_FRAMES:
             frame = self._frames[size] = Frame(self._shape, tokens, wanted, self._rows, self._era)
-        self._came.add(size)
         return frame

@@ -21,49 +21,67 @@ Read: TypeAlias = Callable[[Pass], Tensor]  # one forward pass -> logits
 Replay: TypeAlias = Callable[[], Tensor]  # the same on what the memory holds now -> the same tensor each time
 Capture: TypeAlias = Callable[[Callable[[], Tensor]], Replay]
 STREAMS: Final = 16  # on each device: caches whose passes are captured at a time
+MOST_FAILURES: Final = 3  # of a model, before nothing of it is captured any more
 TOLERANCE: Final = {torch.float64: 1e-9, torch.float32: 1e-3}  # of a replay's logits; wider for the narrower types
 
 
 class CapturedPasses:
     """Reads the passes of one model; those in frames are captured.
 
-    captures: what captures the passes of one era, or None if it cannot now. The first replay must say what the pass
-    said; where it does not, or capturing fails, nothing is captured any more, and the log says why.
+    captures: what captures the passes of one era, or None if it cannot now. check: whether replays on new numbers say
+    what the plain model says, found out once, before the first pass of a run is captured. Each first replay must also
+    say what its pass said. What fails is not captured, and the log says why.
     """
 
-    def __init__(self, captures: Callable[[], Capture | None]) -> None:
-        self._new_capture = captures
+    def __init__(self, captures: Callable[[], Capture | None], check: Callable[[], bool]) -> None:
+        self._new_capture, self._check = captures, check
         self._captures: weakref.WeakKeyDictionary[Era, Capture | None] = weakref.WeakKeyDictionary()
         self._replays: weakref.WeakKeyDictionary[Frame, Replay] = weakref.WeakKeyDictionary()
-        self._works = True
+        self._checked, self._failures = False, 0
 
     def read(self, one: Pass, read: Read) -> Tensor:
         """One forward pass -> logits (K, V), which later passes do not overwrite."""
         frame = one.frame
-        if frame is None or not self._works:
+        if frame is None:
             return read(one)
         if frame in self._replays:
             return self._replays[frame]().clone()
-        if frame.era not in self._captures:
-            self._captures[frame.era] = self._new_capture()
-        logits, capture = read(one), self._captures[frame.era]
+        logits, capture = read(one), self._capture_for(frame.era)
         if capture is not None:
-            self._keep(frame, lambda: capture(lambda: read(one)), logits)
+            try:
+                self._replays[frame] = _agreeing(capture(lambda: read(one)), logits)
+            except Exception as error:  # the model's code meets what it never met, or the GPU's memory is full
+                self._forget(frame.era)
+                self._failed(str(error))
         return logits
 
-    def _keep(self, frame: Frame, captured: Callable[[], Replay], logits: Tensor) -> None:
-        try:
-            replay = captured()
-            same = torch.allclose(replay(), logits, rtol=0.0, atol=_tolerance(logits), equal_nan=True)
-        except RuntimeError as error:  # something in the forward pass waits for the GPU, or its memory is full
-            return self._give_up(str(error))
-        if not same:
-            return self._give_up("a replay says otherwise than the pass")
-        self._replays[frame] = replay
+    def _forget(self, era: Era) -> None:
+        self._captures[era] = None  # which resets its graphs
+        for frame in [frame for frame in self._replays if frame.era is era]:
+            del self._replays[frame]
 
-    def _give_up(self, reason: str) -> None:
-        self._works = False
-        logging.getLogger(__name__).warning("this model's passes are not captured as CUDA graphs: %s", reason)
+    def _capture_for(self, era: Era) -> Capture | None:
+        if not self._checked:
+            self._checked = True  # checking captures, too
+            if not self._check():
+                self._failures = MOST_FAILURES
+                self._failed("replays say otherwise than the model")
+        if self._failures >= MOST_FAILURES:
+            return None
+        if era not in self._captures:
+            self._captures[era] = self._new_capture()
+        return self._captures[era]
+
+    def _failed(self, reason: str) -> None:
+        self._failures += 1
+        logging.getLogger(__name__).warning("passes are not captured as CUDA graphs: %s", reason)
+
+
+def _agreeing(replay: Replay, logits: Tensor) -> Replay:
+    """The replay, if it says the same. RuntimeError if not."""
+    if not torch.allclose(replay(), logits, rtol=0.0, atol=_tolerance(logits), equal_nan=True):
+        raise RuntimeError("a replay says otherwise than its pass")
+    return replay
 
 
 def _tolerance(logits: Tensor) -> float:
@@ -84,23 +102,29 @@ class CudaGraphs:
         self._device, self._stream = device, stream
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
-        weakref.finalize(self, _retire, self._graphs, stream, _free_streams(device))
+        retire = weakref.finalize(self, _retire, self._graphs, stream, _free_streams(device))
+        retire.atexit = False  # runs may still be replaying then
 
     def capture(self, read: Callable[[], Tensor]) -> Replay:
-        """Read once on the stream, which sets up its libraries; then capture. RuntimeError if it cannot be captured."""
+        """Read once on the stream, which sets up its libraries; then capture. RuntimeError if it cannot be captured.
+
+        Not by torch.cuda.graph, which empties the allocator's caches before each capture.
+        """
+        graph = torch.cuda.CUDAGraph()
         with self._one_at_a_time, torch.cuda.device(self._device):
             before = torch.cuda.current_stream()
             self._stream.wait_stream(before)
-            graph = torch.cuda.CUDAGraph()
             try:
                 with torch.cuda.stream(self._stream):
                     read()
-                with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
-                    logits = read()
+                    graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                    try:
+                        logits = read()
+                    finally:
+                        graph.capture_end()
             finally:
-                torch.cuda.set_stream(before)  # a capture that fails leaves its own in place
                 before.wait_stream(self._stream)
-            self._graphs.append(graph)
+        self._graphs.append(graph)
 
         def replay() -> Tensor:
             graph.replay()
