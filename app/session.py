@@ -103,7 +103,7 @@ def link() -> Link:
 
 def _follow(link: Link) -> None:
     """Show the run that the link names, or the first bundled one; words on what is missing."""
-    live = worker().find(link.run)
+    live = worker().find(link.run, Run)
     example = next((one for one in gallery.recordings() if one.file == link.example), None)
     try:
         if live is not None:

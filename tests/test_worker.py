@@ -9,11 +9,11 @@ import pytest
 from app.live import Live, LiveRun
 from app.model_shelf import ModelShelf
 from app.worker import Worker
-from eab.comparison import CACHES, of_caches
+from eab.comparison import CACHES, Comparison, of_caches
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.models.loading import load_model
-from eab.run import fold
+from eab.run import Run, fold
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 
@@ -46,7 +46,7 @@ def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
     wait_until(lambda: finished(run))
     assert run.status == "ended"
     assert fold(run.events).samples() == run.state.samples()
-    assert worker.find(run.id) is run
+    assert worker.find(run.id, Run) is run
 
 
 def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
@@ -105,8 +105,8 @@ def test_old_runs_are_forgotten_but_not_live_ones(worker: Worker, monkeypatch: p
     for _ in range(5):
         runs.append(worker.start("   ", CONFIG, "embedded"))
         wait_until(lambda: finished(runs[-1]))
-    assert worker.find(runs[0].id) is None
-    assert worker.find(runs[-1].id) is runs[-1]
+    assert worker.find(runs[0].id, Run) is None
+    assert worker.find(runs[-1].id, Run) is runs[-1]
 
 
 def slow_shelf(started: threading.Event, go_on: threading.Event) -> ModelShelf:
@@ -251,10 +251,10 @@ def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
 
 def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
     run, comparison = worker.start(" ", CONFIG, "embedded"), worker.compare(" ", CONFIG, "embedded", of_caches())
-    assert worker.find(run.id) is run
-    assert worker.find_comparison(comparison.id) is comparison
-    assert worker.find(comparison.id) is None
-    assert worker.find_comparison(run.id) is None
+    assert worker.find(run.id, Run) is run
+    assert worker.find(comparison.id, Comparison) is comparison
+    assert worker.find(comparison.id, Run) is None
+    assert worker.find(run.id, Comparison) is None
 
 
 def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
