@@ -7,6 +7,7 @@ from app.live import LiveComparison
 from app.made_here import MadeHere
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
+from eab.figures.sentences import ENDINGS
 from eab.words import counted
 
 CACHES: Final = MadeHere("comparison", gallery.caches, lambda live: live.state.kind == "cache")
@@ -33,7 +34,8 @@ def _share_and_words(live: LiveComparison) -> tuple[float, str]:
     comparison, steps = live.state, live.config.max_new_tokens
     all_of_them = counted(len(comparison.variants), comparison.kind)
     if not live.active:
-        return 1.0, f"{'Stopped' if live.stopped else 'Done'}: {len(comparison.pairs)} of {all_of_them}"
+        ending = ENDINGS[comparison.ended.reason if comparison.ended is not None else "failed"]
+        return 1.0, f"{ending}: {len(comparison.pairs)} of {all_of_them}"
     run = len(comparison.runs)
     if not run:
         return 0.0, "Warming up"

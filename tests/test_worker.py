@@ -12,6 +12,8 @@ from app.worker import Worker
 from eab.comparison import CACHES, Comparison, of_caches
 from eab.config import BranchingConfig
 from eab.errors import ModelError
+from eab.events import RunEnded
+from eab.figures.sentences import cost_sentence
 from eab.models.loading import load_model
 from eab.run import Run, fold
 
@@ -86,6 +88,9 @@ def test_a_run_that_nobody_watches_is_stopped(worker: Worker, monkeypatch: pytes
     run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: finished(run))
     assert len(run.state.steps) < 400
+    assert run.state.ended is not None
+    assert run.state.ended.reason == "unwatched"
+    assert "(no open tab watched it)" in cost_sentence(run.state)
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
@@ -132,7 +137,7 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
     assert slow.status == "loading"
     slow.stop()
     assert slow.status == "ended"
-    assert slow.stopped
+    assert slow.state.ended == RunEnded(0, "stopped")
     go_on.set()
     time.sleep(0.2)
     assert not slow.state.paths, "a run that was stopped while loading must not begin later"
@@ -163,7 +168,7 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(worker: Worker, monkeypatch:
     wait_until(lambda: worker.standing(waiting) is not None)
     waiting.stop()
     assert finished(waiting)
-    assert waiting.stopped
+    assert waiting.state.ended == RunEnded(0, "stopped")
     assert not waiting.state.steps
     wait_until(lambda: worker.standing(waiting) is None)
     first.stop()
@@ -214,7 +219,7 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_line(worker: Worker, monke
     for _ in range(40):
         first.watch()
         time.sleep(0.02)
-    assert waiting.stopped
+    assert waiting.state.ended == RunEnded(0, "unwatched")
     assert first.active
     first.stop()
 
@@ -233,7 +238,8 @@ def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: 
     wait_until(lambda: bool(comparison.state.runs) and len(comparison.state.runs[0].steps) > 3)
     comparison.stop()
     wait_until(lambda: finished(comparison), seconds=10)
-    assert comparison.stopped
+    assert comparison.state.ended is not None
+    assert comparison.state.ended.reason == "stopped"
     assert len(comparison.state.runs) == 1
     assert len(comparison.state.runs[0].steps) < 400
 
