@@ -90,7 +90,7 @@ def take_file(data: bytes, name: str, side: str) -> None:
 def live_run() -> LiveRun | None:
     """The independent samples of this tab, being made or made; after a reload those that the URL names."""
     if _LIVE not in st.session_state:
-        found = session.worker().find(st.query_params.get(_IN_URL, ""))
+        found = session.worker().find(st.query_params.get(_IN_URL, ""), Run)
         st.session_state[_LIVE] = found if found is not None and found.config.policy == "independent" else None
     return cast(LiveRun | None, st.session_state[_LIVE])
 

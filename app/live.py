@@ -4,6 +4,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from eab.bmc.results import Report
@@ -50,11 +51,6 @@ class Live(Generic[State]):
         return self.status in ("loading", "waiting", "running")
 
     @property
-    def stopped(self) -> bool:
-        """Whether it ended before its time."""
-        return self.state.ended is not None and self.state.ended.reason == "stopped"
-
-    @property
     def stopping(self) -> bool:
         """Whether someone asked it to stop, or nobody watches it any more."""
         return self._stop.is_set() or time.monotonic() - self._watched_at > UNWATCHED_SECONDS
@@ -62,6 +58,10 @@ class Live(Generic[State]):
     def stop(self) -> None:
         """End the run at its next step, or at once if it has not begun; what it has stays."""
         self._stop.set()
+        self.end_if_not_begun()
+
+    def end_if_not_begun(self) -> None:
+        """End it at once if it takes no turns yet."""
         with self.lock:
             if self.status in ("loading", "waiting"):
                 self._take(RunEnded(0, "stopped"))
@@ -90,6 +90,8 @@ class Live(Generic[State]):
         return False
 
     def _take(self, event: Any) -> None:
+        if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
+            event = replace(event, reason="unwatched")
         self.events.append(event)
         self.state.apply(event)
         if self.state.ended is not None:

@@ -5,11 +5,17 @@ from pathlib import Path
 import streamlit as st
 
 st.set_page_config(page_title="EAB Explorer", layout="wide")
-# The picture is the page, not the margin; in the dark, white on the light primary colour cannot be read.
-st.html(
-    "<style>.stMainBlockContainer { padding-top: 3rem; }"
-    "button[data-testid='stBaseButton-primary'] p { color: light-dark(#ffffff, #171614); }</style>"
-)
+# The picture is the page, not the margin; in the dark, white on the light primary colour cannot be read. As a
+# component: the browser fetches its script for components, which the board needs too, while this process imports the
+# page.
+st.components.v2.component(
+    "eab_style",
+    css="""
+        .stMainBlockContainer { padding-top: 2rem; }
+        button[data-testid='stBaseButton-primary'] p { color: light-dark(#ffffff, #171614); }
+    """,
+    isolate_styles=False,
+)()
 st.navigation(
     [
         st.Page("../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True),

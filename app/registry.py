@@ -4,9 +4,7 @@ import threading
 from collections import OrderedDict
 from typing import Any, Final
 
-from app.live import Live, LiveComparison, LiveRun
-from eab.comparison import Comparison
-from eab.run import Run
+from app.live import Live, State
 
 KEPT_RUNS: Final = 100
 KEPT_EVENTS: Final = 400_000  # of all ended runs together; an event with its share of the state takes about 1 KiB
@@ -31,22 +29,14 @@ class Registry:
                 events -= len(known.events)
             self._runs[run.id] = run
 
-    def find_run(self, run_id: str) -> LiveRun | None:
-        """The run of this id, unless it is forgotten."""
-        run = self._find(run_id)
-        return run if run is not None and isinstance(run.state, Run) else None
-
-    def find_comparison(self, run_id: str) -> LiveComparison | None:
-        """The comparison of this id, unless it is forgotten."""
-        run = self._find(run_id)
-        return run if run is not None and isinstance(run.state, Comparison) else None
+    def find(self, run_id: str, kind: type[State]) -> Live[State] | None:
+        """The run (or comparison, or report: whatever `kind` says) of this id, unless it is forgotten."""
+        with self._books:
+            run = self._runs.get(run_id)
+        return run if run is not None and isinstance(run.state, kind) else None
 
     def stop_all(self) -> None:
         """Stop every run."""
         with self._books:
             for run in self._runs.values():
                 run.stop()
-
-    def _find(self, run_id: str) -> Live[Any] | None:
-        with self._books:
-            return self._runs.get(run_id)

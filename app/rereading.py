@@ -23,24 +23,32 @@ _STEP: Final = 0.01  # nats
 
 @dataclass(frozen=True)
 class Again:
-    """What to show instead of the run, and what the board is told besides."""
+    """What to show instead of the run, what the board is told besides, and words on it or on why it cannot be read."""
 
     shown: Shown
     message: dict[str, Any]
+    said: str
+    problem: str = ""
 
 
-def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
-    """Draw the sliders for a run that no longer changes; the re-read run if they were moved, else None."""
-    started = shown.state.started
-    if started is None or not shown.state.steps:
+def again_of(shown: Shown) -> Again | None:
+    """The run as its sliders stand, which need not be drawn yet; None if they stand as recorded, or it has none."""
+    recorded = _as_recorded(shown)
+    if recorded is None:
         return None
-    threshold_key, r_key = f"again_threshold_{shown.key}", f"again_r_{shown.key}"
-    recorded = round(started.threshold_nats, 2)
-    as_recorded = {threshold_key: recorded, r_key: started.config.r}
-    for key, value in as_recorded.items():
-        st.session_state.setdefault(key, value)
+    threshold, r = (st.session_state.setdefault(key, value) for key, value in recorded.items())
+    changed = [now != before for now, before in zip((threshold, r), recorded.values(), strict=True)]
+    return _again(shown, threshold if changed[0] else None, r) if any(changed) else None
+
+
+def controls_of(shown: Shown, again: Again | None, place: DeltaGenerator) -> None:
+    """Draw the sliders for a run that no longer changes, and say what came of them."""
+    started, recorded = shown.state.started, _as_recorded(shown)
+    if started is None or recorded is None:
+        return
+    threshold_key, r_key = recorded
     left, middle, back, on = place.columns([5, 4, 2, 3], vertical_alignment="bottom")
-    threshold = left.slider(
+    left.slider(
         "This run at another threshold (nats)",
         0.0,
         _highest_threshold(shown),
@@ -49,31 +57,30 @@ def controls_of(shown: Shown, place: DeltaGenerator) -> Again | None:
         disabled=not can_be_dragged(shown),
         help="Higher: the tree is pruned at once, without the model. Lower: marks where it would fork.",
     )
-    r = middle.select_slider(
+    middle.select_slider(
         "and another r",
         _r_steps(started.config.r),
         key=r_key,
         help="What the KV cache would copy and keep spare. The texts do not change.",
     )
-    changed = (threshold != recorded, r != started.config.r)
     back.button(
-        "As it was", on_click=st.session_state.update, args=(as_recorded,), disabled=not any(changed), width="stretch"
+        "As it was", on_click=st.session_state.update, args=(recorded,), disabled=again is None, width="stretch"
     )
     taken = on.button(
         "Take it for a run",
         on_click=_set_sidebar,
         args=(threshold_key,),
-        disabled=not changed[0],
+        disabled=st.session_state[threshold_key] == recorded[threshold_key],
         width="stretch",
         help="Sets the threshold in the sidebar; Run then asks the model.",
     )
     if taken:
         st.rerun()  # the sidebar is not part of the fragment that this is in
-    if any(changed):
-        return _again(shown, threshold if changed[0] else None, r, place)
+    if again is not None:
+        (place.error if again.problem else place.caption)(plain(again.problem or again.said))
+        return
     ways = "Drag the dashed line in the entropy trace, or move a slider," if can_be_dragged(shown) else "Move r"
     place.caption(f"As recorded. {ways} to read this run again; nothing runs.")
-    return None
 
 
 def can_be_dragged(shown: Shown) -> bool:
@@ -89,8 +96,17 @@ def drag(shown: Shown, run: str, threshold: float) -> None:
         st.session_state[f"again_threshold_{run}"] = round(min(max(threshold, 0.0), at_most), 2)
 
 
-def _again(shown: Shown, threshold: float | None, r: AllocationStep, place: DeltaGenerator) -> Again | None:
-    """Read the run again and say what came of it."""
+def _as_recorded(shown: Shown) -> dict[str, Any] | None:
+    """By its key in the session what each slider of this run starts with: threshold and r; None if it has none."""
+    started = shown.state.started
+    if started is None or not shown.state.steps:
+        return None
+    threshold = round(started.threshold_nats, 2)
+    return {f"again_threshold_{shown.key}": threshold, f"again_r_{shown.key}": started.config.r}
+
+
+def _again(shown: Shown, threshold: float | None, r: AllocationStep) -> Again:
+    """Read the run again."""
     from eab.figures.rereading import exactness_sentence, marks, rows_sentence, tree_change_sentence
     from eab.rereading import reread
 
@@ -99,17 +115,15 @@ def _again(shown: Shown, threshold: float | None, r: AllocationStep, place: Delt
         try:
             st.session_state[_LAST] = (key, reread(shown.events, threshold, r))
         except EabError as error:
-            place.error(plain(str(error)))
-            return None
+            return Again(shown, {}, "", str(error))
     reading = st.session_state[_LAST][1]
     run = fold(reading.events)
     sentences = [tree_change_sentence(shown.state, run), exactness_sentence(run, reading.doubts)]
     if shown.state.started is not None and r != shown.state.started.config.r:
         sentences.append(rows_sentence(shown.events, reading.events))
-    place.caption(plain("Read again without the model. " + " ".join(sentences)))
     message = {"again": f"{threshold} {r}", "marks": marks(run, reading.doubts), "autoplay": False}
-    title = f"{shown.title}, re-read"
-    return Again(replace(shown, title=title, events=reading.events, state=run, live=None), message)
+    read = replace(shown, title=f"{shown.title}, re-read", events=reading.events, state=run, live=None)
+    return Again(read, message, " ".join(["Read again without the model.", *sentences]))
 
 
 def _r_steps(recorded: AllocationStep) -> list[AllocationStep]:

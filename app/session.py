@@ -19,14 +19,14 @@ from app.worker import Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
-from eab.events import EndReason, Event, RunEnded
+from eab.events import Event, RunEnded
+from eab.figures.sentences import ENDINGS
 from eab.run import Run, fold
 from eab.words import counted, human_seconds, ordinal
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
 POLL_SECONDS: Final = 0.25  # while something is made, at least
 POLL_COST: Final = 0.05  # seconds between any two answers; an answer takes about 10 ms on one core
-_ENDED: Final[dict[EndReason, str]] = {"finished": "Done", "stopped": "Stopped", "failed": "Ended"}
 _PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
@@ -103,7 +103,7 @@ def link() -> Link:
 
 def _follow(link: Link) -> None:
     """Show the run that the link names, or the first bundled one; words on what is missing."""
-    live = worker().find(link.run)
+    live = worker().find(link.run, Run)
     example = next((one for one in gallery.recordings() if one.file == link.example), None)
     try:
         if live is not None:
@@ -210,7 +210,7 @@ def progress(live: LiveRun) -> tuple[float, str]:
     steps, started = len(live.state.steps), live.state.started
     if not live.active:
         reason = live.state.ended.reason if live.state.ended is not None else "failed"
-        return 1.0, f"{_ENDED[reason]} after {counted(steps, 'step')}"
+        return 1.0, f"{ENDINGS[reason]} after {counted(steps, 'step')}"
     if started is None:
         return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
     return min(1.0, steps / started.config.max_new_tokens), f"Step {steps} of {started.config.max_new_tokens}"

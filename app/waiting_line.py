@@ -49,7 +49,7 @@ class WaitingLine:
         """Let those leave that were stopped while they waited, or that nobody watches any more."""
         for _, run in self._waiting:
             if run.stopping:
-                run.stop()
+                run.end_if_not_begun()
         self._waiting = [entry for entry in self._waiting if entry[1].active]
 
     def standing(self, run: Live[Any], running: Sequence[Live[Any]], at_once: int) -> Standing | None:

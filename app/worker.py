@@ -95,13 +95,9 @@ class Worker:
 
         return self._begin(Live(experiment, BranchingConfig(), model_name, Report(), make, owner, 1))
 
-    def find(self, run_id: str) -> LiveRun | None:
-        """The run of this id, unless it is forgotten."""
-        return self._known.find_run(run_id)
-
-    def find_comparison(self, run_id: str) -> LiveComparison | None:
-        """The comparison of this id, unless it is forgotten."""
-        return self._known.find_comparison(run_id)
+    def find(self, run_id: str, kind: type[State]) -> Live[State] | None:
+        """The run (or comparison, or report: whatever `kind` says) of this id, unless it is forgotten."""
+        return self._known.find(run_id, kind)
 
     def standing(self, run: Live[Any]) -> Standing | None:
         """Where the run stands in the line; None if it does not wait."""

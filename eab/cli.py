@@ -304,7 +304,7 @@ def _write_json(value: dict[str, Any], file: str) -> None:
 
 
 def _exit_like(ended: RunEnded | None) -> None:
-    if ended is not None and ended.reason == "stopped":
+    if ended is not None and ended.stopped:
         raise typer.Exit(STOPPED)
 
 

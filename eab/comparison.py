@@ -77,13 +77,13 @@ class Comparison:
     def ended(self) -> RunEnded | None:
         """The last event of the last run; None while there is more to come."""
         ended = self.runs[-1].ended if self.runs else None
-        last = len(self.runs) == len(self.variants) or (ended is not None and ended.reason == "stopped")
+        last = len(self.runs) == len(self.variants) or (ended is not None and ended.stopped)
         return ended if last else None
 
     @property
     def complete(self) -> bool:
         """Whether the run of every variant came to its own end."""
-        return self.ended is not None and self.ended.reason != "stopped"
+        return self.ended is not None and not self.ended.stopped
 
     @property
     def current(self) -> str:

@@ -12,7 +12,7 @@ from eab import token_text
 from eab.config import BranchingConfig
 
 FinishReason = Literal["stop", "length"]
-EndReason = Literal["finished", "stopped", "failed"]
+EndReason = Literal["finished", "stopped", "unwatched", "failed"]
 Reread = Literal["", "exact", "not exact"]
 
 
@@ -237,11 +237,17 @@ class StepTimed(Pause):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last event. `message` says what went wrong when the reason is `failed`."""
+    """The last event. `message` says what went wrong when the reason is `failed`; `unwatched`: the server of the page
+    stopped it because no open tab watched it."""
 
     step: int
     reason: EndReason
     message: str = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was ended before its time, although nothing went wrong."""
+        return self.reason in ("stopped", "unwatched")
 
 
 Event: TypeAlias = (

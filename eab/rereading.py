@@ -154,10 +154,10 @@ class _Rereader:
         ended = self.trace.ended
         if ended is not None and ended.reason == "failed":
             self.generation.pack()
-        if ended is None or ended.reason != "stopped":  # a run that is stopped at this step ends alike
+        if ended is None or not ended.stopped:  # a run that is stopped at this step ends alike
             last = max(0, self.generation.step - 1)
             self.doubts += [Doubt(last, leaf.path, "ended") for leaf in self.generation.live]
-        return RunEnded(self.generation.step, "stopped")
+        return RunEnded(self.generation.step, ended.reason if ended is not None and ended.stopped else "stopped")
 
     def _step(self, decisions: Sequence[Decision]) -> None:
         generation, number = self.generation, self.generation.step

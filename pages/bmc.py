@@ -113,7 +113,7 @@ def overhead_of(demand: Demand, r: int, costs: Costs) -> tuple[float, float]:
 
 
 def fitted() -> Costs | None:
-    found = measuring.shown("growth").report.fitted
+    found = measuring.PLACES["growth"].shown().picture.state.fitted
     return found.costs if found is not None else None
 
 
@@ -146,9 +146,10 @@ def experiments() -> None:
         )
     session.watch(measuring.going, progress, going is not None)
     for name in EXPERIMENTS:
-        shown = measuring.shown(name)
+        measuring.PLACES[name].note_in_url()
+        shown = measuring.PLACES[name].shown().picture
         with shown.held_still:
-            one_experiment(name, shown.report, shown.key)
+            one_experiment(name, shown.state, shown.key)
 
 
 def one_experiment(name: Experiment, report: Report, key: str) -> None:

@@ -102,7 +102,8 @@ def tell() -> None:
 def draw() -> None:
     """The board with what is on the screen. It keeps its place, and with it its state in the browser.
 
-    A run that no longer changes can be read again, and has results.
+    It is sent before the widgets above it: the browser loads a script for each kind of them. A run that no longer
+    changes can be read again, and has results.
     """
     if st.session_state.pop("told_in_fragment", False):
         st.rerun()  # problems are drawn by the page
@@ -111,13 +112,15 @@ def draw() -> None:
     above = st.container()
     active = live is not None and live.active
     with session.held_still(picture):
-        again = None if active else rereading.controls_of(picture, above)
+        again = None if active else rereading.again_of(picture)
         told = picture if again is None else again.shown
         mode: Literal["live", "replay"] = "live" if told.live and told.live.status != "failed" else "replay"
         message = board.message(told.state, told.key, mode, told.autoplay, told.cursor)
     message |= {} if again is None else again.message
     dragged = partial(rereading.drag, picture) if not active and rereading.can_be_dragged(picture) else None
     board.mount(message, on_grow=grow if again is None else None, on_reread=dragged)
+    if not active:
+        rereading.controls_of(picture, again, above)
     if live is not None and st.session_state.polled == "running":
         with above:
             tell_of(live)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import controls, session
 from app.charts import downloads, draw, white_background
-from app.comparing import CACHES
+from app.comparing import CACHES, progress, start
 from app.words import plain
 from eab.comparison import Comparison, of_caches
 from eab.config import BranchingConfig
@@ -37,7 +37,7 @@ def run() -> None:
     session.say("")
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-        CACHES.start(controls.prompt(), config, controls.model_name(), of_caches())
+        start(CACHES, controls.prompt(), config, controls.model_name(), of_caches())
     except EabError as error:
         session.say(str(error))
 
@@ -71,7 +71,7 @@ def results(comparison: Comparison, key: str) -> None:
 shown = CACHES.shown()
 active = shown.active
 picture = shown.picture
-first = next((run.started for _, run in picture.comparison.pairs), None)
+first = next((run.started for _, run in picture.state.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     session.say(controls.fill_from(first.prompt, first.config, first.model.name) if first is not None else "")
@@ -87,7 +87,7 @@ if not active and shown.live is not None:
 
 with st.sidebar:
     controls.sidebar(varied="cache")
-CACHES.watch(active)
+CACHES.watch(progress, active)
 with st.expander("What each cache does"):
     st.markdown(WHAT_THEY_DO)
 
@@ -96,4 +96,4 @@ with picture.held_still:
         what = "Recorded" if picture.live is None else "Run"
         where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
         st.caption(f"{what} with {where}: “{plain(shorten(visible(first.prompt), 90))}”")
-    results(picture.comparison, picture.key)
+    results(picture.state, picture.key)

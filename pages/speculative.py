@@ -8,7 +8,7 @@ import streamlit as st
 from app import controls, session
 from app.charts import downloads, draw, white_background
 from app.chips import chips
-from app.comparing import DRAFT_LENGTHS
+from app.comparing import DRAFT_LENGTHS, progress, start
 from app.words import plain
 from eab.comparison import Comparison, of_draft_lengths
 from eab.config import BranchingConfig, DrafterName
@@ -44,7 +44,7 @@ def run() -> None:
         config = BranchingConfig.from_settings(controls.settings() | {"drafter": "none", "draft_length": 0})
         if st.session_state.guess_for == ONE_PATH:
             config = replace(config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats")
-        DRAFT_LENGTHS.start(controls.prompt(), config, controls.model_name(), of_draft_lengths(drafter))
+        start(DRAFT_LENGTHS, controls.prompt(), config, controls.model_name(), of_draft_lengths(drafter))
     except EabError as error:
         session.say(str(error))
 
@@ -90,7 +90,7 @@ def text(comparison: Comparison, key: str) -> None:
 shown = DRAFT_LENGTHS.shown()
 active = shown.active
 picture = shown.picture
-first = picture.comparison.pairs[0][1].started
+first = picture.state.pairs[0][1].started
 st.session_state.setdefault("prompt", first.prompt if first is not None else "")
 controls.ensure_defaults()
 
@@ -113,7 +113,7 @@ for problem in session.problems(shown.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
-DRAFT_LENGTHS.watch(active)
+DRAFT_LENGTHS.watch(progress, active)
 with st.expander("How it works"):
     st.markdown(HOW_IT_WORKS)
 
@@ -121,6 +121,6 @@ with picture.held_still:
     if first is not None:
         what = "Recorded" if picture.live is None else "Run"
         where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
-        drafter = next(reversed(picture.comparison.variants.values()))["drafter"]
+        drafter = next(reversed(picture.state.variants.values()))["drafter"]
         st.caption(f"{what} with {where}, drafter {drafter}: “{plain(shorten(visible(first.prompt), 90))}”")
-    results(picture.comparison, picture.key)
+    results(picture.state, picture.key)

@@ -19,10 +19,15 @@ def opened(page: str = "explore", **query: object) -> AppTest:
     return tab if page == "explore" else tab.switch_page(f"../pages/{page}.py").run()
 
 
+def boards(page: AppTest) -> list[dict[str, Any]]:
+    """What the boards of this page were told last, from the top."""
+    found = [one.proto for one in page.get("bidi_component") if one.proto.component_name == "eab_board"]
+    return [dict(json.loads(one.json)[0]) for one in found]
+
+
 def told(page: AppTest) -> dict[str, Any]:
     """The newest message to the board."""
-    [message] = json.loads(page.get("bidi_component")[0].proto.json)
-    return dict(message)
+    return boards(page)[0]
 
 
 def words(page: AppTest) -> list[str]:

@@ -106,7 +106,7 @@ class RawSession:
         kind = element.WhichOneof("type")
         if kind == "button":
             self._ids[element.button.id.rsplit("-", 1)[-1]] = element.button.id
-        elif kind == "bidi_component":
+        elif kind == "bidi_component" and element.bidi_component.component_name == "eab_board":
             self.boards += json.loads(element.bidi_component.json)
         elif kind == "progress" and element.progress.text not in self.said[-1:]:
             self.said.append(element.progress.text)

@@ -68,6 +68,19 @@ def test_run_generates_from_the_prompt(page: AppTest) -> None:
     assert message["steps"][-1]["step"] == 4  # of five; earlier ones may have been in an earlier message
 
 
+def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
+    page: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.slider(key="set_max_new_tokens").set_value(256)
+    page.button(key="run_button").click().run()
+    monkeypatch.setattr("app.live.UNWATCHED_SECONDS", 0.0)
+    run_to_its_end(page)
+    assert not page.exception
+    assert not page.error
+    [progress] = page.get("progress")
+    assert progress.proto.text.startswith("Stopped (no open tab watched it) after ")
+
+
 def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> None:
     before = told(page)["paths"]
     page.text_area(key="prompt").set_value("   ")

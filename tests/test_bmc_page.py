@@ -54,6 +54,38 @@ def test_an_experiment_runs_here_and_replaces_the_recorded_one(page: AppTest) ->
     assert "embedded" in captions[0]
 
 
+def test_a_reload_finds_what_was_measured_here(page: AppTest) -> None:
+    page.button(key="run_memory").click().run()
+    run_to_its_end(page, "bmc_stop")
+    page.button(key="run_sizes").click().run()
+    page.button(key="bmc_stop").click().run()
+    run_to_its_end(page, "bmc_stop")
+    reloaded = opened("bmc", **{name: str(page.query_params[name]) for name in page.query_params})
+    assert not reloaded.exception
+    assert words(reloaded) == words(page)
+    measured = [caption.value for caption in reloaded.main.caption if "Measured here" in caption.value]
+    assert measured == [caption.value for caption in page.main.caption if "Measured here" in caption.value]
+    assert len(measured) == 1
+
+
+def test_a_reload_finds_the_measurement_that_is_being_made(page: AppTest) -> None:
+    page.button(key="run_sizes").click().run()
+    reloaded = opened("bmc", bmc_sizes=str(page.query_params["bmc_sizes"]))
+    assert not reloaded.exception
+    assert not reloaded.button(key="bmc_stop").disabled
+    reloaded.button(key="bmc_stop").click().run()
+    run_to_its_end(page, "bmc_stop")
+    assert not page.exception
+
+
+def test_a_measurement_is_found_in_its_own_place_only(page: AppTest) -> None:
+    page.button(key="run_memory").click().run()
+    run_to_its_end(page, "bmc_stop")
+    elsewhere = opened("bmc", bmc_growth=str(page.query_params["bmc_memory"]), comparison="<b>")
+    assert not elsewhere.exception
+    assert words(elsewhere) == words(opened("bmc"))
+
+
 def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
     before = words(page)
     page.button(key="run_sizes").click().run()

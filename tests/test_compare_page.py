@@ -1,7 +1,7 @@
 """The page Compare without a browser: two recordings, a file, independent samples really made, and Stop."""
 
 import pytest
-from page_walk import opened, run_to_its_end, told, words
+from page_walk import boards, opened, run_to_its_end, told, words
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -54,7 +54,7 @@ def test_independent_samples_are_made_by_the_engine_at_the_same_budget(page: App
 def test_other_prompts_have_costs_and_no_common_tree(page: AppTest) -> None:
     page.selectbox(key="contrast_b").set_value(RECORDINGS["coin.eab"]).run()
     assert not page.exception
-    assert not page.get("bidi_component")
+    assert not boards(page)
     assert "different prompts" in words(page)[0]
     assert len(page.table) == 1
 

@@ -8,7 +8,7 @@ import pytest
 from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
-from page_walk import opened, told
+from page_walk import boards, opened, told
 
 from app import gallery
 from app.links import MAX_PROMPT, Link, from_query, to_query
@@ -108,7 +108,7 @@ def test_the_page_explains_a_bad_link_and_starts_as_usual(values: dict[str, str]
     assert "This link cannot be followed" in page.error[0].value
     first = gallery.events_of(gallery.recordings()[0])[0]
     assert page.slider(key="set_max_paths").value == first.config.max_paths  # type: ignore[union-attr]
-    assert page.get("bidi_component")
+    assert boards(page)
 
 
 @pytest.mark.parametrize("name", ["run", "saved", "example"])
@@ -118,7 +118,7 @@ def test_what_a_link_names_and_is_not_there_is_said(name: str) -> None:
     assert page.error
     assert "<b>" not in page.error[0].value
     assert page.number_input(key="set_seed").value == 5
-    assert page.get("bidi_component")
+    assert boards(page)
 
 
 def test_the_page_offers_a_link_to_what_is_on_the_screen() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from invented_runs import invented_run
-from page_walk import MAIN, run_to_its_end
+from page_walk import MAIN, boards, run_to_its_end
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -71,4 +71,4 @@ def test_without_the_model_the_page_replays_and_says_so(monkeypatch: pytest.Monk
     assert not page.exception
     assert page.button(key="run_button").disabled
     assert "Replay only" in page.info[0].value
-    assert page.get("bidi_component")
+    assert boards(page)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from page_walk import boards
 from streamlit.testing.v1 import AppTest
 
 from app import gallery
@@ -76,7 +77,7 @@ def test_a_run_that_somebody_else_deletes_is_no_trouble(page: AppTest, store: St
     page.button(key="delete_button").click().run()
     assert not page.exception
     assert "somebody deleted it" in page.error[0].value
-    assert page.get("bidi_component")
+    assert boards(page)
 
 
 def test_hostile_names_are_text(page: AppTest, store: Store) -> None:
@@ -91,7 +92,7 @@ def test_a_damaged_store_is_explained_and_the_page_goes_on(store: Store) -> None
     page = AppTest.from_file(MAIN, default_timeout=30).run()
     assert not page.exception
     assert "is damaged" in page.sidebar.error[0].value
-    assert page.get("bidi_component")
+    assert boards(page)
 
 
 def test_where_nothing_can_be_saved_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +102,7 @@ def test_where_nothing_can_be_saved_the_page_says_so(tmp_path: Path, monkeypatch
     save(page, "one")
     assert not page.exception
     assert "cannot be written" in page.error[0].value
-    assert page.get("bidi_component")
+    assert boards(page)
 
 
 def test_the_store_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

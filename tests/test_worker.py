@@ -9,11 +9,13 @@ import pytest
 from app.live import Live, LiveRun
 from app.model_shelf import ModelShelf
 from app.worker import Worker
-from eab.comparison import CACHES, of_caches
+from eab.comparison import CACHES, Comparison, of_caches
 from eab.config import BranchingConfig
 from eab.errors import ModelError
+from eab.events import RunEnded
+from eab.figures.sentences import cost_sentence
 from eab.models.loading import load_model
-from eab.run import fold
+from eab.run import Run, fold
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 
@@ -46,7 +48,7 @@ def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
     wait_until(lambda: finished(run))
     assert run.status == "ended"
     assert fold(run.events).samples() == run.state.samples()
-    assert worker.find(run.id) is run
+    assert worker.find(run.id, Run) is run
 
 
 def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
@@ -86,6 +88,9 @@ def test_a_run_that_nobody_watches_is_stopped(worker: Worker, monkeypatch: pytes
     run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: finished(run))
     assert len(run.state.steps) < 400
+    assert run.state.ended is not None
+    assert run.state.ended.reason == "unwatched"
+    assert "(no open tab watched it)" in cost_sentence(run.state)
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
@@ -105,8 +110,8 @@ def test_old_runs_are_forgotten_but_not_live_ones(worker: Worker, monkeypatch: p
     for _ in range(5):
         runs.append(worker.start("   ", CONFIG, "embedded"))
         wait_until(lambda: finished(runs[-1]))
-    assert worker.find(runs[0].id) is None
-    assert worker.find(runs[-1].id) is runs[-1]
+    assert worker.find(runs[0].id, Run) is None
+    assert worker.find(runs[-1].id, Run) is runs[-1]
 
 
 def slow_shelf(started: threading.Event, go_on: threading.Event) -> ModelShelf:
@@ -132,7 +137,7 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
     assert slow.status == "loading"
     slow.stop()
     assert slow.status == "ended"
-    assert slow.stopped
+    assert slow.state.ended == RunEnded(0, "stopped")
     go_on.set()
     time.sleep(0.2)
     assert not slow.state.paths, "a run that was stopped while loading must not begin later"
@@ -163,7 +168,7 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(worker: Worker, monkeypatch:
     wait_until(lambda: worker.standing(waiting) is not None)
     waiting.stop()
     assert finished(waiting)
-    assert waiting.stopped
+    assert waiting.state.ended == RunEnded(0, "stopped")
     assert not waiting.state.steps
     wait_until(lambda: worker.standing(waiting) is None)
     first.stop()
@@ -214,7 +219,7 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_line(worker: Worker, monke
     for _ in range(40):
         first.watch()
         time.sleep(0.02)
-    assert waiting.stopped
+    assert waiting.state.ended == RunEnded(0, "unwatched")
     assert first.active
     first.stop()
 
@@ -233,7 +238,8 @@ def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: 
     wait_until(lambda: bool(comparison.state.runs) and len(comparison.state.runs[0].steps) > 3)
     comparison.stop()
     wait_until(lambda: finished(comparison), seconds=10)
-    assert comparison.stopped
+    assert comparison.state.ended is not None
+    assert comparison.state.ended.reason == "stopped"
     assert len(comparison.state.runs) == 1
     assert len(comparison.state.runs[0].steps) < 400
 
@@ -251,10 +257,10 @@ def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
 
 def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
     run, comparison = worker.start(" ", CONFIG, "embedded"), worker.compare(" ", CONFIG, "embedded", of_caches())
-    assert worker.find(run.id) is run
-    assert worker.find_comparison(comparison.id) is comparison
-    assert worker.find(comparison.id) is None
-    assert worker.find_comparison(run.id) is None
+    assert worker.find(run.id, Run) is run
+    assert worker.find(comparison.id, Comparison) is comparison
+    assert worker.find(comparison.id, Run) is None
+    assert worker.find(run.id, Comparison) is None
 
 
 def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:

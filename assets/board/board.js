@@ -77,8 +77,16 @@ export class Board {
     this.root.addEventListener("fullscreenchange", () => document.fullscreenElement || this.present(false));
     host.append(this.root);
     this.sizes = new Map();
-    const observer = new ResizeObserver((entries) => this.resized(entries));
-    for (const { svg } of [this.tree, this.entropy, this.memory]) observer.observe(svg);
+    this.observer = new ResizeObserver((entries) => this.resized(entries));
+    for (const { svg } of [this.tree, this.entropy, this.memory]) this.observer.observe(svg);
+  }
+
+  // Nothing runs on; the host makes a new board if it needs one again.
+  close() {
+    this.observer.disconnect();
+    cancelAnimationFrame(this.frame);
+    for (const timer of [this.silence, this.replay.resting, this.entropy.wish, this.table.waiting]) clearTimeout(timer);
+    this.root.remove();
   }
 
   panel(title, name, svg, key) {

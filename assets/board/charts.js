@@ -24,6 +24,8 @@ export class EntropyView {
     this.svg = shape("svg", { class: "chart entropy", role: "img" });
     this.scrubs = false;
     this.dragged = null; // the threshold's line while it is dragged: { threshold, asked, highest, top }
+    // Else a finger on the line scrolls the page: Chromium does not heed the touch-action of a shape inside a picture.
+    this.svg.addEventListener("touchstart", (event) => event.target.classList.contains("grip") && event.preventDefault(), { passive: false });
     this.svg.addEventListener("pointerdown", (event) => event.button || this.pressed(event));
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, (event) => this.letGo(event));

@@ -10,4 +10,9 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   board.grow = message?.grows ? (place) => setTriggerValue("grow", place) : null;
   board.reread = message?.rereads ? (threshold) => setTriggerValue("reread", { run: message.run, threshold }) : null;
   if (message) board.update(message);
+  return () => {
+    if (board.root.isConnected) return; // Streamlit also tidies up after a call that a later one has overtaken
+    board.close();
+    delete parentElement.__board;
+  };
 }

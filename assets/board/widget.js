@@ -29,11 +29,12 @@ function render({ model, el }) {
   const themes = new MutationObserver(() => board.retheme());
   themes.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-light"] });
   show();
-  requestAnimationFrame(update); // in the page by then: texts are measured in the page's font
+  const first = requestAnimationFrame(update); // in the page by then: texts are measured in the page's font
   return () => {
+    cancelAnimationFrame(first);
     themes.disconnect();
-    board.replay.playing = false;
     for (const [name, listener] of listeners) model.off(name, listener);
+    board.close();
   };
 }
 

@@ -3,14 +3,22 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Final
 
 from eab import token_text
 from eab.answers import Answers
 from eab.comparison import Agreement, Comparison
-from eab.events import KvMeasured
+from eab.events import EndReason, KvMeasured
 from eab.run import Run, Token
 from eab.speculation.outcome import outcome
 from eab.words import counted, human_bytes
+
+ENDINGS: Final[dict[EndReason, str]] = {
+    "finished": "Done",
+    "stopped": "Stopped",
+    "unwatched": "Stopped (no open tab watched it)",
+    "failed": "Ended",
+}
 
 
 def tree_sentence(run: Run) -> str:
@@ -118,11 +126,19 @@ def cost_sentence(run: Run) -> str:
     """What the run cost, and how it ended."""
     seconds = run.seconds()
     time = "" if seconds is None else f" in {seconds:.1f} s"
-    ending = {"stopped": " Stopped.", "failed": " Failed: "}.get(run.ended.reason, "") if run.ended else " Unfinished."
+    ending = _ending(run)
     message = token_text.visible(run.ended.message) if run.ended else ""
     tokens = run.tokens_through_model()
     words = f"{tokens} tokens through the model{time}."
     return f"{words}{guess_sentence(run)} {memory_sentence(run)}{traffic_sentence(run)}{ending}{message}"
+
+
+def _ending(run: Run) -> str:
+    if run.ended is None:
+        return " Unfinished."
+    if run.ended.stopped:
+        return f" {ENDINGS[run.ended.reason]}."
+    return " Failed: " if run.ended.reason == "failed" else ""
 
 
 def guess_sentence(run: Run) -> str:

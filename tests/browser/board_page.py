@@ -21,7 +21,7 @@ _MOUNT = """async ([code, css]) => {
   const setTriggerValue = (name, value) => (name === "grow" ? places.push(value) : triggers.push(name));
   const setStateValue = (name, value) => states.push([name, value]);
   const host = { parentElement: root, setStateValue, setTriggerValue };
-  window.feed = (message) => module.default({ data: [{ rests: true, ...message }], ...host });
+  window.feed = (message) => { window.leave = module.default({ data: [{ rests: true, ...message }], ...host }); };
 }"""
 
 

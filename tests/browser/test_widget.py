@@ -96,6 +96,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
     cursor_is(page, 19)
     expect(page.get_by_role("button", name="End the run")).to_be_hidden()
     page.evaluate("leave()")
+    expect(page.locator(".eab")).to_have_count(0)
     assert page.evaluate("listening()") == 0
 
 

@@ -1,0 +1,104 @@
+"""A board that its host takes away: no timer, no frame and no observer of it runs on."""
+
+from collections.abc import Callable
+
+import pytest
+from board_page import ROOT, BoardPage
+from invented_runs import invented_run
+from playwright.sync_api import Page, expect
+
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+STORY = invented_run(5, 20, 8)
+# Timers and frames that are still to come, observers that still look, and what was drawn after that.
+_COUNT = """() => {
+  const pending = window.pending = { timers: new Set(), frames: new Set(), observers: new Set() };
+  const count = (begin, end, kind) => {
+    const [beginning, ending] = [window[begin], window[end]];
+    window[begin] = (action, ...more) => {
+      const id = beginning((...given) => { pending[kind].delete(id); action(...given); }, ...more);
+      pending[kind].add(id);
+      return id;
+    };
+    window[end] = (id) => { pending[kind].delete(id); ending(id); };
+  };
+  count("setTimeout", "clearTimeout", "timers");
+  count("requestAnimationFrame", "cancelAnimationFrame", "frames");
+  window.ResizeObserver = class extends ResizeObserver {
+    observe(node) { pending.observers.add(this); super.observe(node); }
+    disconnect() { pending.observers.delete(this); super.disconnect(); }
+  };
+}"""
+
+
+def running(page: Page) -> list[str]:
+    """What is still to come, by kind."""
+    return list(page.evaluate("() => Object.keys(pending).filter((kind) => pending[kind].size)"))
+
+
+@pytest.fixture
+def shown(board: Callable[..., BoardPage]) -> BoardPage:
+    made = board()
+    made.page.evaluate(_COUNT)
+    return made
+
+
+def test_a_board_that_plays_ends_when_it_is_taken_away(shown: BoardPage) -> None:
+    shown.feed(fold(STORY), autoplay=True)
+    shown.root.focus()
+    shown.press("t")
+    shown.page.wait_for_function(f"() => Number({ROOT}.dataset.cursor) > 0")
+    assert {"frames", "observers"} <= set(running(shown.page))
+    shown.page.evaluate(f"() => {{ window.root = {ROOT}; document.getElementById('host').remove(); leave(); }}")
+    assert running(shown.page) == []
+    before = shown.page.evaluate("root.dataset.cursor")
+    shown.page.evaluate("new Promise((done) => setTimeout(done, 600))")  # time for three steps
+    assert shown.page.evaluate("root.dataset.cursor") == before
+    assert running(shown.page) == []
+
+
+def test_nobody_hears_of_a_board_that_is_gone(shown: BoardPage) -> None:
+    run = fold(STORY[: len(STORY) // 2])
+    shown.feed(run, mode="live")
+    shown.feed(fold(STORY), name="two")
+    shown.root.focus()
+    shown.press("ArrowLeft")
+    assert "timers" in running(shown.page)  # it would say where the cursor rests
+    shown.page.evaluate("() => { document.getElementById('host').remove(); leave(); }")
+    assert running(shown.page) == []
+    shown.page.evaluate("new Promise((done) => setTimeout(done, 700))")
+    assert shown.page.evaluate("states") == []
+
+
+def test_a_call_that_was_overtaken_takes_nothing_away(shown: BoardPage) -> None:
+    shown.feed(fold(STORY), autoplay=True)
+    shown.page.evaluate("leave()")
+    expect(shown.root).to_be_visible()
+    shown.expect_cursor(19)
+
+
+def test_a_board_is_made_anew_in_the_same_place(shown: BoardPage) -> None:
+    shown.feed(fold(STORY), autoplay=True)
+    shown.page.evaluate(
+        "() => { const host = document.getElementById('host'); host.remove(); leave(); document.body.append(host); }"
+    )
+    expect(shown.root).to_have_count(0)
+    shown.feed(fold(STORY))
+    expect(shown.root).to_have_count(1)
+    shown.expect_cursor(19)
+
+
+def test_a_change_of_page_ends_the_board(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    page.wait_for_function(f"() => Number({_IN_APP}?.dataset.cursor) > 0")
+    page.evaluate(f"() => {{ window.root = {_IN_APP}; }}")
+    page.get_by_role("link", name="Memory").click()
+    page.wait_for_function("() => !root.isConnected")
+    page.wait_for_function("() => root.getRootNode() === root")  # also out of its host: it was closed
+    before = page.evaluate("root.dataset.cursor")
+    page.wait_for_timeout(600)
+    assert page.evaluate("root.dataset.cursor") == before
+
+
+_IN_APP = "[...document.querySelectorAll('*')].map(e => e.shadowRoot?.querySelector('.eab')).find(Boolean)"

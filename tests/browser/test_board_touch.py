@@ -1,0 +1,75 @@
+"""The board under a finger, as Chromium passes touches on."""
+
+from collections.abc import Callable
+
+import pytest
+from board_page import ROOT, BoardPage
+from invented_runs import invented_run
+from playwright.sync_api import CDPSession, expect
+
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+STORY = invented_run(5, 20, 8)
+
+
+@pytest.fixture
+def shown(board: Callable[..., BoardPage]) -> BoardPage:
+    made = board(has_touch=True, is_mobile=True)
+    made.feed(fold(STORY), rereads=True)
+    return made
+
+
+def swipe(shown: BoardPage, start: tuple[float, float], by: tuple[float, float]) -> None:
+    """One finger from a place on the screen, in ten moves."""
+    finger: CDPSession = shown.page.context.new_cdp_session(shown.page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        there = [{"x": x, "y": y} for x, y in points]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": there})
+
+    touch("touchStart", start)
+    for share in range(1, 11):
+        touch("touchMove", (start[0] + by[0] * share / 10, start[1] + by[1] * share / 10))
+        shown.page.wait_for_timeout(30)
+    touch("touchEnd")
+
+
+def middle(shown: BoardPage, name: str) -> tuple[float, float]:
+    box = shown.page.locator(name).bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+@pytest.mark.parametrize("beside", [0, 12])
+def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, beside: int) -> None:
+    shown.page.evaluate(f"() => {{ {ROOT}.style.paddingBottom = '2000px'; }}")
+    shown.page.locator("svg.entropy").scroll_into_view_if_needed()
+    scrolled = shown.page.evaluate("scrollY")
+    label = shown.page.locator(".threshold-label")
+    expect(label).to_have_text("forks from 1.20 nats ↕")
+    cursor = shown.data("cursor")
+    x, y = middle(shown, "svg.entropy .grip")
+    swipe(shown, (x, y + beside), (0, -60))
+    assert shown.page.evaluate("scrollY") == scrolled
+    moved = y - middle(shown, "svg.entropy .grip")[1]
+    assert moved == pytest.approx(60 - beside, abs=1.5)  # to where the finger is
+    assert shown.page.evaluate("triggers.every((name) => name === 'reread') && triggers.length") > 0
+    assert shown.data("cursor") == cursor
+
+
+def test_a_finger_scrubs_along_the_trace(shown: BoardPage) -> None:
+    shown.page.locator("svg.entropy").scroll_into_view_if_needed()
+    box = shown.page.locator("svg.entropy").bounding_box()
+    assert box is not None
+    swipe(shown, (box["x"] + box["width"] * 0.9, box["y"] + 40), (-box["width"] * 0.6, 0))
+    assert 0 < shown.data("cursor") < 19
+
+
+def test_a_finger_along_the_trace_scrolls_the_page(shown: BoardPage) -> None:
+    shown.page.evaluate(f"() => {{ {ROOT}.style.paddingBottom = '2000px'; }}")
+    shown.page.locator("svg.entropy").scroll_into_view_if_needed()
+    before = shown.page.evaluate("scrollY")
+    x, y = middle(shown, "svg.entropy")
+    swipe(shown, (x, y + 60), (0, -150))
+    shown.page.wait_for_function("before => scrollY > before", arg=before)
