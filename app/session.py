@@ -1,6 +1,7 @@
 """What one browser tab looks at: the run on the screen, the link that it was opened with, and the worker behind all."""
 
 import hashlib
+import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,7 @@ from eab.words import counted, human_seconds, ordinal
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
 POLL_SECONDS: Final = 0.25  # while something is made, at least
 POLL_COST: Final = 0.05  # seconds between any two answers; an answer takes about 10 ms on one core
+_DRAWINGS: Final = itertools.count()
 _PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
@@ -188,7 +190,22 @@ def watch(find: Callable[[], Live[Any] | None], told: Callable[[Live[Any]], tupl
         if active and (live is None or not live.active):
             st.rerun()
 
-    st.fragment(tell, run_every=poll_seconds(POLL_SECONDS) if active else None)()
+    part(tell, poll_seconds(POLL_SECONDS) if active else None)
+
+
+def part(draw: Callable[[], None], every: float | None) -> None:
+    """Draw a part of the page, and it alone again every so many seconds; None: only when something in it is touched.
+
+    A part that polls has a new name each time the page is drawn. Else a poll that was sent before the browser had the
+    new page finds its part there, and Streamlit forgets what of that page it has not sent yet (its
+    AppSession.request_rerun says how); the page would stand still, half drawn. Polls of names that are gone do nothing.
+    """
+
+    def drawn() -> None:
+        draw()
+
+    drawn.__qualname__ = draw.__qualname__ if every is None else f"{draw.__qualname__} {next(_DRAWINGS)}"
+    st.fragment(drawn, run_every=every)()
 
 
 def note_in_url(place: dict[str, str]) -> None:

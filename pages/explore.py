@@ -160,8 +160,8 @@ if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
 every = session.poll_seconds(POLL_SECONDS[status]) if active else None
-st.fragment(tell, run_every=None if status == "running" else every)()
-st.fragment(draw, run_every=every if status == "running" else None)()
+session.part(tell, None if status == "running" else every)
+session.part(draw, every if status == "running" else None)
 
 with st.sidebar:
     st.selectbox(
