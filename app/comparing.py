@@ -34,8 +34,7 @@ def _share_and_words(live: LiveComparison) -> tuple[float, str]:
     comparison, steps = live.state, live.config.max_new_tokens
     all_of_them = counted(len(comparison.variants), comparison.kind)
     if not live.active:
-        ending = ENDINGS[comparison.ended.reason if comparison.ended is not None else "failed"]
-        return 1.0, f"{ending}: {len(comparison.pairs)} of {all_of_them}"
+        return 1.0, f"{ENDINGS[live.ending[0]]}: {len(comparison.pairs)} of {all_of_them}"
     run = len(comparison.runs)
     if not run:
         return 0.0, "Warming up"

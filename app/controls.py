@@ -250,7 +250,7 @@ def _memory(choose_cache: bool) -> None:
         **KEPT,
         required=True,
         help="Of the tree cache. sliced: the rows in use. padded: the spare rows too, under a mask, as passes of "
-        "fixed shapes must, which a GPU captures as graphs (see the page BMC).",
+        "fixed shapes must (see the page BMC).",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 from eab.bmc.results import Report
 from eab.comparison import Comparison
 from eab.config import BranchingConfig
-from eab.events import Pause, RunEnded
+from eab.events import EndReason, Pause, RunEnded
 from eab.run import Run
 
 if TYPE_CHECKING:
@@ -49,6 +49,12 @@ class Live(Generic[State]):
     def active(self) -> bool:
         """Whether it still changes."""
         return self.status in ("loading", "waiting", "running")
+
+    @property
+    def ending(self) -> tuple[EndReason, str]:
+        """Why it ended, and what went wrong, if anything did."""
+        ended = self.state.ended
+        return ("failed", self.message) if ended is None else (ended.reason, ended.message)
 
     @property
     def stopping(self) -> bool:

@@ -16,6 +16,9 @@ st.components.v2.component(
     """,
     isolate_styles=False,
 )()
+from app import session  # noqa: E402 - after the style is on its way
+
+session.forget_what_polls()
 st.navigation(
     [
         st.Page("../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True),

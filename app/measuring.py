@@ -2,9 +2,7 @@
 
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Final, cast
-
-import streamlit as st
+from typing import Final
 
 from app import session
 from app.live import LiveReport
@@ -12,7 +10,6 @@ from app.made_here import MadeHere
 from eab.bmc.results import EXPERIMENTS, Experiment, Report, load
 
 BUNDLED: Final = Path(__file__).resolve().parent.parent / "assets" / "bmc"
-_LAST: Final = "measurement_begun"
 
 
 @lru_cache(maxsize=8)
@@ -30,10 +27,14 @@ PLACES: Final[dict[Experiment, MadeHere[Report]]] = {
 }
 
 
-def last() -> LiveReport | None:
-    """What this tab began last, whatever became of it."""
-    name = cast(Experiment | None, st.session_state.get(_LAST))
-    return PLACES[name].shown().live if name is not None else None
+def broken_off() -> dict[Experiment, LiveReport]:
+    """What ended before it was complete, and was not begun again; the picture before it is on the screen."""
+    every = {name: place.shown() for name, place in PLACES.items()}
+    return {
+        name: shown.live
+        for name, shown in every.items()
+        if shown.live is not None and not shown.active and shown.picture is not shown
+    }
 
 
 def going() -> LiveReport | None:
@@ -46,7 +47,6 @@ def start(experiment: Experiment, rows: int, model_name: str) -> None:
     """Begin a measurement; one of this tab that is still going is stopped."""
     stop()
     PLACES[experiment].show(session.worker().measure(experiment, rows, model_name, session.owner()))
-    st.session_state[_LAST] = experiment
 
 
 def stop() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import board, gallery, links
 from app.links import Link
@@ -29,6 +30,7 @@ WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is i
 POLL_SECONDS: Final = 0.25  # while something is made, at least
 POLL_COST: Final = 0.05  # seconds between any two answers; an answer takes about 10 ms on one core
 _DRAWINGS: Final = itertools.count()
+_POLLING: Final = "polling"
 _PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
@@ -196,16 +198,30 @@ def watch(find: Callable[[], Live[Any] | None], told: Callable[[Live[Any]], tupl
 def part(draw: Callable[[], None], every: float | None) -> None:
     """Draw a part of the page, and it alone again every so many seconds; None: only when something in it is touched.
 
-    A part that polls has a new name each time the page is drawn. Else a poll that was sent before the browser had the
-    new page finds its part there, and Streamlit forgets what of that page it has not sent yet (its
-    AppSession.request_rerun says how); the page would stand still, half drawn. Polls of names that are gone do nothing.
+    A poll that comes just when a page has been drawn can make Streamlit forget what of it was not sent yet (its
+    AppSession.request_rerun says how); the page would stand still, half drawn. So a part that polls has a new name on
+    each drawing, as polls of names that are gone do nothing, and is drawn after all others (`draw_what_polls`), as the
+    browser begins to poll when it gets it. A click in it that was sent before the browser had the new page is lost.
     """
+    place = st.container()
+    if every is None:
+        with place:
+            st.fragment(draw)()
+    else:
+        st.session_state.setdefault(_POLLING, []).append((place, draw, every))
 
-    def drawn() -> None:
-        draw()
 
-    drawn.__qualname__ = draw.__qualname__ if every is None else f"{draw.__qualname__} {next(_DRAWINGS)}"
-    st.fragment(drawn, run_every=every)()
+def draw_what_polls() -> None:
+    """The end of a page. What is left of a page that was not drawn to its end is forgotten at its beginning."""
+    for place, draw, every in forget_what_polls():
+        draw.__qualname__ = f"{draw.__qualname__} {next(_DRAWINGS)}"
+        with place:
+            st.fragment(draw, run_every=every)()
+
+
+def forget_what_polls() -> list[tuple[DeltaGenerator, Callable[[], None], float]]:
+    """The beginning of a page -> what the one before left."""
+    return cast(list[tuple[DeltaGenerator, Callable[[], None], float]], st.session_state.pop(_POLLING, []))
 
 
 def note_in_url(place: dict[str, str]) -> None:
@@ -226,8 +242,7 @@ def progress(live: LiveRun) -> tuple[float, str]:
         return standing
     steps, started = len(live.state.steps), live.state.started
     if not live.active:
-        reason = live.state.ended.reason if live.state.ended is not None else "failed"
-        return 1.0, f"{ENDINGS[reason]} after {counted(steps, 'step')}"
+        return 1.0, f"{ENDINGS[live.ending[0]]} after {counted(steps, 'step')}"
     if started is None:
         return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
     return min(1.0, steps / started.config.max_new_tokens), f"Step {steps} of {started.config.max_new_tokens}"

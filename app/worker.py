@@ -86,17 +86,18 @@ class Worker:
         return self._begin(Live(prompt, config, model_name, comparison, make, owner, longest))
 
     def measure(self, experiment: Experiment, rows: int, model_name: str, owner: str = "") -> LiveReport:
-        """Begin a BMC experiment with runs of so many rows; it takes its turns like any run. It has no settings."""
+        """Begin a BMC experiment with runs of so many rows; it takes its turns like any run. It has no settings, and
+        its name is its prompt."""
 
         def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[ReportEvent]:
             from eab.bmc.experiments import measure
 
             return measure(experiment, model, rows)
 
-        return self._begin(Live(experiment, BranchingConfig(), model_name, Report(), make, owner, 1))
+        return self._begin(Live(experiment, BranchingConfig(max_new_tokens=1), model_name, Report(), make, owner, 1))
 
     def find(self, run_id: str, kind: type[State]) -> Live[State] | None:
-        """The run (or comparison, or report: whatever `kind` says) of this id, unless it is forgotten."""
+        """See Registry.find."""
         return self._known.find(run_id, kind)
 
     def standing(self, run: Live[Any]) -> Standing | None:

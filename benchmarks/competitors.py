@@ -14,6 +14,7 @@ from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
 from eab.caches.attention import masked_pass
+from eab.caches.frame import ALIGNED
 from eab.config import BranchingConfig, CacheName
 from eab.engine import step
 from eab.events import Event, KvMeasured, StepTimed
@@ -211,8 +212,8 @@ class BarePass:
 
 
 class Kernels:
-    """What no step can do without: the linear layers, with their weights stored as the engine has them; and, given the
-    engine, attention over as many rows as its tree had."""
+    """The linear layers alone, which no step can do without, with their weights stored as the engine has them; given
+    the engine, also plain masked attention over as many rows as its tree had."""
 
     def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
         self.name = f"products{' and attention' if tree else ''} of the decode steps alone"
@@ -224,7 +225,7 @@ class Kernels:
     def run(self) -> None:
         """See Competitor: as many rounds as there are decode steps after the first."""
         inputs = {size: self._random(1, self._job.paths, size) for size in {one.in_features for one in self._layers}}
-        attention = [self._attention()] * self._model.config.num_hidden_layers if self._tree else []
+        attention = [self._attention() for _ in range(self._model.config.num_hidden_layers)] if self._tree else []
         self.measured.step_seconds.append([])
         for _ in range(self._job.new_tokens - 1):
             start = time.perf_counter()
@@ -242,7 +243,7 @@ class Kernels:
         shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
         query = self._random(shape.kv_heads, shape.group * self._job.paths, shape.head_dim)
         keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
-        mask = self._random(shape.group * self._job.paths, rows)
+        mask = self._random(shape.group * self._job.paths, -(-rows // ALIGNED) * ALIGNED)[:, :rows]
         return lambda: masked_pass(query, keys, values, mask, shape.head_dim**-0.5)
 
     def _random(self, *sizes: int) -> torch.Tensor:

@@ -26,6 +26,14 @@ from eab.models.loading import EMBEDDED_FOLDER, wrap_model
 
 MIB = 2**20
 LONG_PATHS, LONG_TOKENS = 64, 200
+SECONDS_IN_GRID = {
+    "one batch": "generate, one batch",
+    "one batch, prompt once": "generate, one batch, prompt prefilled once",
+    "one by one": "generate, one by one",
+    "concat-cow": "engine, cache concat-cow",
+    "deep-copy": "engine, cache deep-copy",
+    "recompute": "engine, cache recompute",
+}
 EDGE = 8  # steps at either end of a job, whose medians are compared
 console = Console(stderr=True)
 
@@ -57,7 +65,7 @@ def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
 
 
 def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
-    """The tree first, then three floors. `everybody`: also those who take minutes."""
+    """The tree first, then the bare pass and parts of a step. `everybody`: also those who take minutes."""
     tree = Engine(pair.ours, job)
     competitors: list[Competitor] = [
         tree,
@@ -207,7 +215,12 @@ def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
 
 def grid(dtype: torch.dtype, device: str) -> str:
     """One thing varied at a time around the standard job, once each -> Markdown."""
-    parts = []
+    columns = [*SECONDS_IN_GRID, "KV bytes of the batch"]
+    lines = [
+        "Other jobs, once each. After the step: seconds and bytes over the tree's.\n",
+        f"| model | prompt | paths x tokens | tree, s | step / bare pass | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 5) + "|",
+    ]
     variations = {
         "embedded": [(30, 20, 40), (300, 20, 40), (300, 8, 200)],
         "135m": [(30, 20, 40), (1000, 20, 40), (300, 1, 40), (300, 8, 40), (300, 64, 40)],
@@ -221,14 +234,28 @@ def grid(dtype: torch.dtype, device: str) -> str:
             competitors = field_of(pair, job, everybody=shape == "embedded")
             console.print(f"shape {shape}, {job}")
             measure(competitors, 1)
-            parts.append(f"Shape {shape}, {job}, weights stored {pair.layout}.\n\n{table(competitors)}")
-    return "\n".join(parts)
+            lines.append(grid_line(shape, job, competitors))
+    return "\n".join(lines) + "\n"
+
+
+def grid_line(shape: str, job: Job, competitors: Sequence[Competitor]) -> str:
+    """The tree's seconds and its step over the bare pass; then the others' seconds and bytes over the tree's."""
+    tree, bare, by_name = competitors[0], competitors[1], {one.name: one for one in competitors}
+    others = [by_name.get(name) for name in SECONDS_IN_GRID.values()]
+    times = ["-" if other is None else f"{seconds_of(other) / seconds_of(tree):.2f}" for other in others]
+    batch = by_name.get("generate, one batch", by_name.get("generate, one by one"))
+    assert batch is not None
+    assert batch.measured.kv_bytes is not None
+    assert tree.measured.kv_bytes is not None
+    cells = [shape, len(job.prompt), f"{job.paths} x {job.new_tokens}", f"{seconds_of(tree):.2f}"]
+    cells += [f"{step_of(tree) / step_of(bare):.2f}", *times, f"{batch.measured.kv_bytes / tree.measured.kv_bytes:.1f}"]
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="one round instead of three")
-    parser.add_argument("--grid", action="store_true", help="also vary model, prompt, paths and length (an hour)")
+    parser.add_argument("--grid", action="store_true", help="also vary model, prompt, paths and length (half an hour)")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     options = parser.parse_args()

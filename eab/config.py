@@ -39,7 +39,7 @@ class BranchingConfig:
         It changes time and bytes, never the tokens.
     attention: of the tree cache. `sliced` ends at the last row in use, so spare rows cost memory only; `padded` visits
         them under the mask, as passes of fixed shapes must, and r is then a balance of copies and spare rows; on CUDA
-        they are captured as graphs.
+        such passes are captured as graphs where they keep coming (see eab.models.captured; no GPU has run it yet).
     cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments, concatenated at
         every step), `deep-copy` (a copy for each path), `recompute` (not at all). Like r, it never changes the tokens.
     kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this. A draft model's own cache

@@ -14,6 +14,7 @@ from eab.bmc.demand import Demand, demand_of, predicted_overhead
 from eab.bmc.results import Experiment, Report, dumps
 from eab.config import AUTO
 from eab.figures.layout import shorten
+from eab.figures.sentences import ENDINGS
 from eab.token_text import visible
 
 ROWS: Final = (256, 512, 1024, 2048)
@@ -183,7 +184,11 @@ st.session_state.setdefault("bmc_rows", 512)
 st.subheader("How many rows at a time?")
 st.markdown(IN_SHORT)
 notices = st.container()
-for problem in session.problems(measuring.last(), None):
+for experiment, broken in measuring.broken_off().items():
+    reason, message = broken.ending
+    say = notices.error if reason == "failed" else notices.caption
+    say(plain(f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {visible(message)}"))
+for problem in session.problems(None, None):
     notices.error(plain(problem))
 with st.expander("Padded or sliced"):
     st.markdown(PADDED_OR_SLICED)
@@ -194,3 +199,4 @@ with st.sidebar:
 your_run()
 experiments()
 st.caption(PAPER)
+session.draw_what_polls()

@@ -124,3 +124,4 @@ else:
     assert a.run.started is not None
     st.caption(f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{plain(visible(a.run.started.prompt)[:120])}”")
     picture(a, b)
+session.draw_what_polls()

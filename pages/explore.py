@@ -118,7 +118,7 @@ def draw() -> None:
         message = board.message(told.state, told.key, mode, told.autoplay, told.cursor)
     message |= {} if again is None else again.message
     dragged = partial(rereading.drag, picture) if not active and rereading.can_be_dragged(picture) else None
-    board.mount(message, on_grow=grow if again is None else None, on_reread=dragged)
+    board.mount(message, on_grow=grow if told is picture else None, on_reread=dragged)
     if not active:
         rereading.controls_of(picture, again, above)
     if live is not None and st.session_state.polled == "running":
@@ -182,3 +182,4 @@ if not active and shown.live is not None:
     for remedy in remedies(shown.state):
         notices.button(remedy.label, on_click=mend, args=(remedy.widgets,), key=f"mend_{remedy.label}")
     notices.caption(controls.changed_since(shown.state.started))
+session.draw_what_polls()

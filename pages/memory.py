@@ -97,3 +97,4 @@ with picture.held_still:
         where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
         st.caption(f"{what} with {where}: “{plain(shorten(visible(first.prompt), 90))}”")
     results(picture.state, picture.key)
+session.draw_what_polls()

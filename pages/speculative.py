@@ -124,3 +124,4 @@ with picture.held_still:
         drafter = next(reversed(picture.state.variants.values()))["drafter"]
         st.caption(f"{what} with {where}, drafter {drafter}: “{plain(shorten(visible(first.prompt), 90))}”")
     results(picture.state, picture.key)
+session.draw_what_polls()

@@ -17,7 +17,8 @@ from websockets.sync.client import connect
 
 class RawSession:
     """One tab. `boards`: messages to the board, in order; `said`: progress texts, without repeats;
-    `tabs`: those of the page as it was drawn last."""
+    `tabs`: those of the page as it was drawn last; `polled`: the parts that it was told to poll; `finished`: how many
+    drawings of the page or a part of it have ended."""
 
     def __init__(self, address: str, query: str = "") -> None:
         url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
@@ -29,12 +30,13 @@ class RawSession:
         self._page = ""  # its hash: told with every message, or Streamlit takes it for a visit to another page
         self._ids: dict[str, str] = {}  # key -> widget id
         self._polls: dict[str, tuple[float, float]] = {}  # fragment -> seconds between, next time
-        self._finished = 0  # script runs
+        self.finished = 0
+        self.polled: list[str] = []
         self.boards: list[dict[str, Any]] = []
         self.said: list[str] = []
         self.tabs: list[str] = []
         self._rerun()
-        self.until(lambda: self._finished > 0 and bool(self.boards))
+        self.until(lambda: self.finished > 0 and bool(self.boards))
 
     @property
     def run_id(self) -> str:
@@ -49,6 +51,10 @@ class RawSession:
     def press(self, key: str) -> None:
         """Click a button."""
         self._rerun(button=self._ids[key])
+
+    def poll(self, fragment: str) -> None:
+        """Ask for a part of the page alone."""
+        self._rerun(fragment)
 
     def until(self, condition: Any, seconds: float = 120.0) -> None:
         """Receive and poll until the condition holds."""
@@ -82,7 +88,7 @@ class RawSession:
         for fragment, (every, due) in self._polls.items():
             if now >= due:
                 self._polls[fragment] = (every, now + every)
-                self._rerun(fragment)
+                self.poll(fragment)
 
     def _take(self, message: ForwardMsg) -> None:
         match message.WhichOneof("type"):
@@ -91,12 +97,13 @@ class RawSession:
                 self._polls.clear()
                 self.tabs.clear()
             case "auto_rerun":
+                self.polled.append(message.auto_rerun.fragment_id)
                 every = message.auto_rerun.interval
                 self._polls[message.auto_rerun.fragment_id] = (every, time.monotonic() + every)
             case "page_info_changed":
                 self._query = message.page_info_changed.query_string
             case "script_finished":
-                self._finished += 1
+                self.finished += 1
             case "delta" if message.delta.WhichOneof("type") == "new_element":
                 self._see(message.delta.new_element)
             case "delta" if message.delta.add_block.WhichOneof("type") == "tab":

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from page_walk import MAIN, run_to_its_end, told
 from streamlit.testing.v1 import AppTest
 
-from app import gallery, session
+from app import gallery
 from eab import record
 from eab.answers import group_answers
 from eab.config import BranchingConfig
@@ -73,8 +72,8 @@ def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
     page: AppTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.slider(key="set_max_new_tokens").set_value(256)
-    page.button(key="run_button").click().run()
     monkeypatch.setattr("app.live.UNWATCHED_SECONDS", 0.0)
+    page.button(key="run_button").click().run()
     run_to_its_end(page)
     assert not page.exception
     assert not page.error
@@ -242,19 +241,3 @@ def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: AppTest
     assert (page.slider(key="set_temperature").value, page.slider(key="set_max_new_tokens").value) == (0.5, 4)
     assert told(page)["prompt"] == "The cat sat on the", "the run is still on the screen"
     assert page.query_params["run"] == run_id
-
-
-def test_a_part_of_the_page_that_polls_has_a_new_name_on_each_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: list[str] = []
-
-    def fragment(draw: Callable[[], None], run_every: float | None) -> Callable[[], None]:
-        names.append(draw.__qualname__)
-        return draw
-
-    drawn: list[float | None] = []
-    monkeypatch.setattr(session.st, "fragment", fragment)
-    for every in (0.5, 0.5, None, None):
-        session.part(lambda every=every: drawn.append(every), every)
-    assert drawn == [0.5, 0.5, None, None]
-    assert len(set(names[:2])) == 2, "a poll for the drawing before finds nothing"
-    assert len(set(names[2:])) == 1, "what is typed and clicked finds its part"

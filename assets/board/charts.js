@@ -25,7 +25,8 @@ export class EntropyView {
     this.scrubs = false;
     this.dragged = null; // the threshold's line while it is dragged: { threshold, asked, highest, top }
     // Else a finger on the line scrolls the page: Chromium does not heed the touch-action of a shape inside a picture.
-    this.svg.addEventListener("touchstart", (event) => event.target.classList.contains("grip") && event.preventDefault(), { passive: false });
+    const stays = (event) => event.cancelable && event.touches.length === 1 && event.target.classList.contains("grip");
+    this.svg.addEventListener("touchstart", (event) => stays(event) && event.preventDefault(), { passive: false });
     this.svg.addEventListener("pointerdown", (event) => event.button || this.pressed(event));
     this.svg.addEventListener("pointermove", (event) => this.moved(event));
     for (const end of ["pointerup", "pointercancel"]) this.svg.addEventListener(end, (event) => this.letGo(event));

@@ -28,16 +28,16 @@ TOLERANCE: Final = {torch.float64: 1e-9, torch.float32: 1e-3}  # of a replay's l
 class CapturedPasses:
     """Reads the passes of one model; those in frames are captured.
 
-    captures: what captures the passes of one era, or None if it cannot now. check: whether replays on new numbers say
-    what the plain model says, found out once, before the first pass of a run is captured. Each first replay must also
-    say what its pass said. What fails is not captured, and the log says why.
+    captures: what captures the passes of one era, or None if it cannot now. check: whether passes read here say what
+    the plain model says; nothing of a run is captured until replays on new numbers did. Each first replay must also say
+    what its pass said. What fails is not captured, and the log says why.
     """
 
     def __init__(self, captures: Callable[[], Capture | None], check: Callable[[], bool]) -> None:
         self._new_capture, self._check = captures, check
         self._captures: weakref.WeakKeyDictionary[Era, Capture | None] = weakref.WeakKeyDictionary()
         self._replays: weakref.WeakKeyDictionary[Frame, Replay] = weakref.WeakKeyDictionary()
-        self._checked, self._failures = False, 0
+        self._checked, self._replayed, self._failures = False, 0, 0
 
     def read(self, one: Pass, read: Read) -> Tensor:
         """One forward pass -> logits (K, V), which later passes do not overwrite."""
@@ -45,32 +45,42 @@ class CapturedPasses:
         if frame is None:
             return read(one)
         if frame in self._replays:
+            self._replayed += 1
             return self._replays[frame]().clone()
-        logits, capture = read(one), self._capture_for(frame.era)
-        if capture is not None:
-            try:
+        logits = read(one)
+        try:
+            capture = self._capture_for(frame.era)
+            if capture is not None:
                 self._replays[frame] = _agreeing(capture(lambda: read(one)), logits)
-            except Exception as error:  # the model's code meets what it never met, or the GPU's memory is full
-                self._forget(frame.era)
-                self._failed(str(error))
+        except Exception as error:  # the model's code meets what it never met, or the GPU's memory is full
+            self._forget(frame.era)
+            self._failed(str(error))
         return logits
 
-    def _forget(self, era: Era) -> None:
-        self._captures[era] = None  # which resets its graphs
-        for frame in [frame for frame in self._replays if frame.era is era]:
-            del self._replays[frame]
-
     def _capture_for(self, era: Era) -> Capture | None:
-        if not self._checked:
-            self._checked = True  # checking captures, too
-            if not self._check():
-                self._failures = MOST_FAILURES
-                self._failed("replays say otherwise than the model")
         if self._failures >= MOST_FAILURES:
             return None
         if era not in self._captures:
-            self._captures[era] = self._new_capture()
+            self._captures[era] = self._new_capture() if self._proven() else None
         return self._captures[era]
+
+    def _proven(self) -> bool:
+        if self._checked:
+            return True
+        self._checked, before = True, self._replayed  # checking captures, too
+        try:
+            self._checked = self._check() and self._replayed > before
+        except Exception:
+            self._checked = False
+            raise
+        if not self._checked:
+            self._failed("replays say otherwise than the model, or there were none")
+        return self._checked
+
+    def _forget(self, era: Era) -> None:
+        self._captures[era] = None  # its graphs go with what captured them
+        for frame in [frame for frame in self._replays if frame.era is era]:
+            del self._replays[frame]
 
     def _failed(self, reason: str) -> None:
         self._failures += 1

@@ -7,10 +7,12 @@ answers the query. Without that argument the function is transformers' own SDPA,
 
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -25,6 +27,9 @@ from eab.models.token_bytes import TokenTexts
 
 ATTENTION = "eab_cache"
 _NO_LIMIT = 2**40
+# On CUDA. PyTorch prefers cuDNN's on new GPUs: under a mask it prepares anew for every length, and it has been wrong
+# for few KV heads (github.com/pytorch/pytorch/issues/193893).
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class HuggingFaceModel:
@@ -70,14 +75,15 @@ class HuggingFaceModel:
     def _read(self, passes: Sequence[Pass]) -> Tensor:
         starts = torch.tensor([0, *(len(one.ids) for one in passes)]).cumsum(0).tolist()
         keep = torch.cat([one.keep + start for one, start in zip(passes, starts, strict=False)])
-        logits: Tensor = self._model(
-            input_ids=torch.cat([one.ids for one in passes])[None],
-            position_ids=torch.cat([one.positions for one in passes])[None],
-            attention_mask=self._no_mask,  # four dimensions: transformers builds none of its own
-            use_cache=False,
-            logits_to_keep=keep,
-            eab_passes=passes,
-        ).logits
+        with sdpa_kernel(KERNELS) if self.kv_shape.in_frames else nullcontext():
+            logits: Tensor = self._model(
+                input_ids=torch.cat([one.ids for one in passes])[None],
+                position_ids=torch.cat([one.positions for one in passes])[None],
+                attention_mask=self._no_mask,  # four dimensions: transformers builds none of its own
+                use_cache=False,
+                logits_to_keep=keep,
+                eab_passes=passes,
+            ).logits
         return logits[0]
 
     @property
@@ -104,9 +110,6 @@ class HuggingFaceModel:
         return self._texts.is_special(token)
 
     def _capturing(self) -> CapturedPasses:
-        # PyTorch prefers cuDNN's attention on new GPUs: under a mask it prepares anew for every length, and it has been
-        # wrong for few KV heads (github.com/pytorch/pytorch/issues/193893)
-        torch.backends.cuda.enable_cudnn_sdp(False)
         device, this = self.kv_shape.device, weakref.ref(self)
         return CapturedPasses(lambda: cuda_graphs(device), lambda: (model := this()) is not None and model._replays())
 
