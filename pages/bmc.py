@@ -1,6 +1,5 @@
 """BMC: how many spare rows to allocate at a time. Your run at any r, the cost model, and experiments made here."""
 
-from collections.abc import Callable
 from typing import Final
 
 import streamlit as st
@@ -65,12 +64,8 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 }
 
 
-def start(experiment: Experiment) -> Callable[[], None]:
-    def begin() -> None:
-        session.say("")
-        measuring.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
-
-    return begin
+def start(experiment: Experiment) -> None:
+    measuring.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
 
 
 def progress(live: LiveReport) -> tuple[float, str]:
@@ -143,7 +138,7 @@ def experiments() -> None:
     for column, (name, (title, what)) in zip(st.columns(len(EXPERIMENTS)), EXPERIMENTS.items(), strict=True):
         busy = going is not None or bool(missing)
         column.button(
-            title, on_click=start(name), disabled=busy, width="stretch", key=f"run_{name}", help=missing or what
+            title, on_click=start, args=(name,), disabled=busy, width="stretch", key=f"run_{name}", help=missing or what
         )
     session.watch(measuring.going, progress, going is not None)
     for name in EXPERIMENTS:
@@ -188,8 +183,6 @@ for experiment, broken in measuring.broken_off().items():
     reason, message = broken.ending
     say = notices.error if reason == "failed" else notices.caption
     say(plain(f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {visible(message)}"))
-for problem in session.problems(None, None):
-    notices.error(plain(problem))
 with st.expander("Padded or sliced"):
     st.markdown(PADDED_OR_SLICED)
 with st.expander("The cost model"):

@@ -5,7 +5,6 @@
 // `reread(threshold)` reads the run again at another threshold.
 
 import { element, textFont } from "./svg.js";
-import { savePng, saveSvg } from "./pictures.js";
 import { arrange } from "./arrange.js";
 import { TreeView } from "./tree.js";
 import { EntropyView, MemoryView } from "./charts.js";
@@ -14,7 +13,7 @@ import { Finder } from "./finder.js";
 import { TableView } from "./table.js";
 import { Records } from "./records.js";
 import { Replay } from "./replay.js";
-import { LEGENDS, button, keyList, legend, onKey, showState, tools, transport } from "./controls.js";
+import { keyList, onKey, panel, showState, tools, transport } from "./controls.js";
 
 const SILENCE_MS = 8000; // a live run that says nothing for so long: its step is slow, or the connection is gone
 const MANY = 120; // paths: from then on stretches are folded, unless the user chose otherwise
@@ -66,10 +65,10 @@ export class Board {
     this.help = keyList();
     const charts = element("div", { class: "charts" });
     charts.append(
-      this.panel("Entropy per step", "entropy", this.entropy.svg, legend(LEGENDS.entropy)),
-      this.panel("KV cache", "memory", this.memory.svg, legend(LEGENDS.memory)),
+      panel(this, "Entropy per step", "entropy"),
+      panel(this, "KV cache", "memory"),
     );
-    const tree = this.panel("Tree of texts", "tree", this.tree.svg, legend(LEGENDS.tree));
+    const tree = panel(this, "Tree of texts", "tree");
     tree.insertBefore(tools(this), this.tree.svg);
     tree.insertBefore(this.finder.root, this.tree.svg);
     this.root.append(tree, transport(this), this.news, this.help, this.inspector.root, charts, this.table.root, this.tipBox, this.live);
@@ -87,19 +86,6 @@ export class Board {
     cancelAnimationFrame(this.frame);
     for (const timer of [this.silence, this.replay.resting, this.entropy.wish, this.table.waiting]) clearTimeout(timer);
     this.root.remove();
-  }
-
-  panel(title, name, svg, key) {
-    const panel = element("section", { class: `panel ${name}-panel` });
-    const head = element("header");
-    const sentence = element("p", { class: "sentence" });
-    this[`${name}Sentence`] = sentence;
-    const save = (kind, action) => button(`↓ ${kind}`, `Download the ${title.toLowerCase()} as ${kind}`, () => action(svg, name, name === "tree" ? this.tree.wholePicture() : null));
-    const saves = element("span", { class: "saves" });
-    saves.append(save("SVG", saveSvg), save("PNG", savePng));
-    head.append(element("h3", {}, title), key, saves);
-    panel.append(head, sentence, svg);
-    return panel;
   }
 
   // ---- taking messages in

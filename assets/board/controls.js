@@ -1,6 +1,7 @@
-// Buttons, keys and legends of the board.
+// Buttons, keys, legends and the frames of the pictures.
 
 import { element } from "./svg.js";
+import { savePng, saveSvg } from "./pictures.js";
 
 const KEYS = [
   ["Space", "play or pause"], ["← →", "step"], ["Shift + ← →", "fork"], ["Home End", "first, last step"], ["↑ ↓", "path"],
@@ -9,7 +10,7 @@ const KEYS = [
 ];
 
 // Per panel: a swatch's class, and what it stands for.
-export const LEGENDS = {
+const LEGENDS = {
   tree: [
     ["e0", "sure"], ["e2", "less sure"], ["e3", "hesitates: at the threshold or above"],
     ["plain", "◆ fork   ■ ended by itself   … cut at the length limit   × pruned"], ["needs-run-key", "◇ needs a run"],
@@ -19,7 +20,7 @@ export const LEGENDS = {
   memory: [["shared-key", "shared"], ["private-key", "private"], ["spare-key", "spare"], ["independent-key", "without sharing"]],
 };
 
-export function legend(entries) {
+function legend(entries) {
   const key = element("span", { class: "key" });
   for (const [kind, words] of entries) {
     const entry = element("span", { class: "key-entry" });
@@ -34,6 +35,21 @@ export function button(text, label, action) {
   const made = element("button", { type: "button", title: label, "aria-label": label }, text);
   made.onclick = action;
   return made;
+}
+
+// One picture with its title, legend, sentence and downloads. name: of the board's view, and of its sentence.
+export function panel(board, title, name) {
+  const frame = element("section", { class: `panel ${name}-panel` });
+  const head = element("header");
+  const { svg } = board[name];
+  const sentence = (board[`${name}Sentence`] = element("p", { class: "sentence" }));
+  const whole = () => (name === "tree" ? board.tree.wholePicture() : null);
+  const save = (kind, action) => button(`↓ ${kind}`, `Download the ${title.toLowerCase()} as ${kind}`, () => action(svg, name, whole()));
+  const saves = element("span", { class: "saves" });
+  saves.append(save("SVG", saveSvg), save("PNG", savePng));
+  head.append(element("h3", {}, title), legend(LEGENDS[name]), saves);
+  frame.append(head, sentence, svg);
+  return frame;
 }
 
 export function keyList() {

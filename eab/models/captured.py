@@ -67,15 +67,14 @@ class CapturedPasses:
     def _proven(self) -> bool:
         if self._checked:
             return True
-        self._checked, before = True, self._replayed  # checking captures, too
+        self._checked, before, agrees = True, self._replayed, False  # checking captures, too
         try:
-            self._checked = self._check() and self._replayed > before
-        except Exception:
-            self._checked = False
-            raise
-        if not self._checked:
+            agrees = self._check() and self._replayed > before
+        finally:
+            self._checked = agrees
+        if not agrees:
             self._failed("replays say otherwise than the model, or there were none")
-        return self._checked
+        return agrees
 
     def _forget(self, era: Era) -> None:
         self._captures[era] = None  # its graphs go with what captured them

@@ -131,14 +131,14 @@ class HuggingFaceModel:
 
     @torch.inference_mode()
     def _error(self, padded: bool = False) -> float:
-        """The relative error of the logits after a text whose end was read token by token through our cache.
+        """The relative error of the last logits of a text that was read in parts through our cache.
 
-        padded: in passes of fixed shapes, which are captured where that is possible.
+        padded: its end token by token, in passes of fixed shapes, which are captured where that is possible.
         """
         tokens = [(7 + 31 * index) % self.card.vocab_size for index in range(min(12, self.context))]
-        cache = TreeCache(self.kv_shape, len(tokens), _NO_LIMIT, padded)
-        parts = [part for part in (tokens[:-7], tokens[-7:-5], *([token] for token in tokens[-5:])) if part]
-        ours = [self.forward([cache.pack([0], [part])]) for part in parts][-1][-1].float()
+        cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
+        parts = [tokens[:-5], *([token] for token in tokens[-5:])] if padded else [tokens[:-3], tokens[-3:]]
+        ours = [self.forward([cache.pack([0], [part])]) for part in parts if part][-1][-1].float()
         plain = self._model(torch.tensor([tokens], device=self.kv_shape.device), use_cache=False).logits[0, -1].float()
         error: float = (ours - plain).abs().max().item() / max(1.0, plain.abs().max().item())
         return error
