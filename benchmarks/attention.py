@@ -1,10 +1,13 @@
-"""Attention of one layer over a tree: one masked pass over all rows, against lanes merged by their log-sum-exp.
+"""Attention of one layer over a tree: one masked pass over all rows, against lanes merged by their
+log-sum-exp.
 
     python benchmarks/attention.py
 
-N paths share a prompt of P rows and have T private rows each. Medians in milliseconds, 9 query heads in 3 groups of
-size 64. The costs in eab/caches/lanes.py were read off this table. The last column asks whether rows in bfloat16, half
-the bytes, would pay under float32 weights: the same masked pass in that dtype, with the queries converted.
+N paths share a prompt of P rows and have T private rows each. Medians in milliseconds, 9 query
+heads in 3 groups of size 64. The costs in eab/caches/cascade.py were read off this table. The last
+column asks whether rows in bfloat16, half
+the bytes, would pay under float32 weights: the same masked pass in that dtype, with the queries
+converted.
 """
 
 import argparse
@@ -17,8 +20,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from eab.caches.attention import LaneIndex, masked_pass, split_pass
-from eab.caches.lanes import LanePart, Stretch, worthwhile
+from eab.caches.attention import SuffixIndex, masked_pass, split_pass
+from eab.caches.cascade import SuffixBlock, SuffixPart, worthwhile
 
 CASES = (
     (4, 300, 40),
@@ -47,8 +50,10 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 @torch.inference_mode()
 def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bool]:
-    """-> one masked pass, in lanes, the masked pass over half the bytes, and whether the rule takes the lanes."""
-    stretch = Stretch(prompt, tuple(range(paths)), private)
+    """-> one masked pass, in lanes, the masked pass over half the bytes, and whether the rule takes
+    the lanes.
+    """
+    stretch = SuffixBlock(prompt, tuple(range(paths)), private)
     query = torch.randn(GROUPS, HEADS // GROUPS * paths, SIZE)
     keys, values = torch.randn(2, GROUPS, stretch.end, SIZE)
     seen = np.zeros((paths, stretch.end), dtype=np.bool_)
@@ -59,9 +64,10 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bo
     mask = blocked.repeat(HEADS // GROUPS, 1)
     halves = (keys.bfloat16(), values.bfloat16(), mask.bfloat16())
     each = np.arange(paths)
-    lanes = [LaneIndex(LanePart(stretch, each[:, None], each), torch.device("cpu"))]
+    lanes = [SuffixIndex(SuffixPart(stretch, each[:, None], each), torch.device("cpu"))]
     torch.testing.assert_close(
-        split_pass(query, keys, values, None, 0.125, lanes), masked_pass(query, keys, values, mask, 0.125)
+        split_pass(query, keys, values, None, 0.125, lanes),
+        masked_pass(query, keys, values, mask, 0.125),
     )
     return (
         milliseconds(lambda: masked_pass(query, keys, values, mask, 0.125)),
@@ -73,15 +79,29 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bo
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     torch.set_num_threads(parser.parse_args().threads)
     table = Table(
-        "paths", "shared", "private each", "one masked pass", "in lanes", "ratio", "the rule takes", "bfloat16"
+        "paths",
+        "shared",
+        "private each",
+        "one masked pass",
+        "in lanes",
+        "ratio",
+        "the rule takes",
+        "bfloat16",
     )
     for paths, prompt, private in CASES:
         masked, split, half, in_lanes = case(paths, prompt, private)
-        row = (f"{masked:.2f} ms", f"{split:.2f} ms", f"{masked / split:.1f}", "lanes" if in_lanes else "one pass")
+        row = (
+            f"{masked:.2f} ms",
+            f"{split:.2f} ms",
+            f"{masked / split:.1f}",
+            "lanes" if in_lanes else "one pass",
+        )
         table.add_row(str(paths), str(prompt), str(private), *row, f"{half:.2f} ms")
     Console().print(table)
 

@@ -1,12 +1,14 @@
-"""Growing every r steps against concatenation at every step, and against transformers' DynamicCache and StaticCache.
+"""Growing every r steps against concatenation at every step, and against transformers' DynamicCache
+and StaticCache.
 
     python benchmarks/bmc.py [--quick] [--json FILE] [--table FILE]
 
-Two questions. Is the predicted r* a good one: the KV part of writing N rows at a grid of r, padded, growths and spare
-rows (each pass is read with and without them) as medians of rounds. And what does it save: seconds per step of the KV
-part (update and attention of all layers, no weights) and of the whole step, by context and paths, each over one period
-between growths. All competitors run in turn in each round; figures are medians over rounds, ratios are ratios of
-medians. The tree's paths share their context; transformers holds it once per path. `--quick` is smaller.
+Two questions. Is the predicted r* a good one: the KV part of writing N rows at a grid of r, padded,
+growths and spare rows (each pass is read with and without them) as medians of rounds. And what does
+it save: seconds per step of the KV part (update and attention of all layers, no weights) and of the
+whole step, by context and paths, each over one period between growths. All competitors run in turn
+in each round; figures are medians over rounds, ratios are ratios of medians. The tree's paths share
+their context; transformers holds it once per path. `--quick` is smaller.
 """
 
 import statistics
@@ -22,11 +24,11 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.bmc.costs import StepsAhead, Work, automatic, best_r, overhead
-from eab.bmc.decoding import attention_reader, model_reader, now, timed_step, tree_with
-from eab.bmc.experiments import sensitivity_to_r
+from eab.bmc.experiments import model_reader, sensitivity_to_r
 from eab.bmc.results import Report, RTimed, overheads, predicted_r
-from eab.caches.base import KVShape
+from eab.caches.growth import GrowthRule, Workload, automatic, best_r, overhead
+from eab.caches.shape import KVShape
+from eab.caches.timing import attention_reader, now, timed_step, tree_with
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
 
@@ -41,7 +43,9 @@ Step = Callable[[], float]
 
 @dataclass(frozen=True)
 class Case:
-    """So many paths, each with a context of so many rows. whole: the model's step, not the KV part alone."""
+    """So many paths, each with a context of so many rows. whole: the model's step, not the KV part
+    alone.
+    """
 
     paths: int
     context: int
@@ -52,8 +56,9 @@ class Case:
 class Competitor:
     """name: as the table shows it. prepare: makes a cache that is full, and gives its step.
 
-    period: steps that are run and counted, one of which grows the tensors if there are spare rows. growth_every: where
-    spare rows cost nothing and a period is long, the growth of the first step is spread over so many instead.
+    period: steps that are run and counted, one of which grows the tensors if there are spare rows.
+    growth_every: where spare rows cost nothing and a period is long, the growth of the first step
+    is spread over so many instead.
     """
 
     name: str
@@ -76,7 +81,9 @@ class Competitor:
         return statistics.median(self.seconds)
 
 
-def tree(ours: HuggingFaceModel, case: Case, r: int | StepsAhead, padded: bool) -> Callable[[], Step]:
+def tree(
+    ours: HuggingFaceModel, case: Case, r: int | GrowthRule, padded: bool
+) -> Callable[[], Step]:
     """A step of this project's tree cache."""
 
     def prepare() -> Step:
@@ -89,23 +96,37 @@ def tree(ours: HuggingFaceModel, case: Case, r: int | StepsAhead, padded: bool) 
     return prepare
 
 
-def theirs(plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, static: bool) -> Callable[[], Step]:
+def theirs(
+    plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, static: bool
+) -> Callable[[], Step]:
     """A step of a cache of transformers, with its own attention."""
 
     def prepare() -> Step:
         shape, config = ours.kv_shape, plain.config
         room = case.context + ROOM
-        cache = StaticCache(config=config, max_cache_len=room) if static else DynamicCache(config=config)
-        rows = torch.zeros((case.paths, shape.kv_heads, case.context, shape.head_dim), dtype=shape.dtype)
+        cache = (
+            StaticCache(config=config, max_cache_len=room)
+            if static
+            else DynamicCache(config=config)
+        )
+        rows = torch.zeros(
+            (case.paths, shape.kv_heads, case.context, shape.head_dim), dtype=shape.dtype
+        )
         for layer in range(shape.layers):
             cache.update(rows, rows, layer)
-        return _whole(plain, cache, case) if case.whole else _kv_part(shape, cache, case, room if static else None)
+        return (
+            _whole(plain, cache, case)
+            if case.whole
+            else _kv_part(shape, cache, case, room if static else None)
+        )
 
     return prepare
 
 
 def _kv_part(shape: KVShape, cache: Any, case: Case, room: int | None) -> Step:
-    query = torch.randn((case.paths, shape.kv_heads * shape.group, 1, shape.head_dim), dtype=shape.dtype)
+    query = torch.randn(
+        (case.paths, shape.kv_heads * shape.group, 1, shape.head_dim), dtype=shape.dtype
+    )
     key = torch.randn((case.paths, shape.kv_heads, 1, shape.head_dim), dtype=shape.dtype)
     layer_like: Any = SimpleNamespace(num_key_value_groups=shape.group, is_causal=True)
     written = case.context
@@ -120,7 +141,9 @@ def _kv_part(shape: KVShape, cache: Any, case: Case, room: int | None) -> Step:
             mask = (torch.arange(room) < written)[None, None, None].expand(case.paths, 1, 1, room)
         for layer in range(shape.layers):
             keys, values = cache.update(key, key, layer)
-            sdpa_attention_forward(layer_like, query, keys, values, mask, scaling=shape.head_dim**-0.5)
+            sdpa_attention_forward(
+                layer_like, query, keys, values, mask, scaling=shape.head_dim**-0.5
+            )
         return now(shape.device) - start
 
     return step
@@ -138,15 +161,23 @@ def _whole(plain: PreTrainedModel, cache: Any, case: Case) -> Step:
     return step
 
 
-def field_of(plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, r: int) -> list[Competitor]:
+def field_of(
+    plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, r: int
+) -> list[Competitor]:
     """r: the predicted r* for this case."""
-    ahead = max(1, case.context // (4 * case.paths))  # what `auto` takes where spare rows are not visited
+    ahead = max(
+        1, case.context // (4 * case.paths)
+    )  # what `auto` takes where spare rows are not visited
     return [
         Competitor("tree, r = 1, padded (copy at every step)", tree(ours, case, 1, True)),
         Competitor(f"tree, r* = {r}, padded", tree(ours, case, r, True), period=r),
         Competitor(f"tree, {ROOM} steps up front, padded", tree(ours, case, ROOM, True)),
-        Competitor("tree, r = auto, sliced", tree(ours, case, automatic(None), False), growth_every=ahead),
-        Competitor("DynamicCache (torch.cat at every step)", theirs(plain, ours, case, static=False)),
+        Competitor(
+            "tree, r = auto, sliced", tree(ours, case, automatic(None), False), growth_every=ahead
+        ),
+        Competitor(
+            "DynamicCache (torch.cat at every step)", theirs(plain, ours, case, static=False)
+        ),
         Competitor(f"StaticCache, {ROOM} rows spare", theirs(plain, ours, case, static=True)),
     ]
 
@@ -154,7 +185,7 @@ def field_of(plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, r: int)
 def predicted(report: Report, case: Case) -> int:
     """r* for steps around this context."""
     assert report.fitted is not None
-    work = Work(2 * case.context, kept=case.paths, tokens=case.paths)
+    work = Workload(2 * case.context, kept=case.paths, tokens=case.paths)
     return min(case.context, best_r(report.fitted.costs, work))
 
 
@@ -171,9 +202,16 @@ def table(competitors: Sequence[Competitor], case: Case) -> str:
     """One line per competitor, as Markdown."""
     kind = "whole step" if case.whole else "KV update and attention"
     paths = "1 path" if case.paths == 1 else f"{case.paths} paths"
-    lines = [f"{kind}, {paths}, context {case.context}", "", "| | ms per step | times r* |", "|---|---|---|"]
+    lines = [
+        f"{kind}, {paths}, context {case.context}",
+        "",
+        "| | ms per step | times r* |",
+        "|---|---|---|",
+    ]
     for one in competitors:
-        lines.append(f"| {one.name} | {1000 * one.step:.2f} | {one.step / competitors[1].step:.2f} |")
+        lines.append(
+            f"| {one.name} | {1000 * one.step:.2f} | {one.step / competitors[1].step:.2f} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -189,10 +227,14 @@ def sweep_table(report: Report) -> str:
         "|---|---|---|",
     ]
     lines += [
-        f"| {r} | {value:.3f} | {overhead(fitted.costs, timed[0].work, r):.3f} |" for r, value in measured.items()
+        f"| {r} | {value:.3f} | {overhead(fitted.costs, timed[0].work, r):.3f} |"
+        for r, value in measured.items()
     ]
     least = min(measured, key=lambda r: measured[r])
-    return "\n".join(lines) + f"\n\nPredicted r* = {predicted_r(report)}; the least measured is at r = {least}.\n"
+    return (
+        "\n".join(lines)
+        + f"\n\nPredicted r* = {predicted_r(report)}; the least measured is at r = {least}.\n"
+    )
 
 
 def sweep(shape: KVShape, rows: int, rounds: int) -> Report:
@@ -210,14 +252,18 @@ def load(layers: int) -> tuple[PreTrainedModel, HuggingFaceModel]:
     plain = plain_model("135m", torch.float32, "cpu")
     plain.model.layers = plain.model.layers[:layers]
     plain.config.num_hidden_layers = layers
-    return plain, wrap_model(same_weights(plain), AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), "135m")
+    return plain, wrap_model(
+        same_weights(plain), AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), "135m"
+    )
 
 
 def ratios_of(report: Report, found: dict[Case, list[Competitor]]) -> dict[str, float]:
-    """What the targets are about. copying: our own tree at r = 1. concat: transformers' DynamicCache, which calls
-    torch.cat at every step and holds the context once per path; the headline is the one at HEADLINE paths.
+    """What the targets are about. copying: our own tree at r = 1. concat: transformers'
+    DynamicCache, which calls torch.cat at every step and holds the context once per path; the
+    headline is the one at HEADLINE paths.
 
-    most_to_gain: copying and attention over attention alone, by the fitted constants; no r gains more on one path.
+    most_to_gain: copying and attention over attention alone, by the fitted constants; no r gains
+    more on one path.
     """
     measured, best = overheads(report.of(RTimed)), predicted_r(report)
     assert best is not None
@@ -243,16 +289,24 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     plain, ours = load(6 if options.quick else 30)
     report = sweep(ours.kv_shape, 256 if options.quick else 512, 3 if options.quick else 5)
-    found = {case: field_of(plain, ours, case, predicted(report, case)) for case in cases(options.quick)}
+    found = {
+        case: field_of(plain, ours, case, predicted(report, case)) for case in cases(options.quick)
+    }
     for case, competitors in found.items():
         console.print(f"{replace(case)} ...")
         for _ in range(ROUNDS):
             for competitor in competitors:
                 competitor.run()
     ratios = ratios_of(report, found)
-    parts = [sweep_table(report), *(table(competitors, case) for case, competitors in found.items())]
+    parts = [
+        sweep_table(report),
+        *(table(competitors, case) for case, competitors in found.items()),
+    ]
     parts.append("\n".join(f"{name}: {value:.2f}" for name, value in ratios.items()) + "\n")
-    seconds = {str(case): {one.name: one.step for one in competitors} for case, competitors in found.items()}
+    seconds = {
+        str(case): {one.name: one.step for one in competitors}
+        for case, competitors in found.items()
+    }
     origin = where(f"float32, {ours.kv_shape.layers} layers")
     publish(options, origin, "\n".join(parts), {"seconds": seconds, "ratios": ratios})
 

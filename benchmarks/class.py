@@ -1,9 +1,11 @@
-"""A class on one engine: N runs that take one step each in turn, against one forward pass per step for all of them.
+"""A class on one engine: N runs that take one step each in turn, against one forward pass per step
+for all of them.
 
     python benchmarks/class.py
 
-Medians over rounds in which both go one after the other, with the embedded model and the page's settings. `differ`:
-runs whose tokens are not those of the same run alone, since sums over another batch are rounded in another order.
+Medians over rounds in which both go one after the other, with the embedded model and the page's
+settings. `differ`: runs whose tokens are not those of the same run alone, since sums over another
+batch are rounded in another order.
 """
 
 import argparse
@@ -16,13 +18,18 @@ from rich.console import Console
 from rich.table import Table
 
 from eab.config import BranchingConfig
-from eab.engine import step
+from eab.engine.generation import Generation, prompt_tokens
+from eab.engine.loop import step
 from eab.events import Event, TokenAppended
-from eab.generation import Generation, prompt_tokens
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
 
-PROMPTS = ("Once upon a time, there was a", "The cat sat on the", "One day, a girl named", "He opened the box and")
+PROMPTS = (
+    "Once upon a time, there was a",
+    "The cat sat on the",
+    "One day, a girl named",
+    "He opened the box and",
+)
 CLASSES = (1, 8, 30)
 Tokens = list[list[int]]
 Way = Callable[[LanguageModel, Sequence[Generation]], Tokens]
@@ -33,8 +40,18 @@ def generations(model: LanguageModel, count: int, new_tokens: int) -> list[Gener
     made = []
     for seed in range(count):
         prompt = PROMPTS[seed % len(PROMPTS)]
-        config = BranchingConfig(seed=seed, min_fork_weight=0.03, max_paths=16, max_new_tokens=new_tokens)
-        made.append(Generation(model, prompt, prompt_tokens(model, prompt, config), config, config.entropy_threshold))
+        config = BranchingConfig(
+            seed=seed, min_fork_weight=0.03, max_paths=16, max_new_tokens=new_tokens
+        )
+        made.append(
+            Generation(
+                model,
+                prompt,
+                prompt_tokens(model, prompt, config),
+                config,
+                config.entropy_threshold,
+            )
+        )
     return made
 
 
@@ -52,7 +69,9 @@ def in_one_pass(model: LanguageModel, runs: Sequence[Generation]) -> Tokens:
     """One forward pass per step for all runs that are still going."""
     tokens: Tokens = [[] for _ in runs]
     while going := [number for number, run in enumerate(runs) if run.live]:
-        for number, events in zip(going, step(model, [runs[number] for number in going]), strict=True):
+        for number, events in zip(
+            going, step(model, [runs[number] for number in going]), strict=True
+        ):
             tokens[number] += _tokens(events)
     return tokens
 
@@ -73,8 +92,12 @@ def timed(
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1, help="the app leaves one core to the page")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, help="the app leaves one core to the page"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--dtype", default="auto")
@@ -83,7 +106,12 @@ def main() -> None:
     model = load_model("embedded", dtype=given.dtype)
     timed(in_turns, model, 1, given.new_tokens)
     table = Table(
-        "runs", "in turns", "in one pass", "ratio", "differ", title=f"{model.card.dtype}, {model.card.device}"
+        "runs",
+        "in turns",
+        "in one pass",
+        "ratio",
+        "differ",
+        title=f"{model.card.dtype}, {model.card.device}",
     )
     for count in CLASSES:
         turns, passes = [], []
@@ -94,7 +122,13 @@ def main() -> None:
             passes.append(seconds)
         differ = sum(one != other for one, other in zip(alone, together, strict=True))
         first, second = statistics.median(turns), statistics.median(passes)
-        table.add_row(str(count), f"{first:.2f} s", f"{second:.2f} s", f"{first / second:.2f}", f"{differ} of {count}")
+        table.add_row(
+            str(count),
+            f"{first:.2f} s",
+            f"{second:.2f} s",
+            f"{first / second:.2f}",
+            f"{differ} of {count}",
+        )
     Console().print(table)
 
 

@@ -1,4 +1,5 @@
-"""Everybody who can make N continuations of one prompt: this project's engine under each cache, and transformers.
+"""Everybody who can make N continuations of one prompt: this project's engine under each cache, and
+transformers.
 
 Each competitor does one whole job in `run` and notes what it measured.
 """
@@ -13,16 +14,16 @@ import torch
 from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
+from eab.branching.policies import Child, FairPolicy, Leaf, Member
+from eab.branching.sampling import Predictions
 from eab.caches.attention import masked_pass
-from eab.caches.frame import ALIGNED
+from eab.caches.static_buffers import ALIGNED
 from eab.config import BranchingConfig, CacheName
-from eab.engine import step
+from eab.engine.generation import Generation
+from eab.engine.loop import step
 from eab.events import Event, KvMeasured, StepTimed
-from eab.generation import Generation
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.layouts import PackedLinear
-from eab.policies import Child, FairPolicy, Leaf, Member
-from eab.sampling import Predictions
+from eab.models.weight_layouts import PackedLinear
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,14 @@ class Job:
 
 @dataclass
 class Measured:
-    """seconds: of each whole job. step_seconds: of each step that all paths took part in, over all jobs.
+    """seconds: of each whole job. step_seconds: of each step that all paths took part in, over all
+    jobs.
 
-    tokens: through the model. Bytes and rows at the end of a job; None where there is no cache, or nothing to measure.
+    tokens: through the model. Bytes and rows at the end of a job; None where there is no cache, or
+    nothing to measure.
     step_rows: distinct rows at each step that all paths took part in, in the latest job.
-    allocated: the most that CUDA's allocator gave out during a job, beyond what it had given out before.
+    allocated: the most that CUDA's allocator gave out during a job, beyond what it had given out
+    before.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -69,26 +73,35 @@ class Competitor(Protocol):
 
 
 class ForkUntilFull(FairPolicy):
-    """Forks into two at every step until there are enough paths, then never again: long private parts."""
+    """Forks into two at every step until there are enough paths, then never again: long private
+    parts.
+    """
 
     def __init__(self, config: BranchingConfig) -> None:
         super().__init__(config, threshold_nats=0.0)
 
-    def branch(self, leaves: Sequence[Leaf], predictions: Predictions, step: int) -> list[list[Child]]:
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
         """See Policy.branch."""
         self._threshold = 0.0 if len(leaves) < self._config.max_paths else float("inf")
         return super().branch(leaves, predictions, step)
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """See Policy.prune: the first ones stay, so that every path that was born goes on."""
-        return [member.weight if index < self._config.max_paths else None for index, member in enumerate(population)]
+        return [
+            member.weight if index < self._config.max_paths else None
+            for index, member in enumerate(population)
+        ]
 
 
 class Engine:
     """This project's engine under one cache, stepped directly.
 
-    Every path forks at every step, so that all decisions are paid for; or, with `grow_apart`, only until there are
-    enough paths, so that their private parts grow long. captured: passes of fixed shapes, on CUDA as graphs.
+    Every path forks at every step, so that all decisions are paid for; or, with `grow_apart`, only
+    until there are
+    enough paths, so that their private parts grow long. captured: passes of fixed shapes, on CUDA
+    as graphs.
     """
 
     def __init__(
@@ -133,17 +146,28 @@ class Engine:
                 measured.step_seconds[-1].append(event.seconds)
         elif isinstance(event, KvMeasured):
             self._full = len(event.paths) == self._job.paths
-            measured.rows, measured.spare_rows = event.rows_shared + event.rows_private, event.rows_spare
+            measured.rows, measured.spare_rows = (
+                event.rows_shared + event.rows_private,
+                event.rows_spare,
+            )
             measured.step_rows += [measured.rows] if self._full else []
             measured.kv_bytes, measured.peak_bytes = event.bytes_held, event.peak_bytes
 
 
 class Generate:
-    """`generate` of transformers: one sample at a time, all as one batch, or as one batch over the prompt's rows,
-    which went through the model once and were then copied for each sample."""
+    """`generate` of transformers: one sample at a time, all as one batch, or as one batch over the
+    prompt's rows, which went through the model once and were then copied for each sample."""
 
-    def __init__(self, model: PreTrainedModel, job: Job, batch: int, shared_prompt: bool = False) -> None:
-        kind = "one by one" if batch == 1 else "one batch, prompt prefilled once" if shared_prompt else "one batch"
+    def __init__(
+        self, model: PreTrainedModel, job: Job, batch: int, shared_prompt: bool = False
+    ) -> None:
+        kind = (
+            "one by one"
+            if batch == 1
+            else "one batch, prompt prefilled once"
+            if shared_prompt
+            else "one batch"
+        )
         self.name = f"generate, {kind}"
         self.measured = Measured()
         self._model: Any = model
@@ -212,20 +236,31 @@ class BarePass:
 
 
 class Kernels:
-    """The linear layers alone, which no step can do without, with their weights stored as the engine has them; given
-    the engine, also plain masked attention over as many rows as its tree had."""
+    """The linear layers alone, which no step can do without, with their weights stored as the
+    engine has them; given the engine, also plain masked attention over as many rows as its tree
+    had.
+    """
 
     def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
         self.name = f"products{' and attention' if tree else ''} of the decode steps alone"
         self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
-        self._layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | PackedLinear)]
+        self._layers = [
+            layer for layer in model.modules() if isinstance(layer, nn.Linear | PackedLinear)
+        ]
         self._model, self._job, self._tree = model, job, tree
 
     @torch.inference_mode()
     def run(self) -> None:
         """See Competitor: as many rounds as there are decode steps after the first."""
-        inputs = {size: self._random(1, self._job.paths, size) for size in {one.in_features for one in self._layers}}
-        attention = [self._attention() for _ in range(self._model.config.num_hidden_layers)] if self._tree else []
+        inputs = {
+            size: self._random(1, self._job.paths, size)
+            for size in {one.in_features for one in self._layers}
+        }
+        attention = (
+            [self._attention() for _ in range(self._model.config.num_hidden_layers)]
+            if self._tree
+            else []
+        )
         self.measured.step_seconds.append([])
         for _ in range(self._job.new_tokens - 1):
             start = time.perf_counter()

@@ -2,11 +2,12 @@
 
     python benchmarks/coupling.py
 
-The embedded model writes texts; at each place of them both models say what follows, p (the target) and q (the draft).
-The usual rule of speculative sampling accepts with probability 1 - TV(p, q), the sum of min(p, q) (Leviathan et al.,
-arXiv 2211.17192). This project inverts both distributions, in token order, at one random number: a guess is right where
-the stretches of one token overlap. Both are computed from p and q; the only noise is that of the texts. Places where
-the draft's entropy is below the threshold are told apart: elsewhere nothing is guessed.
+The embedded model writes texts; at each place of them both models say what follows, p (the target)
+and q (the draft). The usual rule of speculative sampling accepts with probability 1 - TV(p, q), the
+sum of min(p, q) (Leviathan et al., arXiv 2211.17192). This project inverts both distributions, in
+token order, at one random number: a guess is right where the stretches of one token overlap. Both
+are computed from p and q; the only noise is that of the texts. Places where the draft's entropy is
+below the threshold are told apart: elsewhere nothing is guessed.
 """
 
 from collections.abc import Iterator
@@ -20,14 +21,20 @@ from eab import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
 
-PROMPTS = ("Once upon a time, there was a", "Anna went to the park with her dog. She", "Ben was sad because")
+PROMPTS = (
+    "Once upon a time, there was a",
+    "Anna went to the park with her dog. She",
+    "Ben was sad because",
+)
 SAMPLES, NEW_TOKENS = 16, 64
 THRESHOLD = BranchingConfig().entropy_threshold
 
 
 def texts() -> Iterator[tuple[int, list[int]]]:
     """Length of the prompt, and the tokens of prompt and text."""
-    engine = EntropyAdaptiveBranching(device="cpu", dtype="float32", policy="independent", max_paths=SAMPLES)
+    engine = EntropyAdaptiveBranching(
+        device="cpu", dtype="float32", policy="independent", max_paths=SAMPLES
+    )
     for prompt in PROMPTS:
         run = engine.run(prompt, max_new_tokens=NEW_TOKENS)
         assert run.started is not None
@@ -51,17 +58,29 @@ def same_uniform(target: Tensor, draft: Tensor) -> Tensor:
 @torch.inference_mode()
 def main() -> None:
     """Print the table."""
-    models = [AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval() for name in (EMBEDDED, EMBEDDED_DRAFT)]
+    models = [
+        AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval()
+        for name in (EMBEDDED, EMBEDDED_DRAFT)
+    ]
     found = []
     for prompt, tokens in texts():
-        logits = [model(torch.tensor([tokens])).logits[0, prompt - 1 : -1].double() for model in models]
+        logits = [
+            model(torch.tensor([tokens])).logits[0, prompt - 1 : -1].double() for model in models
+        ]
         target, draft = (one.softmax(dim=-1) for one in logits)
         entropy = -torch.xlogy(draft, draft).sum(dim=-1)
         found.append(torch.stack([usual(target, draft), same_uniform(target, draft), entropy]))
     rule, coupled, entropy = torch.cat(found, dim=1)
-    print(f"{where('float32')}\n\n| places | count | usual rule | same uniform |\n|---|---|---|---|")
-    for name, chosen in (("all", entropy >= 0), (f"draft below {THRESHOLD} nats", entropy < THRESHOLD)):
-        print(f"| {name} | {int(chosen.sum())} | {rule[chosen].mean():.2f} | {coupled[chosen].mean():.2f} |")
+    print(
+        f"{where('float32')}\n\n| places | count | usual rule | same uniform |\n|---|---|---|---|"
+    )
+    for name, chosen in (
+        ("all", entropy >= 0),
+        (f"draft below {THRESHOLD} nats", entropy < THRESHOLD),
+    ):
+        print(
+            f"| {name} | {int(chosen.sum())} | {rule[chosen].mean():.2f} | {coupled[chosen].mean():.2f} |"
+        )
 
 
 if __name__ == "__main__":

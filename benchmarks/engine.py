@@ -2,9 +2,10 @@
 
     python benchmarks/engine.py [--quick | --grid] [--json FILE] [--table FILE]
 
-The job: N continuations of one prompt. All competitors run in turn in each round, with the same weights, prompt,
-number of new tokens, dtype and threads; figures are medians over rounds, ratios are ratios of medians. KV bytes are
-measured from the tensors. `--quick` is one round; `--grid` adds other models, prompts, paths and lengths.
+The job: N continuations of one prompt. All competitors run in turn in each round, with the same
+weights, prompt, number of new tokens, dtype and threads; figures are medians over rounds, ratios
+are ratios of medians. KV bytes are measured from the tensors. `--quick` is one round; `--grid` adds
+other models, prompts, paths and lengths.
 """
 
 import gc
@@ -21,8 +22,8 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, PreTrainedModel
 
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.layouts import take_fastest_layout
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
+from eab.models.weight_layouts import take_fastest_layout
 
 MIB = 2**20
 LONG_PATHS, LONG_TOKENS = 64, 200
@@ -40,7 +41,9 @@ console = Console(stderr=True)
 
 @dataclass
 class Pair:
-    """One model twice, on the same weights: as loaded, and with the weights stored as the engine uses them."""
+    """One model twice, on the same weights: as loaded, and with the weights stored as the engine
+    uses them.
+    """
 
     shape: str
     plain: PreTrainedModel
@@ -65,7 +68,9 @@ def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
 
 
 def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
-    """The tree first, then the bare pass and parts of a step. `everybody`: also those who take minutes."""
+    """The tree first, then the bare pass and parts of a step. `everybody`: also those who take
+    minutes.
+    """
     tree = Engine(pair.ours, job)
     competitors: list[Competitor] = [
         tree,
@@ -107,7 +112,9 @@ def run_once(competitor: Competitor) -> None:
 
 
 def warm_up(pair: Pair, job: Job) -> None:
-    """The first passes of a process are slow. Six tokens are enough for every path to fork into being."""
+    """The first passes of a process are slow. Six tokens are enough for every path to fork into
+    being.
+    """
     for competitor in field_of(pair, Job(job.prompt, job.paths, 6), everybody=False):
         competitor.run()
 
@@ -119,11 +126,15 @@ def seconds_of(competitor: Competitor) -> float:
 
 def step_of(competitor: Competitor) -> float:
     """Median over all steps of all rounds."""
-    return statistics.median(second for steps in competitor.measured.step_seconds for second in steps)
+    return statistics.median(
+        second for steps in competitor.measured.step_seconds for second in steps
+    )
 
 
 def last_step_over_first(engine: Engine) -> float:
-    """How much a step costs when the private parts have grown, against the first steps with all paths."""
+    """How much a step costs when the private parts have grown, against the first steps with all
+    paths.
+    """
     first = [second for steps in engine.measured.step_seconds for second in steps[:EDGE]]
     last = [second for steps in engine.measured.step_seconds for second in steps[-EDGE:]]
     return statistics.median(last) / statistics.median(first)
@@ -143,7 +154,8 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
         "products_over_bare_pass": step_of(competitors[2]) / step_of(bare),
         "products_and_attention_over_bare_pass": step_of(competitors[3]) / step_of(bare),
         "batched_over_tree": seconds_of(batched) / seconds_of(tree),
-        "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes) / (measured.rows * row_bytes),
+        "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes)
+        / (measured.rows * row_bytes),
         "batched_kv_over_tree_kv": batched.measured.kv_bytes / measured.kv_bytes,
     }
     others = {
@@ -155,7 +167,9 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
         "recompute_over_tree": "engine, cache recompute",
     }
     return ratios | {
-        key: seconds_of(by_name[name]) / seconds_of(tree) for key, name in others.items() if name in by_name
+        key: seconds_of(by_name[name]) / seconds_of(tree)
+        for key, name in others.items()
+        if name in by_name
     }
 
 
@@ -239,23 +253,35 @@ def grid(dtype: torch.dtype, device: str) -> str:
 
 
 def grid_line(shape: str, job: Job, competitors: Sequence[Competitor]) -> str:
-    """The tree's seconds and its step over the bare pass; then the others' seconds and bytes over the tree's."""
+    """The tree's seconds and its step over the bare pass; then the others' seconds and bytes over
+    the tree's.
+    """
     tree, bare, by_name = competitors[0], competitors[1], {one.name: one for one in competitors}
     others = [by_name.get(name) for name in SECONDS_IN_GRID.values()]
-    times = ["-" if other is None else f"{seconds_of(other) / seconds_of(tree):.2f}" for other in others]
+    times = [
+        "-" if other is None else f"{seconds_of(other) / seconds_of(tree):.2f}" for other in others
+    ]
     batch = by_name.get("generate, one batch", by_name.get("generate, one by one"))
     assert batch is not None
     assert batch.measured.kv_bytes is not None
     assert tree.measured.kv_bytes is not None
     cells = [shape, len(job.prompt), f"{job.paths} x {job.new_tokens}", f"{seconds_of(tree):.2f}"]
-    cells += [f"{step_of(tree) / step_of(bare):.2f}", *times, f"{batch.measured.kv_bytes / tree.measured.kv_bytes:.1f}"]
+    cells += [
+        f"{step_of(tree) / step_of(bare):.2f}",
+        *times,
+        f"{batch.measured.kv_bytes / tree.measured.kv_bytes:.1f}",
+    ]
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="one round instead of three")
-    parser.add_argument("--grid", action="store_true", help="also vary model, prompt, paths and length (half an hour)")
+    parser.add_argument(
+        "--grid",
+        action="store_true",
+        help="also vary model, prompt, paths and length (half an hour)",
+    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     options = parser.parse_args()

@@ -1,11 +1,13 @@
-"""The explorer as a person feels it: first movement, cursor to screen, Stop to idle, and what a live run replaces.
+"""The explorer as a person feels it: first movement, cursor to screen, Stop to idle, and what a
+live run replaces.
 
     python benchmarks/explorer.py [--json FILE]
 
-Starts the app on this machine and drives a headless Chromium (see tests/browser/conftest.py for where it is sought).
-Times in milliseconds. The live run has at most 20 paths of 200 tokens by the embedded model. How soon a page moves is
-bounded by Streamlit itself: a script that shows one word is timed beside it, likewise in a server and a browser that
-have just started.
+Starts the app on this machine and drives a headless Chromium (see tests/browser/conftest.py for
+where it is sought). Times in milliseconds. The live run has at most 20 paths of 200 tokens by the
+embedded model. How soon a page moves is
+bounded by Streamlit itself: a script that shows one word is timed beside it, likewise in a server
+and a browser that have just started.
 """
 
 import argparse
@@ -48,7 +50,9 @@ def server(script: str = "app/main.py") -> Iterator[tuple[str, int]]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", script, f"--server.port={port}"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    running = subprocess.Popen([*command, "--server.headless=true", "--server.address=127.0.0.1"], cwd=ROOT, **quiet)
+    running = subprocess.Popen(
+        [*command, "--server.headless=true", "--server.address=127.0.0.1"], cwd=ROOT, **quiet
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(300):
@@ -70,7 +74,9 @@ def has_torch(process: int) -> bool | None:
 
 
 def live_run(page: Page) -> dict[str, Any]:
-    """A run of 20 x 200, whole: parts of the board that were replaced. And again, stopped: how long Stop took."""
+    """A run of 20 x 200, whole: parts of the board that were replaced. And again, stopped: how long
+    Stop took.
+    """
     for name, presses in (
         ("Max new tokens", ["End", *["ArrowLeft"] * 56]),
         ("Max paths", ["Home", *["ArrowRight"] * 19]),
@@ -83,7 +89,9 @@ def live_run(page: Page) -> dict[str, Any]:
     page.get_by_role("textbox", name="Prompt").fill("Once upon a time")
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("Done after").first.wait_for(timeout=300_000)
-    same = page.evaluate(f"kept.filter((node, at) => node === ({BOARD}).querySelector({PARTS}[at])).length")
+    same = page.evaluate(
+        f"kept.filter((node, at) => node === ({BOARD}).querySelector({PARTS}[at])).length"
+    )
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("of 200").first.wait_for(timeout=120_000)
     start = time.perf_counter()
@@ -95,11 +103,11 @@ def live_run(page: Page) -> dict[str, Any]:
 
 def stop_to_idle() -> dict[str, float]:
     """Stop of the worker itself, without a page: how long, and how many steps were still done."""
-    from app.model_shelf import ModelShelf
-    from app.worker import Worker
+    from app.server.model_cache import ModelCache
+    from app.server.worker import Worker
     from eab.config import BranchingConfig
 
-    worker = Worker(ModelShelf())
+    worker = Worker(ModelCache())
     run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=256), "embedded")
     while len(run.state.steps) < 20:
         time.sleep(0.005)
@@ -107,7 +115,10 @@ def stop_to_idle() -> dict[str, float]:
     run.stop()
     while run.active:
         time.sleep(0.0005)
-    found = {"stop_to_idle": 1000 * (time.perf_counter() - start), "steps_after_stop": len(run.state.steps) - before}
+    found = {
+        "stop_to_idle": 1000 * (time.perf_counter() - start),
+        "steps_after_stop": len(run.state.steps) - before,
+    }
     worker.close()
     return found
 
@@ -115,9 +126,13 @@ def stop_to_idle() -> dict[str, float]:
 @contextmanager
 def opened(address: str) -> Iterator[Page]:
     """The page of this address in a browser that has just started."""
-    chromium = shutil.which(os.environ.get("EAB_CHROMIUM", "chromium")) or shutil.which("google-chrome")
+    chromium = shutil.which(os.environ.get("EAB_CHROMIUM", "chromium")) or shutil.which(
+        "google-chrome"
+    )
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.goto(address)
         yield page
@@ -138,18 +153,26 @@ def measure() -> dict[str, Any]:
     """All numbers."""
     bare = one_word()
     with server() as (address, process), opened(address) as page:
-        found: dict[str, Any] = {"first_movement_cold": page.evaluate(FIRST_MOVEMENT), "torch_then": has_torch(process)}
+        found: dict[str, Any] = {
+            "first_movement_cold": page.evaluate(FIRST_MOVEMENT),
+            "torch_then": has_torch(process),
+        }
         page.reload()
         found["first_movement_warm"] = page.evaluate(FIRST_MOVEMENT)
         page.wait_for_timeout(8000)
         times = page.evaluate(CURSOR, STEPS)
-        found |= {"cursor_to_screen": statistics.median(times), "cursor_to_screen_worst": max(times)}
+        found |= {
+            "cursor_to_screen": statistics.median(times),
+            "cursor_to_screen_worst": max(times),
+        }
         found |= live_run(page)
     return {"one_word_cold": bare} | found | stop_to_idle()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", metavar="FILE", help="write the numbers")
     options = parser.parse_args()
     found = measure()

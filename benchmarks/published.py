@@ -1,4 +1,6 @@
-"""What the benchmarks share: their options, the line that says where figures come from, and the files they write."""
+"""What the benchmarks share: their options, the line that says where figures come from, and the
+files they write.
+"""
 
 import argparse
 import json
@@ -13,7 +15,9 @@ from eab.bmc.machine import machine
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
     """The options that all have; quick: what `--quick` leaves out."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", metavar="FILE", help="write seconds and ratios")
     parser.add_argument("--table", metavar="FILE", help="write the Markdown tables here too")
@@ -34,4 +38,6 @@ def publish(options: argparse.Namespace, origin: str, text: str, result: dict[st
     if options.table:
         Path(options.table).write_text(text, encoding="utf-8")
     if options.json:
-        Path(options.json).write_text(json.dumps({"machine": origin} | result, indent=2) + "\n", encoding="utf-8")
+        Path(options.json).write_text(
+            json.dumps({"machine": origin} | result, indent=2) + "\n", encoding="utf-8"
+        )

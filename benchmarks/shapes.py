@@ -1,9 +1,17 @@
-"""Models of well-known shapes with random weights: speed does not depend on what the weights say."""
+"""Models of well-known shapes with random weights: speed does not depend on what the weights
+say.
+"""
 
 from typing import Final
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+)
 
 from eab.models.loading import EMBEDDED_FOLDER
 
@@ -13,8 +21,10 @@ _NO_STOP: Final = {"bos_token_id": None, "eos_token_id": None, "tie_word_embeddi
 
 
 def plain_model(shape: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
-    """A model with transformers' own attention and no stop token: `embedded`, the shape of SmolLM2-135M (30 layers,
-    576, 9 query and 3 KV heads, vocabulary 49,152) or of Qwen2.5-0.5B (24 layers, 896, 14 and 2, 151,936)."""
+    """A model with transformers' own attention and no stop token: `embedded`, the shape of
+    SmolLM2-135M (30 layers, 576, 9 query and 3 KV heads, vocabulary 49,152) or of Qwen2.5-0.5B (24
+    layers, 896, 14 and 2, 151,936).
+    """
     if shape == "embedded":
         model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=dtype)
         model.generation_config.eos_token_id = None
@@ -26,7 +36,9 @@ def plain_model(shape: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
 
 
 def same_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A second model object on the same tensors, so that what the engine changes does not touch the first."""
+    """A second model object on the same tensors, so that what the engine changes does not touch the
+    first.
+    """
     with torch.device("meta"):
         twin = type(model)(type(model.config).from_dict(model.config.to_dict()))
     twin.load_state_dict(model.state_dict(), assign=True)

@@ -1,14 +1,18 @@
-"""Speculative decoding against the engine without it, and against transformers' assisted generation.
+"""Speculative decoding against the engine without it, and against transformers' assisted
+generation.
 
     python benchmarks/speculative.py [--quick] [--json FILE] [--table FILE]
 
-Each job runs under plain decoding and under every drafter with an adaptive and with a fixed draft length, in turn, in
-each round; figures are medians over rounds, ratios are ratios of medians. The texts of one job are the same whoever
-guesses, so all do the same work. With one path, transformers' `assistant_model` and `prompt_lookup_num_tokens` take
-part, on the same weights. `--quick` is a round or two without the jobs of eight and twenty paths.
+Each job runs under plain decoding and under every drafter with an adaptive and with a fixed draft
+length, in turn, in each round; figures are medians over rounds, ratios are ratios of medians. The
+texts of one job are the same whoever guesses, so all do the same work. With one path, transformers'
+`assistant_model` and `prompt_lookup_num_tokens` take part, on the same weights. `--quick` is a
+round or two without the jobs of eight and twenty paths.
 
-Jobs: a story and facts by the embedded model with its draft; greedy text of a random model of SmolLM2-135M shape, which
-soon repeats itself, and cold text of it. Its draft, its own first six layers, is hardly ever right: the worst case.
+Jobs: a story and facts by the embedded model with its draft; greedy text of a random model of
+SmolLM2-135M shape, which
+soon repeats itself, and cold text of it. Its draft, its own first six layers, is hardly ever right:
+the worst case.
 """
 
 import statistics
@@ -24,10 +28,10 @@ from shapes import plain_model, same_weights
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from eab.config import BranchingConfig
-from eab.engine import generate
+from eab.engine.loop import generate
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.layouts import take_fastest_layout
 from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
+from eab.models.weight_layouts import take_fastest_layout
 from eab.run import Run, fold
 
 FIXED: Final = 4
@@ -69,16 +73,24 @@ class Job:
                 continue  # there are no siblings
             for name, length in (("adaptive", 0), (f"length {FIXED}", FIXED)):
                 label = f"{drafter}, {name}"
-                found[label] = self._engine(label, replace(self.config, drafter=drafter, draft_length=length))
+                found[label] = self._engine(
+                    label, replace(self.config, drafter=drafter, draft_length=length)
+                )
         if self.config.max_paths == 1:
             found["transformers, plain"] = self._transformers()
-            found["transformers, assistant_model"] = self._transformers(assistant_model=self.models.plain_draft)
-            found["transformers, prompt_lookup"] = self._transformers(prompt_lookup_num_tokens=FIXED)
+            found["transformers, assistant_model"] = self._transformers(
+                assistant_model=self.models.plain_draft
+            )
+            found["transformers, prompt_lookup"] = self._transformers(
+                prompt_lookup_num_tokens=FIXED
+            )
         return found
 
     def _engine(self, label: str, config: BranchingConfig) -> Callable[[], None]:
         def run() -> None:
-            self.runs[label] = fold(generate(self.models.target, self.prompt, config, self.models.draft))
+            self.runs[label] = fold(
+                generate(self.models.target, self.prompt, config, self.models.draft)
+            )
 
         return run
 
@@ -114,8 +126,13 @@ class Job:
 
 def embedded() -> Models:
     """The model and the draft that come with the project."""
-    plain = [AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval() for name in (EMBEDDED, EMBEDDED_DRAFT)]
-    return Models(load_model(EMBEDDED, "cpu", "float32"), load_model(EMBEDDED_DRAFT, "cpu", "float32"), *plain)
+    plain = [
+        AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval()
+        for name in (EMBEDDED, EMBEDDED_DRAFT)
+    ]
+    return Models(
+        load_model(EMBEDDED, "cpu", "float32"), load_model(EMBEDDED_DRAFT, "cpu", "float32"), *plain
+    )
 
 
 def shape_135m() -> Models:
@@ -137,7 +154,9 @@ def jobs(quick: bool) -> list[Job]:
     """What is measured."""
     small, large = embedded(), shape_135m()
     one = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=2)
-    tree = BranchingConfig(max_paths=8, max_new_tokens=60, min_fork_weight=0.03, entropy_threshold=0.9, seed=2)
+    tree = BranchingConfig(
+        max_paths=8, max_new_tokens=60, min_fork_weight=0.03, entropy_threshold=0.9, seed=2
+    )
     story = "Once upon a time, there was a little girl named Lily. She"
     facts = "Question: What is the capital of France?"
     cold = replace(tree, temperature=0.1, max_new_tokens=30)
@@ -179,7 +198,12 @@ def table(job: Job) -> str:
     ]
     for label, seconds in job.seconds.items():
         run = job.runs.get(label)
-        cells = [label, f"{statistics.median(seconds):.2f}", f"{job.ratio(label):.2f}", *_counts(run)]
+        cells = [
+            label,
+            f"{statistics.median(seconds):.2f}",
+            f"{job.ratio(label):.2f}",
+            *_counts(run),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -187,21 +211,28 @@ def table(job: Job) -> str:
 def _counts(run: Run | None) -> list[str]:
     if run is None:
         return ["-", "-", "-"]
-    guesses = sum(len(tried.drafted) for tried in run.speculations)
+    guesses = sum(len(tried.draft_tokens) for tried in run.speculations)
     right = sum(tried.accepted for tried in run.speculations)
     return [str(run.passes), f"{right} of {guesses}", f"{len(run.steps) / run.passes:.2f}"]
 
 
 def ratios_of(measured: list[Job]) -> dict[str, float]:
     """What the targets are about."""
-    adaptive = [job.ratio(label) for job in measured for label in job.seconds if label.endswith("adaptive")]
+    adaptive = [
+        job.ratio(label) for job in measured for label in job.seconds if label.endswith("adaptive")
+    ]
     repetitive = next(job for job in measured if job.repetitive)
     story = measured[0]
-    ours = min(statistics.median(seconds) for label, seconds in story.seconds.items() if label.startswith("model"))
+    ours = min(
+        statistics.median(seconds)
+        for label, seconds in story.seconds.items()
+        if label.startswith("model")
+    )
     return {
         "plain_over_lookup_repetitive": repetitive.ratio("prompt-lookup, adaptive"),
         "plain_over_adaptive_worst": min(adaptive),
-        "assisted_over_ours": statistics.median(story.seconds["transformers, assistant_model"]) / ours,
+        "assisted_over_ours": statistics.median(story.seconds["transformers, assistant_model"])
+        / ours,
     }
 
 
@@ -215,7 +246,10 @@ def main() -> None:
     ratios = ratios_of(measured)
     text = "\n".join(map(table, measured))
     text += "\n" + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
-    seconds = {job.name: {label: statistics.median(found) for label, found in job.seconds.items()} for job in measured}
+    seconds = {
+        job.name: {label: statistics.median(found) for label, found in job.seconds.items()}
+        for job in measured
+    }
     publish(options, where("float32"), text, {"seconds": seconds, "ratios": ratios})
 
 

@@ -1,21 +1,22 @@
 """Entropy-adaptive branching with a copy-on-write KV cache.
 
-Importing this package imports neither torch nor transformers; the names below load what they need when first used.
+Importing this package imports neither torch nor transformers; the names below load what they need
+when first used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eab.answers import group_answers
+    from eab.analysis.answers import group_answers
     from eab.api import EntropyAdaptiveBranching
     from eab.config import BranchingConfig
-    from eab.engine import generate
+    from eab.engine.loop import generate
     from eab.models.loading import load_model
-    from eab.notebook import explore, show
-    from eab.offline import save_html
     from eab.record import load, save
     from eab.run import Run, Sample, fold
+    from eab.share.html_page import save_html
+    from eab.share.notebook import explore, show
 
 __all__ = [
     "BranchingConfig",
@@ -38,15 +39,15 @@ _HOME = {
     "EntropyAdaptiveBranching": "eab.api",
     "Run": "eab.run",
     "Sample": "eab.run",
-    "explore": "eab.notebook",
+    "explore": "eab.share.notebook",
     "fold": "eab.run",
-    "generate": "eab.engine",
-    "group_answers": "eab.answers",
+    "generate": "eab.engine.loop",
+    "group_answers": "eab.analysis.answers",
     "load": "eab.record",
     "load_model": "eab.models.loading",
     "save": "eab.record",
-    "save_html": "eab.offline",
-    "show": "eab.notebook",
+    "save_html": "eab.share.html_page",
+    "show": "eab.share.notebook",
 }
 
 

@@ -1,5 +1,5 @@
 """`python -m eab` is the same as `eab`."""
 
-from eab.cli import main
+from eab.cli.commands import main
 
 main()

@@ -1,11 +1,13 @@
-"""Entropy-adaptive branching as a library: one object, `generate` for the samples, `stream` for the events."""
+"""Entropy-adaptive branching as a library: one object, `generate` for the samples, `stream` for the
+events.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from eab.config import BranchingConfig
-from eab.engine import generate
+from eab.engine.loop import generate
 from eab.errors import ModelError
 from eab.events import Event
 from eab.models.base import LanguageModel
@@ -16,10 +18,11 @@ from eab.run import Run, Sample, fold
 class EntropyAdaptiveBranching:
     """Generate several continuations at once, forking where the next-token entropy is high.
 
-    model: a name (`embedded`, a folder, a Hub id), a loaded `(model, tokenizer)` pair of transformers, or any
-    eab.models.base.LanguageModel. device, dtype: only with a name. draft: likewise, the model that guesses where the
-    drafter is `model`; loaded when it is first needed. Other settings: see eab.config.BranchingConfig; each can be
-    overridden per call.
+    model: a name (`embedded`, a folder, a Hub id), a loaded `(model, tokenizer)` pair of
+    transformers, or any
+    eab.models.base.LanguageModel. device, dtype: only with a name. draft: likewise, the model that
+    guesses where the drafter is `model`; loaded when it is first needed. Other settings: see
+    eab.config.BranchingConfig; each can be overridden per call.
 
     Raises ConfigError for a setting out of range, ModelError if the model cannot be used.
     """
@@ -50,7 +53,8 @@ class EntropyAdaptiveBranching:
     def generate(self, prompt: str, **settings: Any) -> list[Sample]:
         """All leaves of the tree, the heaviest first; their weights sum to 1.
 
-        Raises PromptError or ConfigError for bad input, MemoryLimitError if the KV cache outgrew its limit.
+        Raises PromptError or ConfigError for bad input, MemoryLimitError if the KV cache outgrew
+        its limit.
         """
         return self.run(prompt, **settings).samples()
 
@@ -60,13 +64,22 @@ class EntropyAdaptiveBranching:
         run.raise_if_failed()
         return run
 
-    def stream(self, prompt: str, *, continued: Sequence[int] = (), **settings: Any) -> Iterator[Event]:
+    def stream(
+        self, prompt: str, *, continued: Sequence[int] = (), **settings: Any
+    ) -> Iterator[Event]:
         """The events of a run as they happen; stop by no longer iterating.
 
-        continued: token ids to stand after the prompt's, as `Run.continuation` gives them (also for the methods above).
+        continued: token ids to stand after the prompt's, as `Run.continuation` gives them (also for
+        the methods above).
         """
         config = self._config(settings)
-        return generate(self.model, prompt, config, self._draft() if config.drafter == "model" else None, continued)
+        return generate(
+            self.model,
+            prompt,
+            config,
+            self._draft() if config.drafter == "model" else None,
+            continued,
+        )
 
     def _config(self, settings: dict[str, Any]) -> BranchingConfig:
         return BranchingConfig.from_settings(self._settings | settings)

@@ -26,30 +26,40 @@ class BranchingConfig:
     """What decides a run; the same config, model and prompt give the same tree.
 
     entropy_threshold: fork where the entropy of the processed next-token distribution reaches it.
-    threshold_unit: `nats`; `normalised` (a share of ln V, as in the first EAB implementation); or `quantile` (the
-        q-quantile of the entropies of one greedy probe of the prompt, at least 0.3 nats).
+    threshold_unit: `nats`; `normalised` (a share of ln V, as in the first EAB implementation); or
+        `quantile` (the q-quantile of the entropies of one greedy probe of the prompt, at least 0.3
+        nats).
     branch_factor: children per fork (k): the k-1 most likely tokens and one drawn from the rest.
-    min_fork_weight: `fair`: only a path that weighs at least this forks, so that unlikely texts do not fill the tree.
-        0 lets every path fork; only then is the tree at a higher threshold a sub-tree of the one at a lower.
-    max_paths: `fair`: bounds live and finished paths together; `original`: live paths alone, as published;
+    min_fork_weight: `fair`: only a path that weighs at least this forks, so that unlikely texts do
+        not fill the tree. 0 lets every path fork; only then is the tree at a higher threshold a
+        sub-tree of the one at a lower.
+    max_paths: `fair`: bounds live and finished paths together; `original`: live paths alone, as
+        published;
         `independent`: so many texts.
-    temperature, top_k, top_p: the processed distribution; top_k = 0 and top_p = 1 switch the filters off.
-    r: the tree cache's tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1 reallocates at
-        every step, r >= max_new_tokens allocates all rows up front; "auto" chooses at every growth (see eab.bmc.costs).
-        It changes time and bytes, never the tokens.
-    attention: of the tree cache. `sliced` ends at the last row in use, so spare rows cost memory only; `padded` visits
-        them under the mask, as passes of fixed shapes must, and r is then a balance of copies and spare rows; on CUDA
-        such passes are captured as graphs where they keep coming (see eab.models.captured; no GPU has run it yet).
-    cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments, concatenated at
-        every step), `deep-copy` (a copy for each path), `recompute` (not at all). Like r, it never changes the tokens.
-    kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this. A draft model's own cache
-        has the same limit; where it is reached, guessing ends. A path that guesses took ahead of the others holds rows
-        of steps to come, so with a drafter a run may come to the limit earlier.
-    drafter: who guesses the next tokens, so that one forward pass can confirm several (speculative decoding): nobody, a
-        small draft `model`, `prompt-lookup` (what followed the same words earlier in this text), or `sibling-lookup`
-        (also in the other paths). It changes time, never the tokens.
-    draft_length: tokens guessed per path and pass, at most; 0 chooses by what the run itself shows to pay.
-    chat: render the prompt as a user message with the model's chat template; `system` goes before it.
+    temperature, top_k, top_p: the processed distribution; top_k = 0 and top_p = 1 switch the
+    filters off.
+    r: the tree cache's tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1
+        reallocates at every step, r >= max_new_tokens allocates all rows up front; "auto" chooses
+        at every growth (see eab.caches.growth). It changes time and bytes, never the tokens.
+    attention: of the tree cache. `sliced` ends at the last row in use, so spare rows cost memory
+        only; `padded` visits them under the mask, as passes of fixed shapes must, and r is then a
+        balance of copies and spare rows; on CUDA such passes are captured as graphs where they keep
+        coming (see eab.models.cuda_graphs; no GPU has run it yet).
+    cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments,
+        concatenated at every step), `deep-copy` (a copy for each path), `recompute` (not at all).
+        Like r, it never changes the tokens.
+    kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this. A draft
+        model's own cache has the same limit; where it is reached, guessing ends. A path that
+        guesses took ahead of the others holds rows of steps to come, so with a drafter a run may
+        come to the limit earlier.
+    drafter: who guesses the next tokens, so that one forward pass can confirm several (speculative
+        decoding): nobody, a small draft `model`, `prompt-lookup` (what followed the same words
+        earlier in this text), or `sibling-lookup` (also in the other paths). It changes time, never
+        the tokens.
+    draft_length: tokens guessed per path and pass, at most; 0 chooses by what the run itself shows
+    to pay.
+    chat: render the prompt as a user message with the model's chat template; `system` goes before
+    it.
     """
 
     entropy_threshold: float = 0.65
@@ -103,28 +113,44 @@ class BranchingConfig:
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
-                raise ConfigError(f"there is no setting {name!r}; the settings are: {', '.join(known)}")
+                raise ConfigError(
+                    f"there is no setting {name!r}; the settings are: {', '.join(known)}"
+                )
         return cls(**settings)
 
     def _check_threshold(self) -> None:
         _one_of("threshold_unit", self.threshold_unit, get_args(ThresholdUnit))
         if self.threshold_unit == "nats":
-            _real("entropy_threshold", self.entropy_threshold, 0.0, 20.0, hint="nats; 0.65 is about two live options")
+            _real(
+                "entropy_threshold",
+                self.entropy_threshold,
+                0.0,
+                20.0,
+                hint="nats; 0.65 is about two live options",
+            )
         else:
             _real(
-                "entropy_threshold", self.entropy_threshold, 0.0, 1.0, hint=f"as threshold_unit={self.threshold_unit}"
+                "entropy_threshold",
+                self.entropy_threshold,
+                0.0,
+                1.0,
+                hint=f"as threshold_unit={self.threshold_unit}",
             )
 
 
 def _whole(name: str, value: object, low: int, high: int, hint: str = "") -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number from {low} to {high}{_bracket(hint)}")
+        raise ConfigError(
+            f"{name} is {value!r}; it must be a whole number from {low} to {high}{_bracket(hint)}"
+        )
 
 
 def _real(name: str, value: object, low: float, high: float, hint: str = "") -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[operator, arg-type]
-        raise ConfigError(f"{name} is {value!r}; it must be a number from {low:g} to {high:g}{_bracket(hint)}")
+        raise ConfigError(
+            f"{name} is {value!r}; it must be a number from {low:g} to {high:g}{_bracket(hint)}"
+        )
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -1,11 +1,11 @@
 """Everything that can go wrong, as one tree.
 
     EabError
-      ConfigError      a parameter is out of its range, or two of them contradict each other (also a ValueError)
-      PromptError      the prompt is empty, too long for the model, or has ended (also a ValueError)
-      ModelError       the model cannot be found, loaded, or driven by this engine
+      ConfigError      a parameter is out of its range, or two of them contradict each other (also a
+      ValueError) PromptError      the prompt is empty, too long for the model, or has ended (also a
+      ValueError) ModelError       the model cannot be found, loaded, or driven by this engine
       MemoryLimitError the KV cache would outgrow the limit of the run
-      ComparisonError  caches that must agree do not, or one of them could not finish
+      SweepError  caches that must agree do not, or one of them could not finish
       RecordError      a run file cannot be read or written
       StoreError       the saved runs cannot be read or written
       LinkError        a link asks for what there is not
@@ -35,7 +35,7 @@ class MemoryLimitError(EabError):
     """The KV cache would outgrow the run's limit; what was generated so far stays valid."""
 
 
-class ComparisonError(EabError):
+class SweepError(EabError):
     """Caches that must give the same tokens do not, or one of them could not finish."""
 
 

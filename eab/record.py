@@ -1,6 +1,8 @@
-"""Save and load runs: gzip of JSON lines, a header with the version first, then one event per line. Never pickle.
+"""Save and load runs: gzip of JSON lines, a header with the version first, then one event per line.
+Never pickle.
 
-A run file is untrusted: sizes are limited, every field is checked for its type, and the events must fold.
+A run file is untrusted: sizes are limited, every field is checked for its type, and the events must
+fold.
 """
 
 import gzip
@@ -8,46 +10,31 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_origin
 
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
 from eab.config import AUTO, MAX_SEED
 from eab.errors import ConfigError, RecordError
-from eab.events import (
-    Event,
-    Forked,
-    KvMeasured,
-    Predicted,
-    Probed,
-    Reweighted,
-    RowsAllocated,
-    RunEnded,
-    RunStarted,
-    Speculated,
-    StepTimed,
-    TokenAppended,
-)
+from eab.events import Event, RunEnded, RunStarted, Speculated, Within
 from eab.run import fold
 
 SUFFIX: Final = ".eab"
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FILE_BYTES: Final = 32 * 2**20
 MAX_TEXT_BYTES: Final = 64 * 2**20
 MAX_EVENTS: Final = 1_000_000
-MAX_NATS: Final = 100.0
-MAX_STEPS: Final = 2**20
 MAX_PROMPT_TOKENS: Final = 200_000
-_COUNTS: Final = tuple(field.name for field in fields(KvMeasured) if field.name not in ("step", "paths"))
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
 
 
 def save(events: Iterable[Event], path: Path | str) -> None:
-    """Write a run file. An older file of that name stays as it was unless the new one is complete."""
+    """Write a run file. An older file of that name stays as it was unless the new one is
+    complete.
+    """
     path = Path(path)
     scratch = path.with_name(path.name + ".part")
     try:
@@ -65,7 +52,9 @@ def load(path: Path | str) -> list[Event]:
     path = Path(path)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise RecordError(f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is no run file")
+            raise RecordError(
+                f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is no run file"
+            )
         return loads(path.read_bytes(), str(path))
     except OSError as error:
         raise RecordError(f"the run file {path} cannot be read: {error.strerror}") from error
@@ -77,7 +66,9 @@ def dumps(events: Iterable[Event]) -> bytes:
     try:
         text = "\n".join(json.dumps(line, separators=(",", ":"), allow_nan=False) for line in lines)
     except ValueError as error:
-        raise RecordError(f"the run cannot be saved: it holds a number that is none ({error})") from error
+        raise RecordError(
+            f"the run cannot be saved: it holds a number that is none ({error})"
+        ) from error
     return gzip.compress(text.encode("ascii"), mtime=0)
 
 
@@ -89,11 +80,17 @@ def loads(data: bytes, name: str = "the run file") -> list[Event]:
     lines = text.split("\n")
     header = _parse(lines[0], name, 1)
     if not isinstance(header, dict) or header.get("format") != _HEADER["format"]:
-        raise RecordError(f"{name} is no run file of the EAB Explorer (its first line does not say so)")
+        raise RecordError(
+            f"{name} is no run file of the EAB Explorer (its first line does not say so)"
+        )
     if header.get("version") != VERSION:
-        raise RecordError(f"{name} has version {header.get('version')!r}; this program reads version {VERSION}")
+        raise RecordError(
+            f"{name} has version {header.get('version')!r}; this program reads version {VERSION}"
+        )
     events = [
-        _event(_parse(line, name, number), name, number) for number, line in enumerate(lines[1:], start=2) if line
+        _event(_parse(line, name, number), name, number)
+        for number, line in enumerate(lines[1:], start=2)
+        if line
     ]
     if not events:
         raise RecordError(f"{name} holds no event")
@@ -103,17 +100,23 @@ def loads(data: bytes, name: str = "the run file") -> list[Event]:
 
 def _unpack(data: bytes, name: str) -> str:
     if len(data) > MAX_FILE_BYTES:
-        raise RecordError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is no run file")
+        raise RecordError(
+            f"{name} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is no run file"
+        )
     try:
         unpacker = zlib.decompressobj(wbits=31)
         text = unpacker.decompress(data, MAX_TEXT_BYTES)
         if unpacker.unconsumed_tail:
-            raise RecordError(f"{name} unpacks to more than {MAX_TEXT_BYTES // 2**20} MiB; that is no run file")
+            raise RecordError(
+                f"{name} unpacks to more than {MAX_TEXT_BYTES // 2**20} MiB; that is no run file"
+            )
         if not unpacker.eof:
             raise RecordError(f"{name} is cut short; copy or download it again")
         return text.decode("ascii")
     except (zlib.error, UnicodeDecodeError) as error:
-        raise RecordError(f"{name} is no run file of the EAB Explorer, or it is damaged ({error})") from error
+        raise RecordError(
+            f"{name} is no run file of the EAB Explorer, or it is damaged ({error})"
+        ) from error
 
 
 def _parse(line: str, name: str, number: int) -> Any:
@@ -126,63 +129,35 @@ def _parse(line: str, name: str, number: int) -> Any:
 def _event(value: Any, name: str, number: int) -> Event:
     try:
         event: Event = _converter.structure(value, Event)  # type: ignore[arg-type]
-        _check_ranges(event)
+        _check_consistency(event)
         return event
     except Exception as error:  # cattrs raises what the value provokes, in groups
         why = "; ".join(_reasons(error))
-        raise RecordError(f"{name}, line {number} is no event of this version: {why[:300]}") from error
+        raise RecordError(
+            f"{name}, line {number} is no event of this version: {why[:300]}"
+        ) from error
 
 
-def _check_ranges(event: Event) -> None:
-    """ValueError for numbers and texts that no run can hold, so that whoever shows a loaded run need not ask."""
+def _check_consistency(event: Event) -> None:
+    """ValueError for fields that contradict each other, so that whoever shows a loaded run need
+    not check.
+    """
     match event:
         case RunStarted():
-            _within("threshold_nats", event.threshold_nats, 0.0, MAX_NATS)
             for model in filter(None, (event.model, event.draft)):
-                _within("row_bytes", model.row_bytes, 1, 2**40)
-                _within("vocab_size", model.vocab_size, 1, 2**40)
                 (model.name + model.family + model.dtype + model.device).encode("utf-8")
             (event.prompt + event.config.system).encode("utf-8")
-            _within("the length of the prompt", len(event.prompt_tokens), 1, MAX_PROMPT_TOKENS)
-            _within("the number of its texts", len(event.prompt_texts), *[len(event.prompt_tokens)] * 2)
-            _within("continued", event.continued, 0, len(event.prompt_tokens))
-            _tokens(event.prompt_tokens)
-        case Predicted():
-            _within("entropy", event.entropy, 0.0, MAX_NATS)
-            _tokens([candidate.token for candidate in event.candidates])
-        case Probed():
-            _within("entropy", event.entropy, 0.0, MAX_NATS)
+            tokens = len(event.prompt_tokens)
+            _within("the length of the prompt", tokens, 1, MAX_PROMPT_TOKENS)
+            _within("the number of its texts", len(event.prompt_texts), tokens, tokens)
+            _within("continued", event.continued, 0, tokens)
         case Speculated():
-            _within("judged", event.judged, 0, len(event.drafted))
-            _within("accepted", event.accepted, max(0, event.judged - 1), event.judged)
-            _within("step", event.step, 0, MAX_STEPS)
-            _tokens(event.drafted)
-            _within("the number of texts", len(event.texts), len(event.drafted), len(event.drafted))
-        case TokenAppended():
-            _within("log_prob", event.log_prob, -1e6, 1e-3)
-            _tokens((event.token,))
-        case Forked():
-            for weight in event.weights:
-                _within("weight", weight, 0.0, 1.001)
-        case Reweighted():
-            _within("weight", event.weight, 0.0, 1.001)
-        case KvMeasured():
-            for name in _COUNTS:
-                _within(name, getattr(event, name), 0, 2**50)
-        case RowsAllocated():
-            for name in ("rows", "rows_copied", "bytes_copied", "peak_bytes", "r"):
-                _within(name, getattr(event, name), 0, 2**50)
-        case StepTimed():
-            _within("tokens", event.tokens, 0, 2**40)
-            for seconds in (event.seconds, event.forward_seconds, event.draft_seconds):
-                _within("seconds", seconds, 0.0, 1e9)
+            drafted = len(event.draft_tokens)
+            _within("verified", event.verified, 0, drafted)
+            _within("accepted", event.accepted, max(0, event.verified - 1), event.verified)
+            _within("the number of texts", len(event.draft_texts), drafted, drafted)
         case RunEnded():
             event.message.encode("utf-8")
-
-
-def _tokens(tokens: Sequence[int]) -> None:
-    for token in tokens:
-        _within("token", token, 0, 2**40)
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
@@ -191,11 +166,15 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 
 
 def _reasons(error: BaseException) -> list[str]:
-    """What went wrong, innermost first to be said: a setting's own words, or cattrs' path to the bad field."""
+    """What went wrong, innermost first to be said: a setting's own words, or cattrs' path to the
+    bad field.
+    """
     if isinstance(error, ConfigError):
         return [str(error)]
     if isinstance(error, BaseExceptionGroup):
-        words = [reason for inner in error.exceptions for reason in _reasons(inner) if _speaks(inner)]
+        words = [
+            reason for inner in error.exceptions for reason in _reasons(inner) if _speaks(inner)
+        ]
         return words or cattrs.transform_error(error)
     return [repr(error)]
 
@@ -218,8 +197,21 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook(
         int | Literal["auto"], lambda value, _: value if value == AUTO else _exactly(value, int)
     )
+    converter.register_structure_hook_func(_has_range, _in_range)
     configure_tagged_union(Event, converter, tag_name="event")
     return converter
+
+
+def _has_range(kind: Any) -> bool:
+    return get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Within)
+
+
+def _in_range(value: Any, kind: Any) -> Any:
+    number = _exactly(value, kind.__origin__)
+    low, high = kind.__metadata__[0]
+    if not low <= number <= high:
+        raise ValueError(f"{value!r:.40} is out of range; it must lie between {low:g} and {high:g}")
+    return number
 
 
 def _exactly(value: Any, kind: Any) -> Any:
@@ -227,7 +219,9 @@ def _exactly(value: Any, kind: Any) -> Any:
     if kind is float and type(value) in (int, float) and math.isfinite(value):
         return float(value)
     if kind is str and type(value) is str:
-        value.encode("utf-8", "surrogateescape")  # no other lone surrogates than those of token_text
+        value.encode(
+            "utf-8", "surrogateescape"
+        )  # no other lone surrogates than those of token_text
         return value
     if kind is int and type(value) is int and abs(value) <= MAX_SEED:
         return value

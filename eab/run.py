@@ -1,6 +1,8 @@
-"""From events to the state of a run: `fold(events) -> Run`. Pure Python; replay opens without a model.
+"""From events to the state of a run: `fold(events) -> Run`. Pure Python; replay opens without a
+model.
 
-Every prefix of the event list folds, so a run that is still going, was stopped, or broke is just a shorter run.
+Every prefix of the event list folds, so a run that is still going, was stopped, or broke is just a
+shorter run.
 """
 
 import math
@@ -15,7 +17,9 @@ from eab.events import (
     Event,
     FinishReason,
     Forked,
+    Growth,
     KvMeasured,
+    KVUsage,
     LimitActed,
     PathFinished,
     Predicted,
@@ -35,7 +39,9 @@ PathStatus = Literal["live", "forked", "finished", "pruned"]
 
 @dataclass(slots=True)
 class Token:
-    """One generated token, with the entropy (nats) and the candidates of the distribution that it was drawn from."""
+    """One generated token, with the entropy (nats) and the candidates of the distribution that it
+    was drawn from.
+    """
 
     step: int
     token: int
@@ -50,9 +56,10 @@ class Token:
 class Path:
     """A stretch of tokens without a fork.
 
-    parent: -1 for the first path. weights: its weight from a step on, the step of its birth first; others that are
-    pruned change it. touched: step of the last change. share: its part of what it and its siblings weighed when they
-    were born.
+    parent: -1 for the first path. weights: its weight from a step on, the step of its birth first;
+    others that are
+    pruned change it. touched: step of the last change. share: its part of what it and its siblings
+    weighed when they were born.
     """
 
     id: int
@@ -80,7 +87,9 @@ class Path:
 
     def stands_at(self, step: int) -> bool:
         """Whether it is a leaf, live or finished, once this step is done."""
-        return self.born <= step and not (self.status in ("forked", "pruned") and self.touched <= step)
+        return self.born <= step and not (
+            self.status in ("forked", "pruned") and self.touched <= step
+        )
 
 
 @dataclass(slots=True)
@@ -88,13 +97,15 @@ class Step:
     """What was measured in one decode step; None where the events do not reach yet."""
 
     step: int
-    kv: KvMeasured | None = None
-    growth: RowsAllocated | None = None
+    kv: KVUsage | None = None
+    growth: Growth | None = None
     timing: StepTimed | None = None
     passes: int = 0
 
     def add_timing(self, timing: StepTimed) -> None:
-        """A long prompt, or a step that waits for all paths, takes several forward passes: their times add up."""
+        """A long prompt, or a step that waits for all paths, takes several forward passes: their
+        times add up.
+        """
         self.passes += 1
         if self.timing is not None:
             timing = StepTimed(
@@ -111,8 +122,10 @@ class Step:
 class Sample:
     """One leaf of the tree as a finished text.
 
-    log_prob: sum over its tokens under the processed distribution (nats). weight: its share as an estimate under that
-    distribution. entropies: nats, one per token. lineage: ids of the paths that it runs through, first to last.
+    log_prob: sum over its tokens under the processed distribution (nats). weight: its share as an
+    estimate under that
+    distribution. entropies: nats, one per token. lineage: ids of the paths that it runs through,
+    first to last.
     """
 
     text: str
@@ -141,7 +154,9 @@ class Run:
     def apply(self, event: Event) -> None:
         """Fold one more event; RecordError if it cannot follow what came before."""
         if self.started is None and not isinstance(event, RunStarted | Probed | RunEnded):
-            raise RecordError(f"the run begins with {type(event).__name__}; it must begin with RunStarted")
+            raise RecordError(
+                f"the run begins with {type(event).__name__}; it must begin with RunStarted"
+            )
         if self.ended is not None:
             raise RecordError(f"the run goes on with {type(event).__name__} after its end")
         try:
@@ -178,11 +193,11 @@ class Run:
                 path = self._live(event.path, event.step)
                 path.status, path.finish_reason = "finished", event.reason
             case RowsAllocated():
-                self._step(event.step).growth = event
+                self._step(event.step).growth = event.growth
             case KvMeasured():
-                for rows in event.paths:
+                for rows in event.usage.paths:
                     self._path(rows.path)
-                self._step(event.step).kv = event
+                self._step(event.step).kv = event.usage
             case StepTimed():
                 self._step(event.step).add_timing(event)
             case RunEnded():
@@ -200,23 +215,41 @@ class Run:
         path = self._live(event.path, event.step)
         seen = self._predicted[event.path if path.tokens or path.parent < 0 else path.parent]
         if seen.step != event.step:
-            raise RecordError(f"path {path.id} appends a token at step {event.step}, predicted at step {seen.step}")
+            raise RecordError(
+                f"path {path.id} appends a token at step {event.step}, predicted at step {seen.step}"
+            )
         path.tokens.append(
-            Token(event.step, event.token, event.text, event.special, event.log_prob, seen.entropy, seen.candidates)
+            Token(
+                event.step,
+                event.token,
+                event.text,
+                event.special,
+                event.log_prob,
+                seen.entropy,
+                seen.candidates,
+            )
         )
 
     def _fork(self, event: Forked) -> None:
         parent = self._live(event.path, event.step)
         if len(event.weights) != len(event.children):
-            raise RecordError(f"path {parent.id} forks into {event.children} with {len(event.weights)} weights")
+            raise RecordError(
+                f"path {parent.id} forks into {event.children} with {len(event.weights)} weights"
+            )
         if event.children != tuple(range(len(self.paths), len(self.paths) + len(event.children))):
-            raise RecordError(f"path {parent.id} forks into {event.children}; ids must follow the order of birth")
+            raise RecordError(
+                f"path {parent.id} forks into {event.children}; ids must follow the order of birth"
+            )
         parent.status, parent.children = "forked", event.children
         parent.fork_entropy = self._predicted[parent.id].entropy
         total = math.fsum(event.weights)
         for child, weight in zip(event.children, event.weights, strict=True):
             share = weight / total if total > 0 else 0.0
-            self.paths.append(Path(child, parent.id, [(event.step, weight)], child == event.heir, event.step, share))
+            self.paths.append(
+                Path(
+                    child, parent.id, [(event.step, weight)], child == event.heir, event.step, share
+                )
+            )
 
     def _path(self, path: int) -> Path:
         if path < 0:
@@ -232,7 +265,9 @@ class Run:
     def _leaf(self, path: int, step: int) -> Path:
         found = self._path(path)
         if found.status not in ("live", "finished"):
-            raise RecordError(f"path {path} is {found.status}; nothing can happen to it at step {step}")
+            raise RecordError(
+                f"path {path} is {found.status}; nothing can happen to it at step {step}"
+            )
         found.touched = step
         return found
 
@@ -240,7 +275,9 @@ class Run:
         if step == len(self.steps):
             self.steps.append(Step(step))
         if not 0 <= step < len(self.steps):
-            raise RecordError(f"step {step} is measured after step {len(self.steps) - 1}; steps must follow each other")
+            raise RecordError(
+                f"step {step} is measured after step {len(self.steps) - 1}; steps must follow each other"
+            )
         return self.steps[step]
 
     def raise_if_failed(self) -> None:
@@ -266,19 +303,31 @@ class Run:
             yield from self.paths[ancestor].tokens
 
     def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
-        """For `generate(..., continued=...)`: ids after the prompt's own, up to token `index` of the path.
+        """For `generate(..., continued=...)`: ids after the prompt's own, up to token `index` of
+        the path.
 
-        candidate: take this one of the token's candidates in its place. PromptError if the run has no such token.
+        candidate: take this one of the token's candidates in its place. PromptError if the run has
+        no such token.
         """
-        if self.started is None or not (0 <= path < len(self.paths) and 0 <= index < len(self.paths[path].tokens)):
+        if self.started is None or not (
+            0 <= path < len(self.paths) and 0 <= index < len(self.paths[path].tokens)
+        ):
             raise PromptError(f"path {path} has no token {index}; choose one of the tree")
-        before = [token.token for ancestor in self.lineage(path)[:-1] for token in self.paths[ancestor].tokens]
+        before = [
+            token.token
+            for ancestor in self.lineage(path)[:-1]
+            for token in self.paths[ancestor].tokens
+        ]
         before += [token.token for token in self.paths[path].tokens[:index]]
         chosen = self.paths[path].tokens[index]
         if candidate >= len(chosen.candidates):
-            raise PromptError(f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}")
+            raise PromptError(
+                f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}"
+            )
         forced = chosen.candidates[candidate].token if candidate >= 0 else chosen.token
-        taken = self.started.prompt_tokens[len(self.started.prompt_tokens) - self.started.continued :]
+        taken = self.started.prompt_tokens[
+            len(self.started.prompt_tokens) - self.started.continued :
+        ]
         return (*taken, *before, forced)
 
     def sample(self, path: int) -> Sample:
@@ -298,14 +347,20 @@ class Run:
 
     def samples(self) -> list[Sample]:
         """All leaves, the heaviest first."""
-        return sorted((self.sample(leaf.id) for leaf in self.leaves()), key=lambda sample: -sample.weight)
+        return sorted(
+            (self.sample(leaf.id) for leaf in self.leaves()), key=lambda sample: -sample.weight
+        )
 
-    def peak_kv(self) -> KvMeasured | None:
+    def peak_kv(self) -> KVUsage | None:
         """The measurement with the most distinct rows in use."""
         measured = [step.kv for step in self.steps if step.kv is not None]
-        return max(measured, key=lambda kv: (kv.rows_shared + kv.rows_private, kv.rows_independent), default=None)
+        return max(
+            measured,
+            key=lambda kv: (kv.rows_shared + kv.rows_private, kv.rows_independent),
+            default=None,
+        )
 
-    def last_kv(self) -> KvMeasured | None:
+    def last_kv(self) -> KVUsage | None:
         """The last measurement, with the totals of the run."""
         return next((step.kv for step in reversed(self.steps) if step.kv is not None), None)
 
@@ -315,13 +370,19 @@ class Run:
         return sum(step.passes for step in self.steps)
 
     @property
-    def reread(self) -> bool:
-        """Whether the run was worked out from the events of another: then it has no times, and bytes are computed."""
-        return self.started is not None and self.started.reread != ""
+    def is_what_if(self) -> bool:
+        """Whether the run was worked out from the events of another: then it has no times, and
+        bytes are computed.
+        """
+        return self.started is not None and self.started.what_if != ""
 
     def seconds(self) -> float | None:
         """What all steps took (measured); None for a run that was re-read."""
-        return None if self.reread else sum(step.timing.seconds for step in self.steps if step.timing is not None)
+        return (
+            None
+            if self.is_what_if
+            else sum(step.timing.seconds for step in self.steps if step.timing is not None)
+        )
 
     def tokens_through_model(self) -> int:
         """Tokens that went through the model, prompt and pruned paths included."""

@@ -1,7 +1,8 @@
 """Token text that loses nothing: a token may hold half of a UTF-8 character.
 
-Texts travel as `bytes.decode("utf-8", "surrogateescape")`: bytes that are no character by themselves become lone
-surrogates (U+DC80..U+DCFF), and joining the tokens of a path gives the exact bytes back.
+Texts travel as `bytes.decode("utf-8", "surrogateescape")`: bytes that are no character by
+themselves become lone surrogates (U+DC80..U+DCFF), and joining the tokens of a path gives the exact
+bytes back.
 """
 
 from collections.abc import Iterable

@@ -1,19 +1,23 @@
-"""BMC: how many spare rows to allocate at a time. Your run at any r, the cost model, and experiments made here."""
+"""BMC: how many spare rows to allocate at a time. Your run at any r, the cost model, and
+experiments made here.
+"""
 
 from typing import Final
 
 import streamlit as st
 
-from app import controls, measuring, model_shelf, session
-from app.charts import downloads, draw
-from app.live import LiveReport
-from app.words import plain
-from eab.bmc.costs import Costs, automatic
+from app.server import model_cache
+from app.server.live_run import LiveReport
+from app.state import measurements, tab
+from app.widgets import controls
+from app.widgets.charts import downloads, draw
+from app.widgets.markdown import plain
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
 from eab.bmc.results import Experiment, Report, dumps
+from eab.board.layout import shorten
+from eab.caches.growth import CostModel, automatic
 from eab.config import AUTO
-from eab.figures.layout import shorten
-from eab.figures.sentences import ENDINGS
+from eab.figures.captions import ENDINGS
 from eab.token_text import visible
 
 ROWS: Final = (256, 512, 1024, 2048)
@@ -46,7 +50,7 @@ $$r^* = \frac{1}{m}\sqrt{\frac{m\,(k_c (N + 2P) + 2A)}{k_a}}
 \qquad r(n) = \frac{1}{m}\sqrt{\frac{2m\,(k_c n + A)}{k_a}}$$
 
 The second form asks only how long the text is now; `auto` uses it, because a path may end at any step. The formula is
-derived here (`eab/bmc/costs.py`); the paper's own constants are not used.
+derived here (`eab/caches/growth.py`); the paper's own constants are not used.
 """
 PAPER = (
     "The paper's own numbers, from its abstract (arXiv 2511.12031): up to 3.2 times the throughput of Hugging Face on "
@@ -58,19 +62,22 @@ PAPER = (
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
     "growth": ("Sensitivity to r", "The KV part of writing many rows, at every r; about a minute."),
     "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows; seconds."),
-    "rejection": ("Rejected drafts", "Drafts in the spare rows, verified by the model; about a minute."),
+    "rejection": (
+        "Rejected drafts",
+        "Drafts in the spare rows, verified by the model; about a minute.",
+    ),
     "sizes": ("Other model sizes", "Is the predicted r* good for other shapes? About a minute."),
     "memory": ("Memory", "What the tensors hold, by r and length; seconds."),
 }
 
 
 def start(experiment: Experiment) -> None:
-    measuring.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
+    measurements.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
 
 
 def progress(live: LiveReport) -> tuple[float, str]:
     """How far a measurement is, as a share and in words."""
-    if (waits := session.not_moving(live)) is not None:
+    if (waits := tab.not_moving(live)) is not None:
         return waits
     with live.lock:
         return min(1.0, live.state.progress.share), live.state.progress.words
@@ -80,8 +87,8 @@ def your_run() -> None:
     """The run of the page Explore at another r, read from its events."""
     from eab.figures import bmc
 
-    shown = session.shown().picture
-    with session.held_still(shown):
+    shown = tab.shown().picture
+    with tab.held_still(shown):
         demand, prompt = demand_of(shown.state), shown.prompt or ""
     st.subheader("Your run at any r")
     if demand is None:
@@ -104,17 +111,17 @@ def your_run() -> None:
     take_home_run(demand, costs)
 
 
-def overhead_of(demand: Demand, r: int, costs: Costs) -> tuple[float, float]:
+def overhead_of(demand: Demand, r: int, costs: CostModel) -> tuple[float, float]:
     return predicted_overhead(costs, demand.at(r), [need.paths for need in demand.needs])
 
 
-def fitted() -> Costs | None:
-    found = measuring.PLACES["growth"].shown().picture.state.fitted
+def fitted() -> CostModel | None:
+    found = measurements.PLACES["growth"].shown().picture.state.fitted
     return found.costs if found is not None else None
 
 
-def take_home_run(demand: Demand, costs: Costs | None) -> None:
-    from eab.figures.bmc_tables import allocations_table
+def take_home_run(demand: Demand, costs: CostModel | None) -> None:
+    from eab.figures.tables import allocations_table
 
     st.download_button(
         "This run at every r (CSV)",
@@ -127,23 +134,37 @@ def take_home_run(demand: Demand, costs: Costs | None) -> None:
 
 def experiments() -> None:
     """A button for each, then the one that is looked at."""
-    going, missing = measuring.going(), model_shelf.missing(controls.model_name())
+    going, missing = measurements.going(), model_cache.missing(controls.model_name())
     st.subheader("Measure it here")
     left, right = st.columns([3, 1])
     with left:
         st.segmented_control(
-            "Rows per run", ROWS, key="bmc_rows", required=True, help="More rows show more, and take longer."
+            "Rows per run",
+            ROWS,
+            key="bmc_rows",
+            required=True,
+            help="More rows show more, and take longer.",
         )
-    right.button("Stop", on_click=measuring.stop, disabled=going is None, width="stretch", key="bmc_stop")
-    for column, (name, (title, what)) in zip(st.columns(len(EXPERIMENTS)), EXPERIMENTS.items(), strict=True):
+    right.button(
+        "Stop", on_click=measurements.stop, disabled=going is None, width="stretch", key="bmc_stop"
+    )
+    for column, (name, (title, what)) in zip(
+        st.columns(len(EXPERIMENTS)), EXPERIMENTS.items(), strict=True
+    ):
         busy = going is not None or bool(missing)
         column.button(
-            title, on_click=start, args=(name,), disabled=busy, width="stretch", key=f"run_{name}", help=missing or what
+            title,
+            on_click=start,
+            args=(name,),
+            disabled=busy,
+            width="stretch",
+            key=f"run_{name}",
+            help=missing or what,
         )
-    session.watch(measuring.going, progress, going is not None)
+    tab.watch(measurements.going, progress, going is not None)
     for name in EXPERIMENTS:
-        measuring.PLACES[name].note_in_url()
-        shown = measuring.PLACES[name].shown().picture
+        measurements.PLACES[name].note_in_url()
+        shown = measurements.PLACES[name].shown().picture
         with shown.held_still:
             one_experiment(name, shown.state, shown.key)
 
@@ -151,15 +172,20 @@ def experiments() -> None:
 def one_experiment(name: Experiment, report: Report, key: str) -> None:
     """What it found, with its origin."""
     from eab.figures import bmc
-    from eab.figures.bmc_tables import points_table
+    from eab.figures.tables import points_table
 
     title, what = EXPERIMENTS[name]
     st.subheader(title)
     began = report.began
     if began is not None:
         origin = "Recorded" if key == "bundled" else "Measured here"
-        st.caption(f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. {what}")
-    sentence, figure = getattr(bmc, f"{name}_sentence")(report), getattr(bmc, f"{name}_figure")(report)
+        st.caption(
+            f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. {what}"
+        )
+    sentence, figure = (
+        getattr(bmc, f"{name}_sentence")(report),
+        getattr(bmc, f"{name}_figure")(report),
+    )
     draw("", sentence, figure, f"bmc-{name}", key)
     if report.fitted is not None and name == "growth":
         with st.expander("The fitted constants"):
@@ -179,7 +205,7 @@ st.session_state.setdefault("bmc_rows", 512)
 st.subheader("How many rows at a time?")
 st.markdown(IN_SHORT)
 notices = st.container()
-for experiment, broken in measuring.broken_off().items():
+for experiment, broken in measurements.broken_off().items():
     reason, message = broken.ending
     say = notices.error if reason == "failed" else notices.caption
     say(plain(f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {visible(message)}"))
@@ -192,4 +218,4 @@ with st.sidebar:
 your_run()
 experiments()
 st.caption(PAPER)
-session.draw_what_polls()
+tab.draw_what_polls()

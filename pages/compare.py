@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app import board, contrasting, gallery, model_shelf, session
-from app.contrasting import INDEPENDENT, Chosen
-from app.words import plain
-from eab.contrast import Budget, independent, mean_passes, same_prompt
+from app.server import bundled_runs, model_cache
+from app.state import diff, tab
+from app.state.diff import INDEPENDENT, Chosen
+from app.widgets import board
+from app.widgets.markdown import plain
+from eab.analysis.diff import Budget, independent, mean_passes, same_prompt
 from eab.errors import EabError
 from eab.token_text import visible
 
@@ -16,9 +18,9 @@ BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of t
 
 def choose(side: str, label: str) -> Chosen | None:
     """The list of one side, and its upload if a file is wanted."""
-    options = contrasting.sources(with_independent=side == "b")
-    source = st.selectbox(label, options, format_func=contrasting.title_of, key=f"contrast_{side}")
-    if source == contrasting.FILE:
+    options = diff.sources(with_independent=side == "b")
+    source = st.selectbox(label, options, format_func=diff.title_of, key=f"contrast_{side}")
+    if source == diff.FILE:
         st.file_uploader(
             f"Run file for {side.upper()}",
             type=["eab"],
@@ -27,33 +29,37 @@ def choose(side: str, label: str) -> Chosen | None:
             args=(side,),
             max_upload_size=32,
         )
-    return contrasting.chosen(source, side)
+    return diff.chosen(source, side)
 
 
 def take_upload(side: str) -> None:
     upload = st.session_state[f"contrast_upload_{side}"]
-    session.say("")
+    tab.say("")
     if upload is None:
         return
     try:
-        contrasting.take_file(upload.getvalue(), upload.name, side)
+        diff.take_file(upload.getvalue(), upload.name, side)
     except EabError as error:
-        session.say(str(error))
+        tab.say(str(error))
 
 
 def start(like: Chosen, budget: Budget) -> None:
-    session.say("")
+    tab.say("")
     try:
-        contrasting.start(like.run, budget)
+        diff.start(like.run, budget)
     except EabError as error:
-        session.say(str(error))
+        tab.say(str(error))
 
 
 def sampling(a: Chosen, active: bool) -> None:
     """What the same budget means, and the buttons that make the samples."""
     assert a.run.started is not None
     named = st.segmented_control(
-        "Same budget: the same", list(BUDGETS), default=next(iter(BUDGETS)), key="contrast_budget", required=True
+        "Same budget: the same",
+        list(BUDGETS),
+        default=next(iter(BUDGETS)),
+        key="contrast_budget",
+        required=True,
     )
     budget = BUDGETS[named or next(iter(BUDGETS))]
     count = independent(a.run, budget).max_paths
@@ -66,7 +72,7 @@ def sampling(a: Chosen, active: bool) -> None:
     st.caption(
         f"{why} The prompt goes through once, and the texts share its rows: the best case for independent samples."
     )
-    missing = model_shelf.missing(a.run.started.model.name)
+    missing = model_cache.missing(a.run.started.model.name)
     left, right, _ = st.columns([2, 2, 4])
     left.button(
         f"Sample {count} texts",
@@ -79,17 +85,24 @@ def sampling(a: Chosen, active: bool) -> None:
         help=missing or None,
         width="stretch",
     )
-    right.button("Stop sampling", on_click=contrasting.stop, disabled=not active, key="contrast_stop", width="stretch")
+    right.button(
+        "Stop sampling",
+        on_click=diff.stop,
+        disabled=not active,
+        key="contrast_stop",
+        width="stretch",
+    )
 
 
 def picture(a: Chosen, b: Chosen) -> None:
     """One tree of both, and the table of what they took."""
-    from eab.figures.contrast import NOTE, contrast_message, cost_lines, cost_table, takeaway_sentence
+    from eab.board.diff import diff_message
+    from eab.figures.diff import NOTE, cost_lines, cost_table, takeaway_sentence
     from eab.figures.tables import named
 
     st.text(takeaway_sentence(a.run, b.run))
     if same_prompt(a.run, b.run):
-        board.mount(contrast_message(a.run, b.run, f"{a.key} {b.key}"), key="contrast")
+        board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="contrast")
     lines = cost_lines(a.run, b.run)
     st.table(named([tuple(line) for line in lines], ["", "A", "B", "B − A"]))
     st.caption(NOTE)
@@ -97,15 +110,17 @@ def picture(a: Chosen, b: Chosen) -> None:
 
 
 def take_home(make: Callable[[], str]) -> None:
-    st.download_button("Costs (CSV)", make, "compared.csv", key="download-compared.csv", on_click="ignore")
+    st.download_button(
+        "CostModel (CSV)", make, "compared.csv", key="download-compared.csv", on_click="ignore"
+    )
 
 
-examples = {recording.file: recording for recording in gallery.recordings()}
+examples = {recording.file: recording for recording in bundled_runs.recordings()}
 for side, default in (("a", examples["ball.eab"]), ("b", examples["original.eab"])):
-    st.session_state.setdefault(f"contrast_{side}", contrasting.named_in_url(side, default))
+    st.session_state.setdefault(f"contrast_{side}", diff.named_in_url(side, default))
 choices = {side: st.session_state[f"contrast_{side}"] for side in ("a", "b")}
-contrasting.note_in_url(choices)
-live, going = contrasting.live_run(), contrasting.going(choices.values())
+diff.note_in_url(choices)
+live, going = diff.live_run(), diff.going(choices.values())
 
 st.subheader("Where do two runs part?")
 left, right = st.columns(2)
@@ -113,15 +128,17 @@ with left:
     a = choose("a", "A (solid line)")
 with right:
     b = choose("b", "B (dashed line)")
-for problem in session.problems(live, live.state.ended if live is not None else None):
+for problem in tab.problems(live, live.state.ended if live is not None else None):
     st.error(plain(problem))
 if a is not None and choices["b"] == INDEPENDENT:
     sampling(a, going is not None and going is live)
-session.watch(lambda: contrasting.going(choices.values()) or live, session.progress, going is not None)
+tab.watch(lambda: diff.going(choices.values()) or live, tab.progress, going is not None)
 if a is None or b is None:
     st.info("Choose two runs that are complete, or sample B.", icon=":material/info:")
 else:
     assert a.run.started is not None
-    st.caption(f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{plain(visible(a.run.started.prompt)[:120])}”")
+    st.caption(
+        f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{plain(visible(a.run.started.prompt)[:120])}”"
+    )
     picture(a, b)
-session.draw_what_polls()
+tab.draw_what_polls()

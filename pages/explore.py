@@ -1,14 +1,18 @@
-"""Explore: run, watch, inspect. The picture is one component; the engine works in a thread of its own."""
+"""Explore: run, watch, inspect. The picture is one component; the engine works in a thread of its
+own.
+"""
 
 from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
 
-from app import board, controls, gallery, rereading, results, saved_runs, session
-from app.live import LiveRun
-from app.remedies import remedies
-from app.words import plain
+from app.server import bundled_runs
+from app.server.live_run import LiveRun
+from app.server.suggestions import suggestions
+from app.state import tab
+from app.widgets import board, controls, results, saved_runs, what_if
+from app.widgets.markdown import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError
 
@@ -17,7 +21,7 @@ POLL_SECONDS = {"loading": 0.5, "waiting": 1.0, "running": 0.25}  # at least; by
 
 def open_recording() -> None:
     if st.session_state.recording is not None:
-        session.show_recording(st.session_state.recording)
+        tab.show_recording(st.session_state.recording)
         fill_in(but="recording")
 
 
@@ -25,9 +29,9 @@ def open_saved() -> None:
     if st.session_state[saved_runs.CHOSEN] is None:
         return
     try:
-        session.show_saved(st.session_state[saved_runs.CHOSEN])
+        tab.show_saved(st.session_state[saved_runs.CHOSEN])
     except EabError as error:
-        session.say(str(error))
+        tab.say(str(error))
     else:
         fill_in(but=saved_runs.CHOSEN)
 
@@ -37,26 +41,28 @@ def open_upload() -> None:
     if upload is None:
         return
     try:
-        session.show_file(upload.getvalue(), upload.name)
+        tab.show_file(upload.getvalue(), upload.name)
     except RecordError as error:
-        session.say(str(error))
+        tab.say(str(error))
     else:
         fill_in()
 
 
 def fill_in(but: str = "") -> None:
-    """Set the widgets to the run on the screen, and clear all choices but one, so that they can be made again."""
+    """Set the widgets to the run on the screen, and clear all choices but one, so that they can be
+    made again.
+    """
     choose_nothing(but)
-    shown = session.shown()
-    session.say(controls.fill_from(shown.prompt, shown.config, shown.model))
+    shown = tab.shown()
+    tab.say(controls.fill_from(shown.prompt, shown.config, shown.model))
 
 
 def fill_in_first() -> None:
     """A link's settings go before those of the run that it names."""
-    shown, link = session.shown(), session.link()
+    shown, link = tab.shown(), tab.link()
     prompt = shown.prompt if link.prompt is None else link.prompt
     told = controls.fill_from(prompt, link.config or shown.config, link.model or shown.model)
-    session.say(" ".join(filter(None, (session.said(), told))))
+    tab.say(" ".join(filter(None, (tab.said(), told))))
 
 
 def choose_nothing(but: str = "") -> None:
@@ -65,23 +71,23 @@ def choose_nothing(but: str = "") -> None:
 
 
 def run() -> None:
-    session.say("")
+    tab.say("")
     try:
         config = BranchingConfig.from_settings(controls.settings())
-        session.start(controls.prompt(), config, controls.model_name())
+        tab.start(controls.prompt(), config, controls.model_name())
     except EabError as error:
-        session.say(str(error))
+        tab.say(str(error))
     else:
         choose_nothing()
 
 
-def grow(place: board.Place) -> None:
-    session.say("")
+def grow(place: tab.TokenAddress) -> None:
+    tab.say("")
     try:
         config = BranchingConfig.from_settings(controls.settings())
-        session.grow(place, config, controls.model_name())
+        tab.grow(place, config, controls.model_name())
     except EabError as error:
-        session.say(str(error))
+        tab.say(str(error))
         st.session_state.told_in_fragment = True
     else:
         choose_nothing()
@@ -93,41 +99,50 @@ def mend(widgets: dict[str, Any]) -> None:
 
 
 def tell() -> None:
-    """Say how far the run is while its board does not grow. Either this polls or `draw`, never both."""
-    live = session.shown().live
+    """Say how far the run is while its board does not grow. Either this polls or `draw`, never
+    both.
+    """
+    live = tab.shown().live
     if live is not None and st.session_state.polled != "running":
         tell_of(live)
 
 
 def draw() -> None:
-    """The board with what is on the screen. It keeps its place, and with it its state in the browser.
+    """The board with what is on the screen. It keeps its place, and with it its state in the
+    browser.
 
-    It is sent before the widgets above it: the browser loads a script for each kind of them. A run that no longer
-    changes can be read again, and has results.
+    It is sent before the widgets above it: the browser loads a script for each kind of them. A run
+    that no longer changes can be read again, and has results.
     """
     if st.session_state.pop("told_in_fragment", False):
         st.rerun()  # problems are drawn by the page
-    shown = session.shown()
+    shown = tab.shown()
     picture, live = shown.picture, shown.live
     above = st.container()
     active = live is not None and live.active
-    with session.held_still(picture):
-        again = None if active else rereading.again_of(picture)
+    with tab.held_still(picture):
+        again = None if active else what_if.again_of(picture)
         told = picture if again is None else again.shown
-        mode: Literal["live", "replay"] = "live" if told.live and told.live.status != "failed" else "replay"
+        mode: Literal["live", "replay"] = (
+            "live" if told.live and told.live.status != "failed" else "replay"
+        )
         message = board.message(told.state, told.key, mode, told.autoplay, told.cursor)
     message |= {} if again is None else again.message
-    dragged = partial(rereading.drag, picture) if not active and rereading.can_be_dragged(picture) else None
+    dragged = (
+        partial(what_if.drag, picture) if not active and what_if.can_be_dragged(picture) else None
+    )
     board.mount(message, on_grow=grow if told is picture else None, on_reread=dragged)
     if not active:
-        rereading.controls_of(picture, again, above)
+        what_if.controls_of(picture, again, above)
     if live is not None and st.session_state.polled == "running":
         with above:
             tell_of(live)
-    elif active and st.session_state.polled not in POLL_SECONDS:  # it has grown from the run that was shown
+    elif (
+        active and st.session_state.polled not in POLL_SECONDS
+    ):  # it has grown from the run that was shown
         st.rerun()
     if not active and told.state.started is not None:
-        with session.held_still(told):
+        with tab.held_still(told):
             results.show(told)
 
 
@@ -135,13 +150,13 @@ def tell_of(live: LiveRun) -> None:
     """How far the run is. Where it begins or ends, the page is drawn anew."""
     live.watch()
     status = live.status
-    st.progress(*session.progress(live))
+    st.progress(*tab.progress(live))
     if status != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
         st.rerun()
 
 
-shown = session.shown()
-session.note_in_url(shown.place if shown.live is not None else {})
+shown = tab.shown()
+tab.note_in_url(shown.place if shown.live is not None else {})
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     fill_in_first()
@@ -151,22 +166,22 @@ active = status in POLL_SECONDS
 st.session_state.polled = status
 
 st.subheader("Where does the model hesitate?")
-controls.run_bar(run, session.stop, active)
+controls.run_bar(run, tab.stop, active)
 
 notices = st.container()
-for problem in session.problems(shown.live, shown.state.ended):
+for problem in tab.problems(shown.live, shown.state.ended):
     notices.error(plain(problem))
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
-every = session.poll_seconds(POLL_SECONDS[status]) if active else None
-session.part(tell, None if status == "running" else every)
-session.part(draw, every if status == "running" else None)
+every = tab.poll_seconds(POLL_SECONDS[status]) if active else None
+tab.part(tell, None if status == "running" else every)
+tab.part(draw, every if status == "running" else None)
 
 with st.sidebar:
     st.selectbox(
         "Examples",
-        gallery.recordings(),
+        bundled_runs.recordings(),
         index=None,
         format_func=lambda recording: recording.title,
         key="recording",
@@ -174,12 +189,21 @@ with st.sidebar:
         placeholder="Choose one",
     )
     started = None if active else shown.picture.state.started
-    saved_runs.gallery(open_saved, shown.picture.events if started else None, started.prompt if started else "")
+    saved_runs.gallery(
+        open_saved, shown.picture.events if started else None, started.prompt if started else ""
+    )
     controls.sidebar()
-    st.file_uploader("Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32)
+    st.file_uploader(
+        "Open a run file", type=["eab"], key="upload", on_change=open_upload, max_upload_size=32
+    )
 
 if not active and shown.live is not None:
-    for remedy in remedies(shown.state):
-        notices.button(remedy.label, on_click=mend, args=(remedy.widgets,), key=f"mend_{remedy.label}")
+    for suggestion in suggestions(shown.state):
+        notices.button(
+            suggestion.label,
+            on_click=mend,
+            args=(suggestion.widgets,),
+            key=f"mend_{suggestion.label}",
+        )
     notices.caption(controls.changed_since(shown.state.started))
-session.draw_what_polls()
+tab.draw_what_polls()

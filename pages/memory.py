@@ -1,19 +1,22 @@
-"""Memory: one prompt through every KV cache, one after the other; what each holds, copies and takes."""
+"""Memory: one prompt through every KV cache, one after the other; what each holds, copies and
+takes.
+"""
 
 from functools import partial
 
 import streamlit as st
 
-from app import controls, session
-from app.charts import downloads, draw, white_background
-from app.comparing import CACHES, progress, start
-from app.words import plain
-from eab.comparison import Comparison, of_caches
+from app.state import tab
+from app.state.sweeps import CACHES, progress, start
+from app.widgets import controls
+from app.widgets.charts import downloads, draw, white_background
+from app.widgets.markdown import plain
+from eab.analysis.sweep import Sweep, cache_sweep
+from eab.board.layout import shorten
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.figures.costs import COST_NOTE, cost_lines
-from eab.figures.layout import shorten
-from eab.figures.sentences import comparison_sentence
+from eab.figures.captions import sweep_sentence
+from eab.figures.sweep_table import COST_NOTE, cost_lines
 from eab.token_text import visible
 
 WHAT_THEY_DO = """
@@ -34,35 +37,59 @@ All four say the same: the same tokens for the same seed. They differ in time an
 
 
 def run() -> None:
-    session.say("")
+    tab.say("")
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-        start(CACHES, controls.prompt(), config, controls.model_name(), of_caches())
+        start(CACHES, controls.prompt(), config, controls.model_name(), cache_sweep())
     except EabError as error:
-        session.say(str(error))
+        tab.say(str(error))
 
 
-def results(comparison: Comparison, key: str) -> None:
-    from eab.figures import memory, tables
+def results(sweep: Sweep, key: str) -> None:
+    from eab.figures import caches, tables
 
-    st.text(comparison_sentence(comparison))
-    lines = [(line.measure, *line.cells) for line in cost_lines(comparison)]
-    st.table(tables.named(lines, ["", *(cache for cache, _ in comparison.pairs)]))
+    st.text(sweep_sentence(sweep))
+    lines = [(line.measure, *line.cells) for line in cost_lines(sweep)]
+    st.table(tables.named(lines, ["", *(cache for cache, _ in sweep.pairs)]))
     st.caption(COST_NOTE)
     chart = partial(draw, key=key, white=white_background())
-    chart("Bytes held", memory.held_sentence(comparison), memory.held_figure(comparison), "caches-held")
-    chart("Time per step", memory.time_sentence(comparison), memory.time_figure(comparison), "caches-time")
-    chart("Bytes in all", memory.totals_sentence(comparison), memory.totals_figure(comparison), "caches-totals")
-    tree = next((run for cache, run in comparison.pairs if cache == "tree"), None)
+    chart(
+        "Bytes held",
+        caches.held_sentence(sweep),
+        caches.held_figure(sweep),
+        "caches-held",
+    )
+    chart(
+        "Time per step",
+        caches.time_sentence(sweep),
+        caches.time_figure(sweep),
+        "caches-time",
+    )
+    chart(
+        "Bytes in all",
+        caches.totals_sentence(sweep),
+        caches.totals_figure(sweep),
+        "caches-totals",
+    )
+    tree = next((run for cache, run in sweep.pairs if cache == "tree"), None)
     if tree is not None:
-        chart("What the tree's paths share", memory.paths_sentence(tree), memory.paths_figure(tree), "caches-paths")
+        chart(
+            "What the tree's paths share",
+            caches.paths_sentence(tree),
+            caches.paths_figure(tree),
+            "caches-paths",
+        )
     downloads(
         [
-            ("Caches (CSV)", "caches.csv", lambda: tables.costs_table(comparison).to_csv(index=False)),
+            (
+                "Caches (CSV)",
+                "caches.csv",
+                lambda: tables.costs_table(sweep).to_csv(index=False),
+            ),
             (
                 "Steps of all caches (CSV)",
                 "steps.csv",
-                lambda: tables.comparison_steps_table(comparison).to_csv(index=False),
+                lambda: tables.sweep_steps_table(sweep).to_csv(index=False),
             ),
         ]
     )
@@ -74,13 +101,17 @@ picture = shown.picture
 first = next((run.started for _, run in picture.state.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
-    session.say(controls.fill_from(first.prompt, first.config, first.model.name) if first is not None else "")
+    tab.say(
+        controls.fill_from(first.prompt, first.config, first.model.name)
+        if first is not None
+        else ""
+    )
 controls.ensure_defaults()
 
 st.subheader("What does a KV cache save?")
 controls.run_bar(run, CACHES.stop, active)
 notices = st.container()
-for problem in session.problems(shown.live, None):
+for problem in tab.problems(shown.live, None):
     notices.error(plain(problem))
 if not active and shown.live is not None:
     notices.caption(controls.changed_since(first))
@@ -97,4 +128,4 @@ with picture.held_still:
         where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
         st.caption(f"{what} with {where}: “{plain(shorten(visible(first.prompt), 90))}”")
     results(picture.state, picture.key)
-session.draw_what_polls()
+tab.draw_what_polls()

@@ -1,20 +1,23 @@
-"""Speculative decoding: one text with and without guesses; what was guessed right, and what it brought."""
+"""Speculative decoding: one text with and without guesses; what was guessed right, and what it
+brought.
+"""
 
 from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
-from app import controls, session
-from app.charts import downloads, draw, white_background
-from app.chips import chips
-from app.comparing import DRAFT_LENGTHS, progress, start
-from app.words import plain
-from eab.comparison import Comparison, of_draft_lengths
+from app.state import tab
+from app.state.sweeps import DRAFT_LENGTHS, progress, start
+from app.widgets import controls
+from app.widgets.charts import downloads, draw, white_background
+from app.widgets.chips import chips
+from app.widgets.markdown import plain
+from eab.analysis.sweep import Sweep, draft_length_sweep
+from eab.board.layout import shorten
 from eab.config import BranchingConfig, DrafterName
 from eab.errors import EabError
-from eab.figures.layout import shorten
-from eab.figures.sentences import comparison_sentence
+from eab.figures.captions import sweep_sentence
 from eab.token_text import visible
 
 ONE_PATH, TREE = "One path", "The tree"
@@ -38,41 +41,63 @@ anyway. Guesses are written into spare rows of the KV cache; wrong ones are give
 
 
 def run() -> None:
-    session.say("")
+    tab.say("")
     drafter = st.session_state.guess_with
     try:
-        config = BranchingConfig.from_settings(controls.settings() | {"drafter": "none", "draft_length": 0})
+        config = BranchingConfig.from_settings(
+            controls.settings() | {"drafter": "none", "draft_length": 0}
+        )
         if st.session_state.guess_for == ONE_PATH:
-            config = replace(config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats")
-        start(DRAFT_LENGTHS, controls.prompt(), config, controls.model_name(), of_draft_lengths(drafter))
+            config = replace(
+                config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats"
+            )
+        start(
+            DRAFT_LENGTHS,
+            controls.prompt(),
+            config,
+            controls.model_name(),
+            draft_length_sweep(drafter),
+        )
     except EabError as error:
-        session.say(str(error))
+        tab.say(str(error))
 
 
-def results(comparison: Comparison, key: str) -> None:
+def results(sweep: Sweep, key: str) -> None:
     from eab.figures import speculation
 
-    st.text(comparison_sentence(comparison))
-    table = speculation.outcome_table(comparison)
+    st.text(sweep_sentence(sweep))
+    table = speculation.outcome_table(sweep)
     percent = st.column_config.NumberColumn(format="percent")
-    shown = {name: st.column_config.NumberColumn(format="%.2f") for name in table.columns[1:] if name not in WHOLE}
+    shown = {
+        name: st.column_config.NumberColumn(format="%.2f")
+        for name in table.columns[1:]
+        if name not in WHOLE
+    }
     st.dataframe(table, hide_index=True, column_config=shown | {"acceptance": percent})
-    st.caption("Measured, but for the column that says formula: (1 - α^(k+1)) / (1 - α) for k guesses at acceptance α.")
-    text(comparison, key)
+    st.caption(
+        "Measured, but for the column that says formula: (1 - α^(k+1)) / (1 - α) for k guesses at acceptance α."
+    )
+    text(sweep, key)
     white = white_background()
-    sentence, figure = speculation.tokens_sentence(comparison), speculation.tokens_figure(comparison)
+    sentence, figure = (
+        speculation.tokens_sentence(sweep),
+        speculation.tokens_figure(sweep),
+    )
     draw("What a forward pass brings", sentence, figure, "speculation-steps", key, white)
-    sentence, figure = speculation.surface_sentence(comparison), speculation.surface_figure(comparison)
+    sentence, figure = (
+        speculation.surface_sentence(sweep),
+        speculation.surface_figure(sweep),
+    )
     draw("When it pays", sentence, figure, "speculation-surface", key, white)
     downloads([("Draft lengths (CSV)", "speculation.csv", lambda: table.to_csv(index=False))])
 
 
-def text(comparison: Comparison, key: str) -> None:
+def text(sweep: Sweep, key: str) -> None:
     """The heaviest text of one of the runs, as chips."""
     from eab.figures import speculation
 
     st.subheader("The text, guess by guess")
-    pairs = dict(comparison.pairs)
+    pairs = dict(sweep.pairs)
     names = [name for name, one in pairs.items() if one.speculations]
     if not names:
         st.text("No guess was made: the drafter found nothing to guess.")
@@ -109,7 +134,7 @@ with right:
         help="One path: a single text, drawn without forks. The tree: with the settings at the left; a step is over "
         "only when all paths have come to it, so guesses save less.",
     )
-for problem in session.problems(shown.live, None):
+for problem in tab.problems(shown.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
@@ -122,6 +147,8 @@ with picture.held_still:
         what = "Recorded" if picture.live is None else "Run"
         where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
         drafter = next(reversed(picture.state.variants.values()))["drafter"]
-        st.caption(f"{what} with {where}, drafter {drafter}: “{plain(shorten(visible(first.prompt), 90))}”")
+        st.caption(
+            f"{what} with {where}, drafter {drafter}: “{plain(shorten(visible(first.prompt), 90))}”"
+        )
     results(picture.state, picture.key)
-session.draw_what_polls()
+tab.draw_what_polls()

@@ -1,4 +1,6 @@
-"""Execute `notebooks/explore.ipynb` and keep what can be seen without widgets: texts and still pictures."""
+"""Execute `notebooks/explore.ipynb` and keep what can be seen without widgets: texts and still
+pictures.
+"""
 
 import os
 import tempfile
@@ -16,7 +18,10 @@ def main() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(
-            notebook, timeout=300, store_widget_state=False, resources={"metadata": {"path": folder}}
+            notebook,
+            timeout=300,
+            store_widget_state=False,
+            resources={"metadata": {"path": folder}},
         ).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)

@@ -1,6 +1,8 @@
-"""Make the measurements that the page BMC opens with, again: `python scripts/record_bmc.py [EXPERIMENT ...]`.
+"""Make the measurements that the page BMC opens with, again: `python scripts/record_bmc.py
+[EXPERIMENT ...]`.
 
-As the app does it: the embedded model, one core left to the page. Minutes on a quiet machine; nothing else should run.
+As the app does it: the embedded model, one core left to the page. Minutes on a quiet machine;
+nothing else should run.
 """
 
 import os
@@ -22,13 +24,19 @@ def main() -> None:
     """Measure what is named, or all."""
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
     model = load_model("embedded", device="cpu", dtype="float32")
-    chosen: list[Experiment] = [name for name in EXPERIMENTS if name in sys.argv[1:]] or list(EXPERIMENTS)
+    chosen: list[Experiment] = [name for name in EXPERIMENTS if name in sys.argv[1:]] or list(
+        EXPERIMENTS
+    )
     with Progress() as bar:
         for name in chosen:
             task, report = bar.add_task(name, total=1.0), Report()
             for event in measure(name, model, ROWS):
                 report.apply(event)
-                bar.update(task, completed=report.progress.share, description=f"{name}: {report.progress.words}")
+                bar.update(
+                    task,
+                    completed=report.progress.share,
+                    description=f"{name}: {report.progress.words}",
+                )
             (FOLDER / f"{name}.json").write_text(dumps(report), encoding="utf-8")
             bar.update(task, completed=1.0, description=name)
 

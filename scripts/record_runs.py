@@ -1,6 +1,8 @@
-"""Make the bundled runs again: `make runs`. Each is a real run of the embedded model, and says what it shows.
+"""Make the bundled runs again: `make runs`. Each is a real run of the embedded model, and says what
+it shows.
 
-`--comparison` makes only the bundled comparisons again, of caches and of draft lengths: one run file per variant.
+`--sweep` makes only the bundled comparisons again, of caches and of draft lengths: one run
+file per variant.
 """
 
 import argparse
@@ -8,14 +10,14 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app import gallery
+from app.server import bundled_runs
 from eab import record
-from eab.compare import compare
-from eab.comparison import Comparison, of_caches, of_draft_lengths
+from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep
 from eab.config import BranchingConfig
-from eab.engine import generate
+from eab.engine.loop import generate
+from eab.engine.sweeping import compare
 from eab.events import Event, RunEnded
-from eab.figures.sentences import comparison_sentence
+from eab.figures.captions import sweep_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_DRAFT, load_model
 from eab.run import fold
@@ -43,7 +45,13 @@ EXAMPLES = [
         "A story at a turning point",
         "The model is sure of the grammar and hesitates at what happens next; all paths share the long prompt.",
         BALL,
-        {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 36, "min_fork_weight": 0.1, "max_paths": 12},
+        {
+            "temperature": 0.8,
+            "entropy_threshold": 1.2,
+            "max_new_tokens": 36,
+            "min_fork_weight": 0.1,
+            "max_paths": 12,
+        },
     ),
     Example(
         "road.eab",
@@ -92,7 +100,12 @@ EXAMPLES = [
         "A fork in words, not in meaning",
         "Two ways of saying it, one answer: entropy alone does not tell whether the model doubts the fact.",
         "User: What is the capital of Italy?\nAssistant:",
-        {"max_new_tokens": 12, "branch_factor": 2, "min_fork_weight": 0.2, "entropy_threshold": 0.5},
+        {
+            "max_new_tokens": 12,
+            "branch_factor": 2,
+            "min_fork_weight": 0.2,
+            "entropy_threshold": 0.5,
+        },
     ),
     Example(
         "capital.eab",
@@ -120,7 +133,12 @@ EXAMPLES = [
         "A choice that must be remembered",
         "Finding or losing is a toss-up; the number at the end has to follow from it.",
         "Ben has four apples. He",
-        {"max_new_tokens": 14, "branch_factor": 2, "entropy_threshold": 0.5, "min_fork_weight": 0.1},
+        {
+            "max_new_tokens": 14,
+            "branch_factor": 2,
+            "entropy_threshold": 0.5,
+            "min_fork_weight": 0.1,
+        },
     ),
     Example(
         "job.eab",
@@ -148,34 +166,57 @@ EXAMPLES = [
         "A story that was asked for",
         "The paths agree on how a story begins and part at its hero; few of them keep to the dog.",
         "User: Tell me a story about a dog.\nAssistant:",
-        {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 48, "min_fork_weight": 0.08, "max_paths": 12},
+        {
+            "temperature": 0.8,
+            "entropy_threshold": 1.2,
+            "max_new_tokens": 48,
+            "min_fork_weight": 0.08,
+            "max_paths": 12,
+        },
     ),
     Example(
         "long.eab",
         "Twenty paths, a hundred tokens each",
         "Sharing pays most while the paths are young: watch the private rows grow.",
         BALL,
-        {"temperature": 0.8, "entropy_threshold": 1.5, "max_new_tokens": 100, "max_paths": 20, "seed": 3},
+        {
+            "temperature": 0.8,
+            "entropy_threshold": 1.5,
+            "max_new_tokens": 100,
+            "max_paths": 20,
+            "seed": 3,
+        },
     ),
     Example(
         "original.eab",
         "The published rule, for comparison",
         "Policy original: all leaves count equally, and at the limit the tree narrows like a beam search.",
         BALL,
-        {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 36, "max_paths": 12, "policy": "original"},
+        {
+            "temperature": 0.8,
+            "entropy_threshold": 1.2,
+            "max_new_tokens": 36,
+            "max_paths": 12,
+            "policy": "original",
+        },
     ),
 ]
 
 
 STORY = "Once upon a time, there was a little girl named Lily. She"
-COMPARED: dict[str, Any] = {"temperature": 0.8, "entropy_threshold": 1.2, "max_new_tokens": 64, "max_paths": 16}
+COMPARED: dict[str, Any] = {
+    "temperature": 0.8,
+    "entropy_threshold": 1.2,
+    "max_new_tokens": 64,
+    "max_paths": 16,
+}
 
 
 def main() -> None:
     """Write every run file and the catalogue, and the comparisons."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--comparison", action="store_true", help="only the comparisons")
-    model, only_comparison = load_model(), parser.parse_args().comparison
+    model, only_comparison = load_model(), parser.parse_args().sweep
     if not only_comparison:
         record_runs(model)
     record_comparisons(model)
@@ -184,13 +225,20 @@ def main() -> None:
 def record_comparisons(model: HuggingFaceModel) -> None:
     """One run per cache, and one per draft length; those of a comparison must all say the same."""
     tree = BranchingConfig(**(COMMON | COMPARED))
-    _record(of_caches(), gallery.CACHES, model, BALL, tree)
+    _record(cache_sweep(), bundled_runs.CACHES, model, BALL, tree)
     path = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4)
-    _record(of_draft_lengths("model"), gallery.DRAFT_LENGTHS, model, STORY, path, load_model(EMBEDDED_DRAFT))
+    _record(
+        draft_length_sweep("model"),
+        bundled_runs.DRAFT_LENGTHS,
+        model,
+        STORY,
+        path,
+        load_model(EMBEDDED_DRAFT),
+    )
 
 
 def _record(
-    comparison: Comparison,
+    sweep: Sweep,
     folder: Path,
     model: HuggingFaceModel,
     prompt: str,
@@ -200,24 +248,28 @@ def _record(
     """A run file per variant."""
     folder.mkdir(parents=True, exist_ok=True)
     events: list[Event] = []
-    for event in compare(model, prompt, config, comparison.variants, draft):
-        comparison.apply(event)
+    for event in compare(model, prompt, config, sweep.variants, draft):
+        sweep.apply(event)
         events.append(event)
         if isinstance(event, RunEnded):
-            record.save(events, gallery.file_of(comparison.current, folder))
+            record.save(events, bundled_runs.file_of(sweep.current, folder))
             events = []
-    print(comparison_sentence(comparison))
+    print(sweep_sentence(sweep))
 
 
 def record_runs(model: HuggingFaceModel) -> None:
     """Every run file, and the catalogue."""
-    gallery.FOLDER.mkdir(parents=True, exist_ok=True)
+    bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
     for example in EXAMPLES:
-        events = list(generate(model, example.prompt, BranchingConfig(**(COMMON | example.settings))))
-        record.save(events, gallery.FOLDER / example.file)
+        events = list(
+            generate(model, example.prompt, BranchingConfig(**(COMMON | example.settings)))
+        )
+        record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")
     catalogue = [{"file": e.file, "title": e.title, "shows": e.shows} for e in EXAMPLES]
-    (gallery.FOLDER / "catalogue.json").write_text(json.dumps(catalogue, indent=2) + "\n", encoding="utf-8")
+    (bundled_runs.FOLDER / "catalogue.json").write_text(
+        json.dumps(catalogue, indent=2) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

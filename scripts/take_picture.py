@@ -1,4 +1,6 @@
-"""Make the README's picture again: `make picture`. The real page in Chromium, the first bundled run at its end."""
+"""Make the README's picture again: `make picture`. The real page in Chromium, the first bundled run
+at its end.
+"""
 
 import shutil
 import subprocess

@@ -1,4 +1,6 @@
-"""What several test files share: one thread, tiny random models of real families, and folders that may be absent."""
+"""What several test files share: one thread, tiny random models of real families, and folders that
+may be absent.
+"""
 
 import os
 from collections.abc import Callable
@@ -30,7 +32,11 @@ from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
 torch.set_num_threads(1)
 
 settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")
 
@@ -52,7 +58,10 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "llama": lambda: LlamaConfig(**_GATED | {"num_hidden_layers": 3}, num_key_value_heads=4),
     "qwen2": lambda: Qwen2Config(**_GATED, num_key_value_heads=2),
     "gpt2": lambda: GPT2Config(
-        **{key: _USUAL[key] for key in ("vocab_size", "initializer_range", "bos_token_id", "eos_token_id")},
+        **{
+            key: _USUAL[key]
+            for key in ("vocab_size", "initializer_range", "bos_token_id", "eos_token_id")
+        },
         n_embd=32,
         n_layer=2,
         n_head=4,
@@ -69,7 +78,9 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
 def word_tokenizer(size: int = VOCAB) -> PreTrainedTokenizerFast:
     """Token i is the word `w<i>`, but token 1 is `<end>`, which ends a text."""
     words = ["w0", "<end>", *(f"w{index}" for index in range(2, size))]
-    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0"))
+    backend = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0")
+    )
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
 
@@ -81,11 +92,15 @@ def random_model(config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
 
 
 class Twins:
-    """A tiny random float64 model twice: `ours`, wrapped by this project, and `plain`, untouched."""
+    """A tiny random float64 model twice: `ours`, wrapped by this project, and `plain`,
+    untouched.
+    """
 
     def __init__(self, family: str, seed: int) -> None:
         self.plain = random_model(CONFIGS[family](), seed)
-        self.ours: HuggingFaceModel = wrap_model(random_model(CONFIGS[family](), seed), word_tokenizer(), family)
+        self.ours: HuggingFaceModel = wrap_model(
+            random_model(CONFIGS[family](), seed), word_tokenizer(), family
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,7 +15,9 @@ MODEL = TableModel(random_table(2, 5), stop_ids=[4])
 
 
 def test_generate_gives_samples_whose_weights_sum_to_one_heaviest_first():
-    samples = EntropyAdaptiveBranching(MODEL, entropy_threshold=0.4, max_paths=6, max_new_tokens=8).generate("0")
+    samples = EntropyAdaptiveBranching(
+        MODEL, entropy_threshold=0.4, max_paths=6, max_new_tokens=8
+    ).generate("0")
     weights = [sample.weight for sample in samples]
     assert sum(weights) == pytest.approx(1)
     assert weights == sorted(weights, reverse=True)
@@ -26,12 +28,17 @@ def test_the_names_and_places_of_the_first_settings_are_kept():
     explorer = EntropyAdaptiveBranching(MODEL, 0.9, 2, 7, max_new_tokens=3)
     started = next(iter(explorer.stream("0")))
     assert isinstance(started, RunStarted)
-    assert started.config == BranchingConfig(entropy_threshold=0.9, branch_factor=2, max_paths=7, max_new_tokens=3)
+    assert started.config == BranchingConfig(
+        entropy_threshold=0.9, branch_factor=2, max_paths=7, max_new_tokens=3
+    )
 
 
 def test_a_setting_of_one_call_does_not_stay():
     explorer = EntropyAdaptiveBranching(MODEL, max_new_tokens=3)
-    configs = [explorer.run("0", **settings).started.config for settings in ({"seed": 5, "max_paths": 2}, {})]
+    configs = [
+        explorer.run("0", **settings).started.config
+        for settings in ({"seed": 5, "max_paths": 2}, {})
+    ]
     assert (configs[0].seed, configs[0].max_paths) == (5, 2)
     assert configs[1] == BranchingConfig(max_new_tokens=3)
 
@@ -52,7 +59,9 @@ def test_a_stream_can_be_left_at_any_time():
 def test_bad_settings_are_refused_when_the_object_is_made_and_when_it_is_called():
     with pytest.raises(ConfigError, match="branch_factor is 1"):
         EntropyAdaptiveBranching(MODEL, branch_factor=1)
-    with pytest.raises(ConfigError, match="there is no setting 'beam'; the settings are: entropy_threshold"):
+    with pytest.raises(
+        ConfigError, match="there is no setting 'beam'; the settings are: entropy_threshold"
+    ):
         EntropyAdaptiveBranching(MODEL, beam=4)
     explorer = EntropyAdaptiveBranching(MODEL)
     for call in (explorer.generate, explorer.run, explorer.stream):
@@ -101,7 +110,9 @@ def test_bad_prompts_raise_before_the_first_event():
 def test_a_run_that_outgrows_its_memory_raises_but_its_stream_ends_in_words():
     table = random_table(2, 5, concentration=5.0)
     heavy = TableModel(table)
-    explorer = EntropyAdaptiveBranching(heavy, 0.0, max_paths=200, max_new_tokens=4000, kv_limit_mib=1, r=4000)
+    explorer = EntropyAdaptiveBranching(
+        heavy, 0.0, max_paths=200, max_new_tokens=4000, kv_limit_mib=1, r=4000
+    )
     with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
         explorer.generate("0")
     *_, last = explorer.stream("0")
@@ -134,5 +145,7 @@ def test_the_package_offers_its_names_and_names_them_when_one_is_wrong():
 )
 def test_reading_and_drawing_a_run_imports_no_torch(statement):
     code = f"import sys\n{statement}\nassert not {{'torch', 'transformers', 'streamlit'}} & set(sys.modules), 'torch'"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""What a run answers to prompts and limits that do not work out: an error in words, or a tree cut short."""
+"""What a run answers to prompts and limits that do not work out: an error in words, or a tree cut
+short.
+"""
 
 import math
 
@@ -7,10 +9,10 @@ import torch
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine import generate
+from eab.engine.generation import MAX_PROMPT_CHARACTERS
+from eab.engine.loop import generate
 from eab.errors import EabError, ModelError, PromptError
 from eab.events import RunEnded
-from eab.generation import MAX_PROMPT_CHARACTERS
 from eab.run import fold
 
 
@@ -27,7 +29,9 @@ def test_an_empty_prompt_is_refused(twins, prompt):
 def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenised(monkeypatch):
     model = TableModel(random_table(1, 4))
     monkeypatch.setattr(model, "encode", lambda *_: pytest.fail("it was tokenised"))
-    with pytest.raises(PromptError, match="the prompt has 200,001 characters; at most 200,000 are allowed"):
+    with pytest.raises(
+        PromptError, match="the prompt has 200,001 characters; at most 200,000 are allowed"
+    ):
         first_event(model, "w" * (MAX_PROMPT_CHARACTERS + 1))
 
 
@@ -58,7 +62,17 @@ def test_a_prompt_without_any_token_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "prompt", ["<script>alert(1)</script>", "\x00", "\u202eabc", "{{ 7 * 7 }}", "a" * 300, "🙂" * 50, "\ufffe", "%s%n"]
+    "prompt",
+    [
+        "<script>alert(1)</script>",
+        "\x00",
+        "\u202eabc",
+        "{{ 7 * 7 }}",
+        "a" * 300,
+        "🙂" * 50,
+        "\ufffe",
+        "%s%n",
+    ],
 )
 def test_a_hostile_prompt_is_just_a_text(embedded, prompt):
     config = BranchingConfig(max_new_tokens=3, entropy_threshold=1.0, max_paths=4)
@@ -75,12 +89,16 @@ def test_a_prompt_that_is_no_unicode_text_is_refused_in_words(embedded, prompt):
 
 
 def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree(twins):
-    config = BranchingConfig(entropy_threshold=0.0, max_paths=40, max_new_tokens=100, kv_limit_mib=1)
+    config = BranchingConfig(
+        entropy_threshold=0.0, max_paths=40, max_new_tokens=100, kv_limit_mib=1
+    )
     events = list(generate(twins("llama").ours, "w5", config))  # 1,536 bytes a row: 682 rows
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "failed"
     assert "kv_limit_mib allows 1" in events[-1].message
-    assert "Use fewer paths or new tokens, a smaller r, or a higher kv_limit_mib" in events[-1].message
+    assert (
+        "Use fewer paths or new tokens, a smaller r, or a higher kv_limit_mib" in events[-1].message
+    )
     run = fold(events)
     assert events[-1].step == len(run.steps) > 10
     assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
@@ -99,5 +117,7 @@ def test_a_prompt_that_does_not_fit_the_memory_fails_before_its_first_token():
 def test_a_model_whose_numbers_overflow_is_said_to(monkeypatch, value):
     model = TableModel(random_table(1, 4))
     monkeypatch.setattr(model, "_logits", torch.full((4, 4), value, dtype=torch.float64))
-    with pytest.raises(ModelError, match="logits that are not numbers at step 0; try dtype float32"):
+    with pytest.raises(
+        ModelError, match="logits that are not numbers at step 0; try dtype float32"
+    ):
         list(generate(model, "0", BranchingConfig()))

@@ -54,7 +54,8 @@ def test_a_value_of_the_wrong_kind_is_refused(name, value):
 
 def test_an_unknown_cache_is_answered_with_those_there_are():
     with pytest.raises(
-        ConfigError, match="cache is 'paged'; it must be one of: tree, concat-cow, deep-copy, recompute"
+        ConfigError,
+        match="cache is 'paged'; it must be one of: tree, concat-cow, deep-copy, recompute",
     ):
         BranchingConfig(cache="paged")
 
@@ -68,7 +69,9 @@ def test_half_a_number_is_no_whole_number(name):
 @pytest.mark.parametrize("unit", ["normalised", "quantile"])
 def test_a_relative_threshold_is_at_most_one(unit):
     assert BranchingConfig(entropy_threshold=1.0, threshold_unit=unit).entropy_threshold == 1.0
-    with pytest.raises(ConfigError, match=f"entropy_threshold is 1.5; it must be a number from 0 to 1 .*{unit}"):
+    with pytest.raises(
+        ConfigError, match=f"entropy_threshold is 1.5; it must be a number from 0 to 1 .*{unit}"
+    ):
         BranchingConfig(entropy_threshold=1.5, threshold_unit=unit)
 
 
@@ -93,7 +96,9 @@ def test_a_system_message_needs_chat():
     assert BranchingConfig(system="You are a pirate.", chat=True).chat
 
 
-@pytest.mark.parametrize(("name", "value"), [("chat", 1), ("chat", "yes"), ("system", 3), ("system", None)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("chat", 1), ("chat", "yes"), ("system", 3), ("system", None)]
+)
 def test_chat_and_system_have_their_own_kinds(name, value):
     with pytest.raises(ConfigError, match=f"{name} is {value!r}"):
         BranchingConfig(**{name: value})
@@ -108,7 +113,9 @@ def test_an_unknown_setting_is_answered_with_the_known_ones():
 
 
 def test_settings_that_exist_are_taken():
-    assert BranchingConfig.from_settings({"r": 3, "policy": "original"}) == BranchingConfig(r=3, policy="original")
+    assert BranchingConfig.from_settings({"r": 3, "policy": "original"}) == BranchingConfig(
+        r=3, policy="original"
+    )
 
 
 def test_a_config_is_a_value_that_nobody_can_change():

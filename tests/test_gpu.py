@@ -1,6 +1,7 @@
 """The engine on CUDA says what it says on the CPU. `pytest -m gpu`; skipped where there is no GPU.
 
-Norms and rotary angles are taken in float32 whatever the model's dtype, and a GPU rounds them otherwise than a CPU.
+Norms and rotary angles are taken in float32 whatever the model's dtype, and a GPU rounds them
+otherwise than a CPU.
 """
 
 import gc
@@ -10,13 +11,12 @@ from itertools import zip_longest
 
 import pytest
 import torch
-from test_captured import decisions
-from test_engine_equality import PROMPT, assert_leaves_match
+from equality import PROMPT, assert_leaves_match, decisions
 
-from eab.comparison import CACHES
+from eab.analysis.sweep import CACHES
 from eab.config import BranchingConfig
-from eab.engine import generate
-from eab.models.captured import STREAMS, _free_streams
+from eab.engine.loop import generate
+from eab.models.cuda_graphs import STREAMS, _free_streams
 from eab.models.loading import load_model, wrap_model
 from eab.run import fold
 
@@ -32,7 +32,9 @@ pytestmark = [
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2"])
 def test_every_leaf_equals_the_plain_model_on_the_cpu(twins, words, family, cache):
     on_gpu = wrap_model(deepcopy(twins(family).plain).to("cuda"), words, family)
-    config = BranchingConfig(max_new_tokens=14, entropy_threshold=1.5, max_paths=12, r=3, cache=cache)
+    config = BranchingConfig(
+        max_new_tokens=14, entropy_threshold=1.5, max_paths=12, r=3, cache=cache
+    )
     run = fold(generate(on_gpu, PROMPT, config))
     assert len(run.leaves()) > 1
     assert_leaves_match(run, twins(family).plain, NEAR)
@@ -47,7 +49,9 @@ def test_every_leaf_equals_the_plain_model_on_the_cpu(twins, words, family, cach
         {"max_paths": 6, "entropy_threshold": 2.5, "drafter": "sibling-lookup", "draft_length": 2},
     ],
 )
-def test_captured_passes_are_replayed_and_say_what_they_say_uncaptured(twins, words, family, settings):
+def test_captured_passes_are_replayed_and_say_what_they_say_uncaptured(
+    twins, words, family, settings
+):
     on_gpu = wrap_model(deepcopy(twins(family).plain).to("cuda"), words, family)
     captured = on_gpu._captured
     assert captured is not None
@@ -76,16 +80,23 @@ def test_many_captured_runs_beside_each_other_and_after_each_other(twins, words)
     on_gpu = wrap_model(deepcopy(twins("llama").plain).to("cuda"), words, "llama")
     captured, free = on_gpu._captured, _free_streams(on_gpu.kv_shape.device)
     assert captured is not None
-    config = BranchingConfig(max_new_tokens=30, r=8, attention="padded", max_paths=4, entropy_threshold=1.5)
+    config = BranchingConfig(
+        max_new_tokens=30, r=8, attention="padded", max_paths=4, entropy_threshold=1.5
+    )
     for _ in range(3):
-        runs, most = [generate(on_gpu, PROMPT, replace(config, seed=seed)) for seed in range(STREAMS + 2)], 0
+        runs, most = (
+            [generate(on_gpu, PROMPT, replace(config, seed=seed)) for seed in range(STREAMS + 2)],
+            0,
+        )
         collected = []
         for events in zip_longest(*runs):  # event by event, in turn
             collected.append(events)
             most = max(most, len(captured._replays))
         assert most > 1
         for run in zip(*collected, strict=True):
-            assert_leaves_match(fold(event for event in run if event is not None), twins("llama").plain, NEAR)
+            assert_leaves_match(
+                fold(event for event in run if event is not None), twins("llama").plain, NEAR
+            )
         del runs
         gc.collect()
         assert len(free) == STREAMS

@@ -1,4 +1,6 @@
-"""Run files with impossible numbers and texts: refused in words when loaded, or shown without any exception."""
+"""Run files with impossible numbers and texts: refused in words when loaded, or shown without any
+exception.
+"""
 
 import gzip
 import json
@@ -7,21 +9,32 @@ from typing import Any
 
 import pytest
 
-from app import gallery
-from eab import record, report
-from eab.comparison import fold_comparison, of_caches
+from app.server import bundled_runs
+from eab import record
+from eab.analysis.sweep import cache_sweep, fold_sweep
+from eab.board.messages import board_message
+from eab.cli import terminal
 from eab.errors import RecordError
 from eab.events import Event
-from eab.figures import memory
-from eab.figures.board import board_message
+from eab.figures import caches
+from eab.figures.captions import cost_sentence, sweep_sentence, weight_sentence
 from eab.figures.charts import for_print
-from eab.figures.graph import to_graphml
 from eab.figures.mass import mass_figure
-from eab.figures.sentences import comparison_sentence, cost_sentence, weight_sentence
-from eab.figures.tables import comparison_steps_table, costs_table, samples_table, steps_table, tokens_table
+from eab.figures.tables import (
+    costs_table,
+    samples_table,
+    steps_table,
+    sweep_steps_table,
+    tokens_table,
+)
 from eab.run import fold
+from eab.share.graphml import to_graphml
 
-LINES = gzip.decompress(record.dumps(gallery.events_of(gallery.recordings()[1]))).decode().split("\n")
+LINES = (
+    gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.recordings()[1])))
+    .decode()
+    .split("\n")
+)
 NUMBERS = [0, -1, 1, 0.5, 1e4, 1e300, 1.7e308, -1e300, 10**20, 10**400]
 TEXTS = ["", "\ud800", "\udc80", "\x1b[2J", "<b>", "\x00", "\ufffe", "=1+1", "x" * 10_000]
 
@@ -47,8 +60,8 @@ def show_everything(data: bytes) -> bool:
     samples_table(run), tokens_table(run), steps_table(run), to_graphml(run)
     mass_figure(run).to_json()
     show_comparison(events)
-    json.dumps(report.as_json(run))
-    report.summary(run)
+    json.dumps(terminal.as_json(run))
+    terminal.summary(run)
     for sentence in (cost_sentence, weight_sentence):
         sentence(run).encode("utf-8")
     return True
@@ -56,16 +69,21 @@ def show_everything(data: bytes) -> bool:
 
 def show_comparison(events: list[Event]) -> None:
     """The same file twice, as if it were two caches."""
-    comparison = fold_comparison([*events, *events], of_caches(("tree", "deep-copy")))
-    for figure in (memory.held_figure, memory.time_figure, memory.totals_figure):
-        for_print(figure(comparison)).to_json()
-    for sentence in (memory.held_sentence, memory.time_sentence, memory.totals_sentence, comparison_sentence):
-        sentence(comparison).encode("utf-8")
-    memory.paths_figure(comparison.runs[0]).to_json()
-    memory.paths_sentence(comparison.runs[0])
-    costs_table(comparison), comparison_steps_table(comparison)
-    json.dumps(report.comparison_json(comparison))
-    report.comparison_summary(comparison)
+    sweep = fold_sweep([*events, *events], cache_sweep(("tree", "deep-copy")))
+    for figure in (caches.held_figure, caches.time_figure, caches.totals_figure):
+        for_print(figure(sweep)).to_json()
+    for sentence in (
+        caches.held_sentence,
+        caches.time_sentence,
+        caches.totals_sentence,
+        sweep_sentence,
+    ):
+        sentence(sweep).encode("utf-8")
+    caches.paths_figure(sweep.runs[0]).to_json()
+    caches.paths_sentence(sweep.runs[0])
+    costs_table(sweep), sweep_steps_table(sweep)
+    json.dumps(terminal.sweep_json(sweep))
+    terminal.sweep_summary(sweep)
 
 
 def test_the_recording_itself_is_shown() -> None:
@@ -100,7 +118,9 @@ def test_no_number_breaks_the_page(kind: str, field: str, number: float) -> None
 
 @pytest.mark.parametrize("number", NUMBERS, ids=repr)
 def test_no_weight_and_no_model_size_breaks_the_page(number: float) -> None:
-    show_everything(changed("Forked", lambda event: event.update(weights=[number] * len(event["weights"]))))
+    show_everything(
+        changed("Forked", lambda event: event.update(weights=[number] * len(event["weights"])))
+    )
     show_everything(changed("RunStarted", lambda event: event["model"].update(row_bytes=number)))
     show_everything(changed("RunStarted", lambda event: event["model"].update(vocab_size=number)))
 
@@ -113,7 +133,11 @@ def test_no_text_breaks_the_page(text: str) -> None:
 
 
 def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
-    run = fold(record.loads(changed("RunEnded", lambda event: event.update(reason="failed", message="\x1b]0;x\x07"))))
+    run = fold(
+        record.loads(
+            changed("RunEnded", lambda event: event.update(reason="failed", message="\x1b]0;x\x07"))
+        )
+    )
     assert "\x1b" not in cost_sentence(run)
 
 

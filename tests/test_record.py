@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from table_model import TableModel, random_table
 
 from eab.config import MAX_SEED, BranchingConfig
-from eab.engine import generate
+from eab.engine.loop import generate
 from eab.errors import RecordError
 from eab.events import Candidate, Event, ModelCard, Speculated
 from eab.record import MAX_FILE_BYTES, dumps, load, loads, save
@@ -39,8 +39,13 @@ TOKENS = st.integers(0, 2**40)
 
 def _guesses(count: int) -> dict[str, st.SearchStrategy[Any]]:
     """So many drafted tokens, and no more that were accepted."""
-    drafted = st.lists(TOKENS, min_size=count, max_size=count).map(tuple)
-    return {"drafted": drafted, "accepted": st.just(count), "judged": st.just(count), "step": st.integers(0, 99)}
+    draft_tokens = st.lists(TOKENS, min_size=count, max_size=count).map(tuple)
+    return {
+        "drafted": draft_tokens,
+        "accepted": st.just(count),
+        "judged": st.just(count),
+        "step": st.integers(0, 99),
+    }
 
 
 st.register_type_strategy(
@@ -97,7 +102,9 @@ def unpacked(data: bytes) -> list[Any]:
 
 def packed(lines: list[Any]) -> bytes:
     """A file of these lines; what is no text already is written as JSON."""
-    return gzip.compress("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode())
+    return gzip.compress(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode()
+    )
 
 
 def with_changed_event(kind: str, change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -114,7 +121,8 @@ def refusal(data: bytes) -> str:
     return str(error.value)
 
 
-# ------------------------------------------------------------------------------------------ round trips
+# ------------------------------------------------------------------------------------------ round
+# trips
 
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
@@ -122,7 +130,9 @@ def test_every_event_comes_back_equal(kind):
     def in_range() -> st.SearchStrategy[Event]:
         if kind is Speculated:
             texts = st.lists(st.text(), max_size=5).map(tuple)
-            return texts.flatmap(lambda texts: st.builds(kind, texts=st.just(texts), **_guesses(len(texts))))
+            return texts.flatmap(
+                lambda texts: st.builds(kind, texts=st.just(texts), **_guesses(len(texts)))
+            )
         return st.builds(kind, **ranges)
 
     ranges = {field.name: IN_RANGE[field.name] for field in fields(kind) if field.name in IN_RANGE}
@@ -170,7 +180,8 @@ def test_the_bundled_runs_load_and_fold(path):
     assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
 
 
-# -------------------------------------------------------------------------------- files that are no runs
+# -------------------------------------------------------------------------------- files that are no
+# runs
 
 
 @pytest.mark.parametrize(
@@ -234,7 +245,9 @@ def test_bytes_that_are_too_many_are_refused():
     assert "larger than 32 MiB" in refusal(b"\x1f" * (MAX_FILE_BYTES + 1))
 
 
-@pytest.mark.parametrize(("make", "reason"), [(lambda path: None, "No such file"), (Path.mkdir, "Is a directory")])
+@pytest.mark.parametrize(
+    ("make", "reason"), [(lambda path: None, "No such file"), (Path.mkdir, "Is a directory")]
+)
 def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
     path = tmp_path / "absent.eab"
     make(path)
@@ -242,7 +255,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, make, reason):
         load(path)
 
 
-# ------------------------------------------------------------------------------- events that are no events
+# ------------------------------------------------------------------------------- events that are no
+# events
 
 
 @pytest.mark.parametrize(
@@ -284,21 +298,31 @@ def test_an_extra_key_and_a_missing_key_are_refused():
     refusal(with_changed_event("RunStarted", lambda event: event["config"].__setitem__("extra", 1)))
 
 
-@pytest.mark.parametrize("line", [{"event": "Exploded"}, {}, [], 3, None, {"event": 3}, {"event": "Event"}, "{", "NaN"])
+@pytest.mark.parametrize(
+    "line", [{"event": "Exploded"}, {}, [], 3, None, {"event": 3}, {"event": "Event"}, "{", "NaN"]
+)
 def test_a_line_that_is_no_event_is_named_by_its_number(line):
     lines = unpacked(dumps(EVENTS))
     assert "line 4" in refusal(packed([*lines[:3], line, *lines[3:]]))
 
 
 def test_a_config_out_of_its_range_is_refused_with_its_words():
-    message = refusal(with_changed_event("RunStarted", lambda event: event["config"].__setitem__("branch_factor", 99)))
+    message = refusal(
+        with_changed_event(
+            "RunStarted", lambda event: event["config"].__setitem__("branch_factor", 99)
+        )
+    )
     assert "branch_factor is 99; it must be a whole number from 2 to 16" in message
 
 
 def test_a_file_from_before_caches_had_names_and_totals_still_loads():
     lines = unpacked(dumps(EVENTS))
     for line in lines:
-        for name in ("bytes_copied", "allocations", "peak_bytes") if line.get("event") == "KvMeasured" else ():
+        for name in (
+            ("bytes_copied", "allocations", "peak_bytes")
+            if line.get("event") == "KvMeasured"
+            else ()
+        ):
             line.pop(name)
         if line.get("event") == "RunStarted":
             assert line["config"].pop("cache") == "tree"
@@ -320,7 +344,8 @@ def test_events_that_do_not_fold_are_refused():
         loads(fork)
 
 
-# ----------------------------------------------------------------------------------------------- saving
+# -----------------------------------------------------------------------------------------------
+# saving
 
 
 def test_a_full_disk_leaves_the_older_file_as_it_was(tmp_path, monkeypatch):
@@ -334,7 +359,10 @@ def test_a_full_disk_leaves_the_older_file_as_it_was(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", write_half)
-    with pytest.raises(RecordError, match=r"cannot be saved as .*run\.eab: No space left on device. Free some space"):
+    with pytest.raises(
+        RecordError,
+        match=r"cannot be saved as .*run\.eab: No space left on device. Free some space",
+    ):
         save(EVENTS[:5], path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["run.eab"]

@@ -6,12 +6,14 @@ import pytest
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine import generate, until
+from eab.engine.loop import generate, until
 from eab.errors import MemoryLimitError, RecordError
 from eab.events import (
     Event,
     Forked,
+    Growth,
     KvMeasured,
+    KVUsage,
     PathFinished,
     Predicted,
     Probed,
@@ -43,7 +45,9 @@ def hand_made(texts: list[str], special: bool = False) -> list[Event]:
     return events
 
 
-@pytest.mark.parametrize("settings", [{}, {"policy": "original"}, {"threshold_unit": "quantile"}, {"seed": 5, "r": 1}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"policy": "original"}, {"threshold_unit": "quantile"}, {"seed": 5, "r": 1}]
+)
 def test_every_prefix_of_the_events_folds(settings):
     events = events_of(**settings)
     for length in range(len(events) + 1):
@@ -71,13 +75,18 @@ def test_folding_one_by_one_and_all_at_once_give_the_same():
 def test_samples_come_heaviest_first_and_run_from_the_root():
     run = fold(events_of())
     samples = run.samples()
-    assert [sample.weight for sample in samples] == sorted((sample.weight for sample in samples), reverse=True)
+    assert [sample.weight for sample in samples] == sorted(
+        (sample.weight for sample in samples), reverse=True
+    )
     for sample in samples:
         assert sample.lineage[0] == 0
         assert all(
-            run.paths[child].parent == parent for parent, child in zip(sample.lineage, sample.lineage[1:], strict=False)
+            run.paths[child].parent == parent
+            for parent, child in zip(sample.lineage, sample.lineage[1:], strict=False)
         )
-        assert sample.log_prob == pytest.approx(sum(token.log_prob for token in run.tokens(sample.lineage[-1])))
+        assert sample.log_prob == pytest.approx(
+            sum(token.log_prob for token in run.tokens(sample.lineage[-1]))
+        )
 
 
 def test_texts_join_characters_that_tokens_split():
@@ -93,7 +102,8 @@ def test_control_tokens_are_no_part_of_the_text():
 
 
 @pytest.mark.parametrize(
-    "text", ["<script>alert(1)</script>", "\x00\x1b[2J", "\u202e", "{{}}", "$x$", "[a](javascript:0)"]
+    "text",
+    ["<script>alert(1)</script>", "\x00\x1b[2J", "\u202e", "{{}}", "$x$", "[a](javascript:0)"],
 )
 def test_hostile_texts_pass_unchanged(text):
     assert fold(hand_made([text])).samples()[0].text == text
@@ -109,12 +119,16 @@ def test_the_peak_is_the_step_with_most_rows_in_use():
 
 def test_the_tokens_through_the_model_are_those_of_the_passes():
     run = fold(events_of())
-    assert run.tokens_through_model() == 1 + sum(len(step.kv.paths) for step in run.steps[1:] if step.kv)
+    assert run.tokens_through_model() == 1 + sum(
+        len(step.kv.paths) for step in run.steps[1:] if step.kv
+    )
 
 
 def test_each_token_keeps_what_its_decision_saw():
     events = events_of()
-    entropies = {(event.step, event.path): event.entropy for event in events if isinstance(event, Predicted)}
+    entropies = {
+        (event.step, event.path): event.entropy for event in events if isinstance(event, Predicted)
+    }
     run = fold(events)
     for path in run.paths:
         for token in path.tokens:
@@ -134,7 +148,7 @@ def test_a_failed_run_raises_only_when_asked():
     "broken",
     [
         [Predicted(0, 0, 1.0, ())],
-        [KvMeasured(0, 0, 0, 0, 0, 0, ())],
+        [KvMeasured(0, KVUsage(0, 0, 0, 0, 0, ()))],
         [STARTED, STARTED],
         [STARTED, TokenAppended(0, 0, 1, "a", 0.0, False)],
         [STARTED, Predicted(0, 0, 1.0, ()), TokenAppended(1, 0, 1, "a", 0.0, False)],
@@ -147,7 +161,7 @@ def test_a_failed_run_raises_only_when_asked():
         [STARTED, Predicted(0, 0, 1.0, ()), Forked(0, 0, (2, 3), (0.5, 0.5), 2)],
         [STARTED, Predicted(0, 0, 1.0, ()), Forked(0, 0, (0, 1), (0.5, 0.5), 1)],
         [STARTED, Predicted(0, 0, 1.0, ()), Forked(0, 7, (1, 2), (0.5, 0.5), 1)],
-        [STARTED, RowsAllocated(1, 1, 0, 0, 0)],
+        [STARTED, RowsAllocated(1, Growth(1, 0, 0, 0))],
         [STARTED, StepTimed(-1, 1, 0.0, 0.0)],
         [STARTED, StepTimed(10**12, 1, 0.0, 0.0)],
     ],
@@ -188,7 +202,9 @@ def test_a_stopped_run_keeps_its_tree_and_says_so():
         seen += 1
         return seen == 3
 
-    events = list(until(generate(MODEL, "0", BranchingConfig(entropy_threshold=0.4, max_new_tokens=30)), stop))
+    events = list(
+        until(generate(MODEL, "0", BranchingConfig(entropy_threshold=0.4, max_new_tokens=30)), stop)
+    )
     assert events[-1] == RunEnded(3, "stopped")
     assert sum(isinstance(event, StepTimed) for event in events) == 3
     run = fold(events)
@@ -205,7 +221,10 @@ def test_a_probe_can_be_stopped_too():
 
 def test_a_run_that_nobody_stops_passes_through_unchanged():
     config = BranchingConfig(max_new_tokens=3, entropy_threshold=0.4)
-    passed, plain = list(until(generate(MODEL, "0", config), lambda: False)), list(generate(MODEL, "0", config))
+    passed, plain = (
+        list(until(generate(MODEL, "0", config), lambda: False)),
+        list(generate(MODEL, "0", config)),
+    )
     assert [untimed(event) for event in passed] == [untimed(event) for event in plain]
 
 

@@ -53,7 +53,9 @@ def test_what_the_eye_gets_shows_control_signs_instead_of_obeying_them(token, sh
 def test_what_the_eye_gets_can_always_be_written_as_utf8(raw):
     shown = visible_join([from_bytes(bytes([byte])) for byte in raw])
     assert shown.encode().decode() == shown
-    assert not any(ord(character) < 0x20 or 0x202A <= ord(character) <= 0x202E for character in shown)
+    assert not any(
+        ord(character) < 0x20 or 0x202A <= ord(character) <= 0x202E for character in shown
+    )
 
 
 def test_halves_that_meet_become_their_character_for_the_eye():

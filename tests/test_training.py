@@ -15,7 +15,14 @@ from torch import Tensor
 
 from training import acceptance, evaluate, measures, synthetic, train
 from training.batches import PassReader, document_mask
-from training.choices import CHAINED_CHOICES, CHOICES, FIXED_CHOICES, Choice, entropy_bits, known_distributions
+from training.choices import (
+    CHAINED_CHOICES,
+    CHOICES,
+    FIXED_CHOICES,
+    Choice,
+    entropy_bits,
+    known_distributions,
+)
 from training.corpus import Corpus, tokenise
 from training.network import build_model, widened
 from training.optimizer import orthogonalise
@@ -38,7 +45,9 @@ def corpus(tokenizer: Tokenizer) -> Corpus:
 # The invented text
 
 
-@pytest.mark.parametrize("choice", FIXED_CHOICES + CHAINED_CHOICES, ids=lambda choice: choice.prompt[:40])
+@pytest.mark.parametrize(
+    "choice", FIXED_CHOICES + CHAINED_CHOICES, ids=lambda choice: choice.prompt[:40]
+)
 def test_words_are_drawn_as_often_as_their_known_distribution_says(choice: Choice) -> None:
     rng = random.Random(choice.prompt)
     documents = [choice.sample(rng) for _ in range(DRAWS)]
@@ -46,8 +55,16 @@ def test_words_are_drawn_as_often_as_their_known_distribution_says(choice: Choic
         reached = [text for text in documents if text.startswith(prompt + " ")]
         counts = Counter(_word_after(prompt, text, words) for text in reached)
         assert set(counts) <= set(words)
-        for word, p in words.items():  # 4.5 standard deviations: wrong once in 100,000 draws of a right generator
-            assert abs(counts[word] - p * len(reached)) <= 4.5 * math.sqrt(len(reached) * p * (1 - p)) + 1e-9
+        for (
+            word,
+            p,
+        ) in (
+            words.items()
+        ):  # 4.5 standard deviations: wrong once in 100,000 draws of a right generator
+            assert (
+                abs(counts[word] - p * len(reached))
+                <= 4.5 * math.sqrt(len(reached) * p * (1 - p)) + 1e-9
+            )
 
 
 def _word_after(prompt: str, text: str, words: dict[str, float]) -> str:
@@ -60,7 +77,9 @@ def test_a_chain_knows_the_distribution_behind_every_turn() -> None:
     coins = [prompt for prompt in known if prompt.startswith("I tossed three coins:")]
     assert len(coins) == 1 + 2 + 4
     assert all(entropy_bits(known[prompt]) == pytest.approx(1) for prompt in coins)
-    assert known["Grandma went to the market and bought some flour. With the flour she made"] == {"bread": 1.0}
+    assert known["Grandma went to the market and bought some flour. With the flour she made"] == {
+        "bread": 1.0
+    }
 
 
 def test_every_distribution_sums_to_one() -> None:
@@ -77,7 +96,9 @@ def test_the_same_seed_invents_the_same_documents() -> None:
 # Tokens and batches
 
 
-def test_every_text_comes_back_from_the_tokenizer_and_digits_stand_alone(tokenizer: Tokenizer) -> None:
+def test_every_text_comes_back_from_the_tokenizer_and_digits_stand_alone(
+    tokenizer: Tokenizer,
+) -> None:
     for text in ("12 + 30 = 42", "Où ça? \U0001f600", "  two  spaces\n"):
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
     assert [tokenizer.decode([token]) for token in tokenizer.encode("427").ids] == ["4", "2", "7"]
@@ -85,7 +106,13 @@ def test_every_text_comes_back_from_the_tokenizer_and_digits_stand_alone(tokeniz
 
 def test_attention_stays_inside_a_document() -> None:
     mask = document_mask(torch.tensor([[END_ID, 5, END_ID, 6, 7]]))[0, 0].int().tolist()
-    assert mask == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
+    assert mask == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 0, 1, 1, 1],
+    ]
 
 
 def test_a_reader_goes_on_where_another_stopped(corpus: Corpus, tokenizer: Tokenizer) -> None:
@@ -104,7 +131,9 @@ def test_a_widened_model_computes_the_same_function() -> None:
     for name, weight in narrow.named_parameters():
         if "norm" in name:
             weight.data.uniform_(0.5, 1.5)
-    narrow.model.embed_tokens.weight.data.mul_(20)  # as after training: the norms' epsilon hardly counts
+    narrow.model.embed_tokens.weight.data.mul_(
+        20
+    )  # as after training: the norms' epsilon hardly counts
     ids = torch.randint(4096, (2, 20), generator=torch.Generator().manual_seed(0))
     wide = widened(narrow, 96, seed=2)
     assert wide.config.hidden_size == 96
@@ -130,7 +159,9 @@ def test_muon_brings_the_singular_values_near_one(shape: tuple[int, ...]) -> Non
 
 @pytest.fixture
 def run_in(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch):
-    """Makes runs of a tiny model that share one checkpoint; compiling would take longer than the test."""
+    """Makes runs of a tiny model that share one checkpoint; compiling would take longer than the
+    test.
+    """
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setattr(train, "CACHE", tmp_path)
     monkeypatch.setattr(train, "ROWS", 2)
@@ -138,8 +169,12 @@ def run_in(tmp_path: Path, corpus: Corpus, tokenizer: Tokenizer, monkeypatch: py
     monkeypatch.setattr(train.Run, "_print_readings", lambda self: None)
 
     def make(seed: int = 1, **settings: object) -> train.Run:
-        run = train.Run(build_model(32, 1, seed), tokenizer, corpus, 1.0, tmp_path / "model", 0, **settings)
-        run.progress.seconds = 30.0  # the middle of the schedule: the clock stands still between steps
+        run = train.Run(
+            build_model(32, 1, seed), tokenizer, corpus, 1.0, tmp_path / "model", 0, **settings
+        )
+        run.progress.seconds = (
+            30.0  # the middle of the schedule: the clock stands still between steps
+        )
         return run
 
     return make
@@ -179,7 +214,9 @@ def test_a_student_comes_closer_to_its_teacher(run_in) -> None:
     assert losses[-1] < losses[0] - 0.2
 
 
-def test_the_distillation_loss_of_an_equal_model_is_the_entropy(corpus: Corpus, tokenizer: Tokenizer) -> None:
+def test_the_distillation_loss_of_an_equal_model_is_the_entropy(
+    corpus: Corpus, tokenizer: Tokenizer
+) -> None:
     model = build_model(32, 1, seed=5)
     batch = PassReader(corpus, tokenizer, seed=3).next(2, 16)
     log_p = train.logits_of(model, batch).log_softmax(-1)
@@ -210,16 +247,22 @@ class FixedModel:
 
 
 def prober(probabilities: list[float], tokenizer: Tokenizer | None = None) -> measures.Prober:
-    return measures.Prober(FixedModel(probabilities), tokenizer and for_transformers(tokenizer, 512))
+    return measures.Prober(
+        FixedModel(probabilities), tokenizer and for_transformers(tokenizer, 512)
+    )
 
 
 def test_drafts_are_accepted_as_often_as_the_two_distributions_overlap() -> None:
     p, q, count = [0.6, 0.3, 0.1], [0.2, 0.3, 0.5], 4000
-    accepted = acceptance.accepted_lengths(prober(p), prober(q), [[0], [1, 2]] * (count // 2), 4, seed=1)
+    accepted = acceptance.accepted_lengths(
+        prober(p), prober(q), [[0], [1, 2]] * (count // 2), 4, seed=1
+    )
     overlap = sum(map(min, p, q))  # 0.6 (Leviathan et al. 2023, theorem 3.5)
     for length in range(1, 5):
         expected = sum(overlap**k for k in range(1, length + 1)) / length
-        assert acceptance.acceptance_rate(accepted, length) == pytest.approx(expected, abs=4.5 * 0.5 / math.sqrt(count))
+        assert acceptance.acceptance_rate(accepted, length) == pytest.approx(
+            expected, abs=4.5 * 0.5 / math.sqrt(count)
+        )
 
 
 def test_a_model_accepts_everything_from_itself() -> None:
@@ -228,7 +271,9 @@ def test_a_model_accepts_everything_from_itself() -> None:
 
 
 def test_a_draft_of_impossible_tokens_is_never_accepted() -> None:
-    assert acceptance.accepted_lengths(prober([1.0, 0.0]), prober([0.0, 1.0]), [[0]], 3, seed=1) == [0]
+    assert acceptance.accepted_lengths(
+        prober([1.0, 0.0]), prober([0.0, 1.0]), [[0]], 3, seed=1
+    ) == [0]
 
 
 def test_a_uniform_model_costs_ln_v_per_token(tokenizer: Tokenizer) -> None:
@@ -269,4 +314,9 @@ def test_prefixes_leave_room_in_the_context() -> None:
 
 def test_the_table_shows_a_dash_where_a_model_was_not_measured() -> None:
     text = evaluate.table({"ours": {"loss": "0.4", "facts": "9 %"}, "peer": {"loss": "0.6"}})
-    assert text.splitlines() == ["| | ours | peer |", "|---|---|---|", "| loss | 0.4 | 0.6 |", "| facts | 9 % | - |"]
+    assert text.splitlines() == [
+        "| | ours | peer |",
+        "|---|---|---|",
+        "| loss | 0.4 | 0.6 |",
+        "| facts | 9 % | - |",
+    ]

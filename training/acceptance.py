@@ -1,8 +1,9 @@
 """How many of a draft model's tokens the target accepts, by the rule of speculative sampling.
 
-Leviathan et al. 2023, algorithm 1: a drafted token x is accepted with probability min(1, p(x) / q(x)), where p is
-the target's distribution and q the draft's; the first rejection ends the draft. With that rule the text keeps the
-target's distribution, so this is measured on real drafts and not estimated from the overlap of p and q.
+Leviathan et al. 2023, algorithm 1: a drafted token x is accepted with probability min(1, p(x) /
+q(x)), where p is the target's distribution and q the draft's; the first rejection ends the draft.
+With that rule the text keeps the target's distribution, so this is measured on real drafts and not
+estimated from the overlap of p and q.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ BATCH = 32
 def accepted_lengths(
     target: Prober, draft: Prober, prefixes: Sequence[Sequence[int]], length: int, seed: int
 ) -> list[int]:
-    """For each prefix, how many of `length` tokens sampled from the draft the target accepts before the first no."""
+    """For each prefix, how many of `length` tokens sampled from the draft the target accepts before
+    the first no.
+    """
     generator = torch.Generator().manual_seed(seed)
     ordered = sorted(prefixes, key=len)  # little padding
     accepted: list[int] = []
@@ -28,13 +31,19 @@ def accepted_lengths(
 
 
 def acceptance_rate(accepted: Sequence[int], length: int) -> float:
-    """Accepted share of the drafted tokens at this draft length, which may be shorter than what was measured."""
+    """Accepted share of the drafted tokens at this draft length, which may be shorter than what was
+    measured.
+    """
     return sum(min(count, length) for count in accepted) / (length * len(accepted))
 
 
 @torch.no_grad()
 def _accepted(
-    target: Prober, draft: Prober, prefixes: Sequence[Sequence[int]], length: int, generator: torch.Generator
+    target: Prober,
+    draft: Prober,
+    prefixes: Sequence[Sequence[int]],
+    length: int,
+    generator: torch.Generator,
 ) -> list[int]:
     """Prefixes are padded on the right, where causal attention does not look."""
     starts = torch.tensor([len(prefix) for prefix in prefixes])
@@ -42,22 +51,24 @@ def _accepted(
     for line, prefix in enumerate(prefixes):
         ids[line, : len(prefix)] = torch.tensor(prefix)
     lines = torch.arange(len(prefixes))
-    drafted = []
+    draft_tokens = []
     for offset in range(length):
         q = _probabilities(draft, ids, starts[:, None] + offset - 1)[:, 0]
         token = torch.multinomial(q, 1, generator=generator)[:, 0]
         ids[lines, starts + offset] = token
-        drafted.append(q[lines, token])
+        draft_tokens.append(q[lines, token])
     places = starts[:, None] + torch.arange(length)
     tokens = ids.gather(1, places)
     p = _probabilities(target, ids, places - 1).gather(2, tokens[:, :, None])[:, :, 0]
-    q_of_tokens = torch.stack(drafted, dim=1)
+    q_of_tokens = torch.stack(draft_tokens, dim=1)
     kept = torch.rand(tokens.shape, generator=generator) < p / q_of_tokens
     return [int(count) for count in kept.long().cumprod(dim=1).sum(dim=1)]
 
 
 def _probabilities(prober: Prober, ids: Tensor, places: Tensor) -> Tensor:
     """Next-token probabilities after each of `places` (lines, n) -> (lines, n, V)."""
-    logits = prober.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
+    logits = prober.model(
+        input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False
+    ).logits
     chosen: Tensor = logits[torch.arange(len(ids))[:, None], places]
     return chosen.float().softmax(-1)

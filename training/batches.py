@@ -1,4 +1,6 @@
-"""Batches for training: rows of equal length, and a mask that keeps attention inside each document."""
+"""Batches for training: rows of equal length, and a mask that keeps attention inside each
+document.
+"""
 
 from dataclasses import dataclass
 
@@ -28,7 +30,9 @@ def document_mask(inputs: Tensor) -> Tensor:
     """True where a position may attend: earlier (or itself) and in the same document."""
     document = (inputs == END_ID).cumsum(dim=1)
     same = document[:, :, None] == document[:, None, :]
-    causal = torch.ones(inputs.size(1), inputs.size(1), dtype=torch.bool, device=inputs.device).tril()
+    causal = torch.ones(
+        inputs.size(1), inputs.size(1), dtype=torch.bool, device=inputs.device
+    ).tril()
     return (same & causal)[:, None]
 
 
@@ -40,15 +44,21 @@ def make_batch(tokens: Tokens, rows: int, length: int) -> Batch:
 
 
 class PassReader:
-    """An endless run of batches over pass after pass, whose place can be stored and taken up again."""
+    """An endless run of batches over pass after pass, whose place can be stored and taken up
+    again.
+    """
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, seed: int, number: int = 0, position: int = 0):
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizer, seed: int, number: int = 0, position: int = 0
+    ):
         self._corpus, self._tokenizer, self._seed = corpus, tokenizer, seed
         self.number, self.position = number, position
         self._tokens = mixed_pass(corpus, tokenizer, number, seed)
 
     def next(self, rows: int, length: int) -> Batch:
-        """The next batch; what is left at the end of a pass and does not fill a batch is skipped."""
+        """The next batch; what is left at the end of a pass and does not fill a batch is
+        skipped.
+        """
         if self.position + rows * length + 1 > len(self._tokens):
             self.number, self.position = self.number + 1, 0
             self._tokens = mixed_pass(self._corpus, self._tokenizer, self.number, self._seed)

@@ -22,7 +22,9 @@ class Progress:
 
 def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], reader: PassReader,
          progress: Progress) -> None:  # fmt: skip
-    """Write everything a resumed run needs; the old file stays whole until the new one is complete."""
+    """Write everything a resumed run needs; the old file stays whole until the new one is
+    complete.
+    """
     state = {
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
@@ -34,7 +36,9 @@ def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], 
     os.replace(temporary, path)
 
 
-def load(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> tuple[Progress, tuple[int, int]]:
+def load(
+    path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer]
+) -> tuple[Progress, tuple[int, int]]:
     """Restore model and optimisers in place; returns the progress and the place in the data."""
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])

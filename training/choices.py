@@ -1,9 +1,9 @@
 """Sentences whose next word is drawn from a distribution that we choose ourselves.
 
-Because the generator draws the word with exactly these probabilities, the true entropy at the end of
-each prompt is known, and a trained model can be checked against it. In several families the drawn word
-also decides what follows ("heads" means going to the park, "tails" staying at home), so that a fork
-there changes how the text ends; in some, what follows is another choice.
+Because the generator draws the word with exactly these probabilities, the true entropy at the end
+of each prompt is known, and a trained model can be checked against it. In several families the
+drawn word also decides what follows ("heads" means going to the park, "tails" staying at home), so
+that a fork there changes how the text ends; in some, what follows is another choice.
 """
 
 import math
@@ -21,7 +21,8 @@ Distribution = dict[str, float]
 class Choice:
     """A prompt, the probabilities of its next word, and what may follow each word.
 
-    What follows is one of several texts, or another choice, whose prompt goes on in the same document.
+    What follows is one of several texts, or another choice, whose prompt goes on in the same
+    document.
     """
 
     prompt: str
@@ -42,7 +43,9 @@ class Choice:
         return f"{self.prompt} {word}{rng.choice(after).replace('NAME', rng.choice(NAMES))}"
 
     def distributions(self, before: str = "") -> Iterator[tuple[str, Distribution]]:
-        """Every prompt of this choice and of those that follow it, with its next-word distribution."""
+        """Every prompt of this choice and of those that follow it, with its next-word
+        distribution.
+        """
         prompt = before + self.prompt
         yield prompt, self.words
         for word in self.words:
@@ -119,7 +122,11 @@ PLAIN_CHOICES = (
         {"red": 0.5, "green": 0.4, "yellow": 0.1},
         {"red": (". We must stop.",), "green": (". We can go.",), "yellow": (". We must wait.",)},
     ),
-    Choice("The elephant is very", _even("big large"), {"*": (". It is the biggest animal in the zoo.",)}),
+    Choice(
+        "The elephant is very",
+        _even("big large"),
+        {"*": (". It is the biggest animal in the zoo.",)},
+    ),
     Choice(
         "The new baby is a",
         _even("boy girl"),
@@ -128,8 +135,16 @@ PLAIN_CHOICES = (
             "girl": (". Her name is Mia.", ". Her name is Lily."),
         },
     ),
-    Choice("This coin shows heads nine times out of ten. It landed on", {"heads": 0.9, "tails": 0.1}, {"*": (".",)}),
-    Choice("I closed my eyes and took a card. It was a", _even("heart diamond club spade"), {"*": (".",)}),
+    Choice(
+        "This coin shows heads nine times out of ten. It landed on",
+        {"heads": 0.9, "tails": 0.1},
+        {"*": (".",)},
+    ),
+    Choice(
+        "I closed my eyes and took a card. It was a",
+        _even("heart diamond club spade"),
+        {"*": (".",)},
+    ),
 )
 
 # Choices in the form of a question to an assistant.
@@ -153,7 +168,9 @@ DIALOGUE_CHOICES = (
 
 
 def _bag_choices() -> list[Choice]:
-    """Balls in a bag: the odds can be read off the prompt, which makes a small test of inference."""
+    """Balls in a bag: the odds can be read off the prompt, which makes a small test of
+    inference.
+    """
     choices = []
     for first, second in permutations(("red", "blue", "green"), 2):
         for a in range(1, 5):
@@ -217,7 +234,9 @@ def _journey(hero: str) -> Choice:
 def _market() -> Choice:
     """What is bought decides what is made of it."""
     made = {
-        "apples": Choice(". With the apples she made a", {"pie": 0.5, "cake": 0.25, "soup": 0.25}, {"*": (".",)}),
+        "apples": Choice(
+            ". With the apples she made a", {"pie": 0.5, "cake": 0.25, "soup": 0.25}, {"*": (".",)}
+        ),
         "milk": Choice(". With the milk she made", _even("cheese butter"), {"*": (".",)}),
         "flour": Choice(". With the flour she made", {"bread": 1.0}, {"*": (".",)}),
     }
@@ -226,7 +245,11 @@ def _market() -> Choice:
 
 
 FIXED_CHOICES = PLAIN_CHOICES + DIALOGUE_CHOICES
-CHAINED_CHOICES = (_three_coins(), _market(), *(_journey(hero) for hero in ("fox", "bear", "mouse", "rabbit")))
+CHAINED_CHOICES = (
+    _three_coins(),
+    _market(),
+    *(_journey(hero) for hero in ("fox", "bear", "mouse", "rabbit")),
+)
 BAG_CHOICES = tuple(_bag_choices())
 COUNTING_CHOICES = tuple(_counting_choices())
 CHOICES = FIXED_CHOICES + CHAINED_CHOICES + BAG_CHOICES + COUNTING_CHOICES

@@ -1,8 +1,8 @@
-"""The training text: reading the files, cutting off a validation set, tokenising, mixing one pass over
-everything.
+"""The training text: reading the files, cutting off a validation set, tokenising, mixing one pass
+over everything.
 
-A pass holds every TinyStories document once, a part of the other stories, and synthetic documents that
-are generated anew each time and so never repeat. The shares of a pass are counted in tokens.
+A pass holds every TinyStories document once, a part of the other stories, and synthetic documents
+that are generated anew each time and so never repeat. The shares of a pass are counted in tokens.
 """
 
 import hashlib
@@ -123,7 +123,9 @@ def _up_to(documents: Sequence[Tokens], budget: int) -> Iterator[Tokens]:
 
 
 def mixed_pass(corpus: Corpus, tokenizer: Tokenizer, number: int, seed: int) -> Tokens:
-    """All tokens of pass ``number`` in random order of documents; the same arguments give the same tokens."""
+    """All tokens of pass ``number`` in random order of documents; the same arguments give the same
+    tokens.
+    """
     rng = random.Random(f"{seed}/{number}")
     main_size = sum(map(len, corpus.main))
     whole = main_size / (1 - OTHER_SHARE - SYNTHETIC_SHARE)

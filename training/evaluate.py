@@ -2,8 +2,9 @@
 
     python -m training.evaluate --data DATA --draft assets/draft --peer FOLDER
 
-Writes `quality.md` (the table that the README shows) and `stories.md` (fifty stories, none left out) into the folder
-of the model. With `--draft` the draft model gets its column and its acceptance rates.
+Writes `quality.md` (the table that the README shows) and `stories.md` (fifty stories, none left
+out) into the folder of the model. With `--draft` the draft model gets its column and its acceptance
+rates.
 """
 
 import argparse
@@ -17,7 +18,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from rich.console import Console
 from rich.markdown import Markdown
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from eab.config import BranchingConfig
 from training import measures, synthetic
@@ -35,7 +41,10 @@ HELD_OUT: Final = {
     "head of llama2.c's validation shard, nats per character": "tinystories_heldout_data00.txt",
     "head of the V1 validation file, nats per character": "tinystories_heldout_validV1.txt",
 }
-OUT_OF_DOMAIN: Final = ("Shakespeare (out of domain), nats per character", "tinyshakespeare_ood.txt")
+OUT_OF_DOMAIN: Final = (
+    "Shakespeare (out of domain), nats per character",
+    "tinyshakespeare_ood.txt",
+)
 FAMILIES: Final = {
     "fixed sentences, 0 to 3 bits": FIXED_CHOICES,
     "chains of choices": CHAINED_CHOICES,
@@ -78,20 +87,30 @@ def knowledge_column(prober: Prober) -> Column:
         label = f"{family} ({error.prompts}): entropy error, divergence in bits"
         column[label] = f"{error.entropy:.3f}, {error.divergence:.3f}"
     for group, questions in measures.fact_questions().items():
-        right, entropy = measures.share_right(prober, questions), measures.mean_entropy(prober, questions)
-        column[f"{group} ({len(questions)}): right, entropy at the answer"] = f"{right:.0%}, {entropy:.2f} bits"
+        right, entropy = (
+            measures.share_right(prober, questions),
+            measures.mean_entropy(prober, questions),
+        )
+        column[f"{group} ({len(questions)}): right, entropy at the answer"] = (
+            f"{right:.0%}, {entropy:.2f} bits"
+        )
     return column
 
 
 def acceptance_column(target: Prober, draft: Prober, stories: measures.Stories) -> Column:
     """Acceptance rates of the draft in the target's own stories and in facts and choices."""
-    facts = [target.encode(text) for text, _ in zip(synthetic.documents(SEED), range(PREFIXES), strict=False)]
+    facts = [
+        target.encode(text)
+        for text, _ in zip(synthetic.documents(SEED), range(PREFIXES), strict=False)
+    ]
     column = {}
     for kind, documents in (("stories", stories.ids), ("facts and choices", facts)):
         starts = measures.prefixes(documents, PREFIXES, max(DRAFT_LENGTHS), SEED)
         accepted = accepted_lengths(target, draft, starts, max(DRAFT_LENGTHS), SEED)
         label = f"accepted in {kind} at draft lengths 1 to 8"
-        column[label] = ", ".join(f"{acceptance_rate(accepted, length):.2f}" for length in DRAFT_LENGTHS)
+        column[label] = ", ".join(
+            f"{acceptance_rate(accepted, length):.2f}" for length in DRAFT_LENGTHS
+        )
     return column
 
 
@@ -99,7 +118,10 @@ def table(columns: Mapping[str, Column]) -> str:
     """The columns as a Markdown table; a measure that a column lacks shows a dash."""
     labels = dict.fromkeys(label for column in columns.values() for label in column)
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
-    lines += [f"| {label} | {' | '.join(column.get(label, '-') for column in columns.values())} |" for label in labels]
+    lines += [
+        f"| {label} | {' | '.join(column.get(label, '-') for column in columns.values())} |"
+        for label in labels
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -109,7 +131,10 @@ def write_stories(path: Path, texts: Sequence[str]) -> None:
         f"# Fifty stories, unselected\n\nAfter the prompt {measures.STORY_PROMPT!r}, temperature 1, seed {SEED}, "
         "written by `python -m training.evaluate`. None was left out.\n"
     )
-    body = [f"\n## {number}\n\n```text\n{text.strip()}\n```\n" for number, text in enumerate(texts, start=1)]
+    body = [
+        f"\n## {number}\n\n```text\n{text.strip()}\n```\n"
+        for number, text in enumerate(texts, start=1)
+    ]
     path.write_text(head + "".join(body), encoding="utf-8")
 
 
@@ -123,7 +148,9 @@ def report(options: argparse.Namespace) -> str:
         draft = load_prober(options.draft)
         own = measures.sample_stories(draft, STORIES, SEED)
         accepted = acceptance_column(target, draft, stories)
-        columns["draft"] = text_column(draft, options.data, own) | knowledge_column(draft) | accepted
+        columns["draft"] = (
+            text_column(draft, options.data, own) | knowledge_column(draft) | accepted
+        )
     for folder in options.peer:
         peer = load_prober(folder)
         own = measures.sample_stories(peer, STORIES, SEED)
@@ -133,10 +160,18 @@ def report(options: argparse.Namespace) -> str:
 
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="Measure the embedded models and write the quality report.")
+    parser = argparse.ArgumentParser(
+        description="Measure the embedded models and write the quality report."
+    )
     parser.add_argument("--model", type=Path, default=Path("assets/model"))
     parser.add_argument("--draft", type=Path, help="folder of its draft model")
-    parser.add_argument("--peer", type=Path, action="append", default=[], help="another model, for the text measures")
+    parser.add_argument(
+        "--peer",
+        type=Path,
+        action="append",
+        default=[],
+        help="another model, for the text measures",
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with the held-out texts")
     options = parser.parse_args()
     text = report(options)

@@ -13,7 +13,9 @@ from training.tokenizer import END_ID, for_transformers
 
 
 def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write weights in float16, configuration and tokenizer; other files in ``folder`` stay as they are."""
+    """Write weights in float16, configuration and tokenizer; other files in ``folder`` stay as they
+    are.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as name:
         temporary = Path(name)

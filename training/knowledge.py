@@ -1,8 +1,8 @@
 """Facts typed by hand, from which the synthetic documents are generated.
 
-Nothing here is taken from a data set. ``CAPITALS`` is ordered from well known to less known, and the
-countries of ``RARE_CAPITALS`` are shown to the model only now and then, so that its uncertainty should
-grow along the list.
+Nothing here is taken from a data set. ``CAPITALS`` is ordered from well known to less known, and
+the countries of ``RARE_CAPITALS`` are shown to the model only now and then, so that its uncertainty
+should grow along the list.
 """
 
 CAPITALS = {
@@ -96,7 +96,22 @@ MONTHS = [
     "November", "December",
 ]  # fmt: skip
 SEASONS = ["spring", "summer", "autumn", "winter"]
-NAMES = ["Tom", "Lily", "Ben", "Mia", "Sam", "Anna", "Max", "Sue", "Tim", "Lucy", "Jack", "Emma", "Leo", "Sara"]
+NAMES = [
+    "Tom",
+    "Lily",
+    "Ben",
+    "Mia",
+    "Sam",
+    "Anna",
+    "Max",
+    "Sue",
+    "Tim",
+    "Lucy",
+    "Jack",
+    "Emma",
+    "Leo",
+    "Sara",
+]
 
 # (question, full sentence, short answer as it reads inside a sentence)
 GENERAL_FACTS = (
@@ -137,7 +152,11 @@ GENERAL_FACTS = (
         "Romeo and Juliet was written by William Shakespeare.",
         "William Shakespeare",
     ),
-    ("Who painted the Mona Lisa?", "The Mona Lisa was painted by Leonardo da Vinci.", "Leonardo da Vinci"),
+    (
+        "Who painted the Mona Lisa?",
+        "The Mona Lisa was painted by Leonardo da Vinci.",
+        "Leonardo da Vinci",
+    ),
     (
         "Who was the first person on the moon?",
         "The first person on the moon was Neil Armstrong.",

@@ -1,7 +1,8 @@
-"""What is measured of a trained model: loss on text, known distributions, facts by exposure, its own stories.
+"""What is measured of a trained model: loss on text, known distributions, facts by exposure, its
+own stories.
 
-Everything works with any causal language model of transformers, so that models with different tokenizers can be
-compared; hence nats per character and not per token.
+Everything works with any causal language model of transformers, so that models with different
+tokenizers can be compared; hence nats per character and not per token.
 """
 
 import math
@@ -34,14 +35,18 @@ def nats_per_character(prober: Prober, documents: Iterable[str]) -> float:
 
 
 def pieces(text: str, count: int) -> list[str]:
-    """`count` pieces of equal length, evenly spread over a text that has no documents of its own."""
+    """`count` pieces of equal length, evenly spread over a text that has no documents of its
+    own.
+    """
     starts = range(0, len(text) - PIECE_CHARACTERS, max(1, len(text) // count))
     return [text[start : start + PIECE_CHARACTERS] for start in starts][:count]
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceError:
-    """Mean absolute error of the entropy and mean divergence from the truth over some prompts, in bits."""
+    """Mean absolute error of the entropy and mean divergence from the truth over some prompts, in
+    bits.
+    """
 
     prompts: int
     entropy: float
@@ -50,7 +55,9 @@ class ChoiceError:
 
 def choice_error(prober: Prober, choices: Iterable[Choice]) -> ChoiceError:
     """How far the model is from the distributions that its training text was drawn from."""
-    readings = [prober.read(prompt, words) for prompt, words in known_distributions(choices).items()]
+    readings = [
+        prober.read(prompt, words) for prompt, words in known_distributions(choices).items()
+    ]
     return ChoiceError(
         len(readings),
         statistics.fmean(reading.error for reading in readings),
@@ -59,9 +66,15 @@ def choice_error(prober: Prober, choices: Iterable[Choice]) -> ChoiceError:
 
 
 def fact_questions() -> dict[str, list[tuple[str, str]]]:
-    """Groups of (prompt, expected beginning of the answer), the capitals by how often they were shown."""
-    capitals = [(f"The capital of {country} is", city) for country, city in knowledge.CAPITALS.items()]
-    rare = [(f"The capital of {country} is", city) for country, city in knowledge.RARE_CAPITALS.items()]
+    """Groups of (prompt, expected beginning of the answer), the capitals by how often they were
+    shown.
+    """
+    capitals = [
+        (f"The capital of {country} is", city) for country, city in knowledge.CAPITALS.items()
+    ]
+    rare = [
+        (f"The capital of {country} is", city) for country, city in knowledge.RARE_CAPITALS.items()
+    ]
     words = knowledge.NUMBERS
     pairs = list(product(range(11), repeat=2))
     return {
@@ -75,13 +88,19 @@ def fact_questions() -> dict[str, list[tuple[str, str]]]:
         "sums in words, 0 to 10": [
             (f"{words[a].capitalize()} plus {words[b]} is", f"{words[a + b]}.") for a, b in pairs
         ],
-        "sums in digits, 0 to 10": [(f"Question: What is {a} + {b}?\nAnswer:", f"{a + b}.") for a, b in pairs],
+        "sums in digits, 0 to 10": [
+            (f"Question: What is {a} + {b}?\nAnswer:", f"{a + b}.") for a, b in pairs
+        ],
     }
 
 
 def share_right(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
-    """Share of prompts after which the model, always taking the likeliest token, writes the expected answer."""
-    return statistics.fmean(prober.would_write(answer, after=prompt) for prompt, answer in questions)
+    """Share of prompts after which the model, always taking the likeliest token, writes the
+    expected answer.
+    """
+    return statistics.fmean(
+        prober.would_write(answer, after=prompt) for prompt, answer in questions
+    )
 
 
 def mean_entropy(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
@@ -91,7 +110,9 @@ def mean_entropy(prober: Prober, questions: Iterable[tuple[str, str]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stories:
-    """Sampled stories: their token ids with the prompt, without padding; and how many ended by themselves."""
+    """Sampled stories: their token ids with the prompt, without padding; and how many ended by
+    themselves.
+    """
 
     prompt_length: int
     ids: tuple[tuple[int, ...], ...]
@@ -100,7 +121,9 @@ class Stories:
 
 @torch.no_grad()
 def sample_stories(prober: Prober, count: int, seed: int) -> Stories:
-    """`count` stories at temperature 1, none left out; a story ends by itself or with the context."""
+    """`count` stories at temperature 1, none left out; a story ends by itself or with the
+    context.
+    """
     prompt = torch.tensor([prober.encode(STORY_PROMPT)], device=prober.model.device)
     torch.manual_seed(seed)
     room = min(CONTEXT, prober.model.config.max_position_embeddings) - prompt.size(1)
@@ -135,7 +158,9 @@ def repeated(texts: Iterable[str], words: int = 4) -> float:
 
 
 def forks_per_100_tokens(prober: Prober, stories: Stories, threshold: float) -> float:
-    """In how many of a hundred places of its own stories the entropy (nats) reaches the threshold."""
+    """In how many of a hundred places of its own stories the entropy (nats) reaches the
+    threshold.
+    """
     reached, places = 0, 0
     for ids in stories.ids:
         scores = prober.log_probabilities(list(ids))[stories.prompt_length - 1 : -1]
@@ -150,8 +175,12 @@ def texts_of(prober: Prober, stories: Stories) -> list[str]:
     return [prober.decode(list(ids)) for ids in stories.ids]
 
 
-def prefixes(documents: Sequence[Sequence[int]], count: int, room: int, seed: int) -> list[list[int]]:
-    """`count` beginnings of these documents, cut at random places that leave `room` tokens in the context."""
+def prefixes(
+    documents: Sequence[Sequence[int]], count: int, room: int, seed: int
+) -> list[list[int]]:
+    """`count` beginnings of these documents, cut at random places that leave `room` tokens in the
+    context.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def draw(high: int) -> int:

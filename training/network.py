@@ -1,4 +1,6 @@
-"""The shape of the model: a small Llama with tied embeddings, and how a narrow one becomes a wide one."""
+"""The shape of the model: a small Llama with tied embeddings, and how a narrow one becomes a wide
+one.
+"""
 
 import math
 
@@ -12,7 +14,9 @@ VOCABULARY = 4096
 
 
 def build_model(hidden: int, layers: int, seed: int) -> LlamaForCausalLM:
-    """A freshly initialised model with heads of 32 dimensions and a feed-forward part of 8/3 the width."""
+    """A freshly initialised model with heads of 32 dimensions and a feed-forward part of 8/3 the
+    width.
+    """
     torch.manual_seed(seed)
     heads = hidden // 32
     config = LlamaConfig(
@@ -37,11 +41,13 @@ WRITERS = ("embed_tokens", "lm_head", "o_proj", "down_proj")
 
 @torch.no_grad()
 def widened(narrow: LlamaForCausalLM, hidden: int, seed: int) -> LlamaForCausalLM:
-    """A wider model that computes the same function, to go on training from (Net2Net, Chen et al. 2016).
+    """A wider model that computes the same function, to go on training from (Net2Net, Chen et al.
+    2016).
 
-    The new dimensions of the residual stream start at zero, so the mean square that the norms divide by
-    shrinks by the ratio of the widths; the norms' weights make up for it. New heads and neurons start
-    with random inputs and without outputs, hence they change nothing and have a gradient at once.
+    The new dimensions of the residual stream start at zero, so the mean square that the norms
+    divide by shrinks by the ratio of the widths; the norms' weights make up for it. New heads and
+    neurons start with random inputs and without outputs, hence they change nothing and have a
+    gradient at once.
     """
     before = narrow.config.hidden_size
     if hidden < before:

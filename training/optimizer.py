@@ -1,8 +1,8 @@
 """The optimiser: Muon for the weight matrices of the body, AdamW for embeddings and norms.
 
-``torch.optim.Muon`` orthogonalises in bfloat16, which processors without bfloat16 units have to emulate
-(measured: six times the cost of the whole forward and backward pass). This version computes in float32
-there, and handles matrices of equal shape in one batch.
+``torch.optim.Muon`` orthogonalises in bfloat16, which processors without bfloat16 units have to
+emulate (measured: six times the cost of the whole forward and backward pass). This version computes
+in float32 there, and handles matrices of equal shape in one batch.
 """
 
 from collections import defaultdict
@@ -16,7 +16,9 @@ NEWTON_SCHULZ_STEPS = 5
 
 
 def orthogonalise(batch: Tensor) -> Tensor:
-    """Push the singular values of each matrix in ``batch`` towards 1 (quintic Newton-Schulz iteration)."""
+    """Push the singular values of each matrix in ``batch`` towards 1 (quintic Newton-Schulz
+    iteration).
+    """
     a, b, c = NEWTON_SCHULZ
     x: Tensor = batch.bfloat16() if batch.is_cuda else batch
     tall = x.size(-2) > x.size(-1)
@@ -31,9 +33,13 @@ def orthogonalise(batch: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose update is orthogonalised (Jordan et al., 2024), with decoupled weight decay."""
+    """Momentum whose update is orthogonalised (Jordan et al., 2024), with decoupled weight
+    decay.
+    """
 
-    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.1):
+    def __init__(
+        self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.1
+    ):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -47,7 +53,9 @@ class Muon(torch.optim.Optimizer):
             for params in by_shape.values():
                 self._update(params, group["lr"], group["momentum"], group["weight_decay"])
 
-    def _update(self, params: list[Tensor], lr: float, momentum: float, weight_decay: float) -> None:
+    def _update(
+        self, params: list[Tensor], lr: float, momentum: float, weight_decay: float
+    ) -> None:
         directions = []
         for param in params:
             assert param.grad is not None
@@ -61,7 +69,9 @@ class Muon(torch.optim.Optimizer):
             param.mul_(1 - lr * weight_decay).add_(update, alpha=-lr * scale)
 
 
-def build_optimizers(model: nn.Module, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
+def build_optimizers(
+    model: nn.Module, muon_lr: float, adam_lr: float
+) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers, AdamW for everything else."""
     matrices: list[Tensor] = []
     others: list[Tensor] = []

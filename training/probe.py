@@ -1,5 +1,5 @@
-"""What a model expects after a prompt: its next-token distribution against the known one, and sampled
-text."""
+"""What a model expects after a prompt: its next-token distribution against the known one, and
+sampled text."""
 
 import math
 from collections import defaultdict
@@ -59,16 +59,21 @@ class Prober:
         return float(-(last.exp() * last).sum()) / math.log(2)
 
     def read(self, prompt: str, truth: Distribution) -> Reading:
-        """Compare with the true distribution; the entropy counts a word of several tokens by its first."""
+        """Compare with the true distribution; the entropy counts a word of several tokens by its
+        first.
+        """
         words = {word: self._plain_ids(f" {word}") for word in truth}
         first_tokens: dict[str, float] = defaultdict(float)
         for word, probability in truth.items():
             first_tokens[str(words[word][0])] += probability
         ids = self.encode(prompt)
         divergence = sum(
-            p * math.log2(p / max(self._probability(words[word], after=ids), 1e-9)) for word, p in truth.items()
+            p * math.log2(p / max(self._probability(words[word], after=ids), 1e-9))
+            for word, p in truth.items()
         )
-        return Reading(prompt, entropy_bits(first_tokens), self.next_token_entropy(prompt), divergence)
+        return Reading(
+            prompt, entropy_bits(first_tokens), self.next_token_entropy(prompt), divergence
+        )
 
     def _probability(self, word: list[int], after: list[int]) -> float:
         scores = self._continuation_scores(word, after)
@@ -83,7 +88,9 @@ class Prober:
         return self.log_probabilities(after + word)[len(after) - 1 : -1]
 
     def generate(self, prompt: str, length: int, temperature: float = 1.0, seed: int = 1) -> str:
-        """The prompt and its sampled continuation; temperature 0 always takes the likeliest token."""
+        """The prompt and its sampled continuation; temperature 0 always takes the likeliest
+        token.
+        """
         ids = torch.tensor([self.encode(prompt)], device=self.model.device)
         torch.manual_seed(seed)
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0}

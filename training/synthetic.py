@@ -1,7 +1,7 @@
 """Synthetic documents: facts, small sums, questions, dialogues and choices with known odds.
 
-Everything is generated from the hand-typed lists in ``knowledge`` and ``choices``; the same seed gives
-the same documents. ``python -m training.synthetic`` prints a few of them.
+Everything is generated from the hand-typed lists in ``knowledge`` and ``choices``; the same seed
+gives the same documents. ``python -m training.synthetic`` prints a few of them.
 """
 
 import argparse
@@ -34,7 +34,11 @@ def _capital(rng: random.Random) -> Fact:
     country = rng.choices(countries, weights)[0]
     city = table[country]
     if rng.random() < 0.2:
-        return Fact(f"Which country has the capital {city}?", f"{city} is the capital of {country}.", country)
+        return Fact(
+            f"Which country has the capital {city}?",
+            f"{city} is the capital of {country}.",
+            country,
+        )
     return Fact(f"What is the capital of {country}?", f"The capital of {country} is {city}.", city)
 
 
@@ -46,24 +50,32 @@ def _continent(rng: random.Random) -> Fact:
 
 def _language(rng: random.Random) -> Fact:
     country, language = rng.choice(list(known.LANGUAGES.items()))
-    return Fact(f"What do people speak in {country}?", f"People in {country} speak {language}.", language)
+    return Fact(
+        f"What do people speak in {country}?", f"People in {country} speak {language}.", language
+    )
 
 
 def _animal(rng: random.Random) -> Fact:
     kind = rng.randrange(4)
     if kind == 0:
         animal, sound = rng.choice(list(known.ANIMAL_SOUNDS.items()))
-        return Fact(f"What does {_a(animal)} say?", f"{_a(animal).capitalize()} says {sound}.", sound)
+        return Fact(
+            f"What does {_a(animal)} say?", f"{_a(animal).capitalize()} says {sound}.", sound
+        )
     if kind == 1:
         animal, baby = rng.choice(list(known.ANIMAL_BABIES.items()))
-        return Fact(f"What is a baby {animal} called?", f"A baby {animal} is called a {baby}.", f"a {baby}")
+        return Fact(
+            f"What is a baby {animal} called?", f"A baby {animal} is called a {baby}.", f"a {baby}"
+        )
     if kind == 2:
         animal, legs = rng.choice(list(known.ANIMAL_LEGS.items()))
         sentence = f"{_a(animal).capitalize()} has {legs} legs."
         return Fact(f"How many legs does {_a(animal)} have?", sentence, legs)
     animal, home = rng.choice(list(known.ANIMAL_HOMES.items()))
     place = f"in the {home}" if home in ("sea", "jungle", "desert") else f"in a {home}"
-    return Fact(f"Where does {_a(animal)} live?", f"{_a(animal).capitalize()} lives {place}.", place)
+    return Fact(
+        f"Where does {_a(animal)} live?", f"{_a(animal).capitalize()} lives {place}.", place
+    )
 
 
 def _opposite(rng: random.Random) -> Fact:
@@ -85,7 +97,9 @@ def _color(rng: random.Random) -> Fact:
 
 
 def _calendar(rng: random.Random) -> Fact:
-    names, unit = rng.choice(((known.DAYS, "day"), (known.MONTHS, "month"), (known.SEASONS, "season")))
+    names, unit = rng.choice(
+        ((known.DAYS, "day"), (known.MONTHS, "month"), (known.SEASONS, "season"))
+    )
     index = rng.randrange(len(names))
     here, after = names[index], names[(index + 1) % len(names)]
     if rng.random() < 0.3:
@@ -112,7 +126,11 @@ def _counting(rng: random.Random) -> Fact:
     start = rng.randrange(1, 10)
     numbers = [str(number) for number in range(start, start + rng.randrange(3, 8))]
     listed = ", ".join(numbers)
-    return Fact(f"Count from {start} to {numbers[-1]}.", f"Counting from {start} to {numbers[-1]}: {listed}.", listed)
+    return Fact(
+        f"Count from {start} to {numbers[-1]}.",
+        f"Counting from {start} to {numbers[-1]}: {listed}.",
+        listed,
+    )
 
 
 def _comparison(rng: random.Random) -> Fact:
@@ -120,7 +138,9 @@ def _comparison(rng: random.Random) -> Fact:
     more, less = sorted((a, b), key=known.NUMBERS.index, reverse=True)
     word, answer = ("more", more) if rng.random() < 0.5 else ("less", less)
     other = less if answer == more else more
-    return Fact(f"Which is {word}, {a} or {b}?", f"{answer.capitalize()} is {word} than {other}.", answer)
+    return Fact(
+        f"Which is {word}, {a} or {b}?", f"{answer.capitalize()} is {word} than {other}.", answer
+    )
 
 
 def _double(rng: random.Random) -> Fact:
@@ -159,7 +179,9 @@ def _fact_document(rng: random.Random) -> str:
     if form < 0.45:
         return " ".join(fact.sentence for fact in facts)
     if form < 0.65:
-        return "\n".join(f"Question: {fact.question}\nAnswer: {_upper(fact.short)}." for fact in facts)
+        return "\n".join(
+            f"Question: {fact.question}\nAnswer: {_upper(fact.short)}." for fact in facts
+        )
     if form < 0.75:
         return "\n".join(f"{fact.question} {fact.sentence}" for fact in facts)
     return "\n".join(_exchange(_asked(fact, rng), _reply(fact, rng)) for fact in facts)
@@ -171,7 +193,9 @@ def _asked(fact: Fact, rng: random.Random) -> str:
 
 
 def _reply(fact: Fact, rng: random.Random) -> str:
-    """Two wordings of the same answer, equally likely: a fork in the words and not in the meaning."""
+    """Two wordings of the same answer, equally likely: a fork in the words and not in the
+    meaning.
+    """
     return fact.sentence if rng.random() < 0.5 else f"It is {fact.short}."
 
 
@@ -186,7 +210,10 @@ def _small_talk(rng: random.Random) -> str:
 
 def _conversation(rng: random.Random) -> str:
     """A greeting, a question or two, and thanks."""
-    hello, thanks = (next(line for line in known.SMALL_TALK if line[0] == said) for said in ("Hello!", "Thank you!"))
+    hello, thanks = (
+        next(line for line in known.SMALL_TALK if line[0] == said)
+        for said in ("Hello!", "Thank you!")
+    )
     facts = [_fact(rng) for _ in range(rng.choice((1, 2)))]
     lines = [_exchange(hello[0], rng.choice(hello[1]))]
     lines += [_exchange(_asked(fact, rng), _reply(fact, rng)) for fact in facts]

@@ -2,10 +2,11 @@
 
     python -m training.train --data DATA --minutes 60 --out assets/model
 
-The learning rate follows the clock: after a short warm-up it falls in a straight line and reaches zero
-when the minutes are over, however fast the machine is. A run that was interrupted goes on with
-``--resume``. ``--start`` begins with the weights of a finished model, widened where the new one is wider;
-``--teacher`` learns from another model's probabilities instead of the bare text (distillation).
+The learning rate follows the clock: after a short warm-up it falls in a straight line and reaches
+zero when the minutes are over, however fast the machine is. A run that was interrupted goes on with
+``--resume``. ``--start`` begins with the weights of a finished model, widened where the new one is
+wider; ``--teacher`` learns from another model's probabilities instead of the bare text
+(distillation).
 """
 
 import argparse
@@ -40,7 +41,11 @@ ROWS = 8
 LOG_EVERY = 50
 CHECKPOINT_SECONDS = 600.0
 VALIDATION_ROWS = 64
-SAMPLE_PROMPTS = ("Once upon a time", "The capital of France is", "User: What is two plus three?\nAssistant:")
+SAMPLE_PROMPTS = (
+    "Once upon a time",
+    "The capital of France is",
+    "User: What is two plus three?\nAssistant:",
+)
 
 
 def rate_factor(done: float) -> float:
@@ -50,7 +55,9 @@ def rate_factor(done: float) -> float:
 
 def logits_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
     """Next-token logits of every position, [tokens, vocabulary]."""
-    logits: Tensor = model(input_ids=batch.inputs, attention_mask=batch.mask, use_cache=False).logits
+    logits: Tensor = model(
+        input_ids=batch.inputs, attention_mask=batch.mask, use_cache=False
+    ).logits
     return logits.flatten(0, 1).float()
 
 
@@ -60,7 +67,9 @@ def loss_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 
 
 def distillation_loss(model: LlamaForCausalLM, teacher: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Mean cross-entropy per token against the teacher's probabilities (Hinton et al. 2015), in nats."""
+    """Mean cross-entropy per token against the teacher's probabilities (Hinton et al. 2015), in
+    nats.
+    """
     with torch.no_grad():
         expected = logits_of(teacher, batch).softmax(-1)
     return functional.cross_entropy(logits_of(model, batch), expected)
@@ -96,7 +105,9 @@ class Run:
             self.loss = partial(torch.compile(loss_of, dynamic=False), self.model)
         else:
             teacher.to(self.device)  # type: ignore[arg-type]
-            self.loss = partial(torch.compile(distillation_loss, dynamic=False), self.model, teacher)
+            self.loss = partial(
+                torch.compile(distillation_loss, dynamic=False), self.model, teacher
+            )
         self.checkpoint_path = CACHE / f"checkpoint-{out.name}.pt"
 
     def resume(self) -> None:
@@ -144,7 +155,9 @@ class Run:
         )
 
     def save(self) -> None:
-        checkpoint.save(self.checkpoint_path, self.model, self.optimizers, self.reader, self.progress)
+        checkpoint.save(
+            self.checkpoint_path, self.model, self.optimizers, self.reader, self.progress
+        )
         export(self.model, self.tokenizer, self.out)
         self.model.train(False)
         minutes = self.progress.seconds / 60
@@ -193,8 +206,12 @@ def main() -> None:
     """Parse the options, train, export."""
     parser = argparse.ArgumentParser(description="Train the small language model.")
     parser.add_argument("--data", type=Path, required=True, help="folder with the texts")
-    parser.add_argument("--out", type=Path, default=Path("assets/model"), help="folder to write the model to")
-    parser.add_argument("--minutes", type=float, default=60.0, help="time budget of the training loop")
+    parser.add_argument(
+        "--out", type=Path, default=Path("assets/model"), help="folder to write the model to"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="time budget of the training loop"
+    )
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rate", type=float, default=1.0, help="factor on the learning rates")
@@ -207,7 +224,9 @@ def main() -> None:
     corpus = load_corpus(options.data, CACHE, tokenizer, options.seed)
     model = starting_model(options.hidden, options.layers, options.seed, options.start)
     teacher = _finished(options.teacher) if options.teacher else None
-    run = Run(model, tokenizer, corpus, options.minutes, options.out, options.seed, options.rate, teacher)
+    run = Run(
+        model, tokenizer, corpus, options.minutes, options.out, options.seed, options.rate, teacher
+    )
     print(f"{model.num_parameters() / 1e6:.2f} M parameters, device {run.device}", flush=True)
     if options.resume:
         run.resume()

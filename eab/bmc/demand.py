@@ -1,15 +1,17 @@
-"""A recorded run at any r: which rows the tensors would hold and copy, counted from its events. No model, no tensors.
+"""A recorded run at any r: which rows the tensors would hold and copy, counted from its events. No
+model, no tensors.
 
-Which rows a run needs does not depend on r. Free rows are used again before the tensors grow, so the tensors must hold
-the most rows that were in use so far. That is exact for the tree cache as long as no private rows lie in lanes (on a
-CPU: long private parts of many paths); then rows that ended paths leave stay unused for a while, and the counts are a
-lower bound.
+Which rows a run needs does not depend on r. Free rows are used again before the tensors grow, so
+the tensors must hold the most rows that were in use so far. That is exact for the tree cache as
+long as no private rows lie in lanes (on a
+CPU: long private parts of many paths); then rows that ended paths leave stay unused for a while,
+and the counts are a lower bound.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eab.bmc.costs import Costs, StepsAhead
+from eab.caches.growth import CostModel, GrowthRule
 from eab.run import Run
 
 
@@ -24,7 +26,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One step at some r: rows in use, rows that the tensors hold, and rows that were copied to make them larger."""
+    """One step at some r: rows in use, rows that the tensors hold, and rows that were copied to
+    make them larger.
+    """
 
     step: int
     used: int
@@ -47,12 +51,14 @@ class Demand:
     paths_allowed: int
     row_bytes: int
 
-    def at(self, r: int | StepsAhead) -> list[Held]:
+    def at(self, r: int | GrowthRule) -> list[Held]:
         """Step by step what the tensors hold at this r."""
         if not self.needs:
             return []
         held = most = self.needs[0].used
-        if isinstance(r, int) and r >= self.steps_allowed:  # all rows that the run can ever need, once
+        if (
+            isinstance(r, int) and r >= self.steps_allowed
+        ):  # all rows that the run can ever need, once
             held += self.paths_allowed * self.steps_allowed
         found = [Held(0, most, held, 0, True)]
         for before, need in zip(self.needs, self.needs[1:], strict=False):
@@ -70,21 +76,38 @@ def demand_of(run: Run) -> Demand | None:
 
     None, too, with a drafter: the rows of wrong guesses come and go within a pass.
     """
-    if run.started is None or run.started.config.cache != "tree" or run.started.config.drafter != "none":
+    if (
+        run.started is None
+        or run.started.config.cache != "tree"
+        or run.started.config.drafter != "none"
+    ):
         return None
-    measured = [step.kv for step in run.steps if step.kv is not None]
-    needs = tuple(Need(kv.step, kv.rows_shared + kv.rows_private, len(kv.paths)) for kv in measured)
+    needs = tuple(
+        Need(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))
+        for step in run.steps
+        if step.kv is not None
+    )
     config = run.started.config
-    return Demand(needs, config.max_new_tokens, config.max_paths, run.started.model.row_bytes) if needs else None
+    return (
+        Demand(needs, config.max_new_tokens, config.max_paths, run.started.model.row_bytes)
+        if needs
+        else None
+    )
 
 
-def predicted_overhead(costs: Costs, steps: Sequence[Held], paths: Sequence[int]) -> tuple[float, float]:
-    """-> seconds that the counted copies and allocations cost by the model, and that the spare rows cost in padded
-    attention.
+def predicted_overhead(
+    costs: CostModel, steps: Sequence[Held], paths: Sequence[int]
+) -> tuple[float, float]:
+    """-> seconds that the counted copies and allocations cost by the model, and that the spare rows
+    cost in padded attention.
 
     paths: of each step, as many tokens go through the model.
     """
     growths = [step for step in steps[1:] if step.grew]
-    copying = costs.copy_row * sum(step.copied for step in growths) + costs.allocation * len(growths)
-    visiting = sum(costs.visit(tokens) * step.spare for step, tokens in zip(steps[1:], paths[1:], strict=True))
+    copying = costs.copy_row * sum(step.copied for step in growths) + costs.allocation * len(
+        growths
+    )
+    visiting = sum(
+        costs.visit(tokens) * step.spare for step, tokens in zip(steps[1:], paths[1:], strict=True)
+    )
     return copying, visiting

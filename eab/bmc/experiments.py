@@ -1,8 +1,9 @@
-"""The measurements around BMC, run for real on this machine: generators of points with progress between them.
+"""The measurements around BMC, run for real on this machine: generators of points with progress
+between them.
 
-Stop by no longer iterating. The first three ask what the paper's experiments ask (copying against computing,
-sensitivity to r, end to end under rejected drafts), the last two what is open: other model sizes, and memory. Nothing
-here is the paper's number.
+Stop by no longer iterating. The first three ask what the paper's experiments ask (copying against
+computing, sensitivity to r, end to end under rejected drafts), the last two what is open: other
+model sizes, and memory. Nothing here is the paper's number.
 """
 
 import math
@@ -13,40 +14,39 @@ from typing import Final, assert_never
 
 import torch
 
-from eab.bmc.calibration import calibrate
-from eab.bmc.costs import Work, best_r
-from eab.bmc.decoding import (
-    NO_LIMIT,
-    Reader,
-    StepTime,
-    TimedTree,
-    attention_reader,
-    model_reader,
-    now,
-    timed_pair,
-    timed_step,
-    tree_with,
-)
 from eab.bmc.machine import machine
 from eab.bmc.results import (
     Began,
     Experiment,
-    Fitted,
     LengthTimed,
     MemoryHeld,
-    Progressed,
     RejectionTimed,
     ReportEvent,
     RTimed,
     SizeTimed,
     overheads,
 )
-from eab.caches.base import KVShape
+from eab.caches.calibration import calibrate
 from eab.caches.deep_copy import DeepCopyCache
-from eab.events import RunEnded
+from eab.caches.growth import Calibration, Workload, best_r
+from eab.caches.shape import KVShape
+from eab.caches.timing import (
+    NO_LIMIT,
+    Reader,
+    StepTime,
+    TimedTree,
+    attention_reader,
+    now,
+    timed_pair,
+    timed_step,
+    tree_with,
+)
+from eab.events import Progressed, RunEnded
 from eab.models.base import LanguageModel
 
-PAUSE_SECONDS: Final = 0.2  # between two pauses, about; a step is not interrupted, nor a round of the calibration
+PAUSE_SECONDS: Final = (
+    0.2  # between two pauses, about; a step is not interrupted, nor a round of the calibration
+)
 LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
 REPEATS: Final = 9
 ROUNDS: Final = 3
@@ -61,6 +61,11 @@ SIZES: Final = {
     "Qwen2.5-0.5B": (24, 2, 64, 7),
 }
 SIZE_ROWS: Final = 256
+
+
+def model_reader(model: LanguageModel) -> Reader:
+    """The whole step: the model's forward pass through the cache."""
+    return lambda one: model.forward([one])
 
 
 def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator[ReportEvent]:
@@ -84,7 +89,9 @@ def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator
     yield RunEnded(0, "finished")
 
 
-def copy_against_compute(model: LanguageModel, lengths: Sequence[int] = LENGTHS) -> Iterator[ReportEvent]:
+def copy_against_compute(
+    model: LanguageModel, lengths: Sequence[int] = LENGTHS
+) -> Iterator[ReportEvent]:
     """Experiment 1: at r = 1 every step allocates and copies; how long, beside attention and the
     whole step, by length."""
     shape = model.kv_shape
@@ -95,7 +102,10 @@ def copy_against_compute(model: LanguageModel, lengths: Sequence[int] = LENGTHS)
         step = None
         if rows + REPEATS <= model.context:
             step = _median(found.seconds for found in _steps(model_reader(model), shape, rows))
-        growth, attention = _median(found.growth for found in alone), _median(found.rest for found in alone)
+        growth, attention = (
+            _median(found.growth for found in alone),
+            _median(found.rest for found in alone),
+        )
         yield LengthTimed(rows, growth, attention, step)
 
 
@@ -103,8 +113,10 @@ def sensitivity_to_r(shape: KVShape, rows: int, rounds: int = ROUNDS) -> Iterato
     """Experiment 2: the KV part of writing `rows` rows at many r, padded, beside what the cost
     model predicts; and sliced."""
     fitted = yield from _calibration(shape, rows, share=0.1)
-    work = Work(rows)
-    tried = [(r, True) for r in r_grid(rows, best_r(fitted.costs, work))] + [(r, False) for r in (1, 16, rows)]
+    work = Workload(rows)
+    tried = [(r, True) for r in r_grid(rows, best_r(fitted.costs, work))] + [
+        (r, False) for r in (1, 16, rows)
+    ]
     for number, point in _interleaved(shape, work, tried, rounds):
         yield point if isinstance(point, RTimed) else Progressed(0.1 + 0.9 * number, point)
 
@@ -115,21 +127,26 @@ def r_grid(rows: int, predicted: int) -> list[int]:
 
 
 def rejected_drafts(model: LanguageModel, rows: int, seed: int = 0) -> Iterator[ReportEvent]:
-    """Experiment 3: DRAFTS drafts are written behind the text and verified in one pass; the rejected ones are given
-    back.
+    """Experiment 3: DRAFTS drafts are written behind the text and verified in one pass; the
+    rejected ones are given back.
 
-    Which drafts are rejected is drawn at the given rate (simulated); making room, the model's pass and giving back are
-    measured. Making the drafts is not part of it. All ways take the same passes, in turn.
+    Which drafts are rejected is drawn at the given rate (simulated); making room, the model's pass
+    and giving back are measured. Making the drafts is not part of it. All ways take the same
+    passes, in turn.
     """
     shape, prompt = model.kv_shape, 16
     rows = min(rows, model.context - prompt - DRAFTS - 1)
     fitted = yield from _calibration(shape, rows, share=0.1)
     for number, rejection in enumerate(REJECTIONS):
-        yield from _at_rejection(model, rejection, rows, prompt, fitted, random.Random(seed), number / len(REJECTIONS))
+        yield from _at_rejection(
+            model, rejection, rows, prompt, fitted, random.Random(seed), number / len(REJECTIONS)
+        )
 
 
 def other_sizes(shape: KVShape, name: str, rounds: int = ROUNDS) -> Iterator[ReportEvent]:
-    """Open check: is the predicted r* good for other models' shapes? The KV part alone, on random numbers."""
+    """Open check: is the predicted r* good for other models' shapes? The KV part alone, on random
+    numbers.
+    """
     shapes = {name: shape} | {
         other: KVShape(layers, heads, size, shape.dtype, shape.device, group)
         for other, (layers, heads, size, group) in SIZES.items()
@@ -137,19 +154,27 @@ def other_sizes(shape: KVShape, name: str, rounds: int = ROUNDS) -> Iterator[Rep
     for place, (one, found) in enumerate(shapes.items()):
         start, width = place / len(shapes), 1 / len(shapes)
         fitted = yield from _calibration(found, SIZE_ROWS, share=0.3 * width, start=start)
-        predicted = best_r(fitted.costs, Work(SIZE_ROWS))
-        grid = sorted({1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS})
+        predicted = best_r(fitted.costs, Workload(SIZE_ROWS))
+        grid = sorted(
+            {1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS}
+        )
         points: list[RTimed] = []
-        for share, point in _interleaved(found, Work(SIZE_ROWS), [(r, True) for r in grid], rounds):
+        for share, point in _interleaved(
+            found, Workload(SIZE_ROWS), [(r, True) for r in grid], rounds
+        ):
             if isinstance(point, RTimed):
                 points.append(point)
             else:
                 yield Progressed(start + width * (0.3 + 0.7 * share), f"{one}: {point}")
-        yield SizeTimed(one, found.row_bytes, SIZE_ROWS, predicted, tuple(overheads(points).items()))
+        yield SizeTimed(
+            one, found.row_bytes, SIZE_ROWS, predicted, tuple(overheads(points).items())
+        )
 
 
 def memory(shape: KVShape) -> Iterator[ReportEvent]:
-    """Open check: what the spare rows and the growths hold, by r and length. Bytes are measured from the tensors."""
+    """Open check: what the spare rows and the growths hold, by r and length. Bytes are measured
+    from the tensors.
+    """
     for number, r in enumerate(MEMORY_R):
         cache = tree_with(shape, 0, r, padded=True)
         began = now(shape.device)
@@ -159,18 +184,22 @@ def memory(shape: KVShape) -> Iterator[ReportEvent]:
                 kv = cache.usage([1])
                 yield MemoryHeld(r, rows, rows * shape.row_bytes, kv.bytes_held, kv.peak_bytes)
             if now(shape.device) - began > PAUSE_SECONDS:
-                yield Progressed((number + rows / MEMORY_ROWS[-1]) / len(MEMORY_R), f"r = {r}: {rows} rows")
+                yield Progressed(
+                    (number + rows / MEMORY_ROWS[-1]) / len(MEMORY_R), f"r = {r}: {rows} rows"
+                )
                 began = now(shape.device)
 
 
-def _calibration(shape: KVShape, rows: int, share: float, start: float = 0.0) -> Generator[ReportEvent, None, Fitted]:
+def _calibration(
+    shape: KVShape, rows: int, share: float, start: float = 0.0
+) -> Generator[ReportEvent, None, Calibration]:
     """Calibrate as the first part of an experiment."""
     steps = calibrate(shape, rows)
     while True:
         try:
             done = next(steps)
         except StopIteration as end:
-            fitted: Fitted = end.value
+            fitted: Calibration = end.value
             yield fitted
             return fitted
         yield Progressed(start + share * done.share, done.words)
@@ -183,12 +212,13 @@ def _steps(reader: Reader, shape: KVShape, rows: int) -> list[StepTime]:
 
 
 def _interleaved(
-    shape: KVShape, work: Work, tried: Sequence[tuple[int, bool]], rounds: int
+    shape: KVShape, work: Workload, tried: Sequence[tuple[int, bool]], rounds: int
 ) -> Iterator[tuple[float, RTimed | str]]:
-    """Go through the work at each (r, padded), in rounds -> shares and words on the way, and a point for each at the
-    end.
+    """Go through the work at each (r, padded), in rounds -> shares and words on the way, and a
+    point for each at the end.
 
-    Seconds are sums over steps of the step's median over the rounds: a disturbance of one round does not count.
+    Seconds are sums over steps of the step's median over the rounds: a disturbance of one round
+    does not count.
     """
     reader = attention_reader(shape)
     found: dict[tuple[int, bool], list[list[StepTime]]] = {each: [] for each in tried}
@@ -202,9 +232,16 @@ def _interleaved(
             paused = now(shape.device)
             for index in range(work.rows):
                 bare_first = bool((index + number) % 2)
-                steps.append(timed_pair(reader, cache, 1, bare_first) if padded else timed_step(reader, cache, [1]))
+                steps.append(
+                    timed_pair(reader, cache, 1, bare_first)
+                    if padded
+                    else timed_step(reader, cache, [1])
+                )
                 if now(shape.device) - paused > PAUSE_SECONDS:
-                    yield share, f"round {number + 1} of {rounds}: r = {r}, {len(steps)} rows of {work.rows}"
+                    yield (
+                        share,
+                        f"round {number + 1} of {rounds}: r = {r}, {len(steps)} rows of {work.rows}",
+                    )
                     paused = now(shape.device)
             found[r, padded].append(steps)
             copied = sum(index + work.prompt for index, step in enumerate(steps) if step.grew)
@@ -221,7 +258,7 @@ def _at_rejection(
     rejection: float,
     rows: int,
     prompt: int,
-    fitted: Fitted,
+    fitted: Calibration,
     chance: random.Random,
     share: float,
 ) -> Iterator[ReportEvent]:
@@ -242,20 +279,26 @@ def _at_rejection(
             passes[way] += 1
         if now(device) - began > PAUSE_SECONDS:
             words = f"{rejection:.0%} rejected: {min(lengths.values())} rows of {rows}"
-            yield Progressed(0.1 + 0.9 * (share + min(lengths.values()) / rows / len(REJECTIONS)), words)
+            yield Progressed(
+                0.1 + 0.9 * (share + min(lengths.values()) / rows / len(REJECTIONS)), words
+            )
             began = now(device)
     for way, (_, tokens) in caches.items():
         yield RejectionTimed(rejection, way, tokens - 1, passes[way], rows, growth[way], rest[way])
 
 
 def _ways(
-    shape: KVShape, rejection: float, rows: int, prompt: int, fitted: Fitted
+    shape: KVShape, rejection: float, rows: int, prompt: int, fitted: Calibration
 ) -> dict[str, tuple[TimedTree | DeepCopyCache, int]]:
     """By name: a cache with the prompt, and the tokens of a pass."""
-    kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))  # expected per pass: Leviathan et al., Eq. 1
-    plain = best_r(fitted.costs, Work(rows, prompt))
-    best = best_r(fitted.costs, Work(rows, prompt, kept, DRAFTS + 1))
-    best = max(DRAFTS + 1, round(best * kept))  # in rows: a pass writes all its drafts before any is given back
+    kept = sum(
+        (1 - rejection) ** drafts for drafts in range(DRAFTS + 1)
+    )  # expected per pass: Leviathan et al., Eq. 1
+    plain = best_r(fitted.costs, Workload(rows, prompt))
+    best = best_r(fitted.costs, Workload(rows, prompt, kept, DRAFTS + 1))
+    best = max(
+        DRAFTS + 1, round(best * kept)
+    )  # in rows: a pass writes all its drafts before any is given back
     return {
         "no drafts, r*": (tree_with(shape, prompt, plain, padded=True), 1),
         "concatenate and crop": (_concatenating(shape, prompt), DRAFTS + 1),
@@ -265,8 +308,12 @@ def _ways(
     }
 
 
-def _speculate(reader: Reader, cache: TimedTree | DeepCopyCache, tokens: int, length: int) -> tuple[StepTime, float]:
-    """One pass over so many tokens, of which those from position `length` on are given back -> times of both."""
+def _speculate(
+    reader: Reader, cache: TimedTree | DeepCopyCache, tokens: int, length: int
+) -> tuple[StepTime, float]:
+    """One pass over so many tokens, of which those from position `length` on are given back ->
+    times of both.
+    """
     step = timed_step(reader, cache, [1], tokens)
     start = now(cache.shape.device)
     cache.trim(1, length)

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import torch
 
-from eab.words import counted
+from eab.formatting import counted
 
 
 def machine() -> str:
     """Where figures come from: processor or GPU, threads, versions."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
-    threads, cores = counted(torch.get_num_threads(), "thread"), counted(os.cpu_count() or 1, "core")
+    threads, cores = (
+        counted(torch.get_num_threads(), "thread"),
+        counted(os.cpu_count() or 1, "core"),
+    )
     return f"{name}, {threads} on {cores}, torch {torch.__version__}"
 
 

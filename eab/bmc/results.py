@@ -1,4 +1,5 @@
-"""What the BMC measurements found: frozen points, a report that collects them, and its file. Pure Python.
+"""What the BMC measurements found: frozen points, a report that collects them, and its file. Pure
+Python.
 
 All seconds and bytes are measured where the report was made; a prediction is named so.
 """
@@ -12,9 +13,9 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
-from eab.bmc.costs import Costs, Work, best_r
+from eab.caches.growth import Calibration, Workload, best_r
 from eab.errors import RecordError
-from eab.events import Pause, RunEnded
+from eab.events import Progressed, RunEnded
 
 Experiment = Literal["lengths", "growth", "rejection", "sizes", "memory"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
@@ -33,29 +34,9 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed(Pause):
-    """How far the experiment is (0 to 1), and what it is doing."""
-
-    share: float
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """The constants of the cost model, and the two sets of points that they were fitted to.
-
-    copies: (rows in use, seconds of a growth). visits: (tokens, rows held, seconds of the KV part of a pass).
-    """
-
-    costs: Costs
-    copies: tuple[tuple[int, float], ...]
-    visits: tuple[tuple[int, int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class LengthTimed:
-    """One step at r = 1 with `rows` rows in use: seconds to allocate and copy, of attention in all layers, and of the
-    whole step with the model (None beyond the model's context)."""
+    """One step at r = 1 with `rows` rows in use: seconds to allocate and copy, of attention in all
+    layers, and of the whole step with the model (None beyond the model's context)."""
 
     rows: int
     growth: float
@@ -65,12 +46,14 @@ class LengthTimed:
 
 @dataclass(frozen=True, slots=True)
 class RTimed:
-    """The KV part of writing `work.rows` rows at one r: seconds of the growths and of the rest, and the exact counts.
+    """The KV part of writing `work.rows` rows at one r: seconds of the growths and of the rest, and
+    the exact counts.
 
-    spare: the part of `rest` that spare rows add, found by reading each pass once with and once without them.
+    spare: the part of `rest` that spare rows add, found by reading each pass once with and once
+    without them.
     """
 
-    work: Work
+    work: Workload
     r: int
     padded: bool
     growth: float
@@ -92,10 +75,12 @@ class RTimed:
 
 @dataclass(frozen=True, slots=True)
 class RejectionTimed:
-    """Speculative passes with one way of keeping K and V. The acceptance is simulated, the time is measured.
+    """Speculative passes with one way of keeping K and V. The acceptance is simulated, the time is
+    measured.
 
-    rejection: the probability that a draft is rejected. drafts: per pass. tokens: kept in all. growth: seconds of
-        making room and of giving rows back; rest: of the model's passes. Making the drafts is not part of it.
+    rejection: the probability that a draft is rejected. drafts: per pass. tokens: kept in all.
+        growth: seconds of making room and of giving rows back; rest: of the model's passes. Making
+        the drafts is not part of it.
     """
 
     rejection: float
@@ -131,7 +116,9 @@ class SizeTimed:
 
 @dataclass(frozen=True, slots=True)
 class MemoryHeld:
-    """Bytes of K and V tensors at some r when `rows` rows are in use, and at the worst moment until then."""
+    """Bytes of K and V tensors at some r when `rows` rows are in use, and at the worst moment until
+    then.
+    """
 
     r: int
     rows: int
@@ -140,7 +127,7 @@ class MemoryHeld:
     peak_bytes: int
 
 
-Point: TypeAlias = Fitted | LengthTimed | RTimed | RejectionTimed | SizeTimed | MemoryHeld
+Point: TypeAlias = Calibration | LengthTimed | RTimed | RejectionTimed | SizeTimed | MemoryHeld
 ReportEvent: TypeAlias = Began | Progressed | Point | RunEnded
 _P = TypeVar("_P", bound=Point)
 
@@ -171,9 +158,9 @@ class Report:
         return [point for point in self.points if isinstance(point, kind)]
 
     @property
-    def fitted(self) -> Fitted | None:
+    def fitted(self) -> Calibration | None:
         """The calibration, if the experiment made one."""
-        return next(iter(self.of(Fitted)), None)
+        return next(iter(self.of(Calibration)), None)
 
     @property
     def complete(self) -> bool:

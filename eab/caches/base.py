@@ -1,7 +1,7 @@
 """What the engine asks of a KV cache, and the alphabet of shapes.
 
-P paths, T tokens in one forward pass, C rows of K and V, H query heads, G key/value heads, D head size, V vocabulary.
-A row holds K and V of one token, in every layer.
+P paths, T tokens in one forward pass, C rows of K and V, H query heads, G key/value heads, D head
+size, V vocabulary. A row holds K and V of one token, in every layer.
 """
 
 import itertools
@@ -9,84 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import torch
 from torch import Tensor
 
-from eab.events import PathRows
+from eab.events import Growth, KVUsage
 
 if TYPE_CHECKING:
-    from eab.caches.frame import Frame
+    from eab.caches.static_buffers import StaticBuffers
 
 
 @dataclass(frozen=True, slots=True)
-class KVShape:
-    """What one row is made of; group: how many query heads read each KV head.
-
-    counts_as: the kind of device whose books are kept, where the tensors are on `meta` and hold nothing.
-    """
-
-    layers: int
-    kv_heads: int
-    head_dim: int
-    dtype: torch.dtype
-    device: torch.device
-    group: int = 1
-    counts_as: str = ""
-
-    @property
-    def in_lanes(self) -> bool:
-        """Whether attention may read long private parts in lanes (see eab.caches.lanes): on CPUs only."""
-        return (self.counts_as or self.device.type) == "cpu"
-
-    @property
-    def in_frames(self) -> bool:
-        """Whether padded passes keep their addresses, so that they can be captured (see eab.caches.frame): on CUDA."""
-        return self.device.type == "cuda"
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of K and V of one token over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The tensors grew or their rows moved up: rows after it, what was copied, most bytes held so far (measured).
-
-    r: for how many decode steps they grew ahead; 0 if not for decode steps.
-    """
-
-    rows: int
-    rows_copied: int
-    bytes_copied: int
-    peak_bytes: int
-    r: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KVUsage:
-    """Distinct rows by use (shared + private + spare = all rows held); bytes_held is measured from the tensors.
-
-    bytes_copied, allocations, peak_bytes: measured since the cache was made; see eab.caches.ledger.
-    """
-
-    bytes_held: int
-    rows_shared: int
-    rows_private: int
-    rows_spare: int
-    rows_independent: int
-    paths: tuple[PathRows, ...]
-    bytes_copied: int
-    allocations: int
-    peak_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
+class ForwardBatch:
     """The tokens of one run that go through the model together.
 
-    ids, positions: (T,) int64. keep: int64, the tokens whose logits are wanted, path after path. frame: what all these
-    tensors belong to, if their addresses stay; then the next pass of this size overwrites them.
+    ids, positions: (T,) int64. keep: int64, the tokens whose logits are wanted, path after path.
+    frame: what all these tensors belong to, if their addresses stay; then the next pass of this
+    size overwrites them.
     """
 
     cache: "KVCache"
@@ -94,13 +31,15 @@ class Pass:
     positions: Tensor
     keep: Tensor
     growths: tuple[Growth, ...]
-    frame: "Frame | None" = None
+    frame: "StaticBuffers | None" = None
 
 
 class KVCache(Protocol):
-    """The KV rows of one run. Paths are named by small integers; path 0 exists from the start, without rows.
+    """The KV rows of one run. Paths are named by small integers; path 0 exists from the start,
+    without rows.
 
-    MemoryLimitError comes before the tensors would hold more bytes than the cache's limit; the cache stays usable.
+    MemoryLimitError comes before the tensors would hold more bytes than the cache's limit; the
+    cache stays usable.
     """
 
     def reserve(self, rows: int, steps: int) -> Growth | None:
@@ -110,16 +49,24 @@ class KVCache(Protocol):
         """
         ...
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
-        """Make room for `tokens[i]` at the end of `paths[i]`; the forward pass of the result fills it.
+    def pack(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        wanted: Sequence[int] | None = None,
+    ) -> ForwardBatch:
+        """Make room for `tokens[i]` at the end of `paths[i]`; the forward pass of the result fills
+        it.
 
-        The pass holds the new tokens, or whole texts where older rows are not kept. Logits are wanted for the last
-        `wanted[i]` tokens of each path; by default for the last one.
+        The pass holds the new tokens, or whole texts where older rows are not kept. Logits are
+        wanted for the last `wanted[i]` tokens of each path; by default for the last one.
         """
         ...
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Store key, value (1, G, T, D) of the pass just packed; query (1, H, T, D) -> output (1, T, H, D)."""
+        """Store key, value (1, G, T, D) of the pass just packed; query (1, H, T, D) -> output (1,
+        T, H, D).
+        """
         ...
 
     def fork(self, path: int, children: Sequence[int]) -> None:
@@ -131,7 +78,9 @@ class KVCache(Protocol):
         ...
 
     def trim(self, path: int, length: int) -> None:
-        """Forget the tokens of `path` from position `length` on (drafts that speculation rejects)."""
+        """Forget the tokens of `path` from position `length` on (drafts that speculation
+        rejects).
+        """
         ...
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
@@ -140,8 +89,12 @@ class KVCache(Protocol):
 
 
 def wanted_lines(counts: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
-    """Of texts of `counts[i]` tokens, one after the other, the places of the last `wanted[i]` tokens of each."""
+    """Of texts of `counts[i]` tokens, one after the other, the places of the last `wanted[i]`
+    tokens of each.
+    """
     ends = itertools.accumulate(counts)
     return [
-        line for end, last in zip(ends, wanted or [1] * len(counts), strict=True) for line in range(end - last, end)
+        line
+        for end, last in zip(ends, wanted or [1] * len(counts), strict=True)
+        for line in range(end - last, end)
     ]

@@ -1,9 +1,11 @@
-"""Copy-on-write by concatenation: a path is a chain of segments, and it shares those of its ancestors.
+"""Copy-on-write by concatenation: a path is a chain of segments, and it shares those of its
+ancestors.
 
-This is the way of the first EAB implementation. A fork copies nothing: the children point to their parent's segments,
-which nobody changes any more. What a path adds goes into a segment of its own, a new and longer tensor at every step
-(torch.cat). To attend, the segments of the chain are concatenated to one temporary tensor, in every layer and for every
-path; these copies, and the moment in which they live, are counted too.
+This is the way of the first EAB implementation. A fork copies nothing: the children point to their
+parent's segments, which nobody changes any more. What a path adds goes into a segment of its own, a
+new and longer tensor at every step (torch.cat). To attend, the segments of the chain are
+concatenated to one temporary tensor, in every layer and for every path; these copies, and the
+moment in which they live, are counted too.
 """
 
 from bisect import insort
@@ -14,15 +16,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eab.caches.base import KVShape, KVUsage, Pass
+from eab.caches.base import ForwardBatch
 from eab.caches.ledger import check_limit
-from eab.caches.path_by_path import PathByPathCache
-from eab.events import PathRows
+from eab.caches.per_path import PathByPathCache
+from eab.caches.shape import KVShape
+from eab.events import KVUsage, PathRows
 
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """K and V of consecutive tokens, (G, C, D) per layer. paths: how many have it in their chain."""
+    """K and V of consecutive tokens, (G, C, D) per layer. paths: how many have it in their
+    chain.
+    """
 
     keys: list[Tensor]
     values: list[Tensor]
@@ -36,7 +41,9 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Chain:
-    """What a path sees: the first rows of each shared segment, then its own segment, if it has added anything."""
+    """What a path sees: the first rows of each shared segment, then its own segment, if it has
+    added anything.
+    """
 
     shared: tuple[tuple[_Segment, int], ...] = ()
     own: _Segment | None = None
@@ -56,7 +63,9 @@ class ConcatCowCache(PathByPathCache):
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         self._chains = {0: _Chain()}
-        self._nothing = torch.empty((shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device)
+        self._nothing = torch.empty(
+            (shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device
+        )
 
     @property
     def bytes_held(self) -> int:
@@ -66,13 +75,20 @@ class ConcatCowCache(PathByPathCache):
     def _segments(self) -> set[_Segment]:
         return {segment for chain in self._chains.values() for segment, _ in chain.parts}
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
+    def pack(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        wanted: Sequence[int] | None = None,
+    ) -> ForwardBatch:
         """See KVCache.pack."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._chains[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
             chain = self._chains[path]
-            chain.own = chain.own or _Segment([self._nothing] * self.shape.layers, [self._nothing] * self.shape.layers)
+            chain.own = chain.own or _Segment(
+                [self._nothing] * self.shape.layers, [self._nothing] * self.shape.layers
+            )
             chain.own.rows += len(new)
         return self._pass(paths, tokens, starts, wanted)
 
@@ -86,7 +102,9 @@ class ConcatCowCache(PathByPathCache):
         if not chain.shared:
             return chain.own.keys[layer], chain.own.values[layer]
         keys = torch.cat([segment.keys[layer][:, :rows] for segment, rows in chain.parts], dim=1)
-        values = torch.cat([segment.values[layer][:, :rows] for segment, rows in chain.parts], dim=1)
+        values = torch.cat(
+            [segment.values[layer][:, :rows] for segment, rows in chain.parts], dim=1
+        )
         for temporary in (keys, values):
             self._ledger.made(temporary, copied=temporary.nbytes)
         self._ledger.dropped(keys, values)  # once this path has attended
@@ -110,7 +128,9 @@ class ConcatCowCache(PathByPathCache):
             self._ledger.dropped(*segment.tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim. Rows of a shared segment that no path sees any more stay until its last path leaves."""
+        """See KVCache.trim. Rows of a shared segment that no path sees any more stay until its last
+        path leaves.
+        """
         chain = self._chains[path]
         if chain.own is not None:
             own, kept = chain.own, length - (chain.length - chain.own.rows)
@@ -135,8 +155,12 @@ class ConcatCowCache(PathByPathCache):
                 self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage. Spare: rows of shared segments that all their paths have trimmed away."""
-        seen: defaultdict[_Segment, list[int]] = defaultdict(list)  # how far each of its paths sees, in rising order
+        """See KVCache.usage. Spare: rows of shared segments that all their paths have trimmed
+        away.
+        """
+        seen: defaultdict[_Segment, list[int]] = defaultdict(
+            list
+        )  # how far each of its paths sees, in rising order
         for chain in self._chains.values():
             for segment, rows in chain.parts:
                 insort(seen[segment], rows)
@@ -159,5 +183,7 @@ class ConcatCowCache(PathByPathCache):
 
 
 def _shared(depths: Sequence[int]) -> int:
-    """Rows of a segment that two paths or more see: its first ones, as far as the second longest view."""
+    """Rows of a segment that two paths or more see: its first ones, as far as the second longest
+    view.
+    """
     return depths[-2] if len(depths) > 1 else 0

@@ -1,7 +1,7 @@
 """A private cache for each path, copied whole at a fork: nothing is shared.
 
-Each grows by concatenation at every step, in every layer, as the DynamicCache of transformers does. At a fork the first
-child takes over the parent's tensors, and each further child gets a copy.
+Each grows by concatenation at every step, in every layer, as the DynamicCache of transformers does.
+At a fork the first child takes over the parent's tensors, and each further child gets a copy.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eab.caches.base import KVShape, KVUsage, Pass
+from eab.caches.base import ForwardBatch
 from eab.caches.ledger import check_limit
-from eab.caches.path_by_path import PathByPathCache
-from eab.events import PathRows
+from eab.caches.per_path import PathByPathCache
+from eab.caches.shape import KVShape
+from eab.events import KVUsage, PathRows
 
 
 @dataclass(slots=True)
@@ -38,7 +39,9 @@ class DeepCopyCache(PathByPathCache):
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
-        nothing = torch.empty((shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device)
+        nothing = torch.empty(
+            (shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device
+        )
         self._paths = {0: _Private([nothing] * shape.layers, [nothing] * shape.layers)}
 
     @property
@@ -46,7 +49,12 @@ class DeepCopyCache(PathByPathCache):
         """Bytes of all paths' tensors, measured."""
         return sum(own.nbytes for own in self._paths.values())
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
+    def pack(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        wanted: Sequence[int] | None = None,
+    ) -> ForwardBatch:
         """See KVCache.pack."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._paths[path].length for path in paths]
@@ -64,11 +72,15 @@ class DeepCopyCache(PathByPathCache):
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See KVCache.fork."""
-        check_limit(self.bytes_held + (len(children) - 1) * self._paths[path].nbytes, self.byte_limit)
+        check_limit(
+            self.bytes_held + (len(children) - 1) * self._paths[path].nbytes, self.byte_limit
+        )
         own = self._paths.pop(path)
         self._paths[children[0]] = own
         for child in children[1:]:
-            self._paths[child] = _Private(self._copies(own.keys), self._copies(own.values), own.length)
+            self._paths[child] = _Private(
+                self._copies(own.keys), self._copies(own.values), own.length
+            )
 
     def _copies(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         copies = [tensor.clone() for tensor in tensors]

@@ -2,17 +2,22 @@
 
 from typing import assert_never
 
-from eab.bmc.costs import StepsAhead
-from eab.caches.base import KVCache, KVShape
+from eab.caches.base import KVCache
 from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
+from eab.caches.growth import GrowthRule
 from eab.caches.recompute import Recompute
+from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import CacheName
 
 
-def make_cache(name: CacheName, shape: KVShape, r: int | StepsAhead, byte_limit: int, padded: bool = False) -> KVCache:
-    """An empty cache for one run. r, padded: see TreeCache; no other cache allocates ahead or holds spare rows."""
+def make_cache(
+    name: CacheName, shape: KVShape, r: int | GrowthRule, byte_limit: int, padded: bool = False
+) -> KVCache:
+    """An empty cache for one run. r, padded: see TreeCache; no other cache allocates ahead or holds
+    spare rows.
+    """
     match name:
         case "tree":
             return TreeCache(shape, r, byte_limit, padded)

@@ -1,7 +1,8 @@
 """What a cache's tensors cost: counts taken from the tensors themselves, as they come and go.
 
-Counted alike for all caches: K and V that were stored before and are moved again, and each tensor that is made for it.
-The new tokens' own K and V are written once by every cache; those bytes are not counted as copied.
+Counted alike for all caches: K and V that were stored before and are moved again, and each tensor
+that is made for it. The new tokens' own K and V are written once by every cache; those bytes are
+not counted as copied.
 """
 
 from dataclasses import dataclass
@@ -49,11 +50,17 @@ class Ledger:
 
     def totals(self) -> Totals:
         """What has been counted so far."""
-        return Totals(bytes_copied=self.bytes_copied, allocations=self.allocations, peak_bytes=self.peak_bytes)
+        return Totals(
+            bytes_copied=self.bytes_copied, allocations=self.allocations, peak_bytes=self.peak_bytes
+        )
 
 
-def check_limit(needed: int, limit: int, advice: str = "", what: str = "the KV cache needs") -> None:
-    """MemoryLimitError if the cache would hold more bytes than it may; `advice`: what else helps with this cache."""
+def check_limit(
+    needed: int, limit: int, advice: str = "", what: str = "the KV cache needs"
+) -> None:
+    """MemoryLimitError if the cache would hold more bytes than it may; `advice`: what else helps
+    with this cache.
+    """
     if needed > limit:
         other = f", {advice}" if advice else ""
         raise MemoryLimitError(

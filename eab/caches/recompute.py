@@ -1,24 +1,26 @@
 """No cache: every step sends the whole text of every live path through the model again.
 
-Nothing is kept between steps, so nothing is shared, copied or allocated. What it costs is time: the tokens through the
-model grow with paths x length. While a layer attends, its K and V of all these tokens are alive; that is the peak.
+Nothing is kept between steps, so nothing is shared, copied or allocated. What it costs is time: the
+tokens through the model grow with paths x length. While a layer attends, its K and V of all these
+tokens are alive; that is the peak.
 """
 
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from eab.caches.base import KVShape, KVUsage, Pass
+from eab.caches.base import ForwardBatch
 from eab.caches.ledger import check_limit
-from eab.caches.path_by_path import PathByPathCache
-from eab.events import PathRows
+from eab.caches.per_path import PathByPathCache
+from eab.caches.shape import KVShape
+from eab.events import KVUsage, PathRows
 
 
 class Recompute(PathByPathCache):
     """See KVCache.
 
-    byte_limit: nothing is held, but what a pass takes grows with its tokens; it is bound by the K and V that the pass
-    computes over all layers.
+    byte_limit: nothing is held, but what a pass takes grows with its tokens; it is bound by the K
+    and V that the pass computes over all layers.
     """
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
@@ -30,7 +32,12 @@ class Recompute(PathByPathCache):
         """Nothing outlives the pass."""
         return 0
 
-    def pack(self, paths: Sequence[int], tokens: Sequence[Sequence[int]], wanted: Sequence[int] | None = None) -> Pass:
+    def pack(
+        self,
+        paths: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        wanted: Sequence[int] | None = None,
+    ) -> ForwardBatch:
         """See KVCache.pack: each path's whole text, from position 0."""
         texts = [[*self._texts[path], *new] for path, new in zip(paths, tokens, strict=True)]
         needed = sum(map(len, texts)) * self.shape.row_bytes

@@ -5,7 +5,7 @@ import html
 import plotly.graph_objects as go
 
 from eab import token_text
-from eab.answers import Answer, Answers
+from eab.analysis.answers import Answer, Answers
 
 DRAWN = 24  # the heaviest answers; the table has them all
 _LONGEST_LABEL = 48
@@ -31,7 +31,12 @@ def answers_figure(answers: Answers) -> go.Figure:
         mode="markers",
         y=rows,
         x=[100 * answer.weight for answer in drawn],
-        marker={"color": _ESTIMATE, "size": 12, "symbol": "diamond", "line": {"color": "#ffffff", "width": 1.5}},
+        marker={
+            "color": _ESTIMATE,
+            "size": 12,
+            "symbol": "diamond",
+            "line": {"color": "#ffffff", "width": 1.5},
+        },
         hovertemplate="estimate %{x:.2f} %<extra></extra>",
     )
     figure = go.Figure([certain, estimate])
@@ -54,4 +59,6 @@ def answers_figure(answers: Answers) -> go.Figure:
 
 def _label(answer: Answer) -> str:
     text = token_text.visible(answer.text) or "(nothing)"
-    return html.escape(text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False)
+    return html.escape(
+        text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False
+    )

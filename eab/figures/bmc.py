@@ -1,4 +1,6 @@
-"""BMC as charts and sentences: a run's allocations, its U-curve over r, and what the experiments measured."""
+"""BMC as charts and sentences: a run's allocations, its U-curve over r, and what the experiments
+measured.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,11 +8,20 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from eab.bmc.costs import Costs, overhead
 from eab.bmc.demand import Held
-from eab.bmc.results import LengthTimed, MemoryHeld, RejectionTimed, Report, RTimed, SizeTimed, overheads, predicted_r
+from eab.bmc.results import (
+    LengthTimed,
+    MemoryHeld,
+    RejectionTimed,
+    Report,
+    RTimed,
+    SizeTimed,
+    overheads,
+    predicted_r,
+)
+from eab.caches.growth import CostModel, overhead
 from eab.figures.charts import laid_out
-from eab.words import counted, human_bytes, listed
+from eab.formatting import counted, human_bytes, listed
 
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#1f83c9", "#d9661f", "#13946b", "#b0609f", "#8c8c8c"
 SERIES: Final = (BLUE, ORANGE, GREEN, PURPLE, GREY, "#c29a16")
@@ -55,14 +66,22 @@ def strip_sentence(steps: Sequence[Held], r: int | str) -> str:
 
 
 def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) -> go.Figure:
-    """The user's run over r. curve: r -> predicted seconds of copies and allocations, and of spare rows."""
+    """The user's run over r. curve: r -> predicted seconds of copies and allocations, and of spare
+    rows.
+    """
     figure = go.Figure()
     parts = (
         ("copies and allocations", ORANGE, [copying for copying, _ in curve.values()]),
-        ("spare rows, if attention visits them", GREY, [visiting for _, visiting in curve.values()]),
+        (
+            "spare rows, if attention visits them",
+            GREY,
+            [visiting for _, visiting in curve.values()],
+        ),
         ("together", BLUE, [copying + visiting for copying, visiting in curve.values()]),
     )
-    for (name, colour, seconds), dash, symbol in zip(parts, ("dash", "dot", "solid"), SYMBOLS, strict=False):
+    for (name, colour, seconds), dash, symbol in zip(
+        parts, ("dash", "dot", "solid"), SYMBOLS, strict=False
+    ):
         _line(
             figure,
             name,
@@ -76,7 +95,9 @@ def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) ->
     if r is not None:
         _mark(figure, r, f"r = {r}")
     figure.update_xaxes(title="r (steps per growth, log scale)", type="log", tickvals=list(curve))
-    figure.update_yaxes(title="ms in the whole run (rows counted, time predicted)", rangemode="tozero")
+    figure.update_yaxes(
+        title="ms in the whole run (rows counted, time predicted)", rangemode="tozero"
+    )
     return laid_out(figure)
 
 
@@ -84,7 +105,11 @@ def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
     """Where this run's curve is lowest, against the ends."""
     total = {r: sum(parts) for r, parts in curve.items()}
     best = min(total, key=lambda r: total[r])
-    ends = [f"r = {r} takes {_times(total[r], total[best])}" for r in (min(total), max(total)) if r != best]
+    ends = [
+        f"r = {r} takes {_times(total[r], total[best])}"
+        for r in (min(total), max(total))
+        if r != best
+    ]
     beside = f"; {listed(ends)} as much" if ends else ""
     return (
         f"Under padded attention r = {best} is best for this run: {1000 * total[best]:.1f} ms of overhead{beside} "
@@ -99,13 +124,26 @@ def growth_figure(report: Report) -> go.Figure:
     figure = go.Figure()
     if fitted is not None and timed:
         predicted = [1000 * overhead(fitted.costs, timed[0].work, r) for r in measured]
-        _line(figure, "predicted", list(measured), predicted, ORANGE, "dash", "square", "r = %{x}: %{y:.1f} ms")
+        _line(
+            figure,
+            "predicted",
+            list(measured),
+            predicted,
+            ORANGE,
+            "dash",
+            "square",
+            "r = %{x}: %{y:.1f} ms",
+        )
     values = [1000 * seconds for seconds in measured.values()]
-    _line(figure, "measured", list(measured), values, BLUE, "solid", "circle", "r = %{x}: %{y:.1f} ms")
+    _line(
+        figure, "measured", list(measured), values, BLUE, "solid", "circle", "r = %{x}: %{y:.1f} ms"
+    )
     best = predicted_r(report)
     if best is not None:
         _mark(figure, best, f"predicted r* = {best}")
-    figure.update_xaxes(title="r (steps per growth, log scale)", type="log", tickvals=_powers(measured))
+    figure.update_xaxes(
+        title="r (steps per growth, log scale)", type="log", tickvals=_powers(measured)
+    )
     figure.update_yaxes(title="ms of growths and spare rows (log scale)", type="log")
     return laid_out(figure)
 
@@ -138,8 +176,19 @@ def lengths_figure(report: Report) -> go.Figure:
     )
     for place, (name, points) in enumerate(lines):
         rows, values = [row for row, _ in points], [1000 * seconds for _, seconds in points]
-        _line(figure, name, rows, values, SERIES[place], DASHES[place], SYMBOLS[place], "%{x} rows: %{y:.2f} ms")
-    figure.update_xaxes(title="rows in use (log scale)", type="log", tickvals=[point.rows for point in timed])
+        _line(
+            figure,
+            name,
+            rows,
+            values,
+            SERIES[place],
+            DASHES[place],
+            SYMBOLS[place],
+            "%{x} rows: %{y:.2f} ms",
+        )
+    figure.update_xaxes(
+        title="rows in use (log scale)", type="log", tickvals=[point.rows for point in timed]
+    )
     figure.update_yaxes(title="ms per step at r = 1 (measured, log scale)", type="log")
     return laid_out(figure)
 
@@ -198,7 +247,9 @@ def rejection_sentence(report: Report) -> str:
 
 
 def sizes_figure(report: Report) -> go.Figure:
-    """Overhead at each r by that at the best r tried, over r by the predicted r*, one line per model."""
+    """Overhead at each r by that at the best r tried, over r by the predicted r*, one line per
+    model.
+    """
     figure = go.Figure()
     for place, point in enumerate(report.of(SizeTimed)):
         least = min(seconds for _, seconds in point.overheads)
@@ -206,13 +257,26 @@ def sizes_figure(report: Report) -> go.Figure:
         ys = [seconds / least for _, seconds in point.overheads]
         name = f"{point.name} (r* = {point.predicted})"
         _line(
-            figure, name, xs, ys, SERIES[place], DASHES[place], SYMBOLS[place], "%{x:.2f} r*: %{y:.2f} times the least"
+            figure,
+            name,
+            xs,
+            ys,
+            SERIES[place],
+            DASHES[place],
+            SYMBOLS[place],
+            "%{x:.2f} r*: %{y:.2f} times the least",
         )
     figure.add_vline(x=1, line={"color": GREY, "width": 1})
     figure.update_xaxes(
-        title="r as a multiple of the predicted r* (log scale)", type="log", tickvals=[0.03, 0.1, 0.3, 1, 3, 10]
+        title="r as a multiple of the predicted r* (log scale)",
+        type="log",
+        tickvals=[0.03, 0.1, 0.3, 1, 3, 10],
     )
-    figure.update_yaxes(title="overhead, times the least (log scale)", type="log", tickvals=[1, 2, 5, 10, 20, 50, 100])
+    figure.update_yaxes(
+        title="overhead, times the least (log scale)",
+        type="log",
+        tickvals=[1, 2, 5, 10, 20, 50, 100],
+    )
     return laid_out(figure)
 
 
@@ -243,9 +307,13 @@ def memory_figure(report: Report) -> go.Figure:
             SYMBOLS[place % len(SYMBOLS)],
             "%{x} rows: %{y:.2f} times the bytes in use",
         )
-    figure.update_xaxes(title="rows in use (log scale)", type="log", tickvals=sorted({point.rows for point in held}))
+    figure.update_xaxes(
+        title="rows in use (log scale)", type="log", tickvals=sorted({point.rows for point in held})
+    )
     figure.update_yaxes(
-        title="worst moment, times the bytes in use (log)", type="log", tickvals=[1, 1.5, 2, 3, 4, 6, 8]
+        title="worst moment, times the bytes in use (log)",
+        type="log",
+        tickvals=[1, 1.5, 2, 3, 4, 6, 8],
     )
     return laid_out(figure)
 
@@ -256,7 +324,9 @@ def memory_sentence(report: Report) -> str:
     if not held:
         return "Nothing measured yet."
     shortest = min(point.rows for point in held)
-    low, *_, high = sorted((point for point in held if point.rows == shortest), key=lambda point: point.r)
+    low, *_, high = sorted(
+        (point for point in held if point.rows == shortest), key=lambda point: point.r
+    )
     return (
         f"With {shortest} rows in use ({human_bytes(low.bytes_used)}), r = {low.r} holds "
         f"{human_bytes(low.bytes_held)} and at "
@@ -265,7 +335,7 @@ def memory_sentence(report: Report) -> str:
     )
 
 
-def fit_sentence(costs: Costs) -> str:
+def fit_sentence(costs: CostModel) -> str:
     """The constants, readable."""
     return (
         f"Moving a row takes {_micro(costs.copy_row)}, a growth by itself {_micro(costs.allocation)}, "
@@ -291,7 +361,16 @@ def fit_figure(report: Report) -> go.Figure:
         ]
         for place, (name, points) in enumerate(sets):
             xs, ys = [x for x, _ in points], [1000 * y for _, y in points]
-            _line(figure, name, xs, ys, SERIES[place], DASHES[place], SYMBOLS[place], "%{x} rows: %{y:.2f} ms")
+            _line(
+                figure,
+                name,
+                xs,
+                ys,
+                SERIES[place],
+                DASHES[place],
+                SYMBOLS[place],
+                "%{x} rows: %{y:.2f} ms",
+            )
     figure.update_xaxes(title="rows")
     figure.update_yaxes(title="ms (medians, measured)", rangemode="tozero")
     return laid_out(figure)
@@ -321,7 +400,9 @@ def _line(
 def _mark(figure: go.Figure, r: int, words: str) -> None:
     """A line at this r of a logarithmic axis; plotly places a note there by its logarithm."""
     figure.add_vline(x=r, line={"color": PURPLE, "width": 2})
-    figure.add_annotation(x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6)
+    figure.add_annotation(
+        x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6
+    )
 
 
 def _pattern(shape: str) -> dict[str, Any]:

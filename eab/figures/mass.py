@@ -12,7 +12,9 @@ _LONGEST_LABEL = 40
 
 
 def mass_figure(run: Run) -> go.Figure:
-    """Icicle of the tree: one tile per path, as high as the weight of the leaves below it, coloured by its entropy."""
+    """Icicle of the tree: one tile per path, as high as the weight of the leaves below it, coloured
+    by its entropy.
+    """
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)
     for path in reversed(run.paths):  # children are born after their parent
@@ -23,7 +25,9 @@ def mass_figure(run: Run) -> go.Figure:
             ids=[str(path.id) for path in paths],
             parents=["" if path.parent < 0 else str(path.parent) for path in paths],
             labels=[_label(path) for path in paths],
-            values=[leaf_weight.get(path.id, 0.0) for path in paths],  # branchvalues "remainder": leaves carry the mass
+            values=[
+                leaf_weight.get(path.id, 0.0) for path in paths
+            ],  # branchvalues "remainder": leaves carry the mass
             branchvalues="remainder",
             sort=False,
             tiling={"orientation": "h"},
@@ -37,7 +41,9 @@ def mass_figure(run: Run) -> go.Figure:
             },
         )
     )
-    figure.update_layout(margin={"l": 0, "r": 0, "t": 8, "b": 0}, height=max(240, 34 * len(leaf_weight)))
+    figure.update_layout(
+        margin={"l": 0, "r": 0, "t": 8, "b": 0}, height=max(240, 34 * len(leaf_weight))
+    )
     return figure
 
 
@@ -47,4 +53,6 @@ def _mean_entropy(path: Path) -> float:
 
 def _label(path: Path) -> str:
     text = token_text.visible_join(token.text for token in path.tokens).strip() or "(start)"
-    return html.escape(text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False)
+    return html.escape(
+        text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False
+    )

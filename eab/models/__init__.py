@@ -1,1 +1,3 @@
-"""Language models: `base` says what the engine needs, `huggingface` drives transformers, `loading` finds a model."""
+"""Language models: `base` says what the engine needs, `huggingface` drives transformers, `loading`
+finds a model.
+"""

@@ -1,11 +1,14 @@
-"""What the engine needs of a language model. A few lines implement it: the tests use a table of probabilities."""
+"""What the engine needs of a language model. A few lines implement it: the tests use a table of
+probabilities.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
 
-from eab.caches.base import KVShape, Pass
+from eab.caches.base import ForwardBatch
+from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import ModelCard
 
@@ -21,8 +24,10 @@ class LanguageModel(Protocol):
     context: int
     stop_ids: frozenset[int]
 
-    def forward(self, passes: Sequence[Pass]) -> Tensor:
-        """One forward pass for the tokens of all passes -> logits of the kept ones, (sum of P, V)."""
+    def forward(self, passes: Sequence[ForwardBatch]) -> Tensor:
+        """One forward pass for the tokens of all passes -> logits of the kept ones, (sum of P,
+        V).
+        """
         ...
 
     def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """A decoder-only transformers model, driven through the caches of this project.
 
-Our attention function is registered with transformers' AttentionInterface. A forward pass carries its passes as a
-keyword argument that the model hands through to every attention layer; there the cache stores the new K and V and
-answers the query. Without that argument the function is transformers' own SDPA, so a model stays usable elsewhere.
+Our attention function is registered with transformers' AttentionInterface. A forward pass carries
+its passes as a keyword argument that the model hands through to every attention layer; there the
+cache stores the new K and V and answers the query. Without that argument the function is
+transformers' own SDPA, so a model stays usable elsewhere.
 """
 
 import weakref
@@ -13,29 +14,40 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from eab.caches.base import KVShape, Pass
+from eab.caches.base import ForwardBatch
+from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import ModelCard
-from eab.models.captured import CapturedPasses, cuda_graphs
+from eab.models.cuda_graphs import CudaGraphRunner, cuda_graphs
 from eab.models.token_bytes import TokenTexts
 
 ATTENTION = "eab_cache"
 _NO_LIMIT = 2**40
-# On CUDA. PyTorch prefers cuDNN's on new GPUs: under a mask it prepares anew for every length, and it has been wrong
+# On CUDA. PyTorch prefers cuDNN's on new GPUs: under a mask it prepares anew for every length, and
+# it has been wrong
 # for few KV heads (github.com/pytorch/pytorch/issues/193893).
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class HuggingFaceModel:
-    """See eab.models.base.LanguageModel. Refuses, with ModelError, models whose attention is not ordinary."""
+    """See eab.models.base.LanguageModel. Refuses, with ModelError, models whose attention is not
+    ordinary.
+    """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
+    ) -> None:
         _refuse_by_config(model)
         self._model = model.eval()
         self._tokenizer = tokenizer
@@ -64,15 +76,17 @@ class HuggingFaceModel:
             model.set_attn_implementation(before)
             if isinstance(error, ModelError):
                 raise
-            raise ModelError(f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}") from error
+            raise ModelError(
+                f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}"
+            ) from error
 
-    def forward(self, passes: Sequence[Pass]) -> Tensor:
+    def forward(self, passes: Sequence[ForwardBatch]) -> Tensor:
         """See LanguageModel.forward."""
         if self._captured is not None and len(passes) == 1:
             return self._captured.read(passes[0], lambda one: self._read([one]))
         return self._read(passes)
 
-    def _read(self, passes: Sequence[Pass]) -> Tensor:
+    def _read(self, passes: Sequence[ForwardBatch]) -> Tensor:
         starts = torch.tensor([0, *(len(one.ids) for one in passes)]).cumsum(0).tolist()
         keep = torch.cat([one.keep + start for one, start in zip(passes, starts, strict=False)])
         with sdpa_kernel(KERNELS) if self.kv_shape.in_frames else nullcontext():
@@ -91,14 +105,18 @@ class HuggingFaceModel:
         return torch.zeros((1, 1, 1, 1), device=self.kv_shape.device)
 
     def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
-        """See LanguageModel.encode. ModelError if a chat template is asked for and the model has none."""
+        """See LanguageModel.encode. ModelError if a chat template is asked for and the model has
+        none.
+        """
         if not config.chat:
             return tuple(self._tokenizer.encode(prompt))
         if not self._tokenizer.chat_template:
             raise ModelError(f"{self.card.name} has no chat template; run it without chat")
         messages = [{"role": "system", "content": config.system}] if config.system else []
         messages.append({"role": "user", "content": prompt})
-        rendered: Any = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        rendered: Any = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=True
+        )
         return tuple(rendered["input_ids"])
 
     def text(self, token: int) -> str:
@@ -109,9 +127,11 @@ class HuggingFaceModel:
         """See LanguageModel.is_special."""
         return self._texts.is_special(token)
 
-    def _capturing(self) -> CapturedPasses:
+    def _capturing(self) -> CudaGraphRunner:
         device, this = self.kv_shape.device, weakref.ref(self)
-        return CapturedPasses(lambda: cuda_graphs(device), lambda: (model := this()) is not None and model._replays())
+        return CudaGraphRunner(
+            lambda: cuda_graphs(device), lambda: (model := this()) is not None and model._replays()
+        )
 
     def _replays(self) -> bool:
         """Whether captured passes read a text as plain SDPA does."""
@@ -133,13 +153,22 @@ class HuggingFaceModel:
     def _error(self, padded: bool = False) -> float:
         """The relative error of the last logits of a text that was read in parts through our cache.
 
-        padded: its end token by token, in passes of fixed shapes, which are captured where that is possible.
+        padded: its end token by token, in passes of fixed shapes, which are captured where that is
+        possible.
         """
         tokens = [(7 + 31 * index) % self.card.vocab_size for index in range(min(12, self.context))]
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
-        parts = [tokens[:-5], *([token] for token in tokens[-5:])] if padded else [tokens[:-3], tokens[-3:]]
+        parts = (
+            [tokens[:-5], *([token] for token in tokens[-5:])]
+            if padded
+            else [tokens[:-3], tokens[-3:]]
+        )
         ours = [self.forward([cache.pack([0], [part])]) for part in parts if part][-1][-1].float()
-        plain = self._model(torch.tensor([tokens], device=self.kv_shape.device), use_cache=False).logits[0, -1].float()
+        plain = (
+            self._model(torch.tensor([tokens], device=self.kv_shape.device), use_cache=False)
+            .logits[0, -1]
+            .float()
+        )
         error: float = (ours - plain).abs().max().item() / max(1.0, plain.abs().max().item())
         return error
 
@@ -152,10 +181,12 @@ def cache_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    eab_passes: Sequence[Pass] | None = None,
+    eab_passes: Sequence[ForwardBatch] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention function for transformers: query (1, H, T, D), new key and value (1, G, T, D) -> (1, T, H, D)."""
+    """Attention function for transformers: query (1, H, T, D), new key and value (1, G, T, D) ->
+    (1, T, H, D).
+    """
     if eab_passes is None:
         plain: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
@@ -165,7 +196,13 @@ def cache_attention(
         raise ModelError("this model's attention has sinks, which the tree cache does not know")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     lengths = [len(one.ids) for one in eab_passes]
-    parts = zip(eab_passes, query.split(lengths, 2), key.split(lengths, 2), value.split(lengths, 2), strict=True)
+    parts = zip(
+        eab_passes,
+        query.split(lengths, 2),
+        key.split(lengths, 2),
+        value.split(lengths, 2),
+        strict=True,
+    )
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     outputs = [one.cache.attend(layer, q, k, v, scale) for one, q, k, v in parts]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
@@ -209,10 +246,18 @@ def _kv_shape(model: PreTrainedModel) -> KVShape:
 
 
 def _context(config: Any) -> int:
-    """Positions that every layer reads in full: the trained length, or the attention window if that is shorter."""
+    """Positions that every layer reads in full: the trained length, or the attention window if that
+    is shorter.
+    """
     context = int(getattr(config, "max_position_embeddings", None) or 2**20)
-    slides = getattr(config, "layer_types", None) is None or "sliding_attention" in config.layer_types
-    window = getattr(config, "sliding_window", None) if slides and getattr(config, "use_sliding_window", True) else None
+    slides = (
+        getattr(config, "layer_types", None) is None or "sliding_attention" in config.layer_types
+    )
+    window = (
+        getattr(config, "sliding_window", None)
+        if slides and getattr(config, "use_sliding_window", True)
+        else None
+    )
     return min(context, int(window)) if window else context
 
 

@@ -1,4 +1,6 @@
-"""Find a model by name: `embedded`, `embedded-draft`, a local folder, or a Hub id. Safetensors only, no remote code."""
+"""Find a model by name: `embedded`, `embedded-draft`, a local folder, or a Hub id. Safetensors
+only, no remote code.
+"""
 
 from pathlib import Path
 from typing import Any, Final
@@ -7,16 +9,24 @@ import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import RepositoryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as progress
 
+from eab.assets import ASSETS
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.layouts import take_fastest_layout
+from eab.models.weight_layouts import take_fastest_layout
 
 EMBEDDED: Final = "embedded"
-EMBEDDED_FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "model"
-EMBEDDED_DRAFT: Final = "embedded-draft"  # a smaller one of the same vocabulary, which guesses what it will say
+EMBEDDED_FOLDER: Final = ASSETS / "model"
+EMBEDDED_DRAFT: Final = (
+    "embedded-draft"  # a smaller one of the same vocabulary, which guesses what it will say
+)
 BUNDLED: Final = {EMBEDDED: EMBEDDED_FOLDER, EMBEDDED_DRAFT: EMBEDDED_FOLDER.parent / "draft"}
 HUB_SECONDS: Final = 10
 DTYPES: Final = {
@@ -30,8 +40,10 @@ DTYPES: Final = {
 def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") -> HuggingFaceModel:
     """Load a model and its tokenizer.
 
-    device: `auto` takes CUDA where there is one. dtype: `auto` is bfloat16 on CUDA, float32 on the CPU.
-    ModelError says what is missing: the folder, the network, safetensors, or support for the family.
+    device: `auto` takes CUDA where there is one. dtype: `auto` is bfloat16 on CUDA, float32 on the
+    CPU.
+    ModelError says what is missing: the folder, the network, safetensors, or support for the
+    family.
     """
     where = _device(device)
     source, local = _source(name)
@@ -40,7 +52,15 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
         if not local:
             _reach_hub(source)
         tokenizer, model = _read(source, _dtype(dtype, where), local)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        ImportError,
+        RuntimeError,
+        TypeError,
+        SafetensorError,
+    ) as error:
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
     model = model.to(where)
     take_fastest_layout(model)
@@ -53,7 +73,9 @@ def _read(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
     progress.disable_progress_bar()  # of reading weights; downloads keep theirs
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        return tokenizer, AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **options)
+        return tokenizer, AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, **options
+        )
     finally:
         if bars:
             progress.enable_progress_bar()
@@ -64,24 +86,33 @@ def _is_cached(source: str) -> bool:
 
 
 def _reach_hub(source: str) -> None:
-    """Ask once before downloading, so that a wrong id or a missing network is said at once, without retries."""
+    """Ask once before downloading, so that a wrong id or a missing network is said at once, without
+    retries.
+    """
     try:
         HfApi().model_info(source, timeout=HUB_SECONDS)
     except RepositoryNotFoundError as error:
-        raise ModelError(f"model is {source!r}; the Hub has no such model, or it needs a login") from error
+        raise ModelError(
+            f"model is {source!r}; the Hub has no such model, or it needs a login"
+        ) from error
     except Exception as error:  # the network layer below the Hub client raises what it likes
         raise ModelError(_explain(source, False, error)) from error
 
 
 def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
-    """A model and tokenizer that the caller has loaded already. Its attention function is replaced by ours.
+    """A model and tokenizer that the caller has loaded already. Its attention function is replaced
+    by ours.
 
     The model stays usable elsewhere: without our cache, our function is transformers' own SDPA.
     """
     if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         given = f"a {type(model).__name__} and a {type(tokenizer).__name__}"
-        raise ModelError(f"model and tokenizer are {given}; give a model and a tokenizer of transformers")
-    return HuggingFaceModel(model, tokenizer, name or str(model.config.name_or_path or type(model).__name__))
+        raise ModelError(
+            f"model and tokenizer are {given}; give a model and a tokenizer of transformers"
+        )
+    return HuggingFaceModel(
+        model, tokenizer, name or str(model.config.name_or_path or type(model).__name__)
+    )
 
 
 def _device(name: str) -> torch.device:
@@ -91,7 +122,9 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelError(f"device is {name!r}; this machine cannot use it. Choose auto or cpu") from error
+        raise ModelError(
+            f"device is {name!r}; this machine cannot use it. Choose auto or cpu"
+        ) from error
     return device
 
 
@@ -107,7 +140,9 @@ def _source(name: str) -> tuple[str, bool]:
     """-> what transformers should open, and whether it is on this machine."""
     if name in BUNDLED:
         if not BUNDLED[name].is_dir():
-            raise ModelError(f"the model {name!r} is missing at {BUNDLED[name]}; install the project from a checkout")
+            raise ModelError(
+                f"the model {name!r} is missing at {BUNDLED[name]}; install the project from a checkout"
+            )
         return str(BUNDLED[name]), True
     folder = Path(name).expanduser()
     if name.strip() and folder.is_dir():
@@ -115,7 +150,9 @@ def _source(name: str) -> tuple[str, bool]:
             raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
         return str(folder), True
     if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
-        raise ModelError(f"model is {name!r}; there is no such folder. Give `embedded`, a folder, or a Hub id")
+        raise ModelError(
+            f"model is {name!r}; there is no such folder. Give `embedded`, a folder, or a Hub id"
+        )
     return name, False
 
 

@@ -12,7 +12,9 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenTexts:
-    """`texts[token]`: the token's text as `eab.token_text` defines it; also for ids beyond the vocabulary."""
+    """`texts[token]`: the token's text as `eab.token_text` defines it; also for ids beyond the
+    vocabulary.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -55,7 +57,11 @@ def _decoder_kinds(tokenizer: PreTrainedTokenizerBase) -> set[str]:
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other bytes for U+0100 onwards."""
+    """The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other bytes for
+    U+0100 onwards.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}
+    return {chr(byte): byte for byte in printable} | {
+        chr(0x100 + index): byte for index, byte in enumerate(others)
+    }

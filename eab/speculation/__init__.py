@@ -1,1 +1,3 @@
-"""Speculative decoding: guess the next tokens cheaply, confirm several of them in one forward pass."""
+"""Speculative decoding: guess the next tokens cheaply, confirm several of them in one forward
+pass.
+"""

@@ -8,16 +8,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from board_page import LIGHT, BoardPage
+from places import ROOT
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 expect.set_options(timeout=30_000)  # two cores may serve a model, a server and a browser at once
-ROOT = Path(__file__).resolve().parents[2]
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -86,7 +85,9 @@ def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     problems: list[str] = []
 
     def open_page(query: str = "", **options: object) -> Page:
-        context = browser.new_context(viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options)  # type: ignore[arg-type]
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options
+        )  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
@@ -97,7 +98,9 @@ def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     yield open_page
     for context in contexts:
         context.close()
-    ours = [problem for problem in problems if "/static/js/" not in problem]  # else it is Streamlit's own
+    ours = [
+        problem for problem in problems if "/static/js/" not in problem
+    ]  # else it is Streamlit's own
     assert not ours, ours
 
 
@@ -106,7 +109,9 @@ def board(browser: Browser) -> Iterator[Callable[..., BoardPage]]:
     contexts = []
 
     def make(theme: str = LIGHT, width: int = 1280, **options: Any) -> BoardPage:
-        context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True, **options)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, accept_downloads=True, **options
+        )
         contexts.append(context)
         page = context.new_page()
         problems: list[str] = []

@@ -1,17 +1,19 @@
-"""For those who cannot see the picture, use no mouse, or want no motion: axe, keyboard, contrast, narrow screens."""
+"""For those who cannot see the picture, use no mouse, or want no motion: axe, keyboard, contrast,
+narrow screens.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from board_page import DARK, LIGHT, ROOT, BoardPage
+from board_page import BOARD, DARK, LIGHT, BoardPage
 from invented_runs import invented_run
 from playwright.sync_api import Browser, Page, expect
 
-from app import gallery
-from eab.offline import save_html
+from app.server import bundled_runs
 from eab.run import fold
+from eab.share.html_page import save_html
 
 pytestmark = pytest.mark.browser
 GRAVE = {"serious", "critical"}
@@ -29,7 +31,9 @@ def grave_findings(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_grave_on_the_explorer(open_page: Callable[..., Page], scheme: str) -> None:
+def test_axe_finds_nothing_grave_on_the_explorer(
+    open_page: Callable[..., Page], scheme: str
+) -> None:
     page = open_page(color_scheme=scheme, reduced_motion="reduce")
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60_000)
     expect(page.get_by_role("tab", name="Texts")).to_be_visible()
@@ -43,7 +47,9 @@ def test_axe_finds_nothing_grave_on_the_explorer(open_page: Callable[..., Page],
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["compare", "memory", "bmc", "speculative"])
-def test_axe_finds_nothing_grave_on_the_other_pages(open_page: Callable[..., Page], name: str, scheme: str) -> None:
+def test_axe_finds_nothing_grave_on_the_other_pages(
+    open_page: Callable[..., Page], name: str, scheme: str
+) -> None:
     page = open_page(f"/{name}", color_scheme=scheme, reduced_motion="reduce")
     picture = ".eab .box.path" if name == "compare" else ".js-plotly-plot .main-svg"
     expect(page.locator(picture).first).to_be_visible(timeout=60_000)
@@ -52,10 +58,14 @@ def test_axe_finds_nothing_grave_on_the_other_pages(open_page: Callable[..., Pag
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_grave_on_the_offline_page(browser: Browser, tmp_path: Path, scheme: str) -> None:
+def test_axe_finds_nothing_grave_on_the_offline_page(
+    browser: Browser, tmp_path: Path, scheme: str
+) -> None:
     file = tmp_path / "run.html"
-    save_html(gallery.events_of(gallery.recordings()[0]), file)
-    context = browser.new_context(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)  # axe is injected
+    save_html(bundled_runs.events_of(bundled_runs.recordings()[0]), file)
+    context = browser.new_context(
+        color_scheme=scheme, reduced_motion="reduce", bypass_csp=True
+    )  # axe is injected
     page = context.new_page()
     page.goto(file.as_uri())
     expect(page.locator(".box.path").first).to_be_visible()
@@ -67,22 +77,24 @@ def test_axe_finds_nothing_grave_on_the_offline_page(browser: Browser, tmp_path:
     assert found == []
 
 
-def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(board: Callable[..., BoardPage]) -> None:
+def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(
+    board: Callable[..., BoardPage],
+) -> None:
     shown = board(reduced_motion="reduce")
     shown.feed(STORY, grows=True)
     shown.root.focus()
     shown.press("End", "ArrowDown", "t", "/")
     shown.root.focus()
     controls = shown.page.evaluate(
-        f"""[...{ROOT}.querySelectorAll('button, input, select, .table-box')]
+        f"""[...{BOARD}.querySelectorAll('button, input, select, .table-box')]
         .filter(node => !node.disabled && node.checkVisibility()).length"""
     )
     seen = set()
     for _ in range(controls + 5):
         shown.press("Tab")
         name, outline = shown.page.evaluate(
-            f"""(() => {{ const node = {ROOT}.getRootNode().activeElement; if (!node) return ["", ""];
-            const all = [...{ROOT}.querySelectorAll('*')]; const style = getComputedStyle(node);
+            f"""(() => {{ const node = {BOARD}.getRootNode().activeElement; if (!node) return ["", ""];
+            const all = [...{BOARD}.querySelectorAll('*')]; const style = getComputedStyle(node);
             return [String(all.indexOf(node)), style.outlineStyle + style.outlineWidth]; }})()"""
         )
         if not name:
@@ -97,15 +109,21 @@ def test_every_control_has_a_name_and_the_tree_its_roles(board: Callable[..., Bo
     shown.feed(STORY, grows=True)
     for control in shown.page.locator(".eab button, .eab input, .eab select").all():
         name = control.get_attribute("aria-label") or control.text_content() or ""
-        assert any(character.isalpha() for character in name), control.evaluate("node => node.outerHTML")
+        assert any(character.isalpha() for character in name), control.evaluate(
+            "node => node.outerHTML"
+        )
     expect(shown.page.get_by_role("tree")).to_have_count(1)
     assert shown.page.get_by_role("treeitem").count() > 5
     expect(shown.page.locator("p.for-readers[aria-live]")).to_contain_text("fork")
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_marks_and_words_stand_out_from_their_ground(board: Callable[..., BoardPage], theme: str) -> None:
-    """WCAG 2.2: 3:1 for marks that carry meaning, 4.5:1 for small words; colours as the browser computes them."""
+def test_marks_and_words_stand_out_from_their_ground(
+    board: Callable[..., BoardPage], theme: str
+) -> None:
+    """WCAG 2.2: 3:1 for marks that carry meaning, 4.5:1 for small words; colours as the browser
+    computes them.
+    """
     shown = board(theme, reduced_motion="reduce")
     shown.feed(STORY)
     ground = _colour(shown, "var(--eab-panel)")
@@ -119,7 +137,7 @@ def test_marks_and_words_stand_out_from_their_ground(board: Callable[..., BoardP
 def _colour(shown: BoardPage, value: str) -> list[float]:
     """Red, green and blue (0 to 255) of a CSS colour, as drawn on a canvas."""
     drawn = shown.page.evaluate(
-        f"""value => {{ const probe = document.createElement('i'); {ROOT}.append(probe); probe.style.color = value;
+        f"""value => {{ const probe = document.createElement('i'); {BOARD}.append(probe); probe.style.color = value;
         const pen = document.createElement('canvas').getContext('2d'); pen.fillStyle = getComputedStyle(probe).color;
         probe.remove(); pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data]; }}""",
         value,
@@ -134,12 +152,16 @@ def _contrast(one: list[float], other: list[float]) -> float:
 
 def _luminance(colour: list[float]) -> float:
     parts = [part / 255 for part in colour]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_everything_open_at_once_is_no_wider_than_the_screen(board: Callable[..., BoardPage], width: int) -> None:
+def test_everything_open_at_once_is_no_wider_than_the_screen(
+    board: Callable[..., BoardPage], width: int
+) -> None:
     shown = board(width=width, reduced_motion="reduce")
     shown.feed(STORY, grows=True)
     shown.root.focus()
@@ -151,8 +173,8 @@ def test_everything_open_at_once_is_no_wider_than_the_screen(board: Callable[...
 def test_without_motion_nothing_is_animated(board: Callable[..., BoardPage]) -> None:
     shown = board(reduced_motion="reduce")
     shown.feed(STORY, autoplay=True)
-    assert shown.page.evaluate(f"{ROOT}.getAnimations({{ subtree: true }}).length") == 0
+    assert shown.page.evaluate(f"{BOARD}.getAnimations({{ subtree: true }}).length") == 0
     shown.root.focus()
     shown.press("Home", "End")
-    moving = f"[...{ROOT}.getRootNode().__board.tree.nodes.values()].some(node => node.at.x !== node.target.x)"
+    moving = f"[...{BOARD}.getRootNode().__board.tree.nodes.values()].some(node => node.at.x !== node.target.x)"
     assert shown.page.evaluate(moving) is False

@@ -1,4 +1,6 @@
-"""The page BMC in a real Chromium: recorded charts, r by keyboard, a measurement made here, its download, dark mode."""
+"""The page BMC in a real Chromium: recorded charts, r by keyboard, a measurement made here, its
+download, dark mode.
+"""
 
 import csv
 from collections.abc import Callable
@@ -36,4 +38,6 @@ def test_from_the_recorded_charts_to_a_measurement_and_its_download(
     with file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert {"r", "rows", "bytes_held", "peak_bytes"} <= set(rows[0])
-    assert all(int(row["peak_bytes"]) >= int(row["bytes_held"]) >= int(row["bytes_used"]) for row in rows)
+    assert all(
+        int(row["peak_bytes"]) >= int(row["bytes_held"]) >= int(row["bytes_used"]) for row in rows
+    )

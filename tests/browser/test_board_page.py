@@ -1,4 +1,6 @@
-"""The board in a real Chromium, on a bare page without Streamlit: the same class that a notebook would feed."""
+"""The board in a real Chromium, on a bare page without Streamlit: the same class that a notebook
+would feed.
+"""
 
 import json
 from collections.abc import Callable
@@ -6,12 +8,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from board_page import DARK, LIGHT, ROOT, BoardPage
+from board_page import BOARD, DARK, LIGHT, BoardPage
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import expect
 
+from eab.board.messages import board_message
 from eab.events import StepTimed
-from eab.figures.board import board_message
 from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
@@ -38,18 +40,24 @@ def test_a_live_run_grows_and_nothing_is_replaced(board: Callable[..., BoardPage
             sent = max(0, event.step - 3)
             if event.step == 0:
                 nodes = "window.first = [root(), root().querySelector('.box.path'), root().querySelector('svg.tree')]"
-                shown.page.evaluate(nodes.replace("root()", ROOT))
+                shown.page.evaluate(nodes.replace("root()", BOARD))
     shown.feed(run, mode="live")
     shown.expect_cursor(19)
     assert shown.data("paths") == len(run.paths)
     same = "first[0] === root() && first[1] === root().querySelector('.box.path') && first[2].isConnected"
-    assert shown.page.evaluate(same.replace("root()", ROOT))
+    assert shown.page.evaluate(same.replace("root()", BOARD))
     assert shown.page.evaluate("triggers") == []
 
 
-def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Callable[..., BoardPage]) -> None:
+def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(
+    board: Callable[..., BoardPage],
+) -> None:
     shown = board()
-    half = next(index for index, event in enumerate(STORY) if isinstance(event, StepTimed) and event.step == 5)
+    half = next(
+        index
+        for index, event in enumerate(STORY)
+        if isinstance(event, StepTimed) and event.step == 5
+    )
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.feed(fold(STORY), since=15, mode="live")
     assert shown.page.evaluate("triggers") == ["resync"]
@@ -62,12 +70,19 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(board: Cal
 def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) -> None:
     shown = board()
     shown.feed(fold(STORY))
-    shown.page.evaluate("m => { feed(m); feed(m); }", board_message(fold(STORY), 15) | {"run": "one", "mode": "replay"})
-    tokens = shown.page.evaluate(f"[...{ROOT}.getRootNode().__board.paths.values()].map(path => path.tokens.length)")
+    shown.page.evaluate(
+        "m => { feed(m); feed(m); }",
+        board_message(fold(STORY), 15) | {"run": "one", "mode": "replay"},
+    )
+    tokens = shown.page.evaluate(
+        f"[...{BOARD}.getRootNode().__board.paths.values()].map(path => path.tokens.length)"
+    )
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
 
 
-def test_the_cursor_begins_where_it_is_told_and_says_where_it_rests(board: Callable[..., BoardPage]) -> None:
+def test_the_cursor_begins_where_it_is_told_and_says_where_it_rests(
+    board: Callable[..., BoardPage],
+) -> None:
     shown = board()
     shown.feed(fold(STORY), cursor=7, autoplay=True)
     shown.expect_cursor(7)
@@ -115,7 +130,9 @@ def test_a_replay_keeps_every_box_where_it_is(board: Callable[..., BoardPage]) -
     places = {}
     for _ in range(20):
         for box in shown.page.locator(".box.path:not(.hidden)").all():
-            places.setdefault(box.get_attribute("data-path"), set()).add(box.get_attribute("transform"))
+            places.setdefault(box.get_attribute("data-path"), set()).add(
+                box.get_attribute("transform")
+            )
         shown.press("ArrowLeft")
     assert all(len(found) == 1 for found in places.values())
 
@@ -131,7 +148,10 @@ def test_the_keyboard_does_it_all(board: Callable[..., BoardPage]) -> None:
     shown.expect_cursor(forks[0] if forks[0] > 0 else forks[1])
     shown.press("End", "ArrowDown")
     expect(shown.page.locator(".inspector .candidates li")).to_have_count(4)
-    assert shown.page.evaluate(f"{ROOT}.getRootNode().activeElement.getAttribute('role')") == "treeitem"
+    assert (
+        shown.page.evaluate(f"{BOARD}.getRootNode().activeElement.getAttribute('role')")
+        == "treeitem"
+    )
     shown.press("Escape")
     expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
     shown.press("?")
@@ -145,7 +165,9 @@ def test_the_keyboard_does_it_all(board: Callable[..., BoardPage]) -> None:
 def test_tab_leads_out_of_the_board(board: Callable[..., BoardPage]) -> None:
     shown = board()
     shown.feed(fold(STORY))
-    shown.page.evaluate("document.body.append(Object.assign(document.createElement('button'), { id: 'after' }))")
+    shown.page.evaluate(
+        "document.body.append(Object.assign(document.createElement('button'), { id: 'after' }))"
+    )
     shown.root.focus()
     shown.press("ArrowDown")
     for _ in range(30):
@@ -162,8 +184,12 @@ def test_clicking_a_word_inspects_its_token(board: Callable[..., BoardPage]) -> 
     frame = shown.box(0).locator(".frame").bounding_box()
     assert frame is not None
     for share, index in ((0.08, 0), (0.9, 5)):
-        shown.page.mouse.click(frame["x"] + share * frame["width"], frame["y"] + frame["height"] / 2)
-        expect(shown.page.locator(".inspector dd").first).to_have_text(run.paths[0].tokens[index].text)
+        shown.page.mouse.click(
+            frame["x"] + share * frame["width"], frame["y"] + frame["height"] / 2
+        )
+        expect(shown.page.locator(".inspector dd").first).to_have_text(
+            run.paths[0].tokens[index].text
+        )
         expect(shown.page.locator(".inspector .why")).to_contain_text("threshold")
 
 
@@ -187,7 +213,10 @@ def test_by_step_the_tree_and_the_trace_share_their_axis(board: Callable[..., Bo
     shown.root.focus()
     for key in ("Home", "ArrowRight", "End"):
         shown.press(key)
-        lines = [shown.page.locator(f"svg.{name} line.cursor").bounding_box() for name in ("tree", "entropy")]
+        lines = [
+            shown.page.locator(f"svg.{name} line.cursor").bounding_box()
+            for name in ("tree", "entropy")
+        ]
         assert lines[0] is not None
         assert lines[1] is not None
         assert lines[0]["x"] == pytest.approx(lines[1]["x"], abs=1)
@@ -213,7 +242,9 @@ def test_long_paths_are_folded(board: Callable[..., BoardPage]) -> None:
     assert len(label) <= 46
 
 
-def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(board: Callable[..., BoardPage]) -> None:
+def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(
+    board: Callable[..., BoardPage],
+) -> None:
     moving, still = board(), board(reduced_motion="reduce")
     for shown in (moving, still):
         shown.feed(fold(STORY), autoplay=True)
@@ -222,11 +253,17 @@ def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(board: Callab
     expect(still.root).to_have_attribute("data-playing", "false")
 
 
-@pytest.mark.parametrize(("theme", "shared"), [(LIGHT, "rgb(0, 114, 178)"), (DARK, "rgb(86, 180, 233)")])
-def test_both_themes_take_their_palette(board: Callable[..., BoardPage], theme: str, shared: str) -> None:
+@pytest.mark.parametrize(
+    ("theme", "shared"), [(LIGHT, "rgb(0, 114, 178)"), (DARK, "rgb(86, 180, 233)")]
+)
+def test_both_themes_take_their_palette(
+    board: Callable[..., BoardPage], theme: str, shared: str
+) -> None:
     shown = board(theme)
     shown.feed(fold(STORY))
-    fill = shown.page.locator("svg.memory rect.shared").first.evaluate("node => getComputedStyle(node).fill")
+    fill = shown.page.locator("svg.memory rect.shared").first.evaluate(
+        "node => getComputedStyle(node).fill"
+    )
     assert fill == shared
 
 
@@ -258,11 +295,15 @@ def test_a_downloaded_picture_stands_alone(
     ground = alone.evaluate("getComputedStyle(document.querySelector('rect')).fill")
     assert ground == ("rgb(248, 248, 247)" if theme == LIGHT else "rgb(45, 43, 39)")
     if view == "tree of texts":
-        labels = [label.text for label in picture.iter(f"{SVG}text") if label.get("class") == "label"]
+        labels = [
+            label.text for label in picture.iter(f"{SVG}text") if label.get("class") == "label"
+        ]
         assert len(labels) == 1 + len(run.paths)
 
 
-def test_a_picture_downloads_as_png_by_the_keyboard(board: Callable[..., BoardPage], tmp_path: Path) -> None:
+def test_a_picture_downloads_as_png_by_the_keyboard(
+    board: Callable[..., BoardPage], tmp_path: Path
+) -> None:
     shown = board(reduced_motion="reduce")
     shown.feed(fold(STORY))
     button = shown.page.get_by_role("button", name="Download the tree of texts as PNG")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from board_page import ROOT, BoardPage
+from board_page import BOARD, BoardPage
 from invented_runs import invented_run
 from playwright.sync_api import Page, expect
 
@@ -11,7 +11,8 @@ from eab.run import fold
 
 pytestmark = pytest.mark.browser
 STORY = invented_run(5, 20, 8)
-# Timers and frames that are still to come, observers that still look, and what was drawn after that.
+# Timers and frames that are still to come, observers that still look, and what was drawn after
+# that.
 _COUNT = """() => {
   const pending = window.pending = { timers: new Set(), frames: new Set(), observers: new Set() };
   const count = (begin, end, kind) => {
@@ -48,9 +49,11 @@ def test_a_board_that_plays_ends_when_it_is_taken_away(shown: BoardPage) -> None
     shown.feed(fold(STORY), autoplay=True)
     shown.root.focus()
     shown.press("t")
-    shown.page.wait_for_function(f"() => Number({ROOT}.dataset.cursor) > 0")
+    shown.page.wait_for_function(f"() => Number({BOARD}.dataset.cursor) > 0")
     assert {"frames", "observers"} <= set(running(shown.page))
-    shown.page.evaluate(f"() => {{ window.root = {ROOT}; document.getElementById('host').remove(); leave(); }}")
+    shown.page.evaluate(
+        f"() => {{ window.root = {BOARD}; document.getElementById('host').remove(); leave(); }}"
+    )
     assert running(shown.page) == []
     before = shown.page.evaluate("root.dataset.cursor")
     shown.page.evaluate("new Promise((done) => setTimeout(done, 600))")  # time for three steps
@@ -64,7 +67,7 @@ def test_nobody_hears_of_a_board_that_is_gone(shown: BoardPage) -> None:
     shown.feed(fold(STORY), name="two")
     waits = shown.page.evaluate(
         f"""() => {{
-          {ROOT}.dispatchEvent(new KeyboardEvent("keydown", {{ key: "ArrowLeft", bubbles: true }}));
+          {BOARD}.dispatchEvent(new KeyboardEvent("keydown", {{ key: "ArrowLeft", bubbles: true }}));
           const waits = pending.timers.size;  // to say where the cursor rests
           document.getElementById("host").remove();
           leave();
@@ -101,7 +104,9 @@ def test_a_change_of_page_ends_the_board(open_page: Callable[..., Page]) -> None
     page.evaluate(f"() => {{ window.root = {_IN_APP}; }}")
     page.get_by_role("link", name="Memory").click()
     page.wait_for_function("() => !root.isConnected")
-    page.wait_for_function("() => root.getRootNode() === root")  # also out of its host: it was closed
+    page.wait_for_function(
+        "() => root.getRootNode() === root"
+    )  # also out of its host: it was closed
     before = page.evaluate("root.dataset.cursor")
     page.wait_for_timeout(600)
     assert page.evaluate("root.dataset.cursor") == before

@@ -1,19 +1,21 @@
-"""The board's tools in a real Chromium: weights and sentences at the cursor, focus, fold, search, tables, growing."""
+"""The board's tools in a real Chromium: weights and sentences at the cursor, focus, fold, search,
+tables, growing.
+"""
 
 from collections.abc import Callable
 
 import pytest
-from board_page import ROOT, BoardPage
+from board_page import BOARD, BoardPage
 from invented_runs import invented_run
 from playwright.sync_api import expect
 
-from app import gallery
-from eab.figures.sentences import sentences_at
+from app.server import bundled_runs
+from eab.figures.captions import sentences_at
 from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
 STORY = fold(invented_run(5, 20, 8))
-REAL = fold(gallery.events_of(gallery.recordings()[0]))
+REAL = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
 
 
 def shown_paths(shown: BoardPage) -> set[int]:
@@ -22,7 +24,9 @@ def shown_paths(shown: BoardPage) -> set[int]:
 
 
 def kin(run: Run, path: int) -> set[int]:
-    return {one.id for one in run.paths if path in run.lineage(one.id) or one.id in run.lineage(path)}
+    return {
+        one.id for one in run.paths if path in run.lineage(one.id) or one.id in run.lineage(path)
+    }
 
 
 def test_sentences_and_weights_are_those_of_the_cursor(board: Callable[..., BoardPage]) -> None:
@@ -36,7 +40,9 @@ def test_sentences_and_weights_are_those_of_the_cursor(board: Callable[..., Boar
         said = sentences_at(REAL, [step])[0]
         for name in ("tree", "entropy", "memory"):
             expect(shown.page.locator(f".{name}-panel .sentence")).to_have_text(said[name])
-        width = shown.page.evaluate(f"{ROOT}.getRootNode().__board.tree.nodes.get({changed.id}).edge.style.strokeWidth")
+        width = shown.page.evaluate(
+            f"{BOARD}.getRootNode().__board.tree.nodes.get({changed.id}).edge.style.strokeWidth"
+        )
         assert float(width) == pytest.approx(1 + 6 * weight**0.5, abs=0.01)
         widths.add(width)
     assert len(widths) > 1
@@ -48,17 +54,19 @@ def test_only_the_chosen_path_and_its_kin_stay(board: Callable[..., BoardPage]) 
     shown.root.focus()
     everything = shown_paths(shown)
     shown.press("End", "ArrowDown", "ArrowDown", "ArrowDown", "o")
-    chosen = shown.page.evaluate(f"{ROOT}.getRootNode().__board.selected.path")
+    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selected.path")
     assert shown_paths(shown) == kin(STORY, chosen) & everything < everything
     shown.press("Escape")
     assert shown_paths(shown) == everything
 
 
-def test_folded_stretches_are_chips_and_the_tree_is_narrower(board: Callable[..., BoardPage]) -> None:
+def test_folded_stretches_are_chips_and_the_tree_is_narrower(
+    board: Callable[..., BoardPage],
+) -> None:
     shown = board(reduced_motion="reduce")
     shown.feed(REAL)
     shown.root.focus()
-    width = f"{ROOT}.getRootNode().__board.tree.extent().width"
+    width = f"{BOARD}.getRootNode().__board.tree.extent().width"
     before = shown.page.evaluate(width)
     shown.press("f")
     assert shown.page.evaluate(width) < before
@@ -72,16 +80,18 @@ def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., Boa
     shown = board(reduced_motion="reduce")
     shown.feed(STORY)
     shown.root.focus()
-    child = next(path for path in STORY.paths if path.parent >= 0 and STORY.paths[path.parent].tokens)
+    child = next(
+        path for path in STORY.paths if path.parent >= 0 and STORY.paths[path.parent].tokens
+    )
     words = STORY.paths[child.parent].tokens[-1].text + child.tokens[0].text
     shown.press("Home", "/")
     shown.page.keyboard.type(words)
-    assert child.id in shown.page.evaluate(f"[...{ROOT}.getRootNode().__board.finder.paths]")
-    found = shown.page.evaluate(f"{ROOT}.getRootNode().__board.finder.places.length")
+    assert child.id in shown.page.evaluate(f"[...{BOARD}.getRootNode().__board.finder.paths]")
+    found = shown.page.evaluate(f"{BOARD}.getRootNode().__board.finder.places.length")
     visited = set()
     for _ in range(found):
         shown.press("Enter")
-        place = shown.page.evaluate(f"{ROOT}.getRootNode().__board.selected")
+        place = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selected")
         visited.add((place["path"], place["token"]))
         assert shown.data("cursor") >= STORY.paths[place["path"]].tokens[place["token"]].step
     assert (child.id, 0) in visited
@@ -101,7 +111,9 @@ def test_the_tables_say_what_the_pictures_show(board: Callable[..., BoardPage]) 
     lines = shown.page.locator(".table-box").nth(1).locator("tbody tr")
     tokens = [(path, token) for path in REAL.paths for token in path.tokens if token.step <= 9]
     expect(lines).to_have_count(len(tokens))
-    expect(shown.page.locator(".table-box").first.locator("tbody tr")).to_have_count(len({id(p) for p, _ in tokens}))
+    expect(shown.page.locator(".table-box").first.locator("tbody tr")).to_have_count(
+        len({id(p) for p, _ in tokens})
+    )
     cells = [line.locator("th, td").all_text_contents() for line in lines.all()]
     expected = [[str(path.id), str(token.step), f"{token.entropy:.2f}"] for path, token in tokens]
     assert [[line[0], line[1], line[4].split()[0]] for line in cells] == expected
@@ -112,7 +124,7 @@ def test_the_chosen_token_goes_with_the_cursor(board: Callable[..., BoardPage]) 
     shown.feed(STORY)
     shown.root.focus()
     shown.press("End", "ArrowDown", "ArrowDown", *["ArrowLeft"] * 5)
-    place = shown.page.evaluate(f"{ROOT}.getRootNode().__board.selected")
+    place = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selected")
     assert STORY.paths[place["path"]].tokens[place["token"]].step == shown.data("cursor")
 
 
@@ -125,11 +137,11 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(board: Callable[..., 
     path = next(one for one in REAL.paths if one.status == "forked" and one.tokens)
     readers = [rows.path for rows in kv.paths if path.id in REAL.lineage(rows.path)]
     assert len(readers) > 1
-    shown.page.evaluate(f"{ROOT}.getRootNode().__board.select({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.select({path.id}, 0)")
     said = shown.page.locator(".inspector .why").text_content() or ""
     assert f"shared by {len(readers)} paths at step {step}" in said
     assert sorted(map(int, said.rsplit(": ", 1)[1].rstrip(".").split(", "))) == sorted(readers)
-    shown.page.evaluate(f"{ROOT}.getRootNode().__board.replay.goTo({path.tokens[-1].step})")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.replay.goTo({path.tokens[-1].step})")
     expect(shown.page.locator(".inspector .why")).to_contain_text("written in the next step")
 
 
@@ -139,20 +151,26 @@ def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
     shown = board(reduced_motion="reduce")
     shown.feed(REAL)
     path = next(one for one in REAL.paths if one.tokens)
-    shown.page.evaluate(f"{ROOT}.getRootNode().__board.select({path.id}, 0)")
-    expect(shown.page.locator(".inspector .candidates li")).to_have_count(len(path.tokens[0].candidates))
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.select({path.id}, 0)")
+    expect(shown.page.locator(".inspector .candidates li")).to_have_count(
+        len(path.tokens[0].candidates)
+    )
     expect(shown.page.locator(".inspector button")).to_have_count(0)
     shown.feed(REAL, name="two", grows=True)
-    shown.page.evaluate(f"{ROOT}.getRootNode().__board.select({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.select({path.id}, 0)")
     shown.page.locator(".inspector .candidates button").nth(2).click()
     forced = path.tokens[0].candidates[2].text
     grow = shown.page.get_by_role("button", name=f"Grow from here with “{forced}”")
     grow.focus()
     shown.press("Enter")
-    assert shown.page.evaluate("places") == [{"run": "two", "path": path.id, "token": 0, "candidate": 2}]
+    assert shown.page.evaluate("places") == [
+        {"run": "two", "path": path.id, "token": 0, "candidate": 2}
+    ]
 
 
-def test_a_live_run_that_falls_silent_says_so_and_can_be_replayed(board: Callable[..., BoardPage]) -> None:
+def test_a_live_run_that_falls_silent_says_so_and_can_be_replayed(
+    board: Callable[..., BoardPage],
+) -> None:
     shown = board()
     shown.page.clock.install()
     half = fold(invented_run(5, 20, 8)[:60])
@@ -168,11 +186,13 @@ def test_a_live_run_that_falls_silent_says_so_and_can_be_replayed(board: Callabl
     expect(news).to_be_hidden()
 
 
-def test_twenty_paths_of_two_hundred_tokens_replace_nothing(board: Callable[..., BoardPage]) -> None:
+def test_twenty_paths_of_two_hundred_tokens_replace_nothing(
+    board: Callable[..., BoardPage],
+) -> None:
     shown = board()
     run, sent = Run(), 0
     names = ["svg.tree", "svg.entropy", "svg.memory", ".box.path"]
-    keep = f"window.first = [{ROOT}, ...{names}.map(name => {ROOT}.querySelector(name))]"
+    keep = f"window.first = [{BOARD}, ...{names}.map(name => {BOARD}.querySelector(name))]"
     for event in invented_run(4, 200, 20):
         run.apply(event)
         if type(event).__name__ == "StepTimed" and event.step % 10 == 0:
@@ -181,5 +201,5 @@ def test_twenty_paths_of_two_hundred_tokens_replace_nothing(board: Callable[...,
             if event.step == 0:
                 shown.page.evaluate(keep)
     assert len(run.leaves()) > 3
-    assert shown.page.evaluate(f"first[0] === {ROOT} && first.every(node => node.isConnected)")
+    assert shown.page.evaluate(f"first[0] === {BOARD} && first.every(node => node.isConnected)")
     assert shown.page.evaluate("triggers") == []

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from board_page import ROOT, BoardPage
+from board_page import BOARD, BoardPage
 from invented_runs import invented_run
 from playwright.sync_api import CDPSession, expect
 
@@ -43,7 +43,7 @@ def middle(shown: BoardPage, name: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("beside", [0, 12])
 def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, beside: int) -> None:
-    shown.page.evaluate(f"() => {{ {ROOT}.style.paddingBottom = '2000px'; }}")
+    shown.page.evaluate(f"() => {{ {BOARD}.style.paddingBottom = '2000px'; }}")
     shown.page.locator("svg.entropy").scroll_into_view_if_needed()
     scrolled = shown.page.evaluate("scrollY")
     label = shown.page.locator(".threshold-label")
@@ -67,7 +67,7 @@ def test_a_finger_scrubs_along_the_trace(shown: BoardPage) -> None:
 
 
 def test_a_finger_along_the_trace_scrolls_the_page(shown: BoardPage) -> None:
-    shown.page.evaluate(f"() => {{ {ROOT}.style.paddingBottom = '2000px'; }}")
+    shown.page.evaluate(f"() => {{ {BOARD}.style.paddingBottom = '2000px'; }}")
     shown.page.locator("svg.entropy").scroll_into_view_if_needed()
     before = shown.page.evaluate("scrollY")
     x, y = middle(shown, "svg.entropy")

@@ -1,4 +1,6 @@
-"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode, print view."""
+"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode,
+print view.
+"""
 
 import csv
 from collections.abc import Callable
@@ -7,16 +9,16 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from eab.comparison import CACHES
+from eab.analysis.sweep import CACHES
 
 pytestmark = pytest.mark.browser
 SECONDS = 1000  # Playwright counts milliseconds
 
 
 def wait_for_charts(page: Page) -> None:
-    expect(page.locator(".js-plotly-plot .main-svg .bars, .js-plotly-plot .main-svg .scatterlayer")).not_to_have_count(
-        0, timeout=60 * SECONDS
-    )
+    expect(
+        page.locator(".js-plotly-plot .main-svg .bars, .js-plotly-plot .main-svg .scatterlayer")
+    ).not_to_have_count(0, timeout=60 * SECONDS)
     expect(page.locator(".js-plotly-plot")).to_have_count(4, timeout=60 * SECONDS)
 
 
@@ -32,7 +34,9 @@ def start(page: Page, prompt: str, key: str, presses: int = 0) -> None:
     page.wait_for_function("() => location.search.includes('comparison=')")
 
 
-def test_a_comparison_from_the_first_page_to_the_download(open_page: Callable[..., Page], tmp_path: Path) -> None:
+def test_a_comparison_from_the_first_page_to_the_download(
+    open_page: Callable[..., Page], tmp_path: Path
+) -> None:
     page = open_page()
     page.get_by_role("link", name="Memory").click()
     wait_for_charts(page)
@@ -63,7 +67,9 @@ def test_stop_acts_and_progress_names_the_cache(open_page: Callable[..., Page]) 
     expect(page.get_by_role("button", name="Stop generation")).to_be_disabled()
 
 
-def test_charts_are_readable_in_both_themes_and_white_for_print(open_page: Callable[..., Page]) -> None:
+def test_charts_are_readable_in_both_themes_and_white_for_print(
+    open_page: Callable[..., Page],
+) -> None:
     brightness = {}
     for scheme in ("light", "dark"):
         page = open_page("/memory", color_scheme=scheme)

@@ -1,4 +1,6 @@
-"""The page in a real Chromium: first visit, live run, Stop, replay, keyboard, tabs, reload, hostile text, themes."""
+"""The page in a real Chromium: first visit, live run, Stop, replay, keyboard, tabs, reload, hostile
+text, themes.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Download, Locator, Page, expect
 
-from app import gallery
+from app.server import bundled_runs
 from eab import record
 from eab.events import Candidate, Event, Predicted, RunStarted, TokenAppended
 from eab.run import fold
@@ -49,7 +51,9 @@ def run(page: Page, prompt: str, new_tokens: int | None = None) -> None:
     before = page.url
     page.get_by_role("button", name="Run", exact=True).click()
     if prompt.strip():
-        page.wait_for_function("before => location.href !== before", arg=before)  # the server has begun the run
+        page.wait_for_function(
+            "before => location.href !== before", arg=before
+        )  # the server has begun the run
 
 
 def wait_for_end(page: Page) -> None:
@@ -57,7 +61,9 @@ def wait_for_end(page: Page) -> None:
 
 
 def make_it_long(page: Page) -> None:
-    """The most paths and tokens that the page offers, so that the run is still going when the test looks."""
+    """The most paths and tokens that the page offers, so that the run is still going when the test
+    looks.
+    """
     for name in ("Max new tokens", "Max paths"):
         slider = page.get_by_role("slider", name=name)
         slider.focus()
@@ -77,7 +83,9 @@ def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[.
     make_it_long(page)
     run(page, "Once upon a time, there was a little dog. One day, the dog")
     page.wait_for_function(f"() => {_TEXT}.includes('the dog')")
-    board(page).evaluate("root => { root.mine = true; root.querySelector('svg.tree').mine = true; }")
+    board(page).evaluate(
+        "root => { root.mine = true; root.querySelector('svg.tree').mine = true; }"
+    )
     seen = []
     while page.get_by_role("button", name="Stop generation").is_enabled():
         seen.append(number(page, "cursor"))
@@ -105,7 +113,10 @@ def test_two_tabs_run_at_the_same_time_without_mixing(open_page: Callable[..., P
     for page, prompt in ((one, "The first cat"), (two, "The second dog")):
         wait_for_board(page)
         run(page, prompt)
-    for page, own, other in ((one, "The first cat", "The second dog"), (two, "The second dog", "The first cat")):
+    for page, own, other in (
+        (one, "The first cat", "The second dog"),
+        (two, "The second dog", "The first cat"),
+    ):
         expect(page.locator(".eab .box.prompt")).to_contain_text(own, timeout=60 * SECONDS)
         wait_for_end(page)
         assert other not in page.content()
@@ -117,7 +128,9 @@ def test_a_reload_finds_the_run_again(open_page: Callable[..., Page]) -> None:
     run(page, "The reloaded cat", new_tokens=12)
     wait_for_end(page)
     page.reload()
-    expect(page.locator(".eab .box.prompt")).to_contain_text("The reloaded cat", timeout=30 * SECONDS)
+    expect(page.locator(".eab .box.prompt")).to_contain_text(
+        "The reloaded cat", timeout=30 * SECONDS
+    )
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
 
 
@@ -165,7 +178,9 @@ def test_the_keyboard_does_it_all(open_page: Callable[..., Page]) -> None:
     page.keyboard.press("Escape")
     expect(page.locator(".eab .inspector dl")).to_have_count(0)
     page.keyboard.press("Tab")
-    assert page.evaluate(f"() => {_ROOT}.activeElement?.tagName") == "BUTTON", "the board must not trap the keyboard"
+    assert page.evaluate(f"() => {_ROOT}.activeElement?.tagName") == "BUTTON", (
+        "the board must not trap the keyboard"
+    )
 
 
 def test_a_click_on_a_token_shows_what_the_model_considered(open_page: Callable[..., Page]) -> None:
@@ -180,7 +195,7 @@ def test_a_click_on_a_token_shows_what_the_model_considered(open_page: Callable[
 def test_a_run_grows_from_a_forced_token(open_page: Callable[..., Page]) -> None:
     page = open_page(reduced_motion="reduce")
     wait_for_board(page)
-    recorded = fold(gallery.events_of(gallery.recordings()[0]))
+    recorded = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
     first = next(path for path in recorded.paths if path.tokens)
     page.locator(f'.eab .box.path[data-path="{first.id}"] .label').click(force=True)
     page.locator(".eab .inspector .candidates button").nth(2).click()
@@ -214,12 +229,16 @@ def test_a_broken_run_file_is_explained(open_page: Callable[..., Page], tmp_path
     wait_for_board(page)
 
 
-def test_hostile_tokens_are_text_and_nothing_else(open_page: Callable[..., Page], tmp_path: Path) -> None:
+def test_hostile_tokens_are_text_and_nothing_else(
+    open_page: Callable[..., Page], tmp_path: Path
+) -> None:
     page = open_page()
     wait_for_board(page)
     title = page.title()
     file = tmp_path / "hostile.eab"
-    record.save([_hostile(event) for event in gallery.events_of(gallery.recordings()[0])], file)
+    record.save(
+        [_hostile(event) for event in bundled_runs.events_of(bundled_runs.recordings()[0])], file
+    )
     page.locator("input[type=file]").set_input_files(file)
     page.wait_for_function(f"() => {_TEXT}.includes('<script>')")
     page.get_by_role("button", name="Last step, and follow").click()
@@ -233,11 +252,15 @@ def test_hostile_tokens_are_text_and_nothing_else(open_page: Callable[..., Page]
 def _hostile(event: Event) -> Event:
     match event:
         case RunStarted():
-            return replace(event, prompt="<script>document.title='broken'</script> $y$ " + event.prompt)
+            return replace(
+                event, prompt="<script>document.title='broken'</script> $y$ " + event.prompt
+            )
         case TokenAppended():
             return replace(event, text=HOSTILE[(event.path + event.step) % len(HOSTILE)])
         case Predicted():
-            return replace(event, candidates=(Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[3], 0.25)))
+            return replace(
+                event, candidates=(Candidate(1, HOSTILE[0], 0.5), Candidate(2, HOSTILE[3], 0.25))
+            )
         case _:
             return event
 
@@ -261,7 +284,7 @@ def test_downloads_hold_the_run(open_page: Callable[..., Page], tmp_path: Path) 
     wait_for_board(page)
     page.get_by_role("tab", name="Take it home").click()
     saved = _download(page, "Run file", tmp_path)
-    assert record.load(saved) == list(gallery.events_of(gallery.recordings()[0]))
+    assert record.load(saved) == list(bundled_runs.events_of(bundled_runs.recordings()[0]))
     picture = _download(page, "Download the tree of texts as SVG", tmp_path)
     assert picture.read_text(encoding="utf-8").startswith("<svg")
 

@@ -1,4 +1,6 @@
-"""A poll that was sent before the browser had the new page, against the server itself (no drawing: raw_session.py)."""
+"""A poll that was sent before the browser had the new page, against the server itself (no drawing:
+raw_session.py).
+"""
 
 from urllib.parse import urlencode
 
@@ -6,7 +8,9 @@ import pytest
 from raw_session import RawSession
 
 pytestmark = pytest.mark.browser
-RUN = urlencode({"prompt": "Once upon a time", "max_new_tokens": 40, "max_paths": 6, "min_fork_weight": 0.03})
+RUN = urlencode(
+    {"prompt": "Once upon a time", "max_new_tokens": 40, "max_paths": 6, "min_fork_weight": 0.03}
+)
 
 
 def test_a_late_poll_finds_nothing(address: str) -> None:
@@ -15,7 +19,11 @@ def test_a_late_poll_finds_nothing(address: str) -> None:
         before = session.run_id
         session.press("run_button")
         session.until(lambda before=before: session.run_id != before)
-        session.until(lambda: bool(session.board["ended"]) and session.board["run"] == f"live-{session.run_id}")
+        session.until(
+            lambda: (
+                bool(session.board["ended"]) and session.board["run"] == f"live-{session.run_id}"
+            )
+        )
         session.until(lambda: "Texts" in session.tabs)
     assert len(session.polled) > 1
     assert len(set(session.polled)) == len(session.polled), "a new name on each drawing"

@@ -1,8 +1,8 @@
 """A class on one server: thirty sessions at once and two real browsers beside them, on localhost.
 
-Each asks its own prompt with its own seed and must get its own whole run: what a reload shows equals, number for
-number, what the engine makes of that prompt and seed. The thirty are sessions without the drawing (raw_session.py);
-thirty browsers do not fit on two cores.
+Each asks its own prompt with its own seed and must get its own whole run: what a reload shows
+equals, number for number, what the engine makes of that prompt and seed. The thirty are sessions
+without the drawing (raw_session.py); thirty browsers do not fit on two cores.
 """
 
 import json
@@ -16,18 +16,25 @@ import pytest
 from playwright.sync_api import Page, expect
 from raw_session import RawSession
 
+from eab.board.messages import board_message
 from eab.config import BranchingConfig
-from eab.engine import generate
-from eab.figures.board import board_message
+from eab.engine.loop import generate
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 
 pytestmark = [pytest.mark.browser, pytest.mark.load]
 SESSIONS = 30
 RUNS = 4  # of each session: more than a hundred in all
-PROMPTS = ("Once upon a time, there was a", "The cat sat on the", "One day, a girl named", "He opened the box and")
+PROMPTS = (
+    "Once upon a time, there was a",
+    "The cat sat on the",
+    "One day, a girl named",
+    "He opened the box and",
+)
 SETTINGS = {"max_paths": 8, "max_new_tokens": 10, "min_fork_weight": 0.03}
-MOST_GROWTH = 200 * 2**20  # bytes from the thirtieth run to the last; a model loaded twice, or kept caches, take more
+MOST_GROWTH = (
+    200 * 2**20
+)  # bytes from the thirtieth run to the last; a model loaded twice, or kept caches, take more
 
 
 def prompt(number: int) -> str:
@@ -61,21 +68,31 @@ def run_once(session: RawSession, number: int) -> str:
 @pytest.fixture(scope="module")
 def expected(embedded: HuggingFaceModel) -> list[dict[str, Any]]:
     """What each session must see, made by the engine alone."""
-    runs = (generate(embedded, prompt(number), BranchingConfig(seed=number, **SETTINGS)) for number in range(SESSIONS))  # type: ignore[arg-type]
+    runs = (
+        generate(embedded, prompt(number), BranchingConfig(seed=number, **SETTINGS))
+        for number in range(SESSIONS)
+    )  # type: ignore[arg-type]
     return [numbers(board_message(fold(events))) for events in runs]
 
 
 def test_thirty_sessions_get_their_own_whole_runs(
-    open_page: Callable[..., Page], address: str, server: psutil.Process, expected: list[dict[str, Any]]
+    open_page: Callable[..., Page],
+    address: str,
+    server: psutil.Process,
+    expected: list[dict[str, Any]],
 ) -> None:
     browsers = [open_page(f"/?{query(number)}") for number in (0, 1)]
     with ThreadPoolExecutor(SESSIONS) as pool:
-        sessions = list(pool.map(lambda number: RawSession(address, query(number)), range(SESSIONS)))
+        sessions = list(
+            pool.map(lambda number: RawSession(address, query(number)), range(SESSIONS))
+        )
         for page in browsers:
             page.get_by_role("button", name="Run", exact=True).click()
         ids = list(pool.map(run_once, sessions, range(SESSIONS)))
         assert len(set(ids)) == SESSIONS
-        assert any("in line" in told for session in sessions for told in session.said), "nobody had to wait"
+        assert any("in line" in told for session in sessions for told in session.said), (
+            "nobody had to wait"
+        )
         after_first = server.memory_info().rss
         for number, page in enumerate(browsers):
             expect(page.locator(".eab .box.prompt")).to_contain_text(prompt(number), timeout=60_000)
@@ -85,6 +102,8 @@ def test_thirty_sessions_get_their_own_whole_runs(
         grown = server.memory_info().rss - after_first
         reloaded = list(pool.map(lambda run_id: RawSession(address, f"run={run_id}"), ids))
     assert [numbers(session.board) for session in reloaded] == expected
-    assert grown < MOST_GROWTH, f"{grown / 2**20:.0f} MiB more after {(RUNS - 1) * SESSIONS} further runs"
+    assert grown < MOST_GROWTH, (
+        f"{grown / 2**20:.0f} MiB more after {(RUNS - 1) * SESSIONS} further runs"
+    )
     for session in (*sessions, *reloaded):
         session.close()

@@ -1,4 +1,6 @@
-"""The HTML file of a run in a real Chromium, from the disk, without a server: it plays, and it calls nobody."""
+"""The HTML file of a run in a real Chromium, from the disk, without a server: it plays, and it
+calls nobody.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +11,8 @@ from invented_runs import WORDS, invented_run
 from playwright.sync_api import Browser, Page, expect
 
 from eab.events import Event
-from eab.offline import save_html
 from eab.run import fold
+from eab.share.html_page import save_html
 
 pytestmark = pytest.mark.browser
 STORY = invented_run(5, 20, 8)
@@ -31,11 +33,15 @@ def open_run(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     contexts, problems, asked = [], [], []
 
     def open_run(events: list[Event], **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True, **options)
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 900}, accept_downloads=True, **options
+        )
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda line: line.type in ("error", "warning") and problems.append(line.text))
+        page.on(
+            "console", lambda line: line.type in ("error", "warning") and problems.append(line.text)
+        )
         page.on("request", lambda request: asked.append(request.url))
         save_html(events, tmp_path / "run.html")
         page.goto((tmp_path / "run.html").as_uri())
@@ -45,7 +51,9 @@ def open_run(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     for context in contexts:
         context.close()
     assert problems == []
-    assert {url for url in asked if not url.startswith("blob:")} == {(tmp_path / "run.html").as_uri()}
+    assert {url for url in asked if not url.startswith("blob:")} == {
+        (tmp_path / "run.html").as_uri()
+    }
 
 
 def cursor_is(page: Page, step: int) -> None:
@@ -54,7 +62,9 @@ def cursor_is(page: Page, step: int) -> None:
 
 def test_it_plays_by_itself_and_ends_at_the_last_step(open_run: Callable[..., Page]) -> None:
     page = open_run(STORY)
-    page.wait_for_function("() => Number(document.querySelector('.eab').dataset.cursor) % 19 > 0")  # on its way
+    page.wait_for_function(
+        "() => Number(document.querySelector('.eab').dataset.cursor) % 19 > 0"
+    )  # on its way
     cursor_is(page, 19)
     assert page.title() == "Once upon a time"
 

@@ -28,7 +28,9 @@ def until(page: Page, condition: Callable[[], bool]) -> None:
         page.wait_for_timeout(50)
 
 
-def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(open_page: Callable[..., Page]) -> None:
+def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(
+    open_page: Callable[..., Page],
+) -> None:
     page = open_page()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     page.locator(".eab").press("End")
@@ -41,7 +43,9 @@ def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(open_p
     page.get_by_role("button", name="As it was").click()
     expect(page.locator(".eab .box.path:not(.hidden)")).to_have_count(paths)
     assert forks(page) == before
-    assert page.locator(".eab").get_attribute("data-playing") == "false", "the cursor stays where it was"
+    assert page.locator(".eab").get_attribute("data-playing") == "false", (
+        "the cursor stays where it was"
+    )
     assert page.evaluate("() => !location.search.includes('run=')"), "no run was made"
 
 
@@ -84,7 +88,9 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(open_page: Callable[..., Page], scheme: str) -> None:
+def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(
+    open_page: Callable[..., Page], scheme: str
+) -> None:
     page = open_page("/compare", color_scheme=scheme)
     for side in ("both", "a", "b"):
         expect(page.locator(f".eab .box.side-{side}").first).to_be_visible(timeout=60 * SECONDS)

@@ -1,19 +1,25 @@
-"""The page Speculative decoding in a real Chromium: recorded chips, a run of one's own, reload, hostile tokens."""
+"""The page Speculative decoding in a real Chromium: recorded chips, a run of one's own, reload,
+hostile tokens.
+"""
 
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.chips import FOLDER
+from app.widgets.chips import FOLDER
 
 pytestmark = pytest.mark.browser
 SECONDS = 1000  # Playwright counts milliseconds
 
 
-def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(open_page: Callable[..., Page]) -> None:
+def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(
+    open_page: Callable[..., Page],
+) -> None:
     page = open_page("/speculative", color_scheme="dark")
-    expect(page.get_by_text("The same tokens under 6 draft lengths.")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("The same tokens under 6 draft lengths.")).to_be_visible(
+        timeout=60 * SECONDS
+    )
     expect(page.locator(".chips .text .right").first).to_be_visible(timeout=60 * SECONDS)
     few = page.locator(".chips .text .right").count()
     page.get_by_role("radiogroup", name="Draft length").get_by_text("8 guesses").click()
@@ -32,7 +38,9 @@ def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(open_page: C
     expect(page.get_by_text("“Anna has a red ball. Ben has”")).to_be_visible(timeout=60 * SECONDS)
 
 
-def test_tokens_are_text_and_each_kind_has_a_sign_besides_its_colour(open_page: Callable[..., Page]) -> None:
+def test_tokens_are_text_and_each_kind_has_a_sign_besides_its_colour(
+    open_page: Callable[..., Page],
+) -> None:
     page = open_page("/speculative")
     chips = [
         {"kind": "own", "text": "<img src=x onerror=alert(1)>"},
@@ -41,8 +49,8 @@ def test_tokens_are_text_and_each_kind_has_a_sign_besides_its_colour(open_page: 
     ]
     page.evaluate(
         """async ([code, chips]) => {
-          const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-          const host = document.body.appendChild(document.createElement("div"));
+          const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript"
+          }))); const host = document.body.appendChild(document.createElement("div"));
           host.id = "alone";
           module.default({ data: { chips }, parentElement: host });
           module.default({ data: { chips }, parentElement: host });  // told twice, drawn once

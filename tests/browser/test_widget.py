@@ -1,4 +1,6 @@
-"""The notebook's widget in a real Chromium: its module in a bare page, with a model as anywidget gives it."""
+"""The notebook's widget in a real Chromium: its module in a bare page, with a model as anywidget
+gives it.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,14 +9,19 @@ import pytest
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import Browser, Page, expect
 
+from eab.board import bundle
+from eab.board.messages import Feed
 from eab.events import StepTimed
-from eab.figures import board_code
-from eab.figures.board import Feed
 from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
 STORY = invented_run(5, 20, 8)
-HOSTILE = ["<script>document.title='broken'</script>", "<img src=x onerror=alert(1)>", "\u202e", "\n"]
+HOSTILE = [
+    "<script>document.title='broken'</script>",
+    "<img src=x onerror=alert(1)>",
+    "\u202e",
+    "\n",
+]
 _HOST = """async ([code, css, values]) => {
   document.head.append(Object.assign(document.createElement("style"), { textContent: css }));
   const listeners = {};
@@ -43,14 +50,22 @@ def cell(browser: Browser) -> Iterator[Callable[..., Page]]:
     """An output cell with a widget of these values; afterwards there was no error."""
     contexts, problems = [], []
 
-    def cell(run: Run, mode: Any = "replay", status: str = "", running: bool = False, style: str = "") -> Page:
-        context = browser.new_context(viewport={"width": 1100, "height": 900}, reduced_motion="reduce")
+    def cell(
+        run: Run, mode: Any = "replay", status: str = "", running: bool = False, style: str = ""
+    ) -> Page:
+        context = browser.new_context(
+            viewport={"width": 1100, "height": 900}, reduced_motion="reduce"
+        )
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.set_content(f'<title>calm</title><body style="{style}"><div id="cell"></div></body>')
-        values = {"message": Feed().message(run, "notebook", mode), "status": status, "running": running}
-        page.evaluate(_HOST, [board_code.javascript("widget"), board_code.stylesheet(), values])
+        values = {
+            "message": Feed().message(run, "notebook", mode),
+            "status": status,
+            "running": running,
+        }
+        page.evaluate(_HOST, [bundle.javascript("widget"), bundle.stylesheet(), values])
         expect(page.locator(".eab")).to_be_visible()
         return page
 
@@ -79,7 +94,14 @@ def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: Callable[..., Page])
 
 def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
     run, feed = Run(), Feed()
-    half = next(index for index, event in enumerate(STORY) if isinstance(event, StepTimed) and event.step == 9) + 1
+    half = (
+        next(
+            index
+            for index, event in enumerate(STORY)
+            if isinstance(event, StepTimed) and event.step == 9
+        )
+        + 1
+    )
     for event in STORY[:half]:
         run.apply(event)
     page = cell(run, "live", "Step 10 of 20", running=True)
@@ -92,7 +114,9 @@ def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
         run.apply(event)
     message = feed.message(run, "notebook", "live")
     assert message["since"] > 0
-    page.evaluate("([message]) => { change('message', message); change('running', false); }", [message])
+    page.evaluate(
+        "([message]) => { change('message', message); change('running', false); }", [message]
+    )
     cursor_is(page, 19)
     expect(page.get_by_role("button", name="End the run")).to_be_hidden()
     page.evaluate("leave()")
@@ -102,7 +126,9 @@ def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
 
 def test_a_board_that_opens_late_asks_for_everything(cell: Callable[..., Page]) -> None:
     page = cell(fold(STORY))
-    late = Feed(key="notebook", steps=[15]).message(fold(STORY), "notebook", "live") | {"run": "another"}
+    late = Feed(key="notebook", steps=[15]).message(fold(STORY), "notebook", "live") | {
+        "run": "another"
+    }
     page.evaluate("([message]) => change('message', message)", [late])
     assert page.evaluate("sent") == [{"wish": "all"}]
 
@@ -116,6 +142,9 @@ def test_hostile_text_stays_text(cell: Callable[..., Page]) -> None:
 
 
 def test_it_takes_the_colours_of_jupyter(cell: Callable[..., Page]) -> None:
-    page = cell(fold(STORY), style="--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242")
+    page = cell(
+        fold(STORY),
+        style="--jp-content-font-color1:#fff;--jp-layout-color0:#111;--jp-layout-color2:#424242",
+    )
     expect(page.locator("svg.memory rect.shared").first).to_have_css("fill", "rgb(86, 180, 233)")
     expect(page.locator(".tree-panel")).to_have_css("background-color", "rgb(66, 66, 66)")

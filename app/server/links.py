@@ -1,0 +1,98 @@
+"""A link to a run: where it is found, how it was asked, and the step of the cursor. Knows nothing
+of Streamlit.
+
+Links are hostile text: each value is checked, a bad one spoils the whole link, and no link starts a
+run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from eab.config import AUTO, AllocationStep, BranchingConfig
+from eab.errors import ConfigError, LinkError
+
+MAX_PROMPT: Final = 2000  # characters; browsers and chats cut long links
+MAX_VALUE: Final = 300  # characters of anything else
+MAX_STEP: Final = 1_000_000
+_SETTINGS: Final = {
+    field.name: field.type for field in fields(BranchingConfig) if field.name != "kv_limit_mib"
+}
+_TRUTHS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a link names. run, saved, example: ids of which at most one is looked for, in this
+    order.
+    """
+
+    run: str = ""
+    saved: str = ""
+    example: str = ""
+    prompt: str | None = None
+    model: str = ""
+    config: BranchingConfig | None = None
+    cursor: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the run can be made again from the link alone."""
+        return self.prompt is not None and self.config is not None
+
+
+def to_query(link: Link) -> str:
+    """The query of a URL, without the `?`. What is too long for one is left out."""
+    values: dict[str, Any] = {
+        name: getattr(link, name) for name in ("run", "saved", "example", "model")
+    }
+    if link.prompt is not None and len(link.prompt) <= MAX_PROMPT:
+        values["prompt"] = link.prompt
+    if link.config is not None:
+        values |= {name: getattr(link.config, name) for name in _SETTINGS}
+    values["cursor"] = link.cursor
+    texts = {name: _as_text(value) for name, value in values.items() if value not in ("", None)}
+    return urlencode(
+        {name: text for name, text in texts.items() if name == "prompt" or len(text) <= MAX_VALUE}
+    )
+
+
+def from_query(values: Mapping[str, str]) -> Link:
+    """The link in the query of a URL; names that no link has are passed over. LinkError says which
+    value is wrong.
+    """
+    for name, text in values.items():
+        longest = MAX_PROMPT if name == "prompt" else MAX_VALUE
+        if len(text) > longest:
+            raise LinkError(
+                f"{name} has {len(text):,} characters; a link holds at most {longest:,}"
+            )
+    settings = {name: _parsed(name, values[name]) for name in _SETTINGS if name in values}
+    try:
+        config = BranchingConfig.from_settings(settings) if settings else None
+    except ConfigError as error:
+        raise LinkError(str(error)) from error
+    cursor = _parsed("cursor", values["cursor"]) if "cursor" in values else None
+    if cursor is not None and not 0 <= cursor <= MAX_STEP:
+        raise LinkError(f"cursor is {cursor}; it must be a step from 0 to {MAX_STEP:,}")
+    found = {name: values.get(name, "") for name in ("run", "saved", "example", "model")}
+    return Link(**found, prompt=values.get("prompt"), config=config, cursor=cursor)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parsed(name: str, text: str) -> Any:
+    """A value of the setting's type; its range is the config's to check."""
+    kind: Any = int if name == "cursor" else _SETTINGS[name]
+    if kind == AllocationStep:
+        kind = str if text == AUTO else int
+    try:
+        if kind is bool:
+            return _TRUTHS[text]
+        return kind(text) if kind in (int, float) else text
+    except (KeyError, ValueError) as error:
+        wanted = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
+        raise LinkError(f"{name} is {text[:40]!r}; it must be {wanted}") from error

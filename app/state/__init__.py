@@ -1,0 +1,1 @@
+"""What one browser tab shows and remembers, in Streamlit's session state."""

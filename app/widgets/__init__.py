@@ -1,0 +1,1 @@
+"""What pages put on the screen: the board, charts, settings, results."""

@@ -1,0 +1,127 @@
+"""The gallery of saved runs in the sidebar: save, open, rename, delete and undo."""
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from app.server.store import MAX_NAME, Saved, Store, default_store
+from app.state import tab
+from app.widgets.markdown import plain
+from eab import token_text
+from eab.board.layout import shorten
+from eab.errors import EabError
+from eab.events import Event
+
+CHOSEN = "saved_run"  # the key of the choice: the id of a saved run
+
+
+def gallery(on_open: Callable[[], None], to_save: Sequence[Event] | None, name: str) -> None:
+    """All of it; `to_save`: the run on the screen, if it can be saved, under `name` unless another
+    one is typed.
+    """
+    store = default_store()
+    if store is None:
+        return
+    with st.expander("Saved runs"):
+        try:
+            saved = {run.id: run for run in store.all()}
+        except EabError as error:
+            st.error(plain(str(error)))
+            return
+        _choice(saved, on_open)
+        chosen = saved.get(st.session_state[CHOSEN])
+        if chosen is not None:
+            _change(store, chosen)
+        _undo(store)
+        if to_save is not None:
+            _save(store, to_save, name)
+        st.caption(
+            "On the machine that serves this page: everyone who opens it sees, renames and deletes them."
+        )
+
+
+def _choice(saved: dict[str, Saved], on_open: Callable[[], None]) -> None:
+    if st.session_state.get(CHOSEN) not in saved:
+        st.session_state[CHOSEN] = None  # somebody else may have deleted it
+    st.selectbox(
+        "Open",
+        list(saved),
+        index=None,
+        format_func=lambda run_id: _label(saved[run_id]),
+        key=CHOSEN,
+        on_change=on_open,
+        placeholder="Choose one" if saved else "None yet",
+        disabled=not saved,
+    )
+
+
+def _label(run: Saved) -> str:
+    return f"{token_text.visible(run.name)} · {run.saved_at[:10]} {run.saved_at[11:16]}"
+
+
+def _change(store: Store, chosen: Saved) -> None:
+    key = f"rename_{chosen.id}"
+    st.session_state.setdefault(key, chosen.name)
+    st.text_input("Name of this run", key=key, max_chars=MAX_NAME)
+    left, right = st.columns(2)
+    left.button(
+        "Rename",
+        on_click=_rename,
+        args=(store, chosen.id, key),
+        key="rename_button",
+        width="stretch",
+    )
+    right.button(
+        "Delete", on_click=_delete, args=(store, chosen), key="delete_button", width="stretch"
+    )
+
+
+def _rename(store: Store, run_id: str, key: str) -> None:
+    _try(lambda: store.rename(run_id, st.session_state[key]))
+
+
+def _delete(store: Store, chosen: Saved) -> None:
+    if _try(lambda: store.delete(chosen.id)):
+        st.session_state.deleted_run = chosen
+
+
+def _undo(store: Store) -> None:
+    deleted: Saved | None = st.session_state.get("deleted_run")
+    if deleted is None:
+        return
+    st.caption(f"Deleted: {plain(token_text.visible(deleted.name))}")
+    st.button("Undo", on_click=_restore, args=(store, deleted), key="undo_button")
+
+
+def _restore(store: Store, deleted: Saved) -> None:
+    st.session_state.deleted_run = None
+    _try(lambda: store.restore(deleted.id))
+
+
+def _save(store: Store, events: Sequence[Event], name: str) -> None:
+    suggested = shorten(" ".join(token_text.visible(name).split()), 40)
+    st.text_input("Save as", key="save_name", placeholder=suggested, max_chars=MAX_NAME)
+    st.button(
+        "Save this run",
+        on_click=_keep,
+        args=(store, events, suggested),
+        key="save_button",
+        width="stretch",
+    )
+
+
+def _keep(store: Store, events: Sequence[Event], suggested: str) -> None:
+    if _try(lambda: store.save(st.session_state.save_name.strip() or suggested, events)):
+        st.session_state.save_name = ""
+        st.toast("Saved")
+
+
+def _try(act: Callable[[], object]) -> bool:
+    """Do it, or say on the page why it cannot be done; whether it was done."""
+    tab.say("")
+    try:
+        act()
+    except EabError as error:
+        tab.say(str(error))
+        return False
+    return True

@@ -1,0 +1,197 @@
+"""One prompt under several settings, as a fold: the events of one run after the other -> what each
+cost.
+
+The settings are such that the tokens stay the same: another KV cache, or another way to guess
+ahead.
+
+Pure Python, like eab.run; eab.engine.sweeping makes the events.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, get_args
+
+from eab.config import CacheName, DrafterName
+from eab.events import Event, RunEnded
+from eab.run import Run
+
+CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
+DRAFT_LENGTHS: Final = (1, 2, 4, 8)
+Settings: TypeAlias = Mapping[str, Any]
+ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
+COARSE_ROUNDING: Final = 0.2  # nats; bfloat16 and float16
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """What a run took under its variant of the settings. All measured.
+
+    seconds: of all steps. step_seconds: the median of the decode steps. bytes: most_held and
+    held_last between steps, peak at the worst moment; copied and allocations: over the whole run.
+    """
+
+    variant: str
+    seconds: float
+    step_seconds: float
+    tokens_through_model: int
+    peak_bytes: int
+    most_held_bytes: int
+    held_last_bytes: int
+    copied_bytes: int
+    allocations: int
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Whether a variant's run says the same as the first one.
+
+    A cache, or guesses, change only the order in which numbers are added. That rounds logits
+    differently, so now and
+    then a draw that falls next to a boundary takes the other token, and the trees part:
+    first_difference is that step, None if they are the same. entropy_gap (nats): the largest
+    difference of what both saw up to there. explained: it is no more than rounding in the model's
+    dtype makes.
+    """
+
+    variant: str
+    first_difference: int | None
+    entropy_gap: float
+    explained: bool
+
+
+class Sweep:
+    """The runs so far, one per variant, in this order. Grow it with `apply`; else read it as if
+    frozen.
+
+    variants: the name of each and the settings that it changes. kind: what a variant is, in a word.
+    """
+
+    def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
+        self.variants, self.kind = dict(variants), kind
+        self.runs: list[Run] = []
+
+    def apply(self, event: Event) -> None:
+        """Take one more event in; after a RunEnded the next variant's run begins."""
+        if not self.runs or self.runs[-1].ended is not None:
+            self.runs.append(Run())
+        self.runs[-1].apply(event)
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """The last event of the last run; None while there is more to come."""
+        ended = self.runs[-1].ended if self.runs else None
+        last = len(self.runs) == len(self.variants) or (ended is not None and ended.stopped)
+        return ended if last else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run of every variant came to its own end."""
+        return self.ended is not None and not self.ended.stopped
+
+    @property
+    def current(self) -> str:
+        """The variant whose run came last."""
+        return [*self.variants][max(0, len(self.runs) - 1)]
+
+    @property
+    def agreed(self) -> bool:
+        """Whether every run so far finished, and differs from the first by no more than
+        rounding.
+        """
+        finished = all(run.ended and run.ended.reason == "finished" for run in self.runs)
+        return finished and all(agreement.explained for agreement in self.agreements())
+
+    @property
+    def pairs(self) -> list[tuple[str, Run]]:
+        """The runs that have started, with their variants."""
+        return [
+            (name, run)
+            for name, run in zip(self.variants, self.runs, strict=False)
+            if run.started is not None
+        ]
+
+    def costs(self) -> list[RunCost]:
+        """What each variant took, as far as its run has come."""
+        return [run_cost(name, run) for name, run in self.pairs]
+
+    def agreements(self) -> list[Agreement]:
+        """How each further finished run compares with the first finished one."""
+        finished = [
+            (name, run) for name, run in self.pairs if run.ended and run.ended.reason == "finished"
+        ]
+        return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
+
+
+def cache_sweep(caches: Sequence[CacheName] = CACHES) -> Sweep:
+    """An empty comparison of KV caches."""
+    return Sweep({name: {"cache": name} for name in caches}, "cache")
+
+
+def draft_length_sweep(drafter: DrafterName) -> Sweep:
+    """An empty comparison of plain decoding with one drafter at several draft lengths."""
+    variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
+    variants |= {
+        _guesses(length): {"drafter": drafter, "draft_length": length} for length in DRAFT_LENGTHS
+    }
+    return Sweep(variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length")
+
+
+def _guesses(length: int) -> str:
+    return "1 guess" if length == 1 else f"{length} guesses"
+
+
+def fold_sweep(events: Iterable[Event], sweep: Sweep) -> Sweep:
+    """The comparison after these events."""
+    for event in events:
+        sweep.apply(event)
+    return sweep
+
+
+def run_cost(variant: str, run: Run) -> RunCost:
+    """What the run took, as far as it has come."""
+    seconds = [step.timing.seconds for step in run.steps if step.timing is not None]
+    kv = [step.kv for step in run.steps if step.kv is not None]
+    return RunCost(
+        variant=variant,
+        seconds=sum(seconds),
+        step_seconds=statistics.median(seconds[1:] or seconds or [0.0]),  # the first is the prefill
+        tokens_through_model=run.tokens_through_model(),
+        peak_bytes=kv[-1].peak_bytes if kv else 0,
+        most_held_bytes=max((one.bytes_held for one in kv), default=0),
+        held_last_bytes=kv[-1].bytes_held if kv else 0,
+        copied_bytes=kv[-1].bytes_copied if kv else 0,
+        allocations=kv[-1].allocations if kv else 0,
+        ended=run.ended.reason if run.ended is not None else "",
+    )
+
+
+def _agreement(variant: str, run: Run, first: Run) -> Agreement:
+    assert run.started is not None
+    step = min((step for step, _, _ in _choices(run) ^ _choices(first)), default=None)
+    ours, theirs = _entropies(run, step), _entropies(first, step)
+    gap = max((abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()), default=0.0)
+    return Agreement(
+        variant, step, gap, gap <= ROUNDING.get(run.started.model.dtype, COARSE_ROUNDING)
+    )
+
+
+def _choices(run: Run) -> set[tuple[int, int, int]]:
+    """(step, path, token): ids follow the order of birth, so equal trees have equal ids."""
+    return {(token.step, path.id, token.token) for path in run.paths for token in path.tokens}
+
+
+def _entropies(run: Run, until: int | None) -> dict[tuple[int, int], float]:
+    """(step, path that was predicted) -> entropy, up to this step; a path's first token was
+    predicted at its parent.
+    """
+    return {
+        (
+            token.step,
+            path.parent if token is path.tokens[0] and path.parent >= 0 else path.id,
+        ): token.entropy
+        for path in run.paths
+        for token in path.tokens
+        if until is None or token.step <= until
+    }

@@ -1,0 +1,3 @@
+"""Where a path forks, which children it gets, and what they weigh: the algorithm, apart from models
+and caches.
+"""

@@ -1,0 +1,1 @@
+"""The command line: `eab run`, `eab replay`, and the rest."""

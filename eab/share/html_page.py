@@ -1,0 +1,135 @@
+"""A run as one HTML file: the same board as in the app, without Python, server or network.
+
+Model output is hostile text. It travels as JSON in a data block in which no `<` is left, and
+reaches the page through `textContent` only; the page's own policy lets no other script run and
+nothing load from anywhere.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from eab import token_text
+from eab.board import bundle
+from eab.board.messages import Feed
+from eab.errors import RecordError
+from eab.events import Event
+from eab.figures.captions import cost_sentence, weight_sentence
+from eab.run import Run, fold
+
+_ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>EAB Explorer</title>
+<style>{style}</style>
+</head>
+<body>
+<h1 id="title">EAB Explorer</h1>
+<p id="about">This page replays a recorded run; it needs JavaScript, but no network.</p>
+<div id="board"></div>
+<h2>Texts</h2>
+<p id="texts-sentence"></p>
+<div id="texts"></div>
+<script type="application/json" id="run">{data}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
+    """Write the run as an HTML file. RecordError if it has not started or the file cannot be
+    written.
+    """
+    page = to_html(run)
+    try:
+        Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def to_html(run: Run | Iterable[Event]) -> str:
+    """The HTML file as text. RecordError if the run has not started: there is nothing to replay."""
+    state = run if isinstance(run, Run) else fold(run)
+    if state.started is None:
+        raise RecordError("the run has not started; there is nothing to replay")
+    style, script, policy = _code()
+    return _PAGE.format(
+        policy=policy, style=style, script=script, data=_as_data_block(_told(state))
+    )
+
+
+def _as_data_block(value: Any) -> str:
+    """JSON that cannot end the element that holds it, in ASCII."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def _told(run: Run) -> dict[str, Any]:
+    assert run.started is not None
+    return {
+        "title": token_text.visible(run.started.beginning),
+        "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
+        "texts": _texts(run),
+        "message": Feed().message(run, "page", "replay", autoplay=True),
+    }
+
+
+def _settings_sentence(run: Run) -> str:
+    assert run.started is not None
+    config, model = run.started.config, token_text.visible(run.started.model.name)
+    what = {
+        "": "A recorded run",
+        "exact": "A re-read run",
+        "approximate": "A run re-read, not exactly,",
+    }
+    return (
+        f"{what[run.started.what_if]} of {model}: policy {config.policy}, fork from "
+        f"{run.started.threshold_nats:.2f} nats, {config.branch_factor} children, "
+        f"at most {config.max_paths} paths of {config.max_new_tokens} tokens, "
+        f"temperature {config.temperature:g}, seed {config.seed}."
+    )
+
+
+def _texts(run: Run) -> dict[str, Any]:
+    """The leaves as a table of strings, the heaviest first."""
+    lines = [
+        [
+            f"{sample.weight:.1%}",
+            f"{sample.log_prob:.2f}",
+            sample.finish_reason,
+            token_text.visible(sample.text),
+        ]
+        for sample in run.samples()
+    ]
+    return {
+        "sentence": weight_sentence(run),
+        "columns": ["weight", "log probability (nats)", "end", "text"],
+        "lines": lines,
+    }
+
+
+@lru_cache(maxsize=1)
+def _code() -> tuple[str, str, str]:
+    """Style, script, and the policy that allows these two and nothing else."""
+    style = bundle.stylesheet() + (bundle.FOLDER / "page.css").read_text(encoding="utf-8")
+    script = bundle.javascript("page")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob:"
+    )
+    return style, script, policy
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+    return f"'sha256-{digest}'"

@@ -1,0 +1,30 @@
+"""A run as the lines of Python that make it again: model, device, dtype, every setting that is not
+the default.
+"""
+
+from dataclasses import fields
+
+from eab.config import BranchingConfig
+from eab.events import RunStarted
+
+
+def as_python(started: RunStarted) -> str:
+    """The program; on the same kind of machine it gives the same events, but for the times."""
+    card, default = started.model, BranchingConfig()
+    given: dict[str, object] = {"device": card.device, "dtype": card.dtype}
+    given |= {"draft": started.draft.name} if started.draft is not None else {}
+    given |= {
+        field.name: getattr(started.config, field.name)
+        for field in fields(BranchingConfig)
+        if getattr(started.config, field.name) != getattr(default, field.name)
+    }
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
+    taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
+    continued = f", continued={taken!r}" if taken else ""
+    return (
+        "from eab import EntropyAdaptiveBranching\n\n"
+        f"eab = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
+        f"run = eab.run({started.prompt!r}{continued})\n"
+        "for sample in run.samples():\n"
+        '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
+    )

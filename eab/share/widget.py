@@ -1,0 +1,133 @@
+"""The board as a widget of notebooks, by anywidget; `eab.share.notebook` imports this when it is
+needed.
+
+The widget is told the same messages as the board of the app, and asks back for two things:
+everything, and to stop.
+"""
+
+import atexit
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import anywidget
+import traitlets
+
+from eab.board import bundle
+from eab.board.messages import Feed
+from eab.board.still import tree_svg
+from eab.events import Event, StepTimed
+from eab.figures.captions import tree_sentence
+from eab.run import Run
+
+TELL_SECONDS: Final = 0.25
+
+
+class BoardWidget(anywidget.AnyWidget):
+    """A finished run, to replay and inspect. `run`: what it shows."""
+
+    _esm = bundle.javascript("widget")
+    _css = bundle.stylesheet()
+    message = traitlets.Dict().tag(sync=True)
+    status = traitlets.Unicode("").tag(sync=True)
+    running = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, run: Run, autoplay: bool = True) -> None:
+        self.run = run
+        super().__init__(message=Feed().message(run, "notebook", "replay", autoplay))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The widget, and a still picture for places that have no widgets."""
+        widget, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
+        still = {"image/svg+xml": tree_svg(self.run)} if self.run.steps else {}
+        return {**widget, **still, "text/plain": tree_sentence(self.run)}, metadata
+
+
+class LiveWidget(BoardWidget):
+    """A run in the making, in a thread of its own. `events`: what has happened so far, for
+    `eab.save`.
+    """
+
+    def __init__(self, events: Iterator[Event], stop: threading.Event) -> None:
+        self.events: list[Event] = []
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._feed = Feed()
+        self._error: Exception | None = None
+        super().__init__(Run(), autoplay=False)
+        self.on_msg(self._on_wish)
+        self.running = True
+        self._thread = threading.Thread(
+            target=self._work, args=(events,), name="eab-notebook", daemon=True
+        )
+        atexit.register(self._leave)  # a thread inside torch must not outlive the interpreter
+        self._thread.start()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        with self._lock:
+            return super()._repr_mimebundle_(**kwargs)
+
+    def stop(self) -> None:
+        """End the run at its next step; what it has stays."""
+        self._stop.set()
+
+    def wait(self) -> Run:
+        """The run, once it has ended; an interrupt of the kernel stops it. Raises what made the run
+        fail.
+        """
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            self.stop()
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        self.run.raise_if_failed()
+        return self.run
+
+    def _work(self, events: Iterator[Event]) -> None:
+        told = 0.0
+        try:
+            for event in events:
+                with self._lock:
+                    self.events.append(event)
+                    self.run.apply(event)
+                if isinstance(event, StepTimed) and time.monotonic() - told >= TELL_SECONDS:
+                    told = time.monotonic()
+                    self._tell(self._progress())
+        except Exception as error:  # whatever it is, the notebook should show it
+            self._error = error
+        self._feed.resync()  # the last message is whole: a saved notebook keeps it
+        self.running = False
+        self._tell(self._ending())
+        atexit.unregister(self._leave)
+
+    def _tell(self, status: str) -> None:
+        with self._lock:
+            message = self._feed.message(self.run, "notebook", "live")
+        self.message, self.status = message, status
+
+    def _progress(self) -> str:
+        steps = self.run.started.config.max_new_tokens if self.run.started else 0
+        return f"Step {len(self.run.steps)} of {steps}"
+
+    def _ending(self) -> str:
+        if self._error is not None:
+            return f"The run broke: {self._error}"
+        ended = self.run.ended
+        if ended is not None and ended.reason == "failed":
+            return ended.message
+        return f"{'Stopped' if self._stop.is_set() else 'Done'} after {len(self.run.steps)} steps"
+
+    def _on_wish(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        if content.get("wish") == "stop":
+            self.stop()
+        elif content.get("wish") == "all":
+            self._feed.resync()
+            if not self.running:
+                self._tell(self.status)
+
+    def _leave(self) -> None:
+        self.stop()
+        self._thread.join(timeout=10)

@@ -1,0 +1,142 @@
+"""The events of a run as decisions: what each live path saw at a step, and what became of it. Pure
+Python.
+
+eab.what_if.resimulate asks a Trace what to do at another threshold, and notes a Doubt where it does
+not know.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from eab.errors import RecordError
+from eab.events import (
+    Event,
+    Forked,
+    LimitActed,
+    PathFinished,
+    Predicted,
+    Pruned,
+    Reweighted,
+    RunEnded,
+    RunStarted,
+    TokenAppended,
+)
+from eab.run import Run
+
+
+@dataclass(slots=True)
+class Decision:
+    """One path at one step.
+
+    weight: before the step. tokens, paths, weights: what it went on with, one entry per child, or
+    its own id if it did not fork; nothing if the path limit dropped it. heir: which of them would
+    have come without a fork, None if the
+    trace does not say. dropped: tokens of children that the limit took at birth.
+    """
+
+    predicted: Predicted
+    weight: float
+    tokens: list[TokenAppended] = field(default_factory=list)
+    paths: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    heir: int | None = None
+    dropped: tuple[int, ...] = ()
+
+
+Why = Literal["fork", "limit", "heir", "dropped", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A place of the re-read run where only the model can say what comes.
+
+    fork: here it would fork, and the recorded run did not. limit: it forks, but the path limit took
+    a part of the
+    children. heir: it does not fork, and the trace does not say which child would have come then;
+    the heaviest is
+    shown. dropped: the limit took this path in the recorded run; it stays as it was. ended: the
+    recorded run ended here.
+    """
+
+    step: int
+    path: int
+    why: Why
+
+
+class Trace:
+    """A recorded run, to be looked up by step and path. RecordError if it has not started."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.run = Run()
+        self.stop_tokens: set[int] = set()
+        self.texts: dict[int, tuple[str, bool]] = {}
+        self.ended: RunEnded | None = None
+        self._decisions: dict[tuple[int, int], Decision] = {}
+        self._changes: dict[tuple[int, int], float | None] = {}
+        for event in events:
+            self._note_before(event)
+            self.run.apply(event)
+            self._note_after(event)
+        if self.run.started is None:
+            raise RecordError("the run has not started; there is nothing to read again")
+        self.started: RunStarted = self.run.started
+
+    def decision(self, step: int, path: int) -> Decision | None:
+        """What became of a live path at this step; None where the run had ended."""
+        found = self._decisions.get((step, path))
+        complete = found is not None and (found.tokens or (step, path) in self._changes)
+        return found if complete else None
+
+    def weight_after(self, step: int, path: int, before: float) -> float | None:
+        """What a finished path weighs after this step; None if it was dropped."""
+        return self._changes.get((step, path), before)
+
+    def _note_before(self, event: Event) -> None:
+        """What needs the state before the event."""
+        match event:
+            case Predicted():
+                if event.path < len(self.run.paths):
+                    weight = self.run.paths[event.path].weight
+                    self._decisions[event.step, event.path] = Decision(event, weight)
+            case LimitActed():
+                self._at(event.step, event.path).dropped = event.dropped
+            case Forked():
+                decision = self._at(event.step, event.path)
+                decision.paths, decision.weights = event.children, event.weights
+                decision.heir = (
+                    event.children.index(event.heir) if event.heir in event.children else None
+                )
+
+    def _note_after(self, event: Event) -> None:
+        match event:
+            case TokenAppended():
+                self._append(event)
+            case Reweighted():
+                self._changes[event.step, event.path] = event.weight
+                decision = self._decisions.get((event.step, event.path))
+                if decision is not None and decision.paths == (event.path,):
+                    decision.weights = (event.weight,)
+            case Pruned():
+                self._changes[event.step, event.path] = None
+            case PathFinished(reason="stop"):
+                self.stop_tokens |= {last.token for last in self.run.paths[event.path].tokens[-1:]}
+            case RunEnded():
+                self.ended = event
+
+    def _append(self, event: TokenAppended) -> None:
+        self.texts[event.token] = (event.text, event.special)
+        path = self.run.paths[event.path]
+        own = self._decisions.get((event.step, event.path))
+        if own is None or own.paths:
+            self._at(event.step, path.parent).tokens.append(event)
+            return
+        own.tokens, own.paths, own.weights = [event], (event.path,), (own.weight,)
+        own.heir = None if own.dropped else 0
+
+    def _at(self, step: int, path: int) -> Decision:
+        if (step, path) not in self._decisions:
+            raise RecordError(
+                f"path {path} goes on at step {step} without a prediction; the run cannot be read again"
+            )
+        return self._decisions[step, path]

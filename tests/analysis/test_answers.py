@@ -1,0 +1,285 @@
+"""Answers: what counts as the same, groups that partition the leaves, bounds that hold, estimates
+that are unbiased.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invented_runs import CARD, WORDS, invented_run
+from table_model import TableModel, random_table
+
+from eab.analysis.answers import Answers, group_answers, normalised
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.errors import ConfigError
+from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
+from eab.run import Run, fold
+
+SAYINGS = [" Paris", " paris.", " the Paris", " Rome", " rome!", " 1.5", " 15"]
+STOP = len(SAYINGS)
+SLACK = 1e-9  # sums of float64 logarithms
+TREES = 400
+ROUNDING = 3e-5  # weights come from probabilities of six decimals
+NOISE = (
+    4.5  # standard errors; about ten comparisons by chance alone pass this with probability 0.9999
+)
+
+
+class SayingModel(TableModel):
+    """A table model whose tokens are words, some of which say the same; the last token ends the
+    text.
+    """
+
+    def text(self, token: int) -> str:
+        return "" if token == STOP else SAYINGS[token]
+
+
+def saying_model(seed: int, concentration: float = 0.5) -> SayingModel:
+    return SayingModel(random_table(seed, STOP + 1, concentration), stop_ids=[STOP])
+
+
+def exact_answers(model: SayingModel, length: int) -> dict[str, float]:
+    """The probability of each answer, by enumeration of all texts."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for tokens, mass in model.all_texts(0, length):
+        found[normalised("".join(model.text(token) for token in tokens))] += mass
+    return dict(found)
+
+
+def flat_run(texts: Sequence[tuple[str, float, float, bool]]) -> Run:
+    """One fork at step 0; each leaf says (text, weight, probability) and has ended, or not yet."""
+    config, children = BranchingConfig(), tuple(range(1, len(texts) + 1))
+    events: list[Event] = [
+        RunStarted("p", (0,), ("p",), CARD, config, 1.0),
+        Predicted(0, 0, 1.0, ()),
+        Forked(0, 0, children, tuple(weight for _, weight, _, _ in texts), 1),
+    ]
+    for child, (text, _, probability, _) in zip(children, texts, strict=True):
+        events.append(TokenAppended(0, child, child, text, math.log(probability), False))
+    ended = [child for child, (*_, done) in zip(children, texts, strict=True) if done]
+    return fold([*events, *(PathFinished(0, child, "stop") for child in ended)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Paris", " paris. ", True),
+        ("The cat", "a  CAT!", True),
+        ("don't", "don’t", True),
+        ("well-known", "well known", True),
+        ("ﬁne", "fine", True),
+        ("1.5", "15", False),
+        ("-3", "3", False),
+        ("−3", "-3", True),
+        ("12:30", "1230", False),
+        ("3/4", "34", False),
+        ("$5", "5", False),
+        ("5%", "5", False),
+        (".5", "5", False),
+        ("is", "is not", False),
+        ("vitamin A", "vitamin", False),
+        ("A", "B", False),
+        ("A", "", False),
+        ("?", "!", False),
+        ("42.", "42", True),
+    ],
+)
+def test_what_counts_as_the_same_answer(one: str, other: str, same: bool) -> None:
+    assert (normalised(one) == normalised(other)) is same
+
+
+@given(st.text())
+def test_a_normalised_text_is_calm(text: str) -> None:
+    once = normalised(text)
+    assert once == " ".join(once.split())
+    assert bool(once) == bool(text.strip())
+
+
+def test_equal_answers_add_up_and_bounds_come_from_what_was_seen() -> None:
+    answers = group_answers(
+        flat_run(
+            [
+                ("Rome", 0.2, 0.1, True),
+                ("Paris", 0.3, 0.4, True),
+                (" paris.", 0.4, 0.3, True),
+                ("Par", 0.1, 0.1, False),
+            ]
+        )
+    )
+    first, second = answers.ranked
+    assert (first.text, second.text) == ("paris.", "Rome")  # the heaviest leaf speaks for its group
+    assert first.leaves == (3, 2)
+    assert (first.weight, first.low, first.high) == pytest.approx((0.7, 0.7, 0.9))
+    assert (second.weight, second.low, second.high) == pytest.approx((0.2, 0.1, 0.3))
+    assert answers.explored == pytest.approx(0.8)
+    assert answers.undecided == (4,)
+    assert answers.winner is first
+
+
+def test_a_winner_must_beat_the_unseen_too() -> None:
+    assert group_answers(flat_run([("Rome", 1.0, 0.5, True)])).winner is not None
+    assert group_answers(flat_run([("Rome", 1.0, 0.49, True)])).winner is None
+    assert (
+        group_answers(flat_run([("a", 0.6, 0.5, True), ("b", 0.4, 0.3, True)])).winner is not None
+    )
+    assert group_answers(flat_run([("x", 0.6, 0.45, True), ("y", 0.4, 0.3, True)])).winner is None
+    three = [("x", 0.5, 0.45, True), ("y", 0.25, 0.25, True), ("z", 0.25, 0.2, True)]
+    assert group_answers(flat_run(three)).winner is not None
+    assert group_answers(flat_run([*three[:2], ("z", 0.25, 0.2, False)])).winner is None
+
+
+def test_entropy_in_nats_and_its_bounds() -> None:
+    answers = group_answers(flat_run([("x", 0.5, 0.5, True), ("y", 0.5, 0.25, True)]))
+    assert answers.entropy == pytest.approx(math.log(2))
+    low, high = answers.entropy_bounds
+    assert low == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
+    assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
+
+
+def test_a_run_without_leaves_has_no_answer() -> None:
+    answers = group_answers(Run())
+    assert answers == Answers((), (), 0.0)
+    assert answers.winner is None
+    assert answers.entropy == 0.0
+    assert answers.entropy_bounds == (0.0, 0.0)
+
+
+def test_an_unknown_part_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="must be one of: text, sentence"):
+        group_answers(Run(), "paragraph")
+
+
+def chain_run(pieces: Sequence[str], ended: bool = False) -> Run:
+    """One path that says these tokens, each with probability one half."""
+    events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
+    for step, piece in enumerate(pieces):
+        events += [
+            Predicted(step, 0, 0.1, ()),
+            TokenAppended(step, 0, step, piece, math.log(0.5), False),
+        ]
+    return fold([*events, PathFinished(len(pieces) - 1, 0, "length")] if ended else events)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sentence", "tokens"),
+    [
+        ([" heads", ".", " Then", " we"], "heads.", 2),
+        ([" It", " is", " 3", ".", "5", " m", "."], "It is 3.5 m.", 7),
+        ([" 42", ".", " So"], "42.", 3),  # only the space tells that the point is a full stop
+        (["\n", " yes", "\n", "no"], "yes", 3),
+        ([" go", '!"', " He"], "go!", 2),
+    ],
+)
+def test_a_sentence_is_decided_by_the_tokens_that_say_it(
+    pieces: list[str], sentence: str, tokens: int
+) -> None:
+    [answer] = group_answers(chain_run(pieces), "sentence").ranked
+    assert answer.text == sentence
+    assert answer.low == pytest.approx(0.5**tokens)
+
+
+@pytest.mark.parametrize("pieces", [[" heads"], [" 42", "."]])
+def test_without_an_end_the_sentence_is_undecided_until_the_text_is_over(pieces: list[str]) -> None:
+    assert group_answers(chain_run(pieces), "sentence").undecided == (0,)
+    [answer] = group_answers(chain_run(pieces, ended=True), "sentence").ranked
+    assert answer.text == "".join(pieces).strip()
+
+
+@given(
+    st.integers(0, 500),
+    st.integers(0, 20),
+    st.integers(1, 12),
+    st.floats(0, 1),
+    st.sampled_from(["text", "sentence"]),
+)
+def test_groups_partition_the_leaves(
+    seed: int, steps: int, paths: int, until: float, part: str
+) -> None:
+    events = invented_run(seed, steps, paths, [*WORDS, "!", " 1", "\udce2", "\x00"])
+    run = fold(events[: max(1, int(until * len(events)))])
+    answers = group_answers(run, part)
+    told = sorted(
+        [
+            *answers.undecided,
+            *itertools.chain.from_iterable(answer.leaves for answer in answers.ranked),
+        ]
+    )
+    assert told == sorted(leaf.id for leaf in run.leaves())
+    assert len({normalised(answer.text) for answer in answers.ranked}) == len(answers.ranked)
+    assert math.fsum(answer.weight for answer in answers.ranked) <= 1 + 1e-9
+    assert all(0 <= answer.low <= answer.high <= 1 for answer in answers.ranked)
+    low, high = answers.entropy_bounds
+    assert 0 <= low <= high + 1e-12
+
+
+@settings(max_examples=60)
+@given(
+    chain=st.integers(0, 10**6),
+    concentration=st.sampled_from([0.05, 0.3, 1.0]),
+    threshold=st.floats(0.0, 1.5),
+    max_paths=st.integers(1, 20),
+    length=st.integers(1, 4),
+    policy=st.sampled_from(["fair", "original", "greedy"]),
+    seed=st.integers(0, 2**31),
+)
+def test_the_truth_lies_within_the_bounds_for_every_policy(
+    chain: int,
+    concentration: float,
+    threshold: float,
+    max_paths: int,
+    length: int,
+    policy: str,
+    seed: int,
+) -> None:
+    model = saying_model(chain, concentration)
+    config = BranchingConfig(
+        entropy_threshold=threshold,
+        max_paths=max_paths,
+        max_new_tokens=length,
+        policy=policy,
+        seed=seed,
+    )
+    answers = group_answers(fold(generate(model, "0", config)))
+    exact = exact_answers(model, length)
+    for answer in answers.ranked:
+        assert answer.low - SLACK <= exact[normalised(answer.text)] <= answer.high + SLACK
+    if answers.winner is not None:
+        assert exact[normalised(answers.winner.text)] >= max(exact.values()) - SLACK
+    low, high = answers.entropy_bounds
+    assert low - 1e-6 <= _entropy_of_seen(answers, exact) <= high + 1e-6
+
+
+def _entropy_of_seen(answers: Answers, exact: dict[str, float]) -> float:
+    """Exact entropy (nats) over the answers that were seen, and all others as one."""
+    seen = [exact[normalised(answer.text)] for answer in answers.ranked]
+    return _entropy([*seen, max(0.0, 1.0 - math.fsum(seen))])
+
+
+def _entropy(masses: Iterable[float]) -> float:
+    return -math.fsum(mass * math.log(mass) for mass in masses if mass > 0)
+
+
+@pytest.mark.parametrize("max_paths", [3, 20])
+def test_weights_of_answers_are_unbiased_under_the_fair_policy(max_paths: int) -> None:
+    """Mean over seeds against enumeration: within NOISE standard errors, each below 0.02."""
+    model, length = saying_model(11, 0.8), 3
+    exact = exact_answers(model, length)
+    wanted = sorted(exact, key=lambda answer: -exact[answer])[:5]
+    estimates = []
+    for seed in range(TREES):
+        config = BranchingConfig(
+            entropy_threshold=1.0, max_paths=max_paths, max_new_tokens=length, seed=seed
+        )
+        ranked = group_answers(fold(generate(model, "0", config))).ranked
+        weights = {normalised(answer.text): answer.weight for answer in ranked}
+        estimates.append([weights.get(answer, 0.0) for answer in wanted])
+    means, errors = np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(TREES)
+    assert (errors < 0.02).all()
+    truth = np.array([exact[answer] for answer in wanted])
+    assert (np.abs(means - truth) < NOISE * errors + ROUNDING).all()

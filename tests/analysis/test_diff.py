@@ -1,0 +1,179 @@
+"""Two runs as one tree, independent sampling as a policy, and what "the same budget" comes to."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_model import TableModel, random_table
+
+from app.server import bundled_runs
+from eab.analysis.diff import Side, independent, mean_passes, merge, same_prompt, texts_of
+from eab.board.diff import diff_message
+from eab.board.layout import tidy
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.events import Forked, RunStarted
+from eab.figures.diff import cost_lines, cost_table, takeaway_sentence, tree_sentence
+from eab.run import Run, fold
+
+LENGTH = 6
+
+
+def grown(model: TableModel, prompt: str = "0 1", **settings: object) -> Run:
+    return fold(generate(model, prompt, BranchingConfig(max_new_tokens=LENGTH, **settings)))  # type: ignore[arg-type]
+
+
+def bundled(file: str) -> Run:
+    return fold(
+        bundled_runs.events_of(next(one for one in bundled_runs.recordings() if one.file == file))
+    )
+
+
+def prefixes(run: Run) -> set[tuple[int, ...]]:
+    return {text[:length] for text in texts_of(run) for length in range(1, len(text) + 1)}
+
+
+@settings(max_examples=60)
+@given(
+    chain=st.integers(0, 10**6),
+    thresholds=st.tuples(st.floats(0.0, 1.5), st.floats(0.0, 1.5)),
+    policies=st.tuples(*[st.sampled_from(["fair", "original", "independent"])] * 2),
+    seeds=st.tuples(st.integers(0, 99), st.integers(0, 99)),
+    max_paths=st.integers(1, 9),
+)
+def test_the_merged_tree_holds_every_token_once_and_says_whose_it_is(
+    chain, thresholds, policies, seeds, max_paths
+):
+    model = TableModel(random_table(chain, 4), stop_ids=[3])
+    a, b = (
+        grown(model, entropy_threshold=threshold, policy=policy, seed=seed, max_paths=max_paths)
+        for threshold, policy, seed in zip(thresholds, policies, seeds, strict=True)
+    )
+    both = merge(a, b)
+    found: dict[tuple[int, ...], Side] = {}
+    for path, side in zip(both.run.paths, both.sides, strict=True):
+        assert path.parent < path.id
+        assert not path.tokens or path.born == path.tokens[0].step
+        assert all(both.run.paths[child].parent == path.id for child in path.children)
+        before = [token.token for token in both.run.tokens(path.id)]
+        for length in range(len(before) - len(path.tokens) + 1, len(before) + 1):
+            assert tuple(before[:length]) not in found
+            found[tuple(before[:length])] = side
+    assert {prefix for prefix, side in found.items() if side != "b"} == prefixes(a)
+    assert {prefix for prefix, side in found.items() if side != "a"} == prefixes(b)
+    tidy(both.run)
+    json.dumps(diff_message(a, b, "key"), allow_nan=False)
+
+
+def test_a_run_beside_itself_is_all_in_both_and_costs_the_same() -> None:
+    run = bundled("market.eab")
+    both = merge(run, run)
+    assert set(both.sides) == {"both"}
+    assert len(both.run.paths) == len(run.paths)
+    tokens = sum(len(path.tokens) for path in run.paths)
+    assert tree_sentence(both) == f"{tokens} tokens in both, drawn once; 0 in A alone, 0 in B."
+    assert {line.difference for line in cost_lines(run, run)} <= {"±0", "±0.00", "±0 B", "±0.00%"}
+
+
+def test_equal_texts_of_independent_samples_are_one_path_with_their_weights() -> None:
+    run = grown(TableModel([[0.5, 0.5], [0.5, 0.5]]), policy="independent", max_paths=200, seed=1)
+    counts = Counter(texts_of(run))
+    both = merge(run, run)
+    leaves = [path for path in both.run.paths if not path.children]
+    assert len(leaves) == len(counts) < 200
+    for leaf in leaves:
+        text = tuple(token.token for token in both.run.tokens(leaf.id))
+        assert math.isclose(leaf.weight, counts[text] / 200)
+
+
+def test_the_first_independent_text_is_the_run_that_never_forks() -> None:
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    [alone] = grown(model, entropy_threshold=20.0, seed=5).samples()
+    run = grown(model, policy="independent", max_paths=7, seed=5)
+    assert run.sample(run.leaves()[0].id).token_ids == alone.token_ids
+
+
+def test_independent_texts_fork_once_and_more_of_them_change_none() -> None:
+    model = TableModel(random_table(3, 5), stop_ids=[4])
+    few, many = (
+        list(
+            generate(
+                model,
+                "0",
+                BranchingConfig(policy="independent", max_paths=count, max_new_tokens=LENGTH),
+            )
+        )
+        for count in (3, 8)
+    )
+    assert [len(event.children) for event in many if isinstance(event, Forked)] == [8]
+    texts = [list(texts_of(fold(events))) for events in (few, many)]
+    assert texts[1][:3] == texts[0]
+    assert {leaf.weight for leaf in fold(many).leaves()} == {1 / 8}
+
+
+def test_independent_texts_come_as_often_as_the_model_says() -> None:
+    model = TableModel(random_table(11, 3))
+    exact = dict(model.all_texts(1, 2))
+    seen: Counter[tuple[int, ...]] = Counter()
+    for seed in range(20):
+        config = BranchingConfig(policy="independent", max_paths=256, max_new_tokens=2, seed=seed)
+        seen.update(texts_of(fold(generate(model, "0 1", config))))
+    total = sum(seen.values())
+    z = [
+        (seen[text] - total * p) / math.sqrt(total * p * (1 - p))
+        for text, p in exact.items()
+        if total * p > 5
+    ]
+    assert max(map(abs, z)) < 4
+
+
+def test_the_budget_in_texts_is_their_number_and_in_tokens_what_they_send() -> None:
+    model = TableModel(random_table(5, 6), stop_ids=[5])
+    tree = grown(model, entropy_threshold=1.0, max_paths=64)
+    assert independent(tree, "texts").max_paths == len(tree.leaves())
+    spent, paid = [], []
+    for seed in range(40):
+        tree = grown(model, entropy_threshold=1.0, max_paths=64, seed=seed)
+        config = independent(tree, "tokens")
+        assert (config.policy, config.cache, config.seed) == ("independent", "tree", seed)
+        spent.append(fold(generate(model, "0 1", config)).tokens_through_model())
+        paid.append(tree.tokens_through_model())
+    assert 0.9 < sum(spent) / sum(paid) < 1.1
+
+
+def test_a_text_sends_all_but_its_last_token() -> None:
+    run = grown(TableModel(random_table(5, 6)), entropy_threshold=20.0)
+    assert mean_passes(run) == LENGTH - 1
+    assert run.tokens_through_model() == 2 + mean_passes(run)
+
+
+def test_other_prompts_share_nothing_and_it_is_said() -> None:
+    a, b = bundled("market.eab"), bundled("coin.eab")
+    assert not same_prompt(a, b)
+    assert "different prompts" in takeaway_sentence(a, b)
+    assert same_prompt(bundled("ball.eab"), bundled("original.eab"))
+
+
+def test_a_re_read_run_has_no_seconds_to_compare() -> None:
+    run = bundled("market.eab")
+    events = list(
+        bundled_runs.events_of(
+            next(one for one in bundled_runs.recordings() if one.file == "market.eab")
+        )
+    )
+    started = next(event for event in events if isinstance(event, RunStarted))
+    events[events.index(started)] = replace(started, what_if="exact")
+    seconds = next(line for line in cost_lines(run, fold(events)) if line.measure == "seconds")
+    assert (seconds.b, seconds.difference) == ("–", "–")
+
+
+@pytest.mark.parametrize("other", ["original.eab", "long.eab"])
+def test_the_table_for_download_has_the_numbers_of_both(other: str) -> None:
+    a, b = bundled("ball.eab"), bundled(other)
+    table = cost_table(a, b).set_index("measure")
+    assert table.loc["tokens", "a"] == a.tokens_through_model()
+    assert table.loc["distinct", "b"] == len(set(texts_of(b)))

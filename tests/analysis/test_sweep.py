@@ -1,0 +1,279 @@
+"""One prompt through all caches: the events, their fold, what it says, and what it does when
+something is wrong.
+"""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from eab.analysis.sweep import CACHES, Sweep, cache_sweep, fold_sweep
+from eab.caches.deep_copy import DeepCopyCache
+from eab.config import BranchingConfig
+from eab.engine.loop import generate, until
+from eab.engine.sweeping import compare
+from eab.errors import PromptError
+from eab.events import Event, KvMeasured, Probed, RunEnded, RunStarted, StepTimed, TokenAppended
+from eab.figures import caches
+from eab.figures.captions import cost_sentence, memory_sentence, sweep_sentence
+from eab.figures.charts import for_print
+from eab.figures.sweep_table import cost_lines
+from eab.figures.tables import costs_table, sweep_steps_table
+from eab.run import Run, fold
+
+CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
+PROMPT = "w5 w9 w33 w2"
+CACHE_VARIANTS = cache_sweep().variants
+
+
+@pytest.fixture(scope="module")
+def events(twins) -> list[Event]:
+    return list(compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS))
+
+
+@pytest.fixture(scope="module")
+def sweep(events: list[Event]) -> Sweep:
+    return fold_sweep(events, cache_sweep())
+
+
+def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, sweep):
+    alone = fold(generate(twins("qwen2").ours, PROMPT, CONFIG))
+    assert [cache for cache, _ in sweep.pairs] == list(CACHES)
+    for cache, run in sweep.pairs:
+        assert run.started.config == replace(CONFIG, cache=cache)
+        assert [sample.token_ids for sample in run.samples()] == [
+            sample.token_ids for sample in alone.samples()
+        ]
+    assert sweep.agreed
+    assert sweep_sentence(sweep) == "The same tokens under 4 caches."
+    assert sweep.ended == sweep.runs[-1].ended
+
+
+def test_costs_are_those_of_the_events(events, sweep):
+    costs = {cost.variant: cost for cost in sweep.costs()}
+    place = 0
+    for cache in CACHES:
+        end = next(
+            index for index in range(place, len(events)) if isinstance(events[index], RunEnded)
+        )
+        own = events[place:end]
+        place = end + 1
+        held = [event.bytes_held for event in own if isinstance(event, KvMeasured)]
+        timed = [event for event in own if isinstance(event, StepTimed)]
+        cost = costs[cache]
+        assert (cost.most_held_bytes, cost.held_last_bytes) == (max(held), held[-1])
+        assert cost.tokens_through_model == sum(event.tokens for event in timed)
+        assert cost.seconds == pytest.approx(sum(event.seconds for event in timed))
+        assert sum(event.seconds < cost.step_seconds for event in timed[1:]) <= len(timed[1:]) // 2
+        assert cost.ended == "finished"
+
+
+def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(sweep):
+    runs = dict(sweep.pairs)
+    row = runs["tree"].started.model.row_bytes
+    for steps in zip(*(runs[cache].steps for cache in CACHES), strict=True):
+        kv = {cache: step.kv for cache, step in zip(CACHES, steps, strict=True)}
+        assert kv["deep-copy"].bytes_held == kv["deep-copy"].rows_independent * row
+        assert (
+            kv["recompute"].bytes_held
+            == kv["recompute"].bytes_copied
+            == kv["recompute"].allocations
+            == 0
+        )
+        distinct = kv["tree"].rows_shared + kv["tree"].rows_private
+        assert kv["concat-cow"].bytes_held == distinct * row <= kv["tree"].bytes_held
+        assert kv["concat-cow"].paths == kv["tree"].paths
+        assert len({one.rows_independent for one in kv.values()}) == 1
+
+
+def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
+    for length in range(0, len(events), 29):
+        part = fold_sweep(events[:length], cache_sweep())
+        assert part.ended is None
+        for sentence in (
+            caches.held_sentence,
+            caches.time_sentence,
+            caches.totals_sentence,
+            sweep_sentence,
+        ):
+            assert sentence(part)
+        caches.totals_figure(part), caches.held_figure(part), cost_lines(part), costs_table(part)
+        sweep_steps_table(part)
+        assert not part.agreed or not length
+
+
+def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
+    sweep = cache_sweep()
+    for event in until(
+        compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS),
+        lambda: len(sweep.runs) == 2 and len(sweep.runs[1].steps) == 3,
+    ):
+        sweep.apply(event)
+    assert sweep.ended == RunEnded(3, "stopped")
+    assert [run.ended.reason for run in sweep.runs] == ["finished", "stopped"]
+
+
+def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_first(
+    twins, monkeypatch
+):
+    monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 2)
+    sweep = cache_sweep()
+    for event in until(
+        compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS),
+        lambda: len(sweep.runs) == 2,
+    ):
+        sweep.apply(event)
+    assert sweep.ended == RunEnded(0, "stopped")
+
+
+def test_the_warm_up_is_not_seen_and_no_longer_than_the_run(twins):
+    config = replace(CONFIG, max_new_tokens=1)
+    started = [
+        event
+        for event in compare(twins("qwen2").ours, PROMPT, config, CACHE_VARIANTS)
+        if isinstance(event, RunStarted)
+    ]
+    assert [event.config for event in started] == [replace(config, cache=cache) for cache in CACHES]
+
+
+def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twins):
+    config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
+    events = list(compare(twins("qwen2").ours, PROMPT, config, CACHE_VARIANTS))
+    sweep = fold_sweep(events, cache_sweep())
+    assert isinstance(events[0], Probed)
+    assert [len(run.probe) for run in sweep.runs] == [10] * 4
+    thresholds = [run.started.threshold_nats for run in sweep.runs]
+    assert thresholds == pytest.approx([thresholds[0]] * 4, abs=1e-6)
+
+
+def test_bad_prompts_are_refused_before_the_first_event(twins):
+    for prompt in ("", "  ", "\ud800", "w5 " * 200):
+        with pytest.raises(PromptError):
+            next(compare(twins("qwen2").ours, prompt, CONFIG, CACHE_VARIANTS))
+
+
+EXTREMES = [
+    {"entropy_threshold": 0.0, "max_paths": 1},
+    {"entropy_threshold": 0.0, "max_paths": 60, "branch_factor": 16, "max_new_tokens": 4},
+    {"r": 4096, "max_paths": 2},
+    {"r": 1, "temperature": 0.01},
+    {"top_k": 1, "top_p": 0.01, "max_new_tokens": 1},
+    {"policy": "original", "entropy_threshold": 0.0, "max_paths": 3},
+    {"policy": "greedy"},
+]
+
+
+@pytest.mark.parametrize("settings", EXTREMES, ids=str)
+def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
+    sweep = fold_sweep(
+        compare(twins("llama").ours, PROMPT, replace(CONFIG, **settings), CACHE_VARIANTS),
+        cache_sweep(),
+    )
+    assert sweep.agreed
+    assert all(agreement.first_difference is None for agreement in sweep.agreements())
+
+
+def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
+    prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
+    config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
+    sweep = fold_sweep(compare(twins("qwen2").ours, prompt, config, CACHE_VARIANTS), cache_sweep())
+    ended = {cache: run.ended.reason for cache, run in sweep.pairs}
+    assert ended == {
+        "tree": "finished",
+        "concat-cow": "finished",
+        "deep-copy": "failed",
+        "recompute": "failed",
+    }
+    assert not sweep.agreed
+    assert "deep-copy failed: the KV cache needs" in sweep_sentence(sweep)
+    assert all(
+        sum(sample.weight for sample in run.samples()) == pytest.approx(1) for run in sweep.runs
+    )
+    assert cost_lines(sweep)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
+
+
+class LooksAway(DeepCopyCache):
+    """Broken on purpose: values are a little too large."""
+
+    def _see(self, path, layer, key, value):
+        keys, values = super()._see(path, layer, key, value)
+        return keys, values * 1.001
+
+
+def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
+    monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
+    sweep = fold_sweep(compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS), cache_sweep())
+    [other, broken, last] = sweep.agreements()
+    assert (broken.variant, broken.explained) == ("deep-copy", False)
+    assert broken.entropy_gap > 1e-5
+    assert other.explained
+    assert last.explained
+    assert not sweep.agreed
+    assert "deep-copy reads the text differently" in sweep_sentence(sweep)
+
+
+def test_a_token_that_parts_the_trees_is_found_and_rounding_is_said(events):
+    changed = list(events)
+    second = next(index for index, event in enumerate(events) if isinstance(event, RunEnded)) + 1
+    place = next(
+        index
+        for index, event in islice(enumerate(events), second, None)
+        if isinstance(event, TokenAppended) and event.step == 4
+    )
+    changed[place] = replace(events[place], token=0)
+    sweep = fold_sweep(changed, cache_sweep())
+    agreement = sweep.agreements()[0]
+    assert (agreement.variant, agreement.first_difference, agreement.explained) == (
+        "concat-cow",
+        4,
+        True,
+    )
+    assert "concat-cow takes another token at step 4, by rounding" in sweep_sentence(sweep)
+
+
+def test_charts_show_the_figures_of_the_runs(sweep):
+    held = caches.held_figure(sweep)
+    assert [trace.name for trace in held.data] == list(CACHES)
+    assert len({trace.line.dash for trace in held.data}) == len(CACHES)
+    for trace, (_, run) in zip(held.data, sweep.pairs, strict=True):
+        assert [value * 1024 for value in trace.y] == [step.kv.bytes_held for step in run.steps]
+    assert "KiB, measured" in held.layout.yaxis.title.text
+    times = caches.time_figure(sweep)
+    assert all(list(trace.x) == list(range(1, 10)) for trace in times.data), (
+        "the prefill is no decode step"
+    )
+    bars = caches.totals_figure(sweep)
+    assert bars.data[0].text[0] == cost_lines(sweep)[3].cells[0]
+    assert for_print(held).layout.paper_bgcolor == "white"
+    assert held.layout.paper_bgcolor is None
+
+
+def test_shared_and_private_bars_add_up_to_what_each_path_sees(sweep):
+    run = sweep.runs[0]
+    shared, private = caches.paths_figure(run).data
+    row, kv = run.started.model.row_bytes, run.peak_kv()
+    for number, path in enumerate(kv.paths):
+        assert shared.y[number] * 1024 == pytest.approx(path.shared * row)
+        assert (shared.y[number] + private.y[number]) * 1024 == pytest.approx(
+            row * (len(PROMPT.split()) + kv.step)
+        )
+    assert f"{len(kv.paths)} paths see" in caches.paths_sentence(run)
+
+
+def test_tables_hold_a_line_per_cache_and_step(sweep):
+    table = sweep_steps_table(sweep)
+    assert list(table["variant"].unique()) == list(CACHES)
+    assert len(table) == 4 * 10
+    costs = costs_table(sweep).set_index("variant")
+    for cache, own in table.groupby("variant"):
+        assert costs.loc[cache, "copied_bytes"] == own["copied_bytes_so_far"].max()
+        assert costs.loc[cache, "most_held_bytes"] == own["held_bytes"].max()
+        assert costs.loc[cache, "tokens_through_model"] == own["tokens_through_model"].sum()
+
+
+def test_what_a_run_says_of_its_cache(sweep):
+    runs = dict(sweep.pairs)
+    assert "each step reads the whole text of" in memory_sentence(runs["recompute"])
+    assert "Cache concat-cow:" in cost_sentence(runs["concat-cow"])
+    assert "allocations" in cost_sentence(runs["tree"])
+    assert "Cache" not in cost_sentence(Run())

@@ -1,0 +1,175 @@
+"""The page BMC without a browser: recorded measurements, a run at any r, a measurement made here,
+Stop, errors.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from page_walk import opened, run_to_its_end, words
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs
+from app.state import measurements
+from eab.bmc.demand import demand_of
+from eab.bmc.results import EXPERIMENTS, Report, RTimed, dumps, load, overheads, predicted_r
+from eab.errors import RecordError
+from eab.figures import bmc
+from eab.figures.tables import allocations_table, points_table
+from eab.run import fold
+
+
+@pytest.fixture
+def page() -> AppTest:
+    return opened("bmc")
+
+
+def test_the_first_visit_shows_recorded_measurements_and_a_run(page: AppTest) -> None:
+    assert not page.exception
+    for name in EXPERIMENTS:
+        assert getattr(bmc, f"{name}_sentence")(measurements.bundled(name)) in words(page)
+    assert len(page.get("plotly_chart")) == 2 + len(EXPERIMENTS) + 1
+    captions = " ".join(caption.value for caption in page.main.caption)
+    assert captions.count("Recorded:") == len(EXPERIMENTS)
+    assert "up to 3.2 times" in captions
+    assert "abstract" in captions
+
+
+def test_moving_r_reads_the_run_again_without_running_anything(page: AppTest) -> None:
+    demand = demand_of(fold(bundled_runs.events_of(bundled_runs.recordings()[0])))
+    assert demand is not None
+    for r in (1, 64):
+        page.select_slider(key="bmc_r").set_value(r).run()
+        assert not page.exception
+        assert bmc.strip_sentence(demand.at(r), r) in words(page)
+    page.select_slider(key="bmc_r").set_value("auto").run()
+    assert not page.exception
+    assert any(text.startswith("At r = auto") for text in words(page))
+
+
+def test_an_experiment_runs_here_and_replaces_the_recorded_one(page: AppTest) -> None:
+    page.button(key="run_memory").click().run()
+    run_to_its_end(page, "bmc_stop")
+    assert not page.exception
+    assert not page.error
+    captions = [caption.value for caption in page.main.caption if "Measured here" in caption.value]
+    assert len(captions) == 1
+    assert "embedded" in captions[0]
+
+
+def test_a_reload_finds_what_was_measured_here(page: AppTest) -> None:
+    page.button(key="run_memory").click().run()
+    run_to_its_end(page, "bmc_stop")
+    page.button(key="run_sizes").click().run()
+    page.button(key="bmc_stop").click().run()
+    run_to_its_end(page, "bmc_stop")
+    reloaded = opened("bmc", **{name: str(page.query_params[name]) for name in page.query_params})
+    assert not reloaded.exception
+    assert words(reloaded) == words(page)
+    measured = [
+        caption.value for caption in reloaded.main.caption if "Measured here" in caption.value
+    ]
+    assert measured == [
+        caption.value for caption in page.main.caption if "Measured here" in caption.value
+    ]
+    assert len(measured) == 1
+
+
+def test_a_reload_finds_the_measurement_that_is_being_made(page: AppTest) -> None:
+    page.button(key="run_sizes").click().run()
+    reloaded = opened("bmc", bmc_sizes=str(page.query_params["bmc_sizes"]))
+    assert not reloaded.exception
+    assert not reloaded.button(key="bmc_stop").disabled
+    reloaded.button(key="bmc_stop").click().run()
+    for tab in (page, reloaded):
+        run_to_its_end(tab, "bmc_stop")
+        assert not tab.exception
+        said = [caption.value.replace("\\", "") for caption in tab.caption]
+        assert any(one.startswith("Other model sizes: Stopped.") for one in said)
+
+
+def test_a_measurement_is_found_in_its_own_place_only(page: AppTest) -> None:
+    page.button(key="run_memory").click().run()
+    run_to_its_end(page, "bmc_stop")
+    elsewhere = opened("bmc", bmc_growth=str(page.query_params["bmc_memory"]), sweep="<b>")
+    assert not elsewhere.exception
+    assert words(elsewhere) == words(opened("bmc"))
+
+
+def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
+    before = words(page)
+    page.button(key="run_sizes").click().run()
+    assert not page.button(key="bmc_stop").disabled
+    page.button(key="bmc_stop").click().run()
+    run_to_its_end(page, "bmc_stop")
+    assert not page.exception
+    assert words(page) == before
+
+
+def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
+    page.segmented_control(key="set_model_kind").set_value("Folder").run()
+    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    page.button(key="run_lengths").click().run()
+    run_to_its_end(page, "bmc_stop")
+    assert "there is no such folder" in page.error[0].value.replace("\\", "")
+    assert not page.exception
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_bundled_reports_are_complete_and_survive_their_file(name: str, tmp_path: Path) -> None:
+    report = measurements.bundled(name)  # type: ignore[arg-type]
+    assert report.complete
+    assert report.began is not None
+    assert report.began.experiment == name
+    copy = tmp_path / "report.json"
+    copy.write_text(dumps(report), encoding="utf-8")
+    assert load(copy).points == report.points
+    table = points_table(report)
+    assert len(table) >= len([point for point in report.points if not hasattr(point, "costs")])
+
+
+def test_the_bundled_u_curve_has_the_ends_that_the_model_predicts() -> None:
+    report = measurements.bundled("growth")
+    found, best = overheads(report.of(RTimed)), predicted_r(report)
+    assert best is not None
+    assert found[1] > 3 * found[best]
+    assert found[max(found)] > 3 * found[best]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "eab-bmc", "version": 1}', '{"format": "eab-bmc"']
+)
+def test_a_broken_report_is_refused_in_words(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "broken.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RecordError, match=r"broken\.json"):
+        load(file)
+
+
+def test_nothing_measured_yet_is_said_and_drawn() -> None:
+    for name in EXPERIMENTS:
+        assert getattr(bmc, f"{name}_sentence")(Report()) == "Nothing measured yet."
+        json.loads(getattr(bmc, f"{name}_figure")(Report()).to_json())
+
+
+def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
+    demand = demand_of(fold(bundled_runs.events_of(bundled_runs.recordings()[0])))
+    assert demand is not None
+    table = allocations_table(demand, (1, 8, 64), None)
+    for line in table.to_dict("records"):
+        steps = demand.at(int(line["r"]))
+        assert line["rows_copied"] == sum(step.copied for step in steps)
+        assert line["most_bytes_held"] == max(step.held for step in steps) * demand.row_bytes
+    assert list(table["rows_copied"]) == sorted(table["rows_copied"], reverse=True)
+
+
+def test_a_measurement_does_not_ask_for_the_settings_of_a_run() -> None:
+    page = opened()
+    page.toggle(key="set_chat").set_value(True)  # the embedded model has no chat template
+    page.slider(key="set_max_new_tokens").set_value(256).run()
+    page.switch_page("../pages/bmc.py").run()
+    page.button(key="run_memory").click().run()
+    run_to_its_end(page, "bmc_stop")
+    assert not page.exception
+    assert not page.error
+    assert "Measured here" in " ".join(caption.value for caption in page.main.caption)

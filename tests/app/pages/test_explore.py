@@ -1,0 +1,277 @@
+"""The page without a browser: it runs, says what is wrong, and keeps what was on the screen."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_walk import run_to_its_end, told
+from places import MAIN, ROOT
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs
+from eab import record
+from eab.analysis.answers import group_answers
+from eab.config import BranchingConfig
+from eab.events import RunStarted, TokenAppended
+from eab.run import fold
+
+
+@pytest.fixture
+def page() -> AppTest:
+    return AppTest.from_file(MAIN, default_timeout=30).run()
+
+
+def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:
+    assert not page.exception
+    first = bundled_runs.recordings()[0]
+    assert page.text_area(key="prompt").value == fold(bundled_runs.events_of(first)).started.prompt  # type: ignore[union-attr]
+    assert first.title in page.main.caption[0].value.replace("\\", "")
+    assert told(page)["paths"]
+
+
+@pytest.mark.parametrize(
+    "name", sorted(file.stem for file in (Path(MAIN).parents[1] / "pages").glob("*.py"))
+)
+def test_no_page_imports_torch_on_the_first_visit(name: str) -> None:
+    code = (
+        "from app.state import tab; tab.WARM_UP_AFTER = 600.0; import sys; from page_walk import opened; "
+        f"page = opened({name!r}); assert not page.exception, page.exception; assert page.main.children; "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    paths = os.pathsep.join([str(ROOT / "tests" / "support"), *sys.path])
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
+)
+def test_every_bundled_run_opens(page: AppTest, recording: bundled_runs.Recording) -> None:
+    page.selectbox(key="recording").set_value(recording).run()
+    assert not page.exception
+    assert recording.title in page.main.caption[0].value.replace("\\", "")
+
+
+def test_run_generates_from_the_prompt(page: AppTest) -> None:
+    page.text_area(key="prompt").set_value("The cat sat on the")
+    page.slider(key="set_max_new_tokens").set_value(5)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert not page.exception
+    assert not page.error
+    message = told(page)
+    assert message["prompt"] == "The cat sat on the"
+    assert (
+        message["steps"][-1]["step"] == 4
+    )  # of five; earlier ones may have been in an earlier message
+
+
+def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
+    page: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.slider(key="set_max_new_tokens").set_value(256)
+    monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.0)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert not page.exception
+    assert not page.error
+    [progress] = page.get("progress")
+    assert progress.proto.text.startswith("Stopped (no open tab watched it) after ")
+
+
+def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> None:
+    before = told(page)["paths"]
+    page.text_area(key="prompt").set_value("   ")
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert "the prompt is empty" in page.error[0].value
+    assert told(page)["paths"] == before
+
+
+def test_an_unknown_model_is_explained(page: AppTest) -> None:
+    page.segmented_control(key="set_model_kind").set_value("Folder").run()
+    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert "there is no such folder" in page.error[0].value.replace("\\", "")
+    assert not page.exception
+
+
+def test_a_prompt_that_is_too_long_is_explained(page: AppTest) -> None:
+    page.text_area(key="prompt").set_value("word " * 2000)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert "Shorten the prompt" in page.error[0].value.replace("\\", "")
+
+
+def test_changed_settings_are_announced_and_change_nothing_yet(page: AppTest) -> None:
+    page.text_area(key="prompt").set_value("The cat")
+    page.slider(key="set_max_new_tokens").set_value(2)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    page.slider(key="set_temperature").set_value(0.5).run()
+    assert "temperature" in page.main.caption[0].value
+    assert "Press Run" in page.main.caption[0].value
+
+
+def test_an_unknown_run_in_the_url_falls_back_to_a_bundled_run() -> None:
+    page = AppTest.from_file(MAIN, default_timeout=30)
+    page.query_params["run"] = "<script>alert(1)</script>"
+    page.run()
+    assert not page.exception
+    assert told(page)["paths"]
+
+
+def test_streamlit_run_finds_the_packages_from_any_folder(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", "import eab, app"], cwd=tmp_path, check=True)
+
+
+EXTREMES = [
+    {
+        "max_new_tokens": 4096,
+        "max_paths": 256,
+        "branch_factor": 16,
+        "top_k": 1_000_000,
+        "r": 4096,
+        "seed": 2**63 - 1,
+    },
+    {"entropy_threshold": 20.0, "temperature": 10.0, "min_fork_weight": 1.0},
+    {
+        "temperature": 0.01,
+        "top_p": 0.01,
+        "entropy_threshold": 0.0,
+        "max_paths": 1,
+        "r": 1,
+        "max_new_tokens": 1,
+    },
+    {"threshold_unit": "quantile", "entropy_threshold": 1.0, "policy": "greedy"},
+    {
+        "threshold_unit": "normalised",
+        "entropy_threshold": 1,
+        "policy": "original",
+        "chat": True,
+        "system": "Be *brief*",
+    },
+]
+
+
+@pytest.mark.parametrize("settings", EXTREMES, ids=lambda settings: ",".join(settings))
+def test_a_run_file_with_settings_beyond_the_sliders_opens_and_says_so(
+    page: AppTest, settings: dict[str, Any]
+) -> None:
+    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
+    assert isinstance(events[0], RunStarted)
+    events[0] = replace(events[0], config=BranchingConfig(**settings))
+    page.file_uploader(key="upload").set_value(("far.eab", record.dumps(events), "")).run()
+    assert not page.exception
+    assert "which the page does not offer" in page.error[0].value
+    assert "far" in page.main.caption[0].value
+    page.button(key="run_button").click().run()  # the nearest settings are valid ones
+    assert not page.exception
+
+
+def test_the_same_recording_can_be_chosen_again_after_a_run(page: AppTest) -> None:
+    second = bundled_runs.recordings()[1]
+    page.selectbox(key="recording").set_value(second).run()
+    page.slider(key="set_max_new_tokens").set_value(2)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert page.selectbox(key="recording").value is None
+    page.selectbox(key="recording").set_value(second).run()
+    assert second.title in page.main.caption[0].value.replace("\\", "")
+
+
+def test_two_different_files_of_equal_length_are_two_runs(page: AppTest) -> None:
+    one = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
+    other = [
+        replace(event, text=" other") if isinstance(event, TokenAppended) else event
+        for event in one
+    ]
+    keys = []
+    for events in (one, other):
+        page.file_uploader(key="upload").set_value(("run.eab", record.dumps(events), "")).run()
+        keys.append(told(page)["run"])
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("tab", ["Answers", "Take it home"])
+def test_result_tabs_open_for_a_bundled_run(page: AppTest, tab: str) -> None:
+    page.session_state["results"] = tab
+    page.run()
+    assert not page.exception
+    buttons = {button.proto.label for button in page.get("download_button")}
+    assert (
+        {"Answers (CSV)"}
+        if tab == "Answers"
+        else {"Run file", "Replay (HTML)", "Tree (GraphML)", "Steps (Parquet)"}
+    ) <= buttons
+
+
+def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
+    capital = next(one for one in bundled_runs.recordings() if one.file == "capital.eab")
+    page.selectbox(key="recording").set_value(capital).run()
+    page.session_state["results"] = "Answers"
+    page.run()
+    assert any("1 answer." in text.value for text in page.text)
+    page.segmented_control(key="answer_part").set_value("Whole text").run()
+    whole = len(group_answers(fold(bundled_runs.events_of(capital)), "text").ranked)
+    assert whole > 1
+    assert any(f"{whole} answers." in text.value for text in page.text)
+
+
+def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:
+    page.slider(key="set_threshold_nats").set_value(1.25).run()
+    page.selectbox(key="set_threshold_unit").set_value("quantile").run()
+    page.slider(key="set_threshold_quantile").set_value(0.9).run()
+    page.selectbox(key="set_threshold_unit").set_value("nats").run()
+    assert page.slider(key="set_threshold_nats").value == 1.25
+    page.selectbox(key="set_threshold_unit").set_value("quantile").run()
+    assert page.slider(key="set_threshold_quantile").value == 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "key"),
+    [("./my-model", "Folder", "set_model_folder"), ("gpt2", "Hub", "set_model_hub")],
+)
+def test_the_model_of_a_recorded_run_is_chosen_again(
+    page: AppTest, name: str, kind: str, key: str
+) -> None:
+    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
+    assert isinstance(events[0], RunStarted)
+    events[0] = replace(events[0], model=replace(events[0].model, name=name))
+    page.file_uploader(key="upload").set_value(("other.eab", record.dumps(events), "")).run()
+    assert page.segmented_control(key="set_model_kind").value == kind
+    assert page.text_input(key=key).value == name
+    page.selectbox(key="recording").set_value(bundled_runs.recordings()[0]).run()
+    assert page.segmented_control(key="set_model_kind").value == "Embedded"
+
+
+def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: AppTest) -> None:
+    page.text_area(key="prompt").set_value("The cat sat on the")
+    page.slider(key="set_max_new_tokens").set_value(4)
+    page.slider(key="set_temperature").set_value(0.5)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    run_id = page.query_params["run"]
+    page.switch_page("../pages/memory.py").run()
+    assert page.text_area(key="prompt").value == "The cat sat on the"
+    page.text_area(key="prompt").set_value("The dog ran to the").run()
+    del page.query_params["run"]  # as browsers do on a change of page
+    page.switch_page("../pages/explore.py").run()
+    assert not page.exception
+    assert page.text_area(key="prompt").value == "The dog ran to the"
+    assert (
+        page.slider(key="set_temperature").value,
+        page.slider(key="set_max_new_tokens").value,
+    ) == (0.5, 4)
+    assert told(page)["prompt"] == "The cat sat on the", "the run is still on the screen"
+    assert page.query_params["run"] == run_id

@@ -1,0 +1,110 @@
+"""The page Memory without a browser: it opens on a recorded comparison, makes one, stops, and says
+what is wrong.
+"""
+
+import json
+
+import pytest
+from page_walk import opened, run_to_its_end, start, words
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs
+from eab.analysis.sweep import CACHES
+from eab.figures import caches
+from eab.figures.captions import sweep_sentence
+from eab.figures.sweep_table import cost_lines
+
+
+@pytest.fixture
+def page() -> AppTest:
+    return opened("memory")
+
+
+def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
+    assert not page.exception
+    recorded = bundled_runs.caches()
+    assert words(page) == [
+        sweep_sentence(recorded),
+        caches.held_sentence(recorded),
+        caches.time_sentence(recorded),
+        caches.totals_sentence(recorded),
+        caches.paths_sentence(recorded.runs[0]),
+    ]
+    assert len(page.get("plotly_chart")) == 4
+    assert list(page.table[0].value.columns) == list(CACHES)
+    assert list(page.table[0].value.index) == [line.measure for line in cost_lines(recorded)]
+    assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
+
+
+def test_the_recorded_comparison_is_one_of_all_caches_that_agree() -> None:
+    recorded = bundled_runs.caches()
+    assert [run.started.config.cache for run in recorded.runs if run.started] == list(CACHES)
+    assert recorded.agreed
+    costs = {cost.variant: cost for cost in recorded.costs()}
+    assert costs["tree"].copied_bytes < costs["deep-copy"].copied_bytes / 10
+    assert costs["tree"].most_held_bytes < costs["deep-copy"].most_held_bytes
+    assert sum(file.stat().st_size for file in bundled_runs.CACHES.iterdir()) < 500_000
+
+
+def test_run_compares_all_caches(page: AppTest) -> None:
+    run_to_its_end(start(page, "The cat sat on the", 4))
+    assert not page.exception
+    assert not page.error
+    assert "The same tokens under 4 caches." in words(page)
+    assert "Run with embedded" in " ".join(caption.value for caption in page.main.caption)
+    assert "The cat sat on the" in " ".join(caption.value for caption in page.main.caption)
+    assert list(page.table[0].value.columns) == list(CACHES)
+    assert "Changed since" not in " ".join(caption.value for caption in page.main.caption)
+    page.slider(key="set_temperature").set_value(0.5).run()
+    assert "Changed since this run: temperature" in " ".join(
+        caption.value for caption in page.main.caption
+    )
+
+
+def test_while_it_runs_the_comparison_before_stays_and_stop_acts(page: AppTest) -> None:
+    before = words(page)
+    start(page, "Once upon a time", 256)
+    assert words(page) == before
+    assert not page.button(key="stop_button").disabled
+    page.button(key="stop_button").click().run()
+    run_to_its_end(page)
+    assert not page.exception
+    assert words(page) == before
+
+
+def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None:
+    before = words(page)
+    run_to_its_end(start(page, "   ", 4))
+    assert "the prompt is empty" in page.error[0].value
+    assert words(page) == before
+
+
+def test_an_unknown_model_is_explained(page: AppTest) -> None:
+    page.segmented_control(key="set_model_kind").set_value("Folder").run()
+    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    run_to_its_end(start(page, "The cat", 2))
+    assert "there is no such folder" in page.error[0].value.replace("\\", "")
+    assert not page.exception
+
+
+def test_an_unknown_comparison_in_the_url_falls_back_to_the_recorded_one() -> None:
+    page = opened("memory", sweep="<b>")
+    assert not page.exception
+    assert words(page)[0] == sweep_sentence(bundled_runs.caches())
+
+
+def test_the_print_view_keeps_all_charts(page: AppTest) -> None:
+    page.toggle(key="print_view").set_value(True).run()
+    assert not page.exception
+    assert len(page.get("plotly_chart")) == 4
+    charts = [json.loads(chart.proto.spec)["layout"] for chart in page.get("plotly_chart")]
+    assert [chart["paper_bgcolor"] for chart in charts] == ["white"] * 4
+
+
+def test_the_caches_can_be_chosen_on_the_first_page() -> None:
+    page = opened()
+    page.selectbox(key="set_cache").set_value("deep-copy")
+    run_to_its_end(start(page, "The cat sat on the", 3))
+    assert not page.exception
+    assert not page.error
+    assert page.selectbox(key="set_cache").value == "deep-copy"

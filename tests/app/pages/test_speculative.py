@@ -1,0 +1,82 @@
+"""The page Speculative decoding without a browser: recorded draft lengths, a run of its own, Stop,
+what is wrong.
+"""
+
+import pytest
+from page_walk import opened, run_to_its_end, start, words
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs
+from eab.analysis.sweep import DRAFT_LENGTHS
+from eab.figures import speculation
+from eab.figures.captions import sweep_sentence
+
+
+@pytest.fixture
+def page() -> AppTest:
+    return opened("speculative")
+
+
+def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None:
+    assert not page.exception
+    assert not page.error
+    recorded = bundled_runs.draft_lengths()
+    assert words(page)[0] == sweep_sentence(recorded)
+    assert speculation.tokens_sentence(recorded) in words(page)
+    assert speculation.surface_sentence(recorded) in words(page)
+    assert len(page.get("plotly_chart")) == 2
+    assert list(page.dataframe[0].value["draft length"]) == list(recorded.variants)
+    assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
+
+
+def test_the_recorded_draft_lengths_agree_and_their_guesses_save_passes() -> None:
+    recorded = bundled_runs.draft_lengths()
+    assert recorded.agreed
+    found = {line.name: line.found for line in speculation.lines(recorded)}
+    passes = [
+        found["plain"].passes,
+        *(found[name].passes for name in list(found)[1 : 1 + len(DRAFT_LENGTHS)]),
+    ]
+    assert passes == sorted(passes, reverse=True)
+    assert passes[-1] < passes[0] / 2
+    assert sum(file.stat().st_size for file in bundled_runs.DRAFT_LENGTHS.iterdir()) < 300_000
+
+
+@pytest.mark.parametrize("drafter", ["model", "sibling-lookup"])
+@pytest.mark.parametrize("paths", ["One path", "The tree"])
+def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) -> None:
+    page.selectbox(key="guess_with").set_value(drafter)
+    page.segmented_control(key="guess_for").set_value(paths)
+    run_to_its_end(start(page, "Anna has a red ball. Ben has a red ball. Anna has", 8))
+    assert not page.exception
+    assert not page.error
+    assert "The same tokens under 6 draft lengths." in words(page)
+    assert f"drafter {drafter}" in " ".join(caption.value for caption in page.main.caption)
+    assert len(page.dataframe[0].value) == 6
+
+
+def test_stop_acts_and_what_was_there_stays(page: AppTest) -> None:
+    before = words(page)
+    start(page, "Once upon a time", 256)
+    assert words(page) == before
+    page.button(key="stop_button").click().run()
+    run_to_its_end(page)
+    assert not page.exception
+    assert words(page) == before
+
+
+def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None:
+    before = words(page)
+    run_to_its_end(start(page, "   ", 4))
+    assert "the prompt is empty" in page.error[0].value
+    assert words(page) == before
+
+
+def test_a_run_on_the_first_page_can_be_made_with_guesses() -> None:
+    page = opened()
+    page.selectbox(key="set_drafter").set_value("model")
+    page.slider(key="set_draft_length").set_value(3)
+    run_to_its_end(start(page, "The cat sat on the", 6))
+    assert not page.exception
+    assert not page.error
+    assert page.selectbox(key="set_drafter").value == "model"

@@ -1,0 +1,148 @@
+"""Links: what goes in comes out, hostile values are explained, and the page follows them."""
+
+from contextlib import suppress
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+import pytest
+from any_config import CONFIGS
+from hypothesis import given
+from hypothesis import strategies as st
+from page_walk import boards, opened, told
+
+from app.server import bundled_runs
+from app.server.links import MAX_PROMPT, Link, from_query, to_query
+from app.server.store import Store, default_store
+from eab.config import BranchingConfig
+from eab.errors import LinkError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
+
+
+@given(
+    st.builds(
+        Link,
+        run=st.text("abcdef-_0", max_size=16),
+        prompt=st.none() | TEXT,
+        model=st.sampled_from(["", "embedded", "./a model", "org/name"]),
+        config=st.none() | CONFIGS,
+        cursor=st.none() | st.integers(0, 5000),
+    )
+)
+def test_a_link_comes_back_as_it_was(link: Link) -> None:
+    assert from_query(dict(parse_qsl(to_query(link), strict_parsing=bool(to_query(link))))) == link
+
+
+def test_a_prompt_that_is_too_long_is_left_out() -> None:
+    link = Link(prompt="x" * (MAX_PROMPT + 1), config=BranchingConfig())
+    assert from_query(dict(parse_qsl(to_query(link)))) == replace(link, prompt=None)
+
+
+HOSTILE = [
+    ({"seed": "x"}, "seed is 'x'; it must be a whole number"),
+    ({"seed": "-1"}, "seed is -1"),
+    ({"seed": "9" * 200}, "seed is"),
+    ({"seed": "9" * 5000}, "seed has 5,000 characters"),
+    ({"temperature": "nan"}, "temperature is nan"),
+    ({"temperature": "1e400"}, "temperature is inf"),
+    ({"chat": "yes"}, "chat is 'yes'; it must be true or false"),
+    ({"policy": "<script>"}, "policy is '<script>'; it must be one of"),
+    ({"cache": "__import__('os')"}, "it must be one of"),
+    ({"max_paths": "100000"}, "max_paths is 100000; it must be a whole number from 1 to 256"),
+    ({"cursor": "-3"}, "cursor is -3"),
+    ({"prompt": "x" * 2001}, "prompt has 2,001 characters"),
+    ({"model": "x" * 400}, "model has 400 characters"),
+]
+
+
+@pytest.mark.parametrize(("values", "why"), HOSTILE, ids=lambda value: str(value)[:30])
+def test_a_bad_value_is_explained(values: dict[str, str], why: str) -> None:
+    with pytest.raises(LinkError) as told:
+        from_query(values)
+    assert why in str(told.value)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["seed", "cursor", "chat", "top_p", "prompt", "run", "zzz"]), st.text()
+    )
+)
+def test_whatever_a_link_holds_it_is_read_or_refused(values: dict[str, str]) -> None:
+    with suppress(LinkError):
+        assert isinstance(from_query(values), Link)
+
+
+def test_unknown_names_are_passed_over() -> None:
+    assert from_query({"utm_source": "mail", "kv_limit_mib": "1000000"}) == Link()
+
+
+def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
+    config = BranchingConfig(
+        seed=77, temperature=0.5, threshold_unit="quantile", entropy_threshold=0.9, max_paths=7
+    )
+    link = Link(
+        example="coin.eab", prompt="My own prompt", model="./my-model", config=config, cursor=3
+    )
+    page = opened(**dict(parse_qsl(to_query(link))))
+    assert not page.exception
+    assert not page.error
+    assert page.text_area(key="prompt").value == "My own prompt"
+    assert page.number_input(key="set_seed").value == 77
+    assert page.slider(key="set_temperature").value == 0.5
+    assert page.slider(key="set_threshold_quantile").value == 0.9
+    assert page.slider(key="set_max_paths").value == 7
+    assert page.text_input(key="set_model_folder").value == "./my-model"
+    assert (told(page)["run"], told(page)["cursor"]) == ("recorded-coin.eab", 3)
+
+
+def test_a_link_to_a_saved_run_opens_it() -> None:
+    store = default_store()
+    assert isinstance(store, Store)
+    saved = store.save("linked", bundled_runs.events_of(bundled_runs.recordings()[2]))
+    page = opened(saved=saved.id)
+    assert not page.exception
+    assert "linked" in page.main.caption[0].value
+    assert page.text_area(key="prompt").value == saved.prompt
+    store.delete(saved.id)
+    page = opened(saved=saved.id, prompt="Again", seed=3)
+    assert "press Run to make it again" in page.error[0].value
+    assert page.text_area(key="prompt").value == "Again"
+
+
+@pytest.mark.parametrize(("values", "why"), HOSTILE, ids=lambda value: str(value)[:30])
+def test_the_page_explains_a_bad_link_and_starts_as_usual(values: dict[str, str], why: str) -> None:
+    page = opened(**values)
+    assert not page.exception
+    assert "This link cannot be followed" in page.error[0].value
+    first = bundled_runs.events_of(bundled_runs.recordings()[0])[0]
+    assert page.slider(key="set_max_paths").value == first.config.max_paths  # type: ignore[union-attr]
+    assert boards(page)
+
+
+@pytest.mark.parametrize("name", ["run", "saved", "example"])
+def test_what_a_link_names_and_is_not_there_is_said(name: str) -> None:
+    page = opened(**{name: "<b>nothing</b>", "seed": 5})
+    assert not page.exception
+    assert page.error
+    assert "<b>" not in page.error[0].value
+    assert page.number_input(key="set_seed").value == 5
+    assert boards(page)
+
+
+def test_the_page_offers_a_link_to_what_is_on_the_screen() -> None:
+    page = opened(example="coin.eab")
+    page.session_state["copy_link"] = True
+    page.session_state["board"] = {"cursor": {"run": "recorded-coin.eab", "step": 4}}
+    page.run()
+    assert not page.exception
+    [code] = [code.value for code in page.code if "?" in code.value]
+    link = from_query(dict(parse_qsl(code.split("?", 1)[1])))
+    coin = next(one for one in bundled_runs.recordings() if one.file == "coin.eab")
+    started = bundled_runs.events_of(coin)[0]
+    assert link == Link(
+        example="coin.eab",
+        prompt=started.prompt,  # type: ignore[union-attr]
+        model="embedded",
+        config=replace(started.config, kv_limit_mib=4096),  # type: ignore[union-attr]
+        cursor=4,
+    )

@@ -1,0 +1,304 @@
+"""The app's worker, without a browser: several runs at once, stop, failure, forgetting."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from app.server.live_run import Live, LiveRun
+from app.server.model_cache import ModelCache
+from app.server.worker import Worker
+from eab.analysis.sweep import CACHES, Sweep, cache_sweep
+from eab.config import BranchingConfig
+from eab.errors import ModelError
+from eab.events import RunEnded
+from eab.figures.captions import cost_sentence
+from eab.models.loading import load_model
+from eab.run import Run, fold
+
+CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Worker:
+    model = load_model()
+
+    def load(name: str) -> object:
+        if name == "missing":
+            raise ModelError("there is no such model")
+        return model
+
+    return Worker(ModelCache(load))  # type: ignore[arg-type]
+
+
+def finished(run: LiveRun) -> bool:
+    return not run.active
+
+
+def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
+    run = worker.start("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: finished(run))
+    assert run.status == "ended"
+    assert fold(run.events).samples() == run.state.samples()
+    assert worker.find(run.id, Run) is run
+
+
+def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
+    prompts = ["Once upon a time", "The cat sat on", "One day, a girl"]
+    runs = [worker.start(prompt, CONFIG, "embedded") for prompt in prompts]
+    wait_until(lambda: all(map(finished, runs)))
+    alone = worker.start(prompts[1], CONFIG, "embedded")
+    wait_until(lambda: finished(alone))
+    assert [run.state.started.prompt for run in runs if run.state.started] == prompts
+    assert runs[1].state.samples() == alone.state.samples()
+
+
+def test_several_runs_take_turns(worker: Worker) -> None:
+    config = BranchingConfig(max_new_tokens=60, max_paths=4)
+    first, second = (worker.start("Once upon a time", config, "embedded") for _ in range(2))
+    wait_until(lambda: len(second.state.steps) > 5)
+    assert first.active or len(first.state.steps) == 60
+    assert abs(len(first.state.steps) - len(second.state.steps)) < 30
+    first.stop()
+    second.stop()
+
+
+def test_stop_acts_within_one_step(worker: Worker) -> None:
+    run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    wait_until(lambda: len(run.state.steps) > 3)
+    run.stop()
+    steps = len(run.state.steps)
+    wait_until(lambda: finished(run))
+    assert (
+        len(run.state.steps) <= steps + 2
+    )  # the step that was being taken, and one that began meanwhile
+    assert run.state.ended is not None
+    assert run.state.ended.reason == "stopped"
+    assert run.state.samples()
+
+
+def test_a_run_that_nobody_watches_is_stopped(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
+    run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    wait_until(lambda: finished(run))
+    assert len(run.state.steps) < 400
+    assert run.state.ended is not None
+    assert run.state.ended.reason == "unwatched"
+    assert "(no open tab watched it)" in cost_sentence(run.state)
+
+
+def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
+    good = worker.start("Once upon a time", CONFIG, "embedded")
+    broken = worker.start("Once upon a time", CONFIG, "missing")
+    empty = worker.start("   ", CONFIG, "embedded")
+    wait_until(lambda: finished(good) and finished(broken) and finished(empty))
+    assert (broken.status, broken.message) == ("failed", "there is no such model")
+    assert empty.status == "failed"
+    assert "the prompt is empty" in empty.message
+    assert good.status == "ended"
+
+
+def test_old_runs_are_forgotten_but_not_live_ones(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.registry.KEPT_RUNS", 3)
+    runs = []
+    for _ in range(5):
+        runs.append(worker.start("   ", CONFIG, "embedded"))
+        wait_until(lambda: finished(runs[-1]))
+    assert worker.find(runs[0].id, Run) is None
+    assert worker.find(runs[-1].id, Run) is runs[-1]
+
+
+def slow_shelf(started: threading.Event, go_on: threading.Event) -> ModelCache:
+    """A shelf on which the model `slow` loads until `go_on` is set."""
+    embedded = load_model()
+
+    def load(name: str) -> object:
+        if name == "slow":
+            started.set()
+            go_on.wait(20)
+        return embedded
+
+    return ModelCache(load)  # type: ignore[arg-type]
+
+
+def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -> None:
+    started, go_on = threading.Event(), threading.Event()
+    worker = Worker(slow_shelf(started, go_on))
+    slow = worker.start("Once upon a time", CONFIG, "slow")
+    assert started.wait(10)
+    other = worker.start("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: finished(other))
+    assert slow.status == "loading"
+    slow.stop()
+    assert slow.status == "ended"
+    assert slow.state.ended == RunEnded(0, "stopped")
+    go_on.set()
+    time.sleep(0.2)
+    assert not slow.state.paths, "a run that was stopped while loading must not begin later"
+
+
+def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
+    broken = [worker.start("x", CONFIG, "missing") for _ in range(4)]
+    wait_until(lambda: all(map(finished, broken)))
+    run = worker.start("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: finished(run))
+    assert run.status == "ended"
+
+
+def test_more_runs_than_take_turns_wait_and_all_end(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.worker.AT_ONCE", 2)
+    runs = [worker.start("Once upon a time", CONFIG, "embedded") for _ in range(6)]
+    wait_until(lambda: all(map(finished, runs)))
+    assert all(run.status == "ended" for run in runs)
+    assert worker.position(runs[-1]) is None
+
+
+def test_stop_acts_on_a_run_that_waits_for_its_turn(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
+    long = BranchingConfig(max_new_tokens=400)
+    first = worker.start("Once upon a time", long, "embedded")
+    wait_until(lambda: bool(first.state.steps))
+    waiting = worker.start("Once upon a time", long, "embedded")
+    wait_until(lambda: worker.position(waiting) is not None)
+    waiting.stop()
+    assert finished(waiting)
+    assert waiting.state.ended == RunEnded(0, "stopped")
+    assert not waiting.state.steps
+    wait_until(lambda: worker.position(waiting) is None)
+    first.stop()
+
+
+def test_a_bad_prompt_is_told_before_the_wait(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
+    first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    wait_until(lambda: bool(first.state.steps))
+    empty = worker.start("  ", CONFIG, "embedded")
+    wait_until(lambda: finished(empty))
+    assert "the prompt is empty" in empty.message
+    assert first.active
+    first.stop()
+
+
+def test_who_asks_often_does_not_push_others_back(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
+    first = worker.start(
+        "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", "busy"
+    )
+    wait_until(lambda: bool(first.state.steps))
+    often = []
+    for _ in range(4):
+        often.append(worker.start("Once upon a time", CONFIG, "embedded", "busy"))
+        wait_until(lambda: worker.position(often[-1]) is not None)
+    once = worker.start("The cat sat on", CONFIG, "embedded", "calm")
+    wait_until(lambda: worker.position(once) is not None)
+    place = worker.position(once)
+    assert place is not None
+    assert (place.place, place.of) == (1, 5)
+    assert place.seconds is not None
+    assert place.seconds > 0
+    begun: list[str] = []
+    take_turn = Live.take_turn
+    monkeypatch.setattr(
+        Live, "take_turn", lambda run, events: (begun.append(run.id), take_turn(run, events))[1]
+    )
+    first.stop()
+    wait_until(lambda: finished(once) and all(map(finished, often)))
+    assert [run.status for run in often] == ["ended"] * 4
+    assert list(dict.fromkeys(begun)) == [run.id for run in (first, once, *often)]
+
+
+def test_a_waiting_run_that_nobody_watches_leaves_the_line(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
+    first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    wait_until(lambda: bool(first.state.steps))
+    waiting = worker.start("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: worker.position(waiting) is not None)
+    monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
+    for _ in range(40):
+        first.watch()
+        time.sleep(0.02)
+    assert waiting.state.ended == RunEnded(0, "unwatched")
+    assert first.active
+    first.stop()
+
+
+def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
+    sweep = worker.compare("Once upon a time", CONFIG, "embedded", cache_sweep())
+    run = worker.start("The cat sat on", CONFIG, "embedded")
+    wait_until(lambda: finished(sweep) and finished(run))
+    assert sweep.status == run.status == "ended"
+    assert [one.started.config.cache for one in sweep.state.runs if one.started] == list(CACHES)
+    assert sweep.state.agreed
+
+
+def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: Worker) -> None:
+    sweep = worker.compare(
+        "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", cache_sweep()
+    )
+    wait_until(lambda: bool(sweep.state.runs) and len(sweep.state.runs[0].steps) > 3)
+    sweep.stop()
+    wait_until(lambda: finished(sweep), seconds=10)
+    assert sweep.state.ended is not None
+    assert sweep.state.ended.reason == "stopped"
+    assert len(sweep.state.runs) == 1
+    assert len(sweep.state.runs[0].steps) < 400
+
+
+def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
+    missing, empty = (
+        worker.compare("x", CONFIG, "missing", cache_sweep()),
+        worker.compare("  ", CONFIG, "embedded", cache_sweep()),
+    )
+    wait_until(lambda: finished(missing) and finished(empty))
+    assert (missing.status, missing.message) == ("failed", "there is no such model")
+    assert "the prompt is empty" in empty.message
+    assert not empty.state.runs
+
+
+def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
+    run, sweep = (
+        worker.start(" ", CONFIG, "embedded"),
+        worker.compare(" ", CONFIG, "embedded", cache_sweep()),
+    )
+    assert worker.find(run.id, Run) is run
+    assert worker.find(sweep.id, Sweep) is sweep
+    assert worker.find(sweep.id, Run) is None
+    assert worker.find(run.id, Sweep) is None
+
+
+def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
+    runs: list[LiveRun] = []
+    threads = [
+        threading.Thread(
+            target=lambda: runs.extend(worker.start(" ", CONFIG, "embedded") for _ in range(40))
+        )
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_until(lambda: all(map(finished, runs)))
+    assert len(runs) == 240

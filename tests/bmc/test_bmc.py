@@ -1,0 +1,206 @@
+"""r = auto and padded attention in the engine: the same tokens, honest events; and a recorded run
+at any r.
+"""
+
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.server import bundled_runs
+from eab.bmc.demand import demand_of
+from eab.caches import calibration
+from eab.caches.calibration import calibrate, calibrated
+from eab.caches.growth import Calibration, CostModel, automatic
+from eab.caches.shape import KVShape
+from eab.caches.tree import TreeCache
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.errors import ConfigError
+from eab.events import KvMeasured, Progressed, RowsAllocated, RunStarted, StepTimed
+from eab.record import dumps, loads
+from eab.run import Run, fold
+
+SHAPE = KVShape(2, 2, 8, torch.float32, torch.device("cpu"), group=2)
+COSTS = CostModel(copy_row=2e-6, allocation=1e-5, spare_row=1e-6, spare_query=1e-7)
+BASE: dict[str, Any] = {"entropy_threshold": 0.8, "max_paths": 7, "max_new_tokens": 24, "seed": 3}
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CostModel that do not depend on the machine."""
+    monkeypatch.setattr("eab.engine.generation.calibrated", lambda shape, rows: COSTS)
+
+
+def decisions(events: list[Any]) -> list[Any]:
+    kinds = RunStarted | StepTimed | RowsAllocated | KvMeasured
+    return [event for event in events if not isinstance(event, kinds)]
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
+@pytest.mark.parametrize(
+    "settings", [{"r": "auto"}, {"attention": "padded"}, {"attention": "padded", "r": "auto"}]
+)
+def test_the_tokens_are_the_same(
+    twins: Callable[..., Any], family: str, settings: dict[str, Any]
+) -> None:
+    model = twins(family).ours
+    plain = list(generate(model, "w5 w7 w9", BranchingConfig(**BASE, r=16)))
+    other = list(generate(model, "w5 w7 w9", BranchingConfig(**BASE | settings)))
+    assert len(fold(plain).leaves()) > 2
+    for ours, theirs in zip(decisions(other), decisions(plain), strict=True):
+        assert type(ours) is type(theirs)
+        if hasattr(ours, "entropy"):
+            assert ours.entropy == pytest.approx(theirs.entropy, abs=1e-9)
+        else:
+            assert getattr(ours, "token", None) == getattr(theirs, "token", None)
+
+
+@pytest.mark.usefixtures("planted")
+def test_what_r_was_chosen_is_in_the_events_and_in_the_file(twins: Callable[..., Any]) -> None:
+    config = BranchingConfig(
+        max_paths=1, max_new_tokens=40, r="auto", attention="padded", entropy_threshold=20.0
+    )
+    events = list(generate(twins("llama").ours, "w5 w7 w9", config))
+    growths = [event for event in events if isinstance(event, RowsAllocated) and event.r]
+    assert growths
+    held = next(event.rows for event in events if isinstance(event, RowsAllocated))
+    for growth in growths:
+        assert growth.rows - held == growth.r  # one path
+        held = growth.rows
+    assert loads(dumps(events)) == events
+
+
+def test_a_length_that_is_known_gets_the_closed_form(
+    twins: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "eab.engine.generation.calibrated", lambda shape, rows: CostModel(1e-6, 0.0, 1e-6)
+    )
+    model = twins("llama").ours
+    config = BranchingConfig(
+        max_paths=1, max_new_tokens=64, r="auto", attention="padded", policy="greedy"
+    )
+    monkeypatch.setattr(model, "stop_ids", frozenset())
+    events = list(generate(model, "w5", config))
+    chosen = [event.r for event in events if isinstance(event, RowsAllocated) and event.r]
+    assert chosen[:7] == [8] * 7  # sqrt(64 + 2)
+
+
+def test_an_old_file_without_the_new_fields_loads() -> None:
+    """Files of before hold neither r of a growth, nor how attention visits, nor who guesses."""
+    lines = [
+        json.loads(line)
+        for line in gzip.decompress(
+            dumps(bundled_runs.events_of(bundled_runs.recordings()[0]))
+        ).splitlines()
+    ]
+    for line in lines:
+        for name in (
+            ("r", "draft_seconds")
+            if line.get("event") != "RunStarted"
+            else ("draft", "what_if", "continued")
+        ):
+            line.pop(name, None)
+        for name in ("attention", "drafter", "draft_length"):
+            line.get("config", {}).pop(name, None)
+    events = loads(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    assert all(event.r == 0 for event in events if isinstance(event, RowsAllocated))
+    assert fold(events).started.config.attention == "sliced"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("r", ["often", "", 0, 4097, 1.5, None, True])
+def test_another_r_is_refused_in_words(r: Any) -> None:
+    with pytest.raises(ConfigError, match="auto"):
+        BranchingConfig(r=r)
+
+
+def test_padded_attention_visits_the_spare_rows_and_nothing_leaks() -> None:
+    torch.manual_seed(0)
+    sizes = ((3, 4), (1, 0), (1, 0), (2, 1))
+    answers = []
+    for padded in (False, True):
+        cache = TreeCache(SHAPE, 8, 2**30, padded)
+        torch.manual_seed(1)
+        found = []
+        for tokens, trimmed in sizes:
+            query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 2, tokens, 8)
+            cache.pack([0], [[0] * tokens])
+            found += [cache.attend(layer, query, key, key, 0.3) for layer in range(2)]
+            assert cache._seen.shape[1] == (cache.rows if padded else cache._end)
+            cache.trim(0, cache._length[0] - trimmed % 2)
+        answers.append(found)
+    for sliced, padded_answer in zip(*answers, strict=True):
+        torch.testing.assert_close(sliced, padded_answer)
+
+
+@pytest.mark.parametrize(
+    "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
+)
+def test_a_recorded_run_is_counted_as_it_was_at_its_own_r(
+    recording: bundled_runs.Recording,
+) -> None:
+    run = fold(bundled_runs.events_of(recording))
+    demand = demand_of(run)
+    assert demand is not None
+    assert run.started is not None
+    assert isinstance(run.started.config.r, int)
+    assert [(step.step, step.held) for step in demand.at(run.started.config.r)] == held(run)
+
+
+@settings(max_examples=20)
+@given(r=st.one_of(st.integers(1, 40), st.just("auto")), seed=st.integers(0, 5))
+def test_counting_at_another_r_is_what_the_engine_does_there(
+    twins: Callable[..., Any], r: Any, seed: int
+) -> None:
+    model = twins("llama").ours
+    recorded, real = (
+        fold(generate(model, "w5 w7 w9", BranchingConfig(**BASE | {"seed": seed, "r": found})))
+        for found in (5, r)
+    )
+    demand = demand_of(recorded)
+    assert demand is not None
+    counted = demand.at(automatic(None) if r == "auto" else r)
+    assert [(step.step, step.held) for step in counted] == held(real)
+    copied = [step.copied for step in counted if step.grew][1:]
+    growths = [step.growth for step in real.steps if step.growth is not None and step.growth.r]
+    if r != "auto" and r < BASE["max_new_tokens"]:
+        assert copied == [growth.rows_copied for growth in growths]
+
+
+def held(run: Run) -> list[tuple[int, int]]:
+    measured = [step.kv for step in run.steps if step.kv is not None]
+    return [(kv.step, kv.rows_shared + kv.rows_private + kv.rows_spare) for kv in measured]
+
+
+def test_runs_of_other_caches_are_not_counted() -> None:
+    assert demand_of(Run()) is None
+    deep = next(run for cache, run in bundled_runs.caches().pairs if cache == "deep-copy")
+    assert demand_of(deep) is None
+
+
+def test_the_calibration_measures_growths_and_passes_here() -> None:
+    events = calibrate(SHAPE, 64, rounds=2)
+    told = []
+    try:
+        while True:
+            told.append(next(events))
+    except StopIteration as end:
+        fitted = end.value
+    assert isinstance(fitted, Calibration)
+    assert [type(one) for one in told] == [Progressed] * 2
+    assert told[-1].share == 1.0
+    assert [rows for rows, _ in fitted.copies] == [12, 25, 38, 51, 64]
+    assert {tokens for tokens, _, _ in fitted.visits} == {1, calibration.MOST_TOKENS}
+    assert all(seconds > 0 for _, seconds in fitted.copies)
+    assert all(seconds > 0 for _, _, seconds in fitted.visits)
+
+
+def test_a_run_calibrates_once_per_shape() -> None:
+    assert calibrated(SHAPE, 50) is calibrated(SHAPE, 60)

@@ -1,0 +1,169 @@
+"""Where the boxes stand: no overlap, children to the right, parents in the middle, quick for large
+trees.
+"""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_runs import invented_run
+
+from app.server import bundled_runs
+from eab.board.layout import (
+    BOX_HEIGHT,
+    GAP,
+    LONGEST,
+    ROW,
+    STUB_HEIGHT,
+    pieces,
+    shorten,
+    text_width,
+    tidy,
+)
+from eab.run import Path, Run, Token, fold
+from eab.token_text import from_bytes
+
+
+def token(text: str, step: int = 0) -> Token:
+    return Token(step, 1, text, False, -0.5, 0.4, ())
+
+
+def tree(shape: list[tuple[int, int]]) -> Run:
+    """A run from (parent, number of tokens) per path; the parent of path i must be below i."""
+    run = Run()
+    for index, (parent, length) in enumerate(shape):
+        run.paths.append(
+            Path(index, parent, [(0, 1.0)], True, touched=0, tokens=[token(" word")] * length)
+        )
+        if parent >= 0:
+            run.paths[parent].children += (index,)
+            run.paths[parent].status = "forked"
+    return run
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Run:
+    size = draw(st.integers(1, 40))
+    lengths = draw(st.lists(st.integers(0, 60), min_size=size, max_size=size))
+    parents = [-1, *(draw(st.integers(0, index - 1)) for index in range(1, size))]
+    return tree(list(zip(parents, lengths, strict=True)))
+
+
+@given(trees())
+def test_no_two_boxes_overlap(run: Run) -> None:
+    layout = tidy(run)
+    boxes = sorted(zip(layout.y, layout.x, layout.box, strict=True))
+    for index, (y, x, width) in enumerate(boxes):
+        for other_y, other_x, other_width in boxes[index + 1 :]:
+            if other_y - y >= ROW * 0.9:
+                break
+            assert other_x >= x + width or x >= other_x + other_width
+
+
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 40))
+def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(
+    seed: int, steps: int, paths: int
+) -> None:
+    run = fold(invented_run(seed, steps, paths))
+    layout = tidy(run)
+    boxes = [(0.0, layout.prompt_box, layout.y[0], BOX_HEIGHT)]
+    for path, x, width, y in zip(run.paths, layout.x, layout.box, layout.y, strict=True):
+        boxes.append((x, x + width, y, STUB_HEIGHT if path.status == "pruned" else BOX_HEIGHT))
+    for index, (left, right, y, height) in enumerate(boxes):
+        for other_left, other_right, other_y, other_height in boxes[:index]:
+            beside = left >= other_right or right <= other_left
+            assert beside or abs(y - other_y) >= (height + other_height) / 2
+
+
+def test_a_pruned_leaf_takes_less_height() -> None:
+    run = tree([(-1, 2), (0, 3), (0, 3)])
+    before = tidy(run).height
+    run.paths[2].status = "pruned"
+    assert tidy(run).height < before
+
+
+@given(trees())
+def test_children_stand_to_the_right_and_parents_in_the_middle(run: Run) -> None:
+    layout = tidy(run)
+    for path in run.paths:
+        for child in path.children:
+            assert layout.x[child] == pytest.approx(layout.x[path.id] + layout.box[path.id] + GAP)
+        if path.children:
+            ends = [layout.y[child] for child in path.children]
+            assert layout.y[path.id] == pytest.approx((ends[0] + ends[-1]) / 2)
+            assert ends == sorted(ends)
+
+
+@given(trees())
+def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: Run) -> None:
+    layout = tidy(run)
+    leaves = [layout.y[path.id] for path in run.paths if not path.children]
+    assert sorted(leaves) == [(row + 0.5) * ROW for row in range(len(leaves))]
+    assert layout.height == len(leaves) * ROW
+    assert max(x + width for x, width in zip(layout.x, layout.box, strict=True)) <= layout.width
+
+
+def test_an_empty_run_has_no_boxes() -> None:
+    layout = tidy(Run())
+    assert layout.x == layout.y == layout.box == ()
+
+
+def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:
+    shape = [(-1, 1)]
+    for _ in range(3000):
+        shape += [
+            (len(shape) - 2 if len(shape) > 2 else 0, 1),
+            (len(shape) - 2 if len(shape) > 2 else 0, 1),
+        ]
+    assert tidy(tree(shape)).height > ROW
+
+
+def test_two_thousand_tokens_are_laid_out_in_a_moment() -> None:
+    run = fold(
+        bundled_runs.events_of(
+            max(
+                bundled_runs.recordings(),
+                key=lambda recording: len(bundled_runs.events_of(recording)),
+            )
+        )
+    )
+    start = time.perf_counter()
+    tidy(run)
+    assert (
+        time.perf_counter() - start < 0.5
+    )  # some milliseconds; the bound only catches a wrong order of growth
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ([b" caf", b"\xc3", b"\xa9"], [" caf", "", "é"]),
+        ([b"\xe2", b"\x82", b"\xac", b"!"], ["", "", "€", "!"]),
+        ([b"\xf0\x9f", b"\x98\x80"], ["", "😀"]),
+        ([b"a", b"\xe2\x82"], ["a", "⟨E2⟩⟨82⟩"]),
+        ([b"\xff", b"b"], ["⟨FF⟩", "b"]),
+        ([b"line\n", b"\t"], ["line↵", "⇥"]),
+    ],
+)
+def test_a_character_split_over_tokens_belongs_to_its_last_one(
+    raw: list[bytes], expected: list[str]
+) -> None:
+    path = Path(0, -1, [(0, 1.0)], True, 0, tokens=[token(from_bytes(part)) for part in raw])
+    assert pieces(path) == expected
+
+
+def test_control_tokens_are_no_part_of_the_text() -> None:
+    end = Token(1, 0, "<|endoftext|>", True, -0.5, 0.4, ())
+    assert pieces(Path(0, -1, [(0, 1.0)], True, 0, tokens=[token(" word"), end])) == [" word", ""]
+
+
+@given(st.text(max_size=200))
+def test_a_shortened_text_keeps_both_ends(text: str) -> None:
+    short = shorten(text, LONGEST)
+    assert len(short) <= LONGEST
+    assert short == text or (short.startswith(text[:10]) and short.endswith(text[-10:]))
+
+
+def test_wide_letters_are_wider_than_narrow_ones() -> None:
+    assert text_width("illi") < text_width("aeou") < text_width("MWMW") < text_width("漢字漢字")

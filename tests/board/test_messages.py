@@ -1,0 +1,164 @@
+"""What the browser is told: JSON, idempotent, complete; and the sentences under the pictures."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_runs import WORDS, invented_run
+
+from app.server import bundled_runs
+from eab.board import bundle
+from eab.board.messages import board_message
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.events import Event, StepTimed
+from eab.figures.captions import entropy_sentence, memory_sentence, tree_sentence
+from eab.models.huggingface import HuggingFaceModel
+from eab.run import Run, fold
+
+HOSTILE = ["<script>", "$x$", "\n\t", "\u202egnp", "\udce2\udc82", "\x00", "مرحبا"]
+STORY = bundled_runs.events_of(bundled_runs.recordings()[0])
+
+
+def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Paths and steps after these messages, as the board keeps them."""
+    paths: dict[int, Any] = {}
+    steps: dict[int, Any] = {}
+    for message in messages:
+        for path in message["paths"]:
+            before = paths.get(path["id"], {"touched": -1, "tokens": [], "born": path["born"]})
+            if before["touched"] > path["touched"]:
+                continue
+            assert path["from"] <= len(before["tokens"])
+            tokens = before["tokens"][: path["from"]] + path["tokens"]
+            born = before["born"] if path["from"] else path["born"]
+            paths[path["id"]] = path | {"tokens": tokens, "born": born, "from": 0}
+        steps |= {step["step"]: step for step in message["steps"]}
+    return paths, steps
+
+
+def test_every_beginning_of_a_run_gives_a_json_message() -> None:
+    run = Run()
+    for index, event in enumerate(STORY):
+        run.apply(event)
+        if index < 200 or isinstance(event, StepTimed):
+            message = board_message(run)
+            assert len(message["layout"]["x"]) == len(run.paths)
+            json.dumps(message, allow_nan=False)
+
+
+def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lost() -> None:
+    run = Run()
+    messages = []
+    for event in STORY:
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            messages.append(board_message(run, max(0, len(run.steps) - 6)))
+    arrived = [message for index, message in enumerate(messages) if index % 3 != 1]
+    arrived += [messages[3], board_message(run, max(0, len(run.steps) - 6))]  # late, and the last
+    whole = as_browser([board_message(run)])
+    assert as_browser(arrived) == whole
+
+
+@given(st.integers(0, 500), st.integers(1, 20), st.integers(1, 12), st.floats(0, 1))
+def test_hostile_tokens_leave_as_plain_text(
+    seed: int, steps: int, paths: int, until: float
+) -> None:
+    events = invented_run(seed, steps, paths, WORDS + HOSTILE)
+    message = board_message(fold(events[: int(until * len(events))]))
+    assert json.loads(json.dumps(message, allow_nan=False)) == message
+    assert json.dumps(message, ensure_ascii=False).encode("utf-8")  # no half characters are left
+
+
+@given(st.integers(0, 500), st.integers(2, 25), st.integers(0, 8))
+def test_split_characters_add_up_too(seed: int, steps: int, back: int) -> None:
+    run, messages = Run(), []
+    for event in invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"]):
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            messages.append(board_message(run, max(0, len(run.steps) - 1 - back)))
+    assert as_browser(
+        [*messages, board_message(run, max(0, len(run.steps) - 1 - back))]
+    ) == as_browser([board_message(run)])
+
+
+def test_a_message_about_the_last_steps_is_small() -> None:
+    run = fold(invented_run(2, 60, 12))
+    whole, last = (len(json.dumps(board_message(run, since))) for since in (0, 57))
+    assert last < whole / 3
+
+
+def test_kv_parts_are_bytes_that_add_up_to_what_is_held() -> None:
+    run = fold(STORY)
+    for told, step in zip(board_message(run)["steps"], run.steps, strict=True):
+        assert step.kv is not None
+        assert told["shared"] + told["private"] + told["spare"] == step.kv.bytes_held
+        assert sum(own for _, _, own in told["paths"]) == told["private"]
+
+
+def test_token_records_say_what_the_model_saw() -> None:
+    run = fold(STORY)
+    for told, path in zip(board_message(run)["paths"], run.paths, strict=True):
+        for (_, _, probability, entropy, candidates, taken), token in zip(
+            told["tokens"], path.tokens, strict=True
+        ):
+            assert entropy == pytest.approx(token.entropy, abs=1e-4)
+            assert len(candidates) == len(token.candidates)
+            if token.token in [candidate.token for candidate in token.candidates]:
+                assert token.candidates[taken].token == token.token
+                assert probability == pytest.approx(candidates[taken][1], abs=2e-6)
+            else:
+                assert taken == -1
+
+
+def test_the_sentences_hold_the_numbers_of_the_run() -> None:
+    run = fold(STORY)
+    assert f"{len(run.leaves())} path" in tree_sentence(run)
+    highest = max(token.entropy for path in run.paths for token in path.tokens)
+    assert f"{highest:.2f} nats" in entropy_sentence(run)
+    kv = run.peak_kv()
+    assert kv is not None
+    assert (
+        f"{kv.rows_independent / (kv.rows_shared + kv.rows_private):.1f} times"
+        in memory_sentence(run)
+    )
+
+
+def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
+    growing, whole = Run(), fold(STORY)
+    told = [step["sentences"] for step in board_message(whole)["steps"]]
+    assert len({said["tree"] for said in told}) > 5
+    for event in STORY:
+        growing.apply(event)
+        if isinstance(event, StepTimed):
+            said = told[event.step]
+            assert said["tree"] == tree_sentence(growing)
+            assert said["entropy"] == entropy_sentence(growing)
+            assert f"at step {event.step};" in said["memory"]
+
+
+def test_a_run_without_forks_says_what_the_threshold_should_be_below(
+    embedded: HuggingFaceModel,
+) -> None:
+    config = BranchingConfig(entropy_threshold=15.0, max_new_tokens=6)
+    run = fold(generate(embedded, "Once upon a time", config))
+    highest = max(token.entropy for token in run.paths[0].tokens)
+    assert f"highest entropy was {highest:.2f} nats" in tree_sentence(run)
+
+
+def test_before_anything_happened_the_sentences_say_so() -> None:
+    events: list[Event] = []
+    for sentence in (tree_sentence, entropy_sentence, memory_sentence):
+        assert "yet" in sentence(fold(events))
+
+
+@pytest.mark.parametrize(("host", "exports"), [("streamlit", 1), ("widget", 1), ("page", 0)])
+def test_the_joined_javascript_has_no_imports_and_at_most_one_export(
+    host: bundle.Host, exports: int
+) -> None:
+    source = bundle.javascript(host)
+    assert "import " not in source
+    assert source.count("export ") == source.count("export default") == exports
+    assert "</script" not in source.lower()  # or it could not stand in a page

@@ -1,0 +1,317 @@
+"""Branching decisions on tables that are small enough to work out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from table_model import Table, TableModel, random_table
+
+from eab.branching.policies import Child, Leaf, OriginalPolicy
+from eab.branching.random_streams import ROOT, uniform
+from eab.branching.sampling import Predictions
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.events import (
+    Event,
+    Forked,
+    LimitActed,
+    PathFinished,
+    Predicted,
+    Pruned,
+    Reweighted,
+    TokenAppended,
+)
+from eab.run import Run, fold
+
+SEEDS = range(40)
+
+
+def same_line(probabilities: list[float]) -> Table:
+    """A chain without memory."""
+    return np.tile(probabilities, (len(probabilities), 1))
+
+
+def events_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> list[Event]:
+    settings = {"max_new_tokens": 1, "entropy_threshold": 0.0} | settings
+    return list(generate(TableModel(table, stop_ids), "0", BranchingConfig(**settings)))
+
+
+def tree_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> Run:
+    return fold(events_of(table, stop_ids, **settings))
+
+
+def texts_of(run: Run) -> list[tuple[int, ...]]:
+    return sorted(sample.token_ids for sample in run.samples())
+
+
+def live_counts(run: Run) -> list[int]:
+    """Paths that went through the model, per step."""
+    return [step.timing.tokens for step in run.steps if step.timing is not None]
+
+
+# ------------------------------------------------------------------------------------------------
+# fair
+
+
+def test_a_whole_tree_is_the_one_worked_out_by_hand():
+    first, sure_1, half = [0.0, 0.7, 0.3], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]
+    table = np.array([[first, first, first], [half, sure_1, half], [half, half, half]])
+    run = tree_of(table, max_new_tokens=3, entropy_threshold=0.6, branch_factor=2)
+    found = {sample.token_ids: (sample.weight, sample.log_prob) for sample in run.samples()}
+    # step 0 forks 1 (0.7) and 2 (0.3); step 1: after 1 comes 1 for sure, after 2 a fork 0 / 1; step
+    # 2: all fork 0 / 1
+    expected = {
+        (1, 1, 0): 0.35,
+        (1, 1, 1): 0.35,
+        (2, 0, 0): 0.075,
+        (2, 0, 1): 0.075,
+        (2, 1, 0): 0.075,
+        (2, 1, 1): 0.075,
+    }
+    assert found.keys() == expected.keys()
+    for text, weight in expected.items():
+        assert found[text] == pytest.approx((weight, math.log(weight)), abs=1e-12)
+    assert [(path.id, path.parent) for path in run.paths] == [
+        *[(0, -1), (1, 0), (2, 0), (3, 2), (4, 2)],
+        *[(5, 1), (6, 1), (7, 3), (8, 3), (9, 4), (10, 4)],
+    ]
+    assert [path.fork_entropy for path in run.paths[:3]] == pytest.approx(
+        [-0.7 * math.log(0.7) - 0.3 * math.log(0.3), math.log(2), math.log(2)]
+    )
+
+
+def test_an_entropy_that_equals_the_threshold_forks_and_one_below_does_not():
+    table = same_line([0.5, 0.25, 0.25])
+    [entropy] = [event.entropy for event in events_of(table) if isinstance(event, Predicted)]
+    assert entropy == pytest.approx(1.5 * math.log(2), abs=1e-12)
+    assert len(tree_of(table, entropy_threshold=entropy).leaves()) == 3
+    assert len(tree_of(table, entropy_threshold=math.nextafter(entropy, 9)).leaves()) == 1
+
+
+def test_a_normalised_threshold_is_a_share_of_the_logarithm_of_the_vocabulary():
+    uniform_line = same_line([0.25] * 4)
+    assert (
+        len(tree_of(uniform_line, entropy_threshold=0.999, threshold_unit="normalised").leaves())
+        == 3
+    )
+    run = tree_of(
+        same_line([0.5, 0.5, 0.0, 0.0]), entropy_threshold=0.51, threshold_unit="normalised"
+    )
+    assert run.started is not None
+    assert run.started.threshold_nats == pytest.approx(0.51 * math.log(4))
+    assert len(run.leaves()) == 1
+
+
+def test_a_quantile_threshold_comes_from_a_greedy_probe():
+    table = np.array(
+        [[0.1, 0.9, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]]
+    )  # greedy: 0 -> 1 -> 2 -> 0 ...
+    run = tree_of(table, entropy_threshold=1.0, threshold_unit="quantile", max_new_tokens=5)
+    low, high = (-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (0.9, 0.6))
+    assert run.probe == pytest.approx([low, high, 0, low, high], abs=1e-12)
+    assert run.started is not None
+    assert run.started.threshold_nats == pytest.approx(high)
+
+
+def test_a_quantile_threshold_never_falls_below_its_floor():
+    run = tree_of(
+        same_line([1.0, 0.0]), entropy_threshold=0.5, threshold_unit="quantile", max_new_tokens=4
+    )
+    assert run.started is not None
+    assert run.started.threshold_nats == pytest.approx(0.3)
+
+
+def test_a_fork_has_the_most_likely_tokens_and_one_of_the_rest():
+    table = same_line([0.05, 0.4, 0.1, 0.3, 0.15])
+    rests = set()
+    for seed in SEEDS:
+        run = tree_of(table, seed=seed, branch_factor=3)
+        weights = {
+            run.paths[child].tokens[0].token: run.paths[child].weight
+            for child in run.paths[0].children
+        }
+        [rest] = weights.keys() - {1, 3}
+        assert weights == pytest.approx({1: 0.4, 3: 0.3, rest: 0.3})
+        rests.add(rest)
+    assert rests == {0, 2, 4}
+
+
+def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
+    table = same_line([0.05, 0.4, 0.1, 0.3, 0.15])
+    heirs = set()
+    for seed in SEEDS:
+        run = tree_of(table, seed=seed, branch_factor=3)
+        [heir] = [path for path in run.paths[1:] if path.heir]
+        [alone] = texts_of(tree_of(table, seed=seed, entropy_threshold=20.0))
+        assert (heir.tokens[0].token,) == alone
+        assert alone[0] == np.searchsorted(
+            np.cumsum(table[0]), uniform(seed, ROOT, 0, 0), side="right"
+        )
+        heirs.add(alone[0])
+    assert len(heirs) >= 4
+
+
+def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream():
+    table = same_line([0.05, 0.4, 0.1, 0.3, 0.15])
+    draws = [uniform(6, ROOT, step, 0) for step in range(5)]
+    expected = tuple(np.searchsorted(np.cumsum(table[0]), draws, side="right").tolist())
+    for threshold in (20.0, 1.0):
+        run = tree_of(table, seed=6, max_new_tokens=5, max_paths=256, entropy_threshold=threshold)
+        [heir] = [
+            leaf.id
+            for leaf in run.leaves()
+            if all(run.paths[path].heir for path in run.stream_key(leaf.id))
+        ]
+        assert run.sample(heir).token_ids == expected
+
+
+@pytest.mark.parametrize("policy", ["fair", "original"])
+def test_no_child_has_probability_zero_when_fewer_tokens_than_children_are_possible(policy):
+    for seed in SEEDS:
+        run = tree_of(
+            same_line([0.0, 0.6, 0.0, 0.4, 0.0]), seed=seed, branch_factor=4, policy=policy
+        )
+        assert texts_of(run) == [(1,), (3,)]
+        run = tree_of(
+            random_table(seed, 6),
+            top_k=2,
+            branch_factor=3,
+            policy=policy,
+            seed=seed,
+            max_new_tokens=4,
+        )
+        assert all(math.isfinite(sample.log_prob) for sample in run.samples())
+        assert all(len(path.children) <= 2 for path in run.paths)
+
+
+@pytest.mark.parametrize("policy", ["fair", "original", "greedy"])
+def test_a_single_possible_token_never_forks_even_at_threshold_zero(policy):
+    events = events_of(random_table(3, 6), top_k=1, policy=policy, max_new_tokens=6)
+    assert not any(isinstance(event, Forked) for event in events)
+    assert len(fold(events).leaves()) == 1
+
+
+def test_greedy_takes_the_most_likely_token_and_never_forks():
+    table = np.array([[0.1, 0.2, 0.7], [0.4, 0.35, 0.25], [0.0, 0.9, 0.1]])
+    assert texts_of(tree_of(table, policy="greedy", max_new_tokens=5)) == [(2, 1, 0, 2, 1)]
+
+
+def test_a_path_lighter_than_the_least_weight_does_not_fork():
+    run = tree_of(same_line([0.85, 0.15]), branch_factor=2, min_fork_weight=0.14, max_new_tokens=4)
+    forked = sorted(path.weight for path in run.paths if path.status == "forked")
+    assert forked == pytest.approx([0.15, 0.85**3, 0.85**2, 0.85, 1.0])
+    assert live_counts(run) == [1, 2, 4, 5]
+
+
+def test_the_path_limit_counts_finished_paths_too():
+    run = tree_of(same_line([0.3, 0.3, 0.4]), (2,), max_paths=5, max_new_tokens=9)
+    assert len(run.leaves()) == 5
+    assert sum(path.finish_reason == "stop" for path in run.leaves()) >= 1
+
+
+def test_what_the_path_limit_does_is_said_in_events():
+    events = events_of(same_line([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
+    kinds = {type(event) for event in events}
+    assert {LimitActed, Pruned, Reweighted} <= kinds
+    for index, event in enumerate(events):
+        if isinstance(event, LimitActed):
+            assert all(0 <= token < 3 for token in event.dropped)
+            assert len(set(event.dropped)) == len(event.dropped)
+            assert isinstance(events[index + 1], Forked | TokenAppended)
+
+
+def test_a_stop_token_ends_a_path_and_the_length_ends_the_others():
+    run = tree_of(same_line([0.5, 0.5]), (1,), branch_factor=2, max_new_tokens=3)
+    assert texts_of(run) == [(0, 0, 0), (0, 0, 1), (0, 1), (1,)]
+    assert {sample.token_ids: sample.finish_reason for sample in run.samples()} == {
+        (0, 0, 0): "length",
+        (0, 0, 1): "stop",
+        (0, 1): "stop",
+        (1,): "stop",
+    }
+
+
+def test_a_run_ends_when_every_path_drew_a_stop_token():
+    events = events_of(np.array([[0.0, 1.0], [1.0, 0.0]]), (1,), max_new_tokens=50)
+    assert [event.step for event in events if isinstance(event, PathFinished)] == [0]
+    assert len(fold(events).steps) == 1
+
+
+# --------------------------------------------------------------------------------------------
+# original
+
+
+def test_the_original_rule_stops_one_path_short_of_its_limit():
+    run = tree_of(
+        same_line([0.25] * 4), policy="original", max_paths=4, max_new_tokens=6, branch_factor=3
+    )
+    # budget 3 -> 3 children; then budget 1 -> a "fork" into a single child, for ever
+    assert live_counts(run) == [1, 3, 3, 3, 3, 3]
+    assert sum(path.status == "forked" for path in run.paths) == 1
+
+
+@pytest.mark.parametrize(
+    ("live", "children"), [(1, 3), (16, 3), (17, 3), (18, 2), (19, 1), (20, 2), (25, 2)]
+)
+def test_the_budget_of_the_original_rule_gives_three_two_one_two_children(live, children):
+    config = BranchingConfig(
+        policy="original", max_paths=20, branch_factor=3, entropy_threshold=0.5
+    )
+    leaves = [Leaf(path, path, 1 / live, 0.0) for path in range(live)]
+    families = OriginalPolicy(config, 0.5).branch(
+        leaves, Predictions(torch.zeros(live, 6), config), step=0
+    )
+    assert [len(family) for family in families] == [children] * live
+    assert all(len({child.token for child in family}) == children for family in families)
+
+
+def test_below_the_threshold_the_original_rule_draws_one_token():
+    config = BranchingConfig(policy="original", entropy_threshold=1.0)
+    predictions = Predictions(torch.tensor([[0.0, 0.0], [5.0, 0.0]]), config)
+    families = OriginalPolicy(config, 0.5).branch(
+        [Leaf(0, 0, 0.5, 0.0), Leaf(1, 1, 0.5, 0.0)], predictions, step=0
+    )
+    assert [len(family) for family in families] == [2, 1]
+
+
+def test_over_its_limit_the_original_rule_keeps_the_most_likely_live_paths_and_all_finished_ones():
+    config = BranchingConfig(policy="original", max_paths=2)
+    parent = Leaf(0, 0, 0.5, -1.0)
+    children = [
+        Child(parent, token, log_prob, 0.5, False)
+        for token, log_prob in enumerate([-3.0, -0.5, -2.0, -4.0])
+    ]
+    finished = Leaf(9, 9, 0.5, -50.0, finished=True)
+    kept = OriginalPolicy(config, 0.5).prune([children[0], finished, *children[1:]], step=3)
+    assert kept == [None, 1 / 3, 1 / 3, 1 / 3, None]
+
+
+def test_at_its_limit_the_original_rule_doubles_paths_and_prunes_back():
+    run = tree_of(
+        same_line([0.4, 0.3, 0.2, 0.1]),
+        policy="original",
+        max_paths=5,
+        max_new_tokens=6,
+        branch_factor=3,
+    )
+    assert live_counts(run) == [1, 3, 5, 5, 5, 5]
+    assert any(path.status == "pruned" for path in run.paths)
+
+
+def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budget():
+    run = tree_of(
+        same_line([0.4, 0.3, 0.3]), (2,), policy="original", max_paths=4, max_new_tokens=12, seed=1
+    )
+    assert len(run.leaves()) > 4
+    assert not any(path.finish_reason and path.status == "pruned" for path in run.paths)
+    weights = {round(leaf.weight, 12) for leaf in run.leaves()}
+    assert weights == {round(1 / len(run.leaves()), 12)}
+
+
+def test_the_original_rule_draws_different_tokens_for_the_children_of_a_fork():
+    for seed in SEEDS:
+        run = tree_of(
+            same_line([0.9, 0.05, 0.03, 0.02]), policy="original", branch_factor=3, seed=seed
+        )
+        assert len(set(texts_of(run))) == 3

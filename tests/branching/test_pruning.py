@@ -1,0 +1,101 @@
+"""Fearnhead-Clifford pruning: so many survivors, the same sum, heavy weights untouched, no bias."""
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eab.branching.pruning import fearnhead_clifford
+
+LAST = 1 - 2.0**-53  # the largest number below 1 that a draw can be
+UNIFORMS = st.one_of(st.sampled_from([0.0, 2.0**-53, 0.5, LAST]), st.floats(0, LAST))
+SOME_WEIGHT = st.one_of(
+    st.floats(1e-6, 1.0),
+    st.sampled_from([0.1, 0.2, 0.25, 1 / 3, 1.0]),
+    st.floats(-300, 0).map(lambda e: 10.0**e),
+)
+WEIGHTS = st.lists(st.one_of(SOME_WEIGHT, SOME_WEIGHT, st.just(0.0)), min_size=1, max_size=30)
+GRID = [(index + 0.5) / 1000 for index in range(1000)]
+
+
+@given(weights=WEIGHTS, limit=st.integers(1, 12), uniform=UNIFORMS)
+@example(weights=[0.1] * 10, limit=3, uniform=0.0)
+@example(weights=[0.1] * 10, limit=3, uniform=LAST)
+@example(weights=[1 / 3] * 7, limit=6, uniform=0.0)
+@example(weights=[1.0] * 200, limit=150, uniform=LAST)
+def test_exactly_as_many_as_the_limit_survive_unless_weights_are_zero(weights, limit, uniform):
+    positive = sum(weight > 0 for weight in weights)
+    survivors = [
+        weight for weight in fearnhead_clifford(weights, limit, uniform) if weight is not None
+    ]
+    if len(weights) <= limit:
+        assert survivors == weights
+    else:
+        assert len(survivors) <= limit
+        assert len(survivors) >= min(limit, positive) or min(
+            w for w in weights if w > 0
+        ) < 1e-12 * max(weights)
+
+
+@given(weights=WEIGHTS, limit=st.integers(1, 12), uniform=UNIFORMS)
+@example(weights=[0.1] * 10, limit=3, uniform=0.0)
+@example(weights=[0.1] * 10, limit=3, uniform=LAST)
+def test_the_sum_of_the_weights_stays(weights, limit, uniform):
+    after = fearnhead_clifford(weights, limit, uniform)
+    total = math.fsum(weights)
+    assert math.fsum(weight for weight in after if weight is not None) == pytest.approx(
+        total, rel=1e-12
+    )
+
+
+@given(weights=WEIGHTS, limit=st.integers(1, 12), uniform=UNIFORMS)
+def test_heavy_weights_are_untouched_and_the_light_survivors_weigh_all_the_same(
+    weights, limit, uniform
+):
+    after = fearnhead_clifford(weights, limit, uniform)
+    light = {new for old, new in zip(weights, after, strict=True) if new not in (None, old)}
+    assert len(light) <= 1
+    for c in light:
+        assert all(
+            new == old for old, new in zip(weights, after, strict=True) if old > c * (1 + 1e-12)
+        )
+        assert math.fsum(min(1.0, weight / c) for weight in weights) == pytest.approx(
+            limit, abs=1e-9
+        )
+
+
+@given(weights=st.lists(st.floats(0.001, 1.0), min_size=2, max_size=12), limit=st.integers(1, 6))
+def test_each_weight_is_kept_in_expectation(weights, limit):
+    means = [0.0] * len(weights)
+    for uniform in GRID:
+        for index, weight in enumerate(fearnhead_clifford(weights, limit, uniform)):
+            means[index] += (weight or 0.0) / len(GRID)
+    # systematic resampling keeps each on one interval of u: the grid errs by at most two points,
+    # each of weight c
+    assert means == pytest.approx(weights, abs=2 * sum(weights) / len(GRID))
+
+
+def test_a_worked_example_keeps_the_heavy_one_and_picks_among_the_others():
+    weights = [0.1, 0.6, 0.1, 0.1, 0.1]  # limit 3: c = 0.2
+    assert fearnhead_clifford(weights, 3, 0.0) == pytest.approx(
+        [None, 0.6, 0.2, None, 0.2], nan_ok=True
+    )
+    assert fearnhead_clifford(weights, 3, 0.6) == pytest.approx(
+        [0.2, 0.6, None, 0.2, None], nan_ok=True
+    )
+
+
+def test_neighbours_in_the_tree_are_not_kept_together_while_others_go():
+    for uniform in GRID[::10]:
+        kept = [weight is not None for weight in fearnhead_clifford([0.1] * 10, 5, uniform)]
+        assert all(sum(kept[pair : pair + 2]) == 1 for pair in range(0, 10, 2))
+
+
+def test_nothing_happens_within_the_limit():
+    assert fearnhead_clifford([0.5, 0.0, 0.5], 3, 0.3) == [0.5, 0.0, 0.5]
+
+
+def test_zeros_are_dropped_first():
+    assert fearnhead_clifford([0.0, 0.5, 0.0, 0.5], 2, 0.7) == [None, 0.5, None, 0.5]
+    assert fearnhead_clifford([0.0, 0.0, 0.0], 2, 0.7).count(None) >= 1

@@ -1,0 +1,177 @@
+"""Entropy, filters and draws of the processed distribution."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from eab.branching.sampling import CANDIDATES, Predictions
+from eab.config import BranchingConfig
+
+PLAIN = BranchingConfig()
+LAST = 1 - 2.0**-53
+DTYPES = [torch.float32, torch.float64]
+
+
+def predictions(
+    probabilities: list[list[float]], dtype: torch.dtype = torch.float64, **settings: object
+) -> Predictions:
+    logits = torch.tensor(probabilities, dtype=torch.float64).log().to(dtype)
+    return Predictions(logits, BranchingConfig(**settings))
+
+
+@pytest.mark.parametrize("size", [2, 7, 50_257])
+def test_the_entropy_of_equal_chances_is_the_logarithm_of_their_number(size):
+    assert Predictions(torch.zeros(1, size, dtype=torch.float64), PLAIN).entropies == pytest.approx(
+        [math.log(size)]
+    )
+
+
+def test_the_entropy_of_a_certain_token_is_zero_without_nan():
+    sure = torch.full((1, 9), -math.inf)
+    sure[0, 4] = 3.0
+    assert Predictions(sure, PLAIN).entropies == [0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_logits_are_processed_in_float32(dtype):
+    logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1)).to(dtype)
+    assert Predictions(logits, PLAIN).entropies == Predictions(logits.float(), PLAIN).entropies
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [
+        (1.0, 0, 1.0),
+        (0.6, 0, 1.0),
+        (1.0, 5, 1.0),
+        (1.0, 0, 0.7),
+        (1.7, 12, 0.85),
+        (0.3, 1, 0.5),
+        (1.0, 999, 0.01),
+    ],
+)
+def test_the_filters_are_those_of_transformers_generate(temperature, top_k, top_p):
+    logits = 3 * torch.randn(6, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    chain = LogitsProcessorList([TemperatureLogitsWarper(temperature)] if temperature != 1 else [])
+    chain += [TopKLogitsWarper(top_k)] if top_k else []
+    chain += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+    expected = chain(torch.empty(0, dtype=torch.int64), logits).log_softmax(-1)
+    found = Predictions(logits, BranchingConfig(temperature=temperature, top_k=top_k, top_p=top_p))
+    everywhere = [(path, token) for path in range(6) for token in range(60)]
+    assert found.log_prob(*zip(*everywhere, strict=True)) == pytest.approx(
+        expected.flatten().tolist(), abs=1e-12
+    )
+    assert found.entropies == pytest.approx(
+        torch.special.entr(expected.exp()).sum(-1).tolist(), abs=1e-12
+    )
+
+
+def test_the_top_tokens_come_with_their_probabilities_most_likely_first():
+    found = predictions([[0.1, 0.5, 0.0, 0.4]])
+    assert found.top_tokens[0][:3] == [1, 3, 0]
+    assert found.top_probabilities[0] == pytest.approx([0.5, 0.4, 0.1, 0.0])
+
+
+def test_there_are_as_many_top_tokens_as_a_fork_can_need():
+    logits = torch.zeros(1, 40)
+    assert len(Predictions(logits, PLAIN).top_tokens[0]) == CANDIDATES
+    assert len(Predictions(logits, BranchingConfig(branch_factor=13)).top_tokens[0]) == 13
+    assert len(Predictions(logits[:, :3], PLAIN).top_tokens[0]) == 3
+
+
+@settings(max_examples=150)
+@given(
+    weights=st.lists(
+        st.sampled_from([0.0, 0.0, 1e-30, 1e-9, 0.3, 1.0]), min_size=2, max_size=40
+    ).filter(any),
+    uniform=st.one_of(st.sampled_from([0.0, 2.0**-53, 0.5, LAST]), st.floats(0, LAST)),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_a_draw_never_returns_a_token_of_probability_zero(weights, uniform, dtype):
+    found = Predictions(torch.tensor([weights], dtype=torch.float64).log().to(dtype), PLAIN)
+    [token] = found.draw([0], [uniform])
+    assert weights[token] > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [3, 1000, 150_000])
+def test_the_first_and_the_last_draw_reach_the_first_and_the_last_possible_token(dtype, size):
+    logits = torch.full((2, size), 0.0, dtype=dtype)
+    logits[:, [0, -1]] = -math.inf
+    assert Predictions(logits, PLAIN).draw([0, 1], [0.0, LAST]) == [1, size - 2]
+
+
+def test_a_draw_inverts_the_distribution_in_token_order():
+    found = predictions([[0.2, 0.0, 0.5, 0.3]])
+    drawn = {
+        uniform: found.draw([0], [uniform])[0] for uniform in (0.0, 0.19, 0.21, 0.69, 0.71, 0.99)
+    }
+    assert drawn == {0.0: 0, 0.19: 0, 0.21: 2, 0.69: 2, 0.71: 3, 0.99: 3}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tokens_are_drawn_as_often_as_their_probability_says(dtype):
+    probabilities = [0.03, 0.4, 0.0, 0.25, 0.32]
+    found, many = predictions([probabilities], dtype), 20_000
+    uniforms = [(index + 0.5) / many for index in range(many)]
+    counts = torch.bincount(torch.tensor(found.draw([0] * many, uniforms)), minlength=5) / many
+    assert counts.tolist() == pytest.approx(probabilities, abs=2 / many)
+
+
+def test_tokens_that_are_left_out_are_not_drawn_and_the_rest_keeps_its_proportions():
+    found, many = predictions([[0.5, 0.3, 0.1, 0.1]]), 4000
+    uniforms = [(index + 0.5) / many for index in range(many)]
+    counts = (
+        torch.bincount(
+            torch.tensor(found.draw([0] * many, uniforms, without=[[0]] * many)), minlength=4
+        )
+        / many
+    )
+    assert counts.tolist() == pytest.approx([0.0, 0.6, 0.2, 0.2], abs=2 / many)
+
+
+def test_leaving_tokens_out_does_not_change_the_distribution_itself():
+    found = predictions([[0.5, 0.5], [0.9, 0.1]])
+    assert found.draw([0, 1], [0.1, 0.1], without=[[0], [0]]) == [1, 1]
+    assert found.draw([0, 1], [0.1, 0.1]) == [0, 0]
+    assert found.log_prob([0, 1], [0, 0]) == pytest.approx([math.log(0.5), math.log(0.9)])
+
+
+def test_nothing_is_drawn_where_nothing_is_left():
+    found = predictions([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    assert found.draw([0, 1], [0.4, 0.4], without=[[0, 1], [0, 1]]) == [None, 2]
+    assert found.draw([], []) == []
+
+
+def test_each_path_is_drawn_from_its_own_line_whatever_the_others_are():
+    lines = torch.randn(5, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    uniforms = [0.1, 0.9, 0.5, 0.3, 0.7]
+    together = Predictions(lines, PLAIN).draw(range(5), uniforms)
+    alone = [Predictions(lines[[line]], PLAIN).draw([0], [uniforms[line]])[0] for line in range(5)]
+    some = Predictions(lines, PLAIN).draw([3, 1], [uniforms[3], uniforms[1]])
+    assert together == alone
+    assert some == [alone[3], alone[1]]
+
+
+@pytest.mark.parametrize("size", [3, 255, 256, 257, 1000])
+def test_a_draw_inverts_the_running_sum_over_the_whole_vocabulary(size):
+    generator = torch.Generator().manual_seed(size)
+    weights = torch.rand(1, size, dtype=torch.float64, generator=generator)
+    weights[0, ::3] = 0.0
+    probs = weights / weights.sum()
+    found = Predictions(probs.log(), PLAIN)
+    uniforms = [0.0, LAST, *torch.rand(300, dtype=torch.float64, generator=generator).tolist()]
+    drawn = [found.draw([0], [uniform])[0] for uniform in uniforms]
+    expected = torch.searchsorted(
+        probs[0].cumsum(0), torch.tensor(uniforms, dtype=torch.float64), right=True
+    )
+    assert drawn == expected.clamp(max=int(probs[0].nonzero()[-1])).tolist()

@@ -1,0 +1,381 @@
+"""All caches at once, under random passes, forks, releases and trims, against attention without any
+cache.
+
+K and V of a token follow from its id and position, so a cache may be given them once, or again with
+the whole text. The plain side keeps each path's text and computes softmax(q k) v over all of it, in
+float64.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from torch import Tensor
+
+from eab.caches.base import KVCache
+from eab.caches.concat_cow import ConcatCowCache
+from eab.caches.deep_copy import DeepCopyCache
+from eab.caches.factory import make_cache
+from eab.caches.recompute import Recompute
+from eab.caches.shape import KVShape
+from eab.caches.tree import TreeCache
+from eab.errors import MemoryLimitError
+from eab.events import KVUsage
+
+EXACT = 1e-12
+ROOM = 2**30
+LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 4, 12, 30
+SHAPE = KVShape(LAYERS, GROUPS, SIZE, torch.float64, torch.device("cpu"))
+SCALE = SIZE**-0.5
+Text = list[tuple[int, int]]  # (token, number of the pass that it came with); forks copy the list
+
+_numbers = torch.Generator().manual_seed(1)
+QUERIES = torch.randn(
+    (LAYERS, LONGEST, VOCAB, HEADS, SIZE), dtype=torch.float64, generator=_numbers
+)
+KEYS = torch.randn((LAYERS, LONGEST, VOCAB, GROUPS, SIZE), dtype=torch.float64, generator=_numbers)
+VALUES = torch.randn(
+    (LAYERS, LONGEST, VOCAB, GROUPS, SIZE), dtype=torch.float64, generator=_numbers
+)
+
+CACHES: dict[str, Callable[[], KVCache]] = {
+    "tree, r=1": partial(make_cache, "tree", SHAPE, 1, ROOM),
+    "tree, r=3": partial(make_cache, "tree", SHAPE, 3, ROOM),
+    "tree, r=64": partial(make_cache, "tree", SHAPE, 64, ROOM),
+    "concat-cow": partial(make_cache, "concat-cow", SHAPE, 1, ROOM),
+    "deep-copy": partial(make_cache, "deep-copy", SHAPE, 1, ROOM),
+    "recompute": partial(make_cache, "recompute", SHAPE, 1, ROOM),
+}
+
+
+def plainly(layer: int, text: Sequence[int], new: int) -> Tensor:
+    """Attention of the last `new` tokens over the whole text, written out -> (T, H, D)."""
+    place = torch.arange(len(text))
+    query, key, value = (table[layer][place, text] for table in (QUERIES, KEYS, VALUES))
+    key, value = (rows.repeat_interleave(HEADS // GROUPS, dim=1) for rows in (key, value))
+    scores = torch.einsum("thd,chd->htc", query, key) * SCALE
+    scores = scores.masked_fill(place[None, :] > place[:, None], float("-inf"))
+    return torch.einsum("htc,chd->thd", scores.softmax(-1), value)[-new:]
+
+
+def through(
+    cache: KVCache, paths: Sequence[int], new: Sequence[Sequence[int]]
+) -> list[list[Tensor]]:
+    """One pass -> for each layer and path, what the new tokens' attention gives, (T, H, D)."""
+    packed = cache.pack(paths, new)
+    outputs = []
+    for layer in range(LAYERS):
+        query, key, value = (
+            table[layer][packed.positions, packed.ids].transpose(0, 1)[None]
+            for table in (QUERIES, KEYS, VALUES)
+        )
+        out = cache.attend(layer, query, key, value, SCALE)[0]
+        ends = (packed.keep + 1).tolist()
+        outputs.append(
+            [out[end - len(tokens) : end] for end, tokens in zip(ends, new, strict=True)]
+        )
+    return outputs
+
+
+def worst_error(
+    cache: KVCache, paths: Sequence[int], new: Sequence[Sequence[int]], texts: dict[int, Text]
+) -> float:
+    """The largest difference from the plain side, for new tokens that `texts` has already."""
+    return max(
+        (out - plainly(layer, [token for token, _ in texts[path]], len(tokens))).abs().max().item()
+        for layer, line in enumerate(through(cache, paths, new))
+        for out, path, tokens in zip(line, paths, new, strict=True)
+    )
+
+
+def live_tensors(cache: Any) -> list[Tensor]:
+    """K and V that the cache keeps, each once."""
+    match cache:
+        case TreeCache():
+            return [*cache._keys, *cache._values]
+        case DeepCopyCache():
+            return [tensor for own in cache._paths.values() for tensor in own.tensors]
+        case ConcatCowCache():
+            return [tensor for segment in cache._segments() for tensor in segment.tensors]
+        case _:
+            return []
+
+
+class AllCaches(RuleBasedStateMachine):
+    """Equal (token, pass) pairs at a position are one token of a common ancestor: a row that can be
+    shared.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.caches = {name: make() for name, make in CACHES.items()}
+        self.texts: dict[int, Text] = {0: []}
+        self.born, self.passes = 1, 0
+        self.totals = dict.fromkeys(CACHES, (0, 0, 0))
+
+    @rule(data=st.data())
+    def extend(self, data: st.DataObject) -> None:
+        open_paths = [path for path, text in self.texts.items() if len(text) <= LONGEST - 5]
+        if not open_paths:
+            return
+        paths = data.draw(
+            st.lists(st.sampled_from(open_paths), min_size=1, max_size=6, unique=True)
+        )
+        new = [
+            data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=5)) for _ in paths
+        ]
+        self.passes += 1
+        for path, tokens in zip(paths, new, strict=True):
+            self.texts[path] = self.texts[path] + [
+                (token, self.passes * 100 + path) for token in tokens
+            ]
+        for name, cache in self.caches.items():
+            assert worst_error(cache, paths, new, self.texts) < EXACT, name
+
+    @rule(data=st.data(), count=st.integers(2, 4))
+    @precondition(lambda self: len(self.texts) < 8)
+    def fork(self, data: st.DataObject, count: int) -> None:
+        path = data.draw(st.sampled_from(list(self.texts)))
+        children = range(self.born, self.born + count)
+        self.born += count
+        text = self.texts.pop(path)
+        self.texts |= {child: list(text) for child in children}
+        for cache in self.caches.values():
+            cache.fork(path, children)
+
+    @rule(data=st.data())
+    @precondition(lambda self: len(self.texts) > 1)
+    def release(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(list(self.texts)))
+        del self.texts[path]
+        for cache in self.caches.values():
+            cache.release(path)
+
+    @rule(data=st.data())
+    def trim(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(list(self.texts)))
+        length = data.draw(st.integers(0, len(self.texts[path])))
+        self.texts[path] = self.texts[path][:length]
+        for cache in self.caches.values():
+            cache.trim(path, length)
+
+    def usages(self) -> dict[str, KVUsage]:
+        return {name: cache.usage(list(self.texts)) for name, cache in self.caches.items()}
+
+    @invariant()
+    def shared_private_and_spare_rows_are_what_the_tensors_hold(self) -> None:
+        for name, usage in self.usages().items():
+            rows = usage.rows_shared + usage.rows_private + usage.rows_spare
+            assert usage.bytes_held == rows * SHAPE.row_bytes, name
+            tensors = live_tensors(self.caches[name])
+            assert usage.bytes_held == sum(tensor.nbytes for tensor in tensors), name
+            assert len({tensor.data_ptr() for tensor in tensors if tensor.nbytes}) == sum(
+                tensor.nbytes > 0 for tensor in tensors
+            ), name
+            assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors), (
+                name
+            )
+
+    @invariant()
+    def each_cache_says_what_it_shares(self) -> None:
+        sizes = [len(text) for text in self.texts.values()]
+        sights = [
+            (place, *token) for text in self.texts.values() for place, token in enumerate(text)
+        ]
+        shared = {sight for sight in sights if sights.count(sight) > 1}
+        for name, usage in self.usages().items():
+            assert usage.rows_independent == sum(sizes), name
+            assert [rows.path for rows in usage.paths] == list(self.texts), name
+            rows = [(rows.shared, rows.private) for rows in usage.paths]
+            if name == "recompute":
+                assert set(rows) == {(0, 0)}
+                assert usage.bytes_held == 0
+            elif name == "deep-copy":
+                assert rows == [(0, size) for size in sizes]
+                assert (usage.rows_shared, usage.rows_private, usage.rows_spare) == (
+                    0,
+                    sum(sizes),
+                    0,
+                )
+            else:
+                common = [
+                    len(shared & {(p, *t) for p, t in enumerate(text)})
+                    for text in self.texts.values()
+                ]
+                assert rows == [
+                    (one, size - one) for one, size in zip(common, sizes, strict=True)
+                ], name
+                assert (usage.rows_shared, usage.rows_private) == (
+                    len(shared),
+                    len(set(sights) - shared),
+                ), name
+
+    @invariant()
+    def the_ledger_agrees_with_the_tensors_and_never_runs_backwards(self) -> None:
+        for name, usage in self.usages().items():
+            totals = (usage.bytes_copied, usage.allocations, usage.peak_bytes)
+            assert all(new >= old for new, old in zip(totals, self.totals[name], strict=True)), name
+            assert usage.peak_bytes >= usage.bytes_held, name
+            self.totals[name] = totals
+            ledger = self.caches[name]._ledger
+            assert ledger.live_bytes == usage.bytes_held, name
+
+    def teardown(self) -> None:
+        for path in self.texts:
+            for cache in self.caches.values():
+                cache.release(path)
+        self.texts = {}
+        for name, usage in self.usages().items():
+            assert usage.rows_shared + usage.rows_private == 0, name
+            assert usage.bytes_held == 0 or name.startswith("tree"), f"{name} leaks"
+
+
+def test_all_caches_equal_attention_without_a_cache() -> None:
+    run_state_machine_as_test(AllCaches, settings=settings(max_examples=80, stateful_step_count=40))
+
+
+class ForksByReference(DeepCopyCache):
+    """Broken on purpose: the children share one object."""
+
+    def fork(self, path, children):
+        own = self._paths.pop(path)
+        self._paths |= dict.fromkeys(children, own)
+
+
+class ForgetsToTrim(ConcatCowCache):
+    """Broken on purpose: rows of shared segments stay visible."""
+
+    def trim(self, path, length):
+        shared = list(self._chains[path].shared)
+        super().trim(path, length)
+        self._chains[path].shared = shared
+
+
+class ReadsBackwards(Recompute):
+    """Broken on purpose: the first token becomes the last that is seen."""
+
+    def _see(self, path, layer, key, value):
+        return key.flip(1), value.flip(1)
+
+
+def story(cache: KVCache) -> float:
+    """A prompt, a fork, two passes and a trim; the largest error against the plain side."""
+    texts: dict[int, Text] = {0: [(token, 0) for token in (3, 9, 4, 1)]}
+    errors = [worst_error(cache, [0], [[3, 9, 4, 1]], texts)]
+    cache.fork(0, [1, 2])
+    texts = {1: [*texts[0], (7, 0)], 2: [*texts[0], (8, 0)]}
+    errors.append(worst_error(cache, [1, 2], [[7], [8]], texts))
+    cache.trim(1, 2)
+    texts = {1: [*texts[1][:2], (5, 0), (6, 0)], 2: [*texts[2], (2, 0)]}
+    errors.append(worst_error(cache, [2, 1], [[2], [5, 6]], texts))
+    return max(errors)
+
+
+@pytest.mark.parametrize("broken", [ForksByReference, ForgetsToTrim, ReadsBackwards])
+def test_the_comparison_notices_a_cache_that_is_broken(
+    broken: Callable[[KVShape, int], KVCache],
+) -> None:
+    assert story(broken.__base__(SHAPE, ROOM)) < EXACT
+    assert story(broken(SHAPE, ROOM)) > 1e-3
+
+
+BYTES = SHAPE.row_bytes
+
+
+def told(cache: KVCache, path: int) -> tuple[int, int, int, int]:
+    usage = cache.usage([path])
+    return (
+        usage.bytes_held // BYTES,
+        usage.bytes_copied // BYTES,
+        usage.allocations,
+        usage.peak_bytes // (BYTES // 4),
+    )
+
+
+def test_what_one_fork_costs_in_each_cache() -> None:
+    """Ten rows, a fork in three, one token each. Rows held, rows copied, tensors made, peak in
+    quarters of a row.
+    """
+    found = {}
+    for name, make in CACHES.items():
+        cache = make()
+        through(cache, [0], [[1] * 10])
+        cache.fork(0, [1, 2, 3])
+        through(cache, [1, 2, 3], [[1]] * 3)
+        found[name] = told(cache, 1)
+    # Four tensors (K and V of two layers): one row of one tensor is a quarter of a row.
+    assert found["tree, r=1"] == (
+        13,
+        10,
+        8,
+        4 * 13 + 10,
+    )  # one growth; the last old tensor lives beside the new ones
+    assert found["tree, r=64"] == (64 + 0, 0, 4, 4 * 64)  # room for all, once
+    assert found["deep-copy"] == (
+        33,
+        20 + 30,
+        4 + 8 + 12,
+        4 * 33 + 10,
+    )  # two copies, then each grows
+    assert found["concat-cow"] == (
+        13,
+        0 + 33,
+        4 + 12 + 12,
+        4 * 12 + 2 + 2 + 22,
+    )  # each gathers 11 rows per tensor
+    assert found["recompute"] == (0, 0, 0, 2 * 33)  # K and V of one layer for three texts
+
+
+@pytest.mark.parametrize("name", ["tree", "concat-cow", "deep-copy"])
+def test_no_cache_holds_more_than_its_limit_and_each_stays_usable(name: Any) -> None:
+    cache = make_cache(name, SHAPE, 1, 10 * BYTES)
+    through(cache, [0], [[1] * 8])
+    with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
+        through(cache, [0], [[1] * 3])
+    cache.trim(0, 6)
+    texts: dict[int, Text] = {0: [(1, 0)] * 6 + [(2, 0)] * 4}
+    assert worst_error(cache, [0], [[2] * 4], texts) < EXACT
+    assert cache.usage([0]).bytes_held == 10 * BYTES
+
+
+def test_a_copy_that_would_pass_the_limit_is_refused_before_it_is_made() -> None:
+    cache = DeepCopyCache(SHAPE, 10 * BYTES)
+    through(cache, [0], [[1] * 5])
+    with pytest.raises(MemoryLimitError, match="needs 0 MiB"):
+        cache.fork(0, [1, 2, 3])
+    assert cache.usage([0]).bytes_held == 5 * BYTES
+    cache.fork(0, [1, 2])
+    assert cache.usage([1, 2]).bytes_held == 10 * BYTES
+
+
+def test_recompute_is_bound_by_what_one_pass_computes() -> None:
+    cache = Recompute(SHAPE, 10 * BYTES)
+    through(cache, [0], [[1] * 10])
+    with pytest.raises(
+        MemoryLimitError, match=r"one pass over all texts .* Use fewer paths or new tokens, or"
+    ):
+        cache.pack([0], [[1]])
+    assert cache.usage([0]).rows_independent == 10
+
+
+def test_no_copied_row_is_counted_while_a_single_path_grows_without_need() -> None:
+    cache = ConcatCowCache(SHAPE, ROOM)
+    for _ in range(4):
+        through(cache, [0], [[1]])
+    assert told(cache, 0) == (
+        4,
+        0 + 1 + 2 + 3,
+        16,
+        4 * 4 + 3,
+    )  # its own segment grows; a lone segment is not gathered

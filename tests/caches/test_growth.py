@@ -1,0 +1,160 @@
+"""The cost model against brute force: exact counts, the best r, the fit, and r(n) without a known
+length.
+"""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eab.caches.growth import (
+    MOST_STEPS,
+    CostModel,
+    GrowthCounts,
+    Workload,
+    automatic,
+    best_r,
+    best_rows,
+    count,
+    fit,
+    next_r,
+    overhead,
+)
+
+SECONDS = st.floats(1e-8, 1e-3)
+COSTS = st.builds(CostModel, SECONDS, st.floats(0, 1e-2), SECONDS, st.floats(0, 1e-4))
+
+
+@given(
+    growths=st.integers(1, 40),
+    r=st.integers(1, 40),
+    prompt=st.integers(0, 300),
+    kept=st.integers(1, 6),
+    costs=COSTS,
+)
+def test_the_closed_form_is_exact_where_r_divides_the_length(
+    growths: int, r: int, prompt: int, kept: int, costs: CostModel
+) -> None:
+    work = Workload(growths * r * kept, prompt, kept, tokens=kept)
+    counted = count(work, r)
+    assert counted.growths == growths
+    assert overhead(costs, work, r * kept) == pytest.approx(counted.seconds(costs, kept), rel=1e-9)
+
+
+def test_counts_of_hand_written_runs() -> None:
+    assert count(Workload(4), 1) == GrowthCounts(
+        growths=4, rows_copied=0 + 1 + 2 + 3, spare_visits=0
+    )
+    assert count(Workload(4), 2) == GrowthCounts(
+        growths=2, rows_copied=0 + 2, spare_visits=1 + 0 + 1 + 0
+    )
+    assert count(Workload(4), 4) == GrowthCounts(
+        growths=1, rows_copied=0, spare_visits=3 + 2 + 1 + 0
+    )
+    assert count(Workload(3, prompt=10), 2) == GrowthCounts(
+        growths=2, rows_copied=10 + 12, spare_visits=1 + 0 + 1
+    )
+    assert count(Workload(6, prompt=5, kept=3), 1) == GrowthCounts(
+        growths=2, rows_copied=5 + 8, spare_visits=0
+    )
+
+
+@settings(max_examples=25)
+@given(
+    rows=st.integers(64, 1500),
+    prompt=st.integers(0, 600),
+    ratio=st.floats(0.3, 5.0),
+    allocation=st.floats(0, 200),
+)
+def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
+    rows: int, prompt: int, ratio: float, allocation: float
+) -> None:
+    costs, work = (
+        CostModel(copy_row=ratio, allocation=allocation, spare_row=1.0),
+        Workload(rows, prompt),
+    )
+    least = min(overhead(costs, work, r) for r in range(1, rows + 1))
+    assert overhead(costs, work, best_r(costs, work)) <= least * 1.01
+    tried = {*range(1, 65), *range(65, rows + 1, 7), rows, best_r(costs, work)}
+    counted = {r: count(work, r).seconds(costs) for r in tried}
+    growths = work.rows / best_r(
+        costs, work
+    )  # a last growth that is hardly used weighs more where there are few
+    assert counted[best_r(costs, work)] <= min(counted.values()) * (1 + 1.2 / growths)
+
+
+@given(
+    costs=COSTS,
+    work=st.builds(Workload, st.integers(1, 4000), st.integers(0, 4000), st.integers(1, 40)),
+)
+def test_the_best_rows_lie_between_one_step_and_all(costs: CostModel, work: Workload) -> None:
+    assert min(work.kept, work.rows) <= best_rows(costs, work) <= max(work.kept, work.rows)
+
+
+def test_the_number_of_allocations_grows_with_the_square_root_of_the_length() -> None:
+    costs = CostModel(2e-6, 0.0, 1e-6)
+    ratio = (4096 / best_rows(costs, Workload(4096))) / (1024 / best_rows(costs, Workload(1024)))
+    assert ratio == pytest.approx(2.0)
+    assert best_rows(costs, Workload(1024)) == pytest.approx(math.sqrt(2 * 1024))
+
+
+def test_more_kept_rows_per_pass_mean_fewer_allocations() -> None:
+    costs = CostModel(2e-6, 0.0, 1e-6)
+    assert best_rows(costs, Workload(2048, kept=4)) == pytest.approx(
+        2 * best_rows(costs, Workload(2048))
+    )
+
+
+@pytest.mark.parametrize("rows", [512, 1024, 4096])
+def test_choosing_r_at_every_growth_needs_no_length_and_is_no_worse(rows: int) -> None:
+    costs, work = CostModel(2e-6, 1e-5, 1e-6), Workload(rows)
+    fixed = count(work, best_r(costs, work)).seconds(costs)
+    assert count(work, automatic(costs)).seconds(costs) < 1.02 * fixed
+
+
+def test_costs_that_were_measured_as_nothing_decide_at_the_bounds() -> None:
+    free_to_visit, free_to_copy = CostModel(1e-6, 0.0, 0.0), CostModel(0.0, 0.0, 1e-6)
+    assert best_r(free_to_visit, Workload(100)) == 100
+    assert next_r(free_to_visit, 100, 1, 1) == MOST_STEPS
+    assert best_r(free_to_copy, Workload(100)) == 1
+    assert next_r(free_to_copy, 100, 4, 4) == 1
+
+
+@given(rows=st.integers(0, 5000), paths=st.integers(1, 256))
+def test_without_costs_spare_rows_are_at_most_a_quarter_of_those_in_use(
+    rows: int, paths: int
+) -> None:
+    r = automatic(None)(rows, paths, paths)
+    assert r >= 1
+    assert r == 1 or r * paths <= rows / 4
+
+
+@given(
+    planted=st.builds(
+        CostModel,
+        st.floats(1e-7, 1e-4),
+        st.floats(0, 1e-2),
+        st.floats(1e-7, 1e-4),
+        st.floats(0, 1e-5),
+    )
+)
+def test_the_fit_recovers_planted_constants_also_with_a_disturbed_point(planted: CostModel) -> None:
+    grid = (100, 200, 300, 400, 500, 600, 700)
+    copies = [(rows, planted.allocation + rows * planted.copy_row) for rows in grid]
+    copies[4] = (500, 10 * copies[4][1])
+    visits = {
+        tokens: [(rows, 1e-3 + rows * planted.visit(tokens)) for rows in grid] for tokens in (1, 8)
+    }
+    found = fit(copies, visits, most_tokens=8)
+    assert found.copy_row == pytest.approx(planted.copy_row, rel=1e-6)
+    assert found.allocation == pytest.approx(planted.allocation, rel=1e-6, abs=1e-9)
+    assert found.spare_row == pytest.approx(planted.spare_row, rel=1e-6)
+    assert found.spare_query == pytest.approx(planted.spare_query, rel=1e-6, abs=1e-11)
+
+
+def test_noise_never_gives_negative_constants() -> None:
+    falling = [(100, 3.0), (200, 2.0), (300, 1.0)]
+    found = fit(falling, {1: falling, 8: falling}, most_tokens=8)
+    assert min(found.copy_row, found.spare_row, found.spare_query) == 0.0
+    assert found.allocation >= 0.0

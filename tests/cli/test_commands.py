@@ -1,0 +1,274 @@
+"""The command line, run as people run it: exit codes, files, messages."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eab import record
+from eab.analysis.sweep import CACHES
+from eab.run import fold
+from eab.share.html_page import to_html
+
+PROMPT = "I tossed a coin and it landed on"
+KV_PARTS = ("bytes_shared", "bytes_private", "bytes_spare")
+
+
+def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "eab", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("cli")
+    out = eab(
+        "run",
+        PROMPT,
+        "--max-new-tokens",
+        "6",
+        "--json",
+        str(folder / "a.json"),
+        "--record",
+        str(folder / "a.eab"),
+    )
+    assert out.returncode == 0, out.stderr
+    assert "weight" in out.stdout
+    return folder / "a.json", folder / "a.eab"
+
+
+def test_json_holds_samples_whose_weights_sum_to_one(files: tuple[Path, Path]) -> None:
+    value = json.loads(files[0].read_text())
+    assert sum(sample["weight"] for sample in value["samples"]) == pytest.approx(1)
+    for sample in value["samples"]:
+        assert len(sample["token_ids"]) == len(sample["entropies"]) > 0
+        assert sample["log_prob"] < 0
+        assert sample["finish_reason"] in ("stop", "length")
+    assert value["settings"]["max_new_tokens"] == 6
+    assert value["seconds"] > 0
+
+
+def test_json_kv_parts_add_up_to_what_is_held(files: tuple[Path, Path]) -> None:
+    kv = json.loads(files[0].read_text())["kv"]
+    assert kv["bytes_held"] == sum(kv[part] for part in KV_PARTS) > 0
+    assert kv["bytes_independent"] > kv["bytes_shared"] + kv["bytes_private"]
+
+
+def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) -> None:
+    run = fold(record.load(files[1]))
+    samples = json.loads(files[0].read_text())["samples"]
+    assert [sample.text for sample in run.samples()] == [sample["text"] for sample in samples]
+    shown = eab("replay", str(files[1]))
+    assert shown.returncode == 0
+    assert PROMPT in shown.stdout
+
+
+@pytest.mark.parametrize("part", ["text", "sentence"])
+def test_answers_are_grouped_when_asked(files: tuple[Path, Path], part: str) -> None:
+    assert "at least" not in eab("replay", str(files[1])).stdout
+    shown = eab("replay", str(files[1]), "--answers", part)
+    assert shown.returncode == 0, shown.stderr
+    assert "for certain" in " ".join(shown.stdout.split())
+    assert "at least" in shown.stdout
+
+
+def test_json_holds_the_answers_when_asked() -> None:
+    value = json.loads(
+        eab("run", PROMPT, "--max-new-tokens", "6", "--json", "-", "--answers", "sentence").stdout
+    )
+    answers = value["answers"]
+    assert sum(answer["weight"] for answer in answers["ranked"]) + len(answers["undecided"]) > 0.99
+    assert all(answer["low"] <= answer["high"] for answer in answers["ranked"])
+    assert 0 <= answers["explored"] <= 1
+
+
+def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_path: Path) -> None:
+    out = eab("export", str(files[1]), "--html", str(tmp_path / "run.html"))
+    assert out.returncode == 0, out.stderr
+    assert (tmp_path / "run.html").read_text(encoding="utf-8") == to_html(record.load(files[1]))
+
+
+def test_json_to_standard_output_is_json_alone() -> None:
+    out = eab("run", PROMPT, "--max-new-tokens", "2", "--json", "-")
+    assert json.loads(out.stdout)["prompt"] == PROMPT
+
+
+def test_the_prompt_may_come_from_standard_input() -> None:
+    out = eab("run", "-", "--max-new-tokens", "1", "--json", "-", input="Once upon a time")
+    assert json.loads(out.stdout)["prompt"] == "Once upon a time"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", " "], "the prompt is empty"),
+        (["run", "x", "--cache", "paged"], "cache is 'paged'; it must be one of: tree, concat-cow"),
+        (["compare-caches", " "], "the prompt is empty"),
+        (["compare-caches", "x", "--max-paths", "0"], "max_paths is 0"),
+        (["compare-caches", "x", "--model", "./nowhere"], "there is no such folder"),
+        (
+            ["compare-caches", "x", "--json", "/nowhere/a.json"],
+            "the folder /nowhere is missing or read-only",
+        ),
+        (
+            ["run", "x", "--temperature", "0"],
+            "temperature is 0.0; it must be a number from 0.01 to 10",
+        ),
+        (["run", "x", "--max-paths", "0"], "max_paths is 0"),
+        (
+            ["run", "x", "--policy", "best"],
+            "policy is 'best'; it must be one of: fair, original, greedy",
+        ),
+        (["run", "x", "--model", "./nowhere"], "there is no such folder"),
+        (["run", "x", "--device", "warp"], "device is 'warp'"),
+        (["run", "x", "--dtype", "int3"], "dtype is 'int3'; it must be one of"),
+        (["run", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing or read-only"),
+        (["run", "word " * 600], "Shorten the prompt or lower max_new_tokens"),
+        (["run", "x", "--answers", "word"], "answers is 'word'; it must be one of: text, sentence"),
+        (["replay", "nowhere.eab"], "nowhere.eab cannot be read"),
+        (["export", "nowhere.eab", "--html", "x.html"], "nowhere.eab cannot be read"),
+        (
+            ["export", "assets/runs/sum.eab", "--html", "/nowhere/x.html"],
+            "/nowhere/x.html cannot be written",
+        ),
+    ],
+)
+def test_bad_input_is_explained_on_stderr_with_exit_code_1(
+    arguments: list[str], message: str
+) -> None:
+    out = eab(*arguments)
+    assert out.returncode == 1
+    assert message in " ".join(out.stderr.split())
+    assert "Traceback" not in out.stderr
+
+
+def test_wrong_usage_has_exit_code_2() -> None:
+    assert eab("run").returncode == 2
+    assert eab("fly").returncode == 2
+    assert eab("compare-caches", "x", "--cache", "tree").returncode == 2, "it runs all caches"
+    assert eab("run", "x", "--seed", "many").returncode == 2
+
+
+def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
+    out = eab(
+        "run",
+        PROMPT,
+        "--max-new-tokens",
+        "3",
+        "--cache",
+        "deep-copy",
+        "--json",
+        str(tmp_path / "a.json"),
+    )
+    assert out.returncode == 0, out.stderr
+    assert "Cache deep-copy" in " ".join(out.stdout.split())
+    value = json.loads((tmp_path / "a.json").read_text())
+    assert value["settings"]["cache"] == "deep-copy"
+    assert value["kv"]["bytes_shared"] == 0
+    assert value["kv"]["peak_bytes"] >= value["kv"]["bytes_held"] > 0
+    assert value["kv"]["bytes_copied"] > 0
+
+
+def test_compare_memory_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "caches.json"
+    out = eab("compare-caches", PROMPT, "--max-new-tokens", "6", "--json", str(file))
+    assert out.returncode == 0, out.stderr
+    for word in (
+        *CACHES,
+        "bytes copied",
+        "allocations",
+        "All measured",
+        "The same tokens under 4 caches.",
+    ):
+        assert word in out.stdout
+    value = json.loads(file.read_text())
+    assert value["agreed"] is True
+    costs = {cost["variant"]: cost for cost in value["variants"]}
+    assert tuple(costs) == CACHES
+    assert all(cost["seconds"] > 0 and cost["ended"] == "finished" for cost in costs.values())
+    assert costs["deep-copy"]["most_held_bytes"] > costs["concat-cow"]["most_held_bytes"] > 0
+    assert costs["recompute"]["most_held_bytes"] == 0
+    assert costs["recompute"]["tokens_through_model"] > costs["tree"]["tokens_through_model"]
+    assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 3
+
+
+def test_compare_memory_to_standard_output_is_json_alone() -> None:
+    out = eab("compare-caches", PROMPT, "--max-new-tokens", "2", "--json", "-")
+    assert json.loads(out.stdout)["prompt"] == PROMPT
+
+
+def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> None:
+    code = (
+        "import torch; from eab import cli; from eab.caches.concat_cow import ConcatCowCache as broken\n"
+        "honest = broken._see\n"
+        "broken._see = lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments))\n"
+        "cli.main()"
+    )
+    command = [sys.executable, "-c", code, "compare-caches", "The cat", "--max-new-tokens", "3"]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 1
+    assert "concat-cow reads the text differently" in " ".join(out.stderr.split())
+    assert "Traceback" not in out.stderr
+    full = eab(
+        "compare-caches",
+        "word " * 300,
+        "--max-new-tokens",
+        "40",
+        "--kv-limit-mib",
+        "3",
+        "--threshold",
+        "0",
+    )
+    assert full.returncode == 1
+    assert "deep-copy failed: the KV cache needs" in " ".join(full.stderr.split())
+
+
+INTERRUPTED = """
+import os, signal, sys
+from eab.cli.commands import commands
+from eab.engine.loop import loop
+
+whole_step = loop.step
+
+def step_then_ctrl_c(model, generations):
+    if generations[0].step == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+    return whole_step(model, generations)
+
+loop.step = step_then_ctrl_c
+commands.main()
+"""
+
+
+def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
+    file = tmp_path / "stopped.eab"
+    command = [sys.executable, "-c", INTERRUPTED, "run", "Once upon a time", "--record", str(file)]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 130, out.stderr
+    run = fold(record.load(file))
+    assert run.ended is not None
+    assert run.ended.reason == "stopped"
+    assert len(run.steps) == 6
+    assert run.samples()
+
+
+def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "stopped.json"
+    command = [
+        sys.executable,
+        "-c",
+        INTERRUPTED,
+        "compare-caches",
+        "Once upon a time",
+        "--json",
+        str(file),
+    ]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 130, out.stderr
+    value = json.loads(file.read_text())
+    assert [(cost["variant"], cost["ended"]) for cost in value["variants"]] == [("tree", "stopped")]
+    assert value["agreed"] is False

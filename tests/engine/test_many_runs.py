@@ -1,0 +1,86 @@
+"""A hundred and more runs in one process leave nothing behind but what the registry keeps."""
+
+import gc
+import time
+import weakref
+from collections import Counter
+
+import pytest
+
+from app.server.live_run import Live
+from app.server.model_cache import ModelCache
+from app.server.registry import Registry
+from app.server.worker import Worker
+from eab.analysis.sweep import cache_sweep
+from eab.caches.tree import TreeCache
+from eab.config import BranchingConfig
+from eab.engine.generation import Generation
+from eab.events import Probed
+from eab.models.huggingface import HuggingFaceModel
+from eab.run import Run
+
+RUNS = 120
+KEPT = 20
+CONFIG = BranchingConfig(max_new_tokens=2, max_paths=4)
+
+
+def alive() -> Counter[type]:
+    """How many of the large things there are."""
+    gc.collect()
+    return Counter(
+        kind for kind in map(type, gc.get_objects()) if kind in (Live, Run, Generation, TreeCache)
+    )
+
+
+def test_only_the_kept_runs_stay_in_memory(
+    embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.registry.KEPT_RUNS", KEPT)
+    worker = Worker(ModelCache(lambda _: embedded))
+    before = alive()
+    runs = []
+    for number in range(RUNS):
+        sweep = number % 40 == 0
+        asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
+        run = worker.compare(*asked, cache_sweep(), owner) if sweep else worker.start(*asked, owner)
+        if number % 13 == 0:
+            run.stop()
+        deadline = time.monotonic() + 30
+        while run.active:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        runs.append(weakref.ref(run))
+    del run
+    worker.start(
+        " ", CONFIG, "embedded"
+    )  # the worker's thread lets go of the last run when it looks for the next
+    time.sleep(0.3)
+    after = alive()
+    kept = [ref for ref in runs if ref() is not None]
+    assert len(kept) <= KEPT
+    assert kept == runs[-len(kept) :], "the newest are kept"
+    assert after[Live] - before[Live] <= KEPT + 1
+    assert after[Run] - before[Run] <= 5 * (KEPT + 1), "a comparison has four"
+    assert after[Generation] == before[Generation]
+    assert after[TreeCache] == before[TreeCache]
+    worker.close()
+
+
+def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.registry.KEPT_EVENTS", 1000)
+    registry = Registry()
+    runs = [Live("x", CONFIG, "embedded", Run(), lambda *_: iter(()), "", 3) for _ in range(10)]
+    for run in runs:
+        registry.add(run)
+        run.events += [Probed(0, 0.0)] * 300
+        run.fail("ended")
+    assert [registry.find(run.id, Run) is not None for run in runs] == [False] * 6 + [True] * 4
+
+
+def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.registry.KEPT_RUNS", 2)
+    registry = Registry()
+    runs = [Live("x", CONFIG, "embedded", Run(), lambda *_: iter(()), "", 3) for _ in range(5)]
+    for run in runs:
+        registry.add(run)
+    assert all(registry.find(run.id, Run) is run for run in runs)

@@ -1,0 +1,136 @@
+"""Tables, graph and icicle of a run: same content as the run, also for half-made runs."""
+
+import math
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from app.server import bundled_runs
+from eab.analysis.answers import Answers, group_answers
+from eab.events import Event, StepTimed
+from eab.figures.answers import DRAWN, answers_figure
+from eab.figures.captions import answers_sentence, weight_sentence
+from eab.figures.mass import mass_figure
+from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
+from eab.run import Run, fold
+from eab.share.graphml import to_graphml, tree_graph
+
+
+@pytest.fixture(
+    scope="module", params=bundled_runs.recordings(), ids=lambda recording: recording.file
+)
+def events(request: pytest.FixtureRequest) -> tuple[Event, ...]:
+    return bundled_runs.events_of(request.param)
+
+
+@pytest.fixture(scope="module")
+def run(events: tuple[Event, ...]) -> Run:
+    return fold(events)
+
+
+def test_samples_table_has_one_line_per_leaf_and_weights_sum_to_one(run: Run) -> None:
+    table = samples_table(run)
+    assert len(table) == len(run.leaves())
+    assert table["weight"].sum() == pytest.approx(1)
+    assert table["weight"].is_monotonic_decreasing
+
+
+@pytest.mark.parametrize("part", ["text", "sentence"])
+def test_answers_table_and_figure_have_every_answer(run: Run, part: str) -> None:
+    answers = group_answers(run, part)
+    table = answers_table(answers)
+    assert len(table) == len(answers.ranked)
+    assert (table["at_least"] <= table["at_most"]).all()
+    certain, estimate = answers_figure(answers).data
+    drawn = answers.ranked[:DRAWN]
+    assert list(estimate.x) == pytest.approx([100 * answer.weight for answer in drawn])
+    ends = [base + width for base, width in zip(certain.base, certain.x, strict=True)]
+    assert ends == pytest.approx([100 * answer.high for answer in drawn])
+
+
+def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> None:
+    run = fold(
+        bundled_runs.events_of(
+            next(one for one in bundled_runs.recordings() if one.file == "coin.eab")
+        )
+    )
+    answers = group_answers(run, "sentence")
+    sentence = answers_sentence(answers, "fair")
+    assert "2 answers" in sentence
+    assert "(estimated)" in sentence
+    assert f"at least {answers.ranked[0].low:.1%}" in sentence
+    assert f"{answers.entropy:.2f} nats" in sentence
+    assert "No other answer can be more likely" in sentence
+    assert "of the paths" in answers_sentence(answers, "original")
+    assert "No answer yet. 1 path had" in answers_sentence(Answers((), (0,), 0.0), "fair")
+
+
+def test_tokens_table_has_every_token_once(run: Run) -> None:
+    table = tokens_table(run)
+    assert len(table) == sum(len(path.tokens) for path in run.paths)
+    assert table["probability"].between(0, 1).all()
+
+
+def test_steps_table_adds_up(run: Run) -> None:
+    table = steps_table(run)
+    parts = table["shared_bytes"] + table["private_bytes"] + table["spare_bytes"]
+    assert (parts == table["held_bytes"]).all()
+    assert (table["milliseconds"] > 0).all()
+
+
+def test_the_graph_is_a_tree_with_every_path(run: Run) -> None:
+    graph = tree_graph(run)
+    assert len(graph) == len(run.paths)
+    assert nx.is_arborescence(graph)
+
+
+def test_graphml_comes_back_as_the_same_graph(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "tree.graphml"
+    file.write_bytes(to_graphml(run))
+    again = nx.read_graphml(file, node_type=int)
+    assert set(again.edges) == set(tree_graph(run).edges)
+
+
+def test_the_icicle_s_leaves_carry_the_weights(run: Run) -> None:
+    icicle = mass_figure(run).data[0]
+    assert math.fsum(icicle.values) == pytest.approx(1)
+    assert set(icicle.parents) <= {"", *icicle.ids}
+
+
+def test_the_icicle_shows_hostile_text_as_text() -> None:
+    events = [_hostile(event) for event in bundled_runs.events_of(bundled_runs.recordings()[0])]
+    icicle = mass_figure(fold(events)).data[0]
+    assert not any("<" in label for label in icicle.labels)
+    labels = answers_figure(group_answers(fold(events))).layout.yaxis.ticktext
+    assert not any("<" in label for label in labels)
+
+
+def _hostile(event: Event) -> Event:
+    from dataclasses import replace
+
+    from eab.events import TokenAppended
+
+    return (
+        replace(event, text="<script>alert(1)</script>")
+        if isinstance(event, TokenAppended)
+        else event
+    )
+
+
+def test_every_figure_draws_every_beginning_of_a_run() -> None:
+    events = bundled_runs.events_of(bundled_runs.recordings()[0])
+    ends = [
+        0,
+        1,
+        *(index + 1 for index, event in enumerate(events) if isinstance(event, StepTimed)),
+    ][:12]
+    for end in ends:
+        run = fold(events[:end])
+        assert len(samples_table(run)) == len(run.leaves())
+        tokens_table(run), steps_table(run), tree_graph(run)
+        assert weight_sentence(run)
+        mass_figure(run).to_json()
+        answers = group_answers(run, "sentence")
+        answers_table(answers), answers_figure(answers).to_json()
+        assert answers_sentence(answers, "fair")

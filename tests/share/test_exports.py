@@ -1,0 +1,70 @@
+"""What is taken home says what the run says: the program makes the run again, the tables come back
+with their types.
+"""
+
+from io import BytesIO, StringIO
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from app.server import bundled_runs
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.events import Event, RunStarted, StepTimed
+from eab.figures.tables import steps_table, tokens_table
+from eab.models.huggingface import HuggingFaceModel
+from eab.run import Run, fold
+from eab.share.python_code import as_python
+
+CONFIGS = [
+    BranchingConfig(),
+    BranchingConfig(
+        entropy_threshold=0.9,
+        threshold_unit="quantile",
+        branch_factor=2,
+        min_fork_weight=0.01,
+        temperature=0.7,
+        top_k=50,
+    ),
+    BranchingConfig(
+        policy="original", cache="deep-copy", seed=2**40 + 1, r=1, top_p=0.9, kv_limit_mib=512
+    ),
+]
+PROMPTS = [
+    "Once upon a time",
+    "He said \"no\" \\ and {left}.\nThen\t'she' café 🙂 $x$",
+    "\u202eback",
+]
+
+
+@pytest.mark.parametrize(("config", "prompt"), list(zip(CONFIGS, PROMPTS, strict=True)))
+def test_the_program_makes_the_very_run(
+    embedded: HuggingFaceModel, config: BranchingConfig, prompt: str
+) -> None:
+    short = BranchingConfig(
+        **{name: getattr(config, name) for name in config.__slots__} | {"max_new_tokens": 12}
+    )
+    events = list(generate(embedded, prompt, short))
+    started = next(event for event in events if isinstance(event, RunStarted))
+    scope: dict[str, Any] = {}
+    exec(compile(as_python(started), "program", "exec"), scope)
+    assert scope["run"].samples() == fold(events).samples()
+    assert _without_times(scope["eab"].stream(prompt)) == _without_times(events)
+
+
+def _without_times(events: Any) -> list[Event]:
+    return [event for event in events if not isinstance(event, StepTimed)]
+
+
+@pytest.mark.parametrize("table", [tokens_table, steps_table])
+@pytest.mark.parametrize("file", [one.file for one in bundled_runs.recordings()[:4]])
+def test_tables_come_back_from_parquet_and_csv(table: Any, file: str) -> None:
+    run: Run = fold(
+        bundled_runs.events_of(next(one for one in bundled_runs.recordings() if one.file == file))
+    )
+    whole = table(run)
+    assert len(whole)
+    pd.testing.assert_frame_equal(pd.read_parquet(BytesIO(whole.to_parquet(index=False))), whole)
+    again = pd.read_csv(StringIO(whole.to_csv(index=False)), keep_default_na=False)
+    pd.testing.assert_frame_equal(again, whole, check_dtype=False, rtol=1e-12)

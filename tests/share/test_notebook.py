@@ -1,0 +1,169 @@
+"""The widget of notebooks without a browser, the still picture, and the notebook itself,
+executed.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import nbformat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_runs import WORDS, invented_run
+from nbclient import NotebookClient
+from places import ROOT
+from table_model import TableModel, random_table
+
+import eab
+from eab.board.messages import board_message
+from eab.board.still import tree_svg
+from eab.caches.base import Pass
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.errors import NotebookError, PromptError
+from eab.events import Event, StepTimed
+from eab.models.loading import EMBEDDED_FOLDER
+from eab.run import Run, fold
+
+NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+STORY = invented_run(5, 20, 8)
+HOSTILE = ["<script>alert(1)</script>", "]]>", "&amp;", "\x00", "\uffff", "\udce2\udc82", "\u202e"]
+
+
+class PatientModel(TableModel):
+    """Waits before each step until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__(random_table(3, 5))
+        self.may_go_on = threading.Semaphore(0)
+
+    def forward(self, passes: Sequence[Pass]) -> Any:
+        assert self.may_go_on.acquire(timeout=20)
+        return super().forward(passes)
+
+
+def decisions(events: Sequence[Event]) -> list[Any]:
+    return [event for event in events if not isinstance(event, StepTimed)]
+
+
+def test_show_tells_the_whole_run_and_has_a_still_picture() -> None:
+    widget = eab.show(STORY)
+    assert widget.message.items() >= board_message(fold(STORY)).items()
+    bundle, _ = widget._repr_mimebundle_()
+    assert WIDGET in bundle
+    assert ElementTree.fromstring(bundle["image/svg+xml"]).tag.endswith("svg")
+    assert "forks in 20 steps" in bundle["text/plain"]
+    assert eab.show(fold(STORY)).message == widget.message
+
+
+def test_explore_makes_the_run_that_generate_makes() -> None:
+    model = TableModel(random_table(3, 5))
+    live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
+    run = live.wait()
+    plain = list(
+        generate(model, "0", BranchingConfig(entropy_threshold=1.0, max_new_tokens=6, seed=4))
+    )
+    assert decisions(live.events) == decisions(plain)
+    assert live.status == "Done after 6 steps"
+    assert not live.running
+    assert live.message.items() >= board_message(run).items()  # whole: a saved notebook keeps it
+
+
+def test_stop_in_the_browser_ends_the_run_at_its_next_step() -> None:
+    model = PatientModel()
+    live = eab.explore(model, "0", max_new_tokens=50)
+    for _ in range(3):
+        model.may_go_on.release()
+    live._handle_custom_msg({"wish": "stop"}, [])
+    for _ in range(2):
+        model.may_go_on.release()
+    run = live.wait()
+    assert run.ended is not None
+    assert run.ended.reason == "stopped"
+    assert 1 <= len(run.steps) <= 5
+    assert live.status == f"Stopped after {len(run.steps)} steps"
+
+
+def test_a_board_that_missed_something_is_told_everything() -> None:
+    live = eab.explore(TableModel(random_table(3, 5)), "0", max_new_tokens=4)
+    run = live.wait()
+    live.message = {}
+    live._handle_custom_msg({"wish": "all"}, [])
+    assert live.message.items() >= board_message(run).items()
+
+
+def test_a_bad_prompt_is_told_at_once_and_a_broken_run_by_wait() -> None:
+    model = TableModel(random_table(3, 5))
+    with pytest.raises(PromptError):
+        eab.explore(model, " ")
+    broken = PatientModel()
+    broken.forward = _break  # type: ignore[method-assign]
+    live = eab.explore(broken, "0")
+    with pytest.raises(ZeroDivisionError):
+        live.wait()
+    assert "the model is broken" in live.status
+
+
+def _break(passes: Sequence[Pass]) -> Iterator[Any]:
+    raise ZeroDivisionError("the model is broken")
+
+
+def test_without_anywidget_both_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(NotebookError, match="pip install anywidget"):
+        eab.show(STORY)
+    with pytest.raises(ImportError, match="save_html"):
+        eab.explore("embedded", "Once")
+
+
+@given(st.integers(0, 500), st.integers(0, 15), st.integers(1, 10), st.floats(0, 1))
+def test_the_still_picture_is_well_formed_for_every_beginning(
+    seed: int, steps: int, paths: int, until: float
+) -> None:
+    events = invented_run(seed, steps, paths, WORDS + HOSTILE)
+    run = fold(events[: int(until * len(events))])
+    picture = ElementTree.fromstring(tree_svg(run))
+    assert len(picture.findall(".//{*}path")) == len(run.paths)
+    assert not picture.findall(".//{*}script")
+
+
+def test_the_still_picture_of_nothing_says_so() -> None:
+    assert "Nothing generated yet" in tree_svg(Run())
+
+
+def test_the_notebook_runs_and_shows_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
+        pytest.skip("the embedded model is not in assets/model")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    shown = [output["data"] for output in outputs if WIDGET in output.get("data", {})]
+    assert len(shown) == 2
+    assert "image/svg+xml" in shown[1]
+    states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"][
+        "state"
+    ].values()
+    told = [state["state"]["message"] for state in states if "message" in state["state"]]
+    assert (
+        len({len(message["paths"]) for message in told}) == 1
+    )  # the live board ended with what the replay shows
+    assert (tmp_path / "job.html").is_file()
+
+
+def test_the_notebook_in_the_repository_holds_still_pictures_and_no_widget() -> None:
+    outputs = [
+        output
+        for cell in nbformat.read(NOTEBOOK, as_version=4).cells
+        for output in cell.get("outputs", [])
+    ]
+    assert any("image/svg+xml" in output.get("data", {}) for output in outputs)
+    assert not any(WIDGET in output.get("data", {}) for output in outputs)

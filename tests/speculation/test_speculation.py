@@ -1,0 +1,383 @@
+"""A run with guesses is the run without them, in fewer forward passes; and the guesses are what
+they claim to be.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from equality import EXACT, PROMPT, assert_leaves_match, assert_same_decisions
+from table_model import TableModel, random_table
+
+from eab import record
+from eab.branching.sampling import Predictions
+from eab.caches.ledger import check_limit
+from eab.config import BranchingConfig, CacheName, DrafterName
+from eab.engine.lookahead import Lookahead
+from eab.engine.loop import generate
+from eab.errors import ConfigError, ModelError, RecordError
+from eab.events import Event, KvMeasured, RunStarted, Speculated, StepTimed
+from eab.run import Run, fold
+from eab.speculation.draft_length import AdaptiveLength, PassOutcome
+from eab.speculation.drafter import DraftRequest
+from eab.speculation.ngram_lookup import NgramLookup
+
+DRAFTERS = [name for name in get_args(DrafterName) if name != "none"]
+SETTINGS = {
+    "one path": {"max_paths": 1, "entropy_threshold": 20.0},
+    "greedy": {"policy": "greedy", "max_paths": 1},
+    "forks": {"entropy_threshold": 2.4, "max_paths": 9, "branch_factor": 2},
+    "light paths stay": {
+        "entropy_threshold": 1.0,
+        "min_fork_weight": 0.05,
+        "max_paths": 12,
+        "r": 3,
+    },
+    "cold": {"temperature": 0.5, "top_k": 9, "entropy_threshold": 1.0, "max_paths": 6},
+    "independent": {"policy": "independent", "max_paths": 5},
+    "original": {"policy": "original", "entropy_threshold": 2.8, "max_paths": 7, "top_k": 30},
+}
+
+
+def tries(events: list[Event]) -> list[Speculated]:
+    return [event for event in events if isinstance(event, Speculated)]
+
+
+@pytest.mark.parametrize("length", [0, 1, 4])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_guesses_change_no_decision(twins, settings, drafter, length):
+    target, draft = twins("llama"), twins("llama", 1).ours
+    for seed in (1, 2):
+        plain = BranchingConfig(max_new_tokens=24, seed=seed, **settings)
+        config = replace(plain, drafter=drafter, draft_length=length)
+        events = list(generate(target.ours, PROMPT, config, draft))
+        assert_same_decisions(fold(events), fold(generate(target.ours, PROMPT, plain)))
+        assert_leaves_match(fold(events), target.plain, EXACT)
+
+
+@pytest.mark.parametrize("cache", get_args(CacheName))
+def test_guesses_change_no_decision_with_any_cache(twins, cache):
+    model = twins("qwen2").ours
+    plain = BranchingConfig(
+        max_new_tokens=20, entropy_threshold=2.4, max_paths=7, cache=cache, seed=3
+    )
+    events = list(generate(model, PROMPT, replace(plain, drafter="model", draft_length=3), model))
+    assert any(one.accepted for one in tries(events))
+    assert_same_decisions(fold(events), fold(generate(model, PROMPT, plain)))
+
+
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_a_draft_model_that_is_the_target_is_always_right(twins, length):
+    model = twins("llama").ours
+    config = BranchingConfig(
+        max_new_tokens=33,
+        entropy_threshold=20.0,
+        max_paths=1,
+        drafter="model",
+        draft_length=length,
+        seed=4,
+    )
+    events = list(generate(model, PROMPT, config, model))
+    run = fold(events)
+    assert len(list(run.tokens(0))) == 33
+    assert all(one.accepted == len(one.draft_tokens) for one in tries(events))
+    assert run.passes == 1 + -(
+        -(33 - 1) // (length + 1)
+    )  # after the prompt, each pass confirms length + 1 tokens
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_what_was_accepted_is_the_text_and_what_was_not_is_not(embedded, drafter):
+    config = BranchingConfig(
+        max_new_tokens=60,
+        max_paths=1,
+        entropy_threshold=20.0,
+        temperature=0.3,
+        drafter=drafter,
+        draft_length=4,
+    )
+    events = list(
+        generate(embedded, "Anna has a red ball. Ben has a red ball. Anna has a", config, embedded)
+    )
+    text = [token.token for token in fold(events).tokens(0)]
+    assert sum(one.accepted for one in tries(events)) > 2
+    for one in tries(events):
+        right = text[one.step : one.step + one.accepted]
+        assert list(one.draft_tokens[: one.accepted]) == right
+        if one.verified > one.accepted:
+            assert one.draft_tokens[one.accepted] != text[one.step + one.accepted]
+        assert one.texts == tuple(map(embedded.text, one.draft_tokens))
+
+
+def test_rows_of_wrong_guesses_are_given_back_without_copying(twins):
+    model, draft = twins("llama").ours, twins("llama", 1).ours
+    config = BranchingConfig(
+        max_new_tokens=40,
+        entropy_threshold=20.0,
+        max_paths=1,
+        drafter="model",
+        draft_length=4,
+        r=64,
+    )
+    events = list(generate(model, PROMPT, config, draft))
+    assert any(one.accepted < len(one.draft_tokens) for one in tries(events))
+    measured = [event for event in events if isinstance(event, KvMeasured)]
+    prompt = len(fold(events).started.prompt_tokens)
+    for (
+        event
+    ) in measured:  # the rows in use hold the text as far as it is certain, and nothing else
+        assert (
+            prompt + event.step <= event.rows_private <= prompt + event.step + config.draft_length
+        )
+    assert measured[-1].bytes_copied == 0
+
+
+def test_a_guess_never_ends_a_text(twins):
+    model = twins("llama").ours
+    for seed in range(6):
+        config = BranchingConfig(
+            max_new_tokens=60,
+            entropy_threshold=20.0,
+            max_paths=1,
+            drafter="model",
+            draft_length=6,
+            seed=seed,
+        )
+        events = list(generate(model, PROMPT, config, model))
+        assert not any(set(one.draft_tokens) & model.stop_ids for one in tries(events))
+
+
+def test_the_texts_have_the_distribution_of_the_target():
+    target, draft = TableModel(random_table(5, 6)), TableModel(random_table(8, 6))
+    exact = dict(target.all_texts(first=2, length=3))
+    config = BranchingConfig(
+        max_new_tokens=3, max_paths=1, entropy_threshold=20.0, drafter="model", draft_length=2
+    )
+    runs = 4000
+    found: Counter[tuple[int, ...]] = Counter()
+    for seed in range(runs):
+        run = fold(generate(target, "2", replace(config, seed=seed), draft))
+        found[tuple(token.token for token in run.tokens(0))] += 1
+    assert set(found) <= set(exact)
+    common = [text for text, mass in exact.items() if mass * runs >= 5]
+    counts = np.array([found[text] for text in common])
+    expected = np.array([exact[text] for text in common]) * runs
+    assert len(common) > 30
+    chi_square, freedom = ((counts - expected) ** 2 / expected).sum(), len(common) - 1
+    assert (
+        chi_square < freedom + 4 * (2 * freedom) ** 0.5
+    )  # four standard deviations; seeded: fails for good, or never
+
+
+def ask(lookup: NgramLookup, path: int, text: list[int], most: int = 4) -> list[int]:
+    [guess] = lookup.propose([DraftRequest(path, 0, text, len(text), most)])
+    return guess
+
+
+def test_prompt_lookup_continues_the_latest_place_that_ended_alike():
+    lookup = NgramLookup(siblings=False)
+    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7]) == [8, 9, 1, 6]
+    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7]) == [
+        2,
+        6,
+        7,
+        2,
+    ]  # a text that repeats itself goes on so
+    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7, 30]) == []
+    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7, 30, 5, 6, 7], most=2) == [
+        8,
+        9,
+    ]  # three agree: better
+
+
+def test_sibling_lookup_also_reads_the_other_paths():
+    for siblings, expected in ((False, []), (True, [4, 5])):
+        lookup = NgramLookup(siblings)
+        ask(lookup, 0, [1, 2])
+        lookup.fork(0, [1, 2])
+        ask(lookup, 1, [1, 2, 3, 9, 4, 5])
+        assert ask(lookup, 2, [1, 2, 8, 3, 9]) == expected
+        lookup.release(1)
+        assert ask(lookup, 2, [1, 2, 8, 3, 9, 7, 3, 9]) == [7, 3, 9, 7]
+
+
+def run_of(
+    start: float, per_token: float, draft: float, alpha: float, paths: int = 1
+) -> tuple[list[int], float]:
+    """Lengths that AdaptiveLength chooses where a pass of T tokens takes start + per_token * T
+    seconds.
+
+    And its time over that of plain decoding.
+    """
+    length, chosen, random, taken, plain = AdaptiveLength(), [], np.random.default_rng(0), 0.0, 0.0
+    for _ in range(120):
+        most = length.most()
+        chosen.append(most)
+        right = [int(np.argmin([*(random.random(most) < alpha), False])) for _ in range(paths)]
+        verified = [(most, count) for count in right] if most else []
+        tokens = paths * (1 + most)
+        seconds = start + per_token * tokens
+        length.heard(
+            PassOutcome(
+                tokens, seconds, draft * most * paths, most > 0, verified, paths, 1 + min(right)
+            )
+        )
+        taken += seconds + draft * most * paths
+        plain += (1 + min(right)) * (start + per_token * paths)
+    return chosen, taken / plain
+
+
+def test_the_adaptive_length_pays_or_is_silent():
+    sure, faster = run_of(start=1.0, per_token=0.01, draft=0.01, alpha=0.9)
+    assert np.mean(sure[20:]) > 6
+    assert faster < 0.3
+    fair, faster = run_of(start=1.0, per_token=0.1, draft=0.05, alpha=0.6)
+    assert 1 <= np.median(fair[20:]) <= 4
+    assert faster < 0.8
+    for costly, slower in (
+        run_of(
+            start=1.0, per_token=0.01, draft=1.5, alpha=0.9
+        ),  # the draft is as slow as the target
+        run_of(start=0.1, per_token=1.0, draft=0.0, alpha=0.7),  # a longer pass costs what it saves
+        run_of(
+            start=1.0, per_token=0.03, draft=0.0, alpha=0.0
+        ),  # never right, and free but for the tokens
+        run_of(
+            start=1.0, per_token=0.3, draft=0.1, alpha=0.5, paths=20
+        ),  # someone is always guessed wrong
+        run_of(start=1.0, per_token=0.03, draft=0.03, alpha=0.7, paths=8),
+    ):
+        assert np.mean(costly[20:]) < 0.6
+        assert slower < 1.08, (
+            "trying costs a share of the time that is bounded, and the first guesses"
+        )
+
+
+def test_a_drafter_that_finds_nothing_and_takes_its_time_is_hardly_asked():
+    length = AdaptiveLength()
+    asked = 0
+    for _ in range(120):
+        most = length.most()
+        asked += most > 0
+        length.heard(PassOutcome(4, 1.0, 0.5 if most else 0.0, most > 0, [], 4, 1))
+    assert 1 <= asked <= 10
+
+
+def test_a_drafter_that_cannot_serve_is_refused_in_words(twins, embedded):
+    model = twins("llama").ours
+    config = BranchingConfig(drafter="model", max_new_tokens=4)
+    with pytest.raises(ConfigError, match="no draft model is given"):
+        next(generate(model, PROMPT, config))
+    with pytest.raises(ModelError, match="4096 tokens instead of 72"):
+        next(generate(model, PROMPT, config, embedded))
+    with pytest.raises(
+        ConfigError, match="draft_length is 17; it must be a whole number from 0 to 16"
+    ):
+        BranchingConfig(draft_length=17)
+    with pytest.raises(
+        ConfigError, match="drafter is 'oracle'; it must be one of: none, model, prompt-lookup"
+    ):
+        BranchingConfig(drafter="oracle")
+
+
+def test_a_run_with_guesses_is_saved_and_read_again(twins):
+    model = twins("llama").ours
+    config = BranchingConfig(
+        max_new_tokens=12, drafter="model", draft_length=2, entropy_threshold=2.5
+    )
+    events = list(generate(model, PROMPT, config, model))
+    assert record.loads(record.dumps(events)) == events
+    assert isinstance(events[0], RunStarted)
+    assert events[0].draft == model.card
+    timed = [event for event in events if isinstance(event, StepTimed)]
+    assert sum(event.draft_seconds for event in timed) > 0
+    assert fold(events).passes == len(timed)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"accepted": 3},
+        {"judged": 3},
+        {"accepted": -1},
+        {"texts": ("a",)},
+        {"path": 7},
+        {"drafted": (-1, 2)},
+    ],
+)
+def test_a_file_with_impossible_guesses_is_refused(twins, wrong):
+    model = twins("llama").ours
+    config = BranchingConfig(
+        max_new_tokens=12, drafter="model", draft_length=2, entropy_threshold=20.0, max_paths=1
+    )
+    events = list(generate(model, PROMPT, config, model))
+    place = next(index for index, event in enumerate(events) if isinstance(event, Speculated))
+    events[place] = replace(events[place], **wrong)
+    with pytest.raises(RecordError):
+        record.loads(record.dumps(events))
+
+
+def test_every_prefix_of_a_run_with_guesses_folds(twins):
+    model = twins("llama").ours
+    config = BranchingConfig(
+        max_new_tokens=10, drafter="model", draft_length=2, entropy_threshold=2.0, max_paths=6
+    )
+    run = Run()
+    for event in generate(model, PROMPT, config, model):
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0)
+    assert run.speculations
+
+
+def test_a_path_that_is_ahead_keeps_its_own_predictions_alone():
+    predictions = Predictions(torch.zeros(6, 40), BranchingConfig())
+    ahead = Lookahead([1, 2], read=1, draft_tokens=[7, 8, 9])
+    assert ahead.confirm(predictions, 2, [7, 8, 5, 4], to_itself=True) == (2, 3)
+    assert (ahead.text, ahead.read) == ([1, 2, 7, 8, 5], 4)
+    assert [(len(own.entropies), line) for own, line in ahead.lines] == [(3, 0), (3, 1), (3, 2)]
+
+
+def test_where_the_path_may_fork_a_guess_is_neither_right_nor_wrong():
+    ahead = Lookahead([1, 2], read=1, draft_tokens=[7, 8])
+    assert ahead.confirm(
+        Predictions(torch.zeros(3, 40), BranchingConfig()), 0, [7, None, 3], to_itself=False
+    ) == (1, 1)
+    assert ahead.text == [1, 2, 7]
+
+
+@pytest.mark.parametrize("drafter", ["prompt-lookup", "sibling-lookup"])
+def test_where_the_rows_of_guesses_do_not_fit_a_pass_goes_without_them(
+    embedded, drafter, monkeypatch
+):
+    refused = []
+
+    def limited(needed, limit, *words):
+        if needed > limit:
+            refused.append(needed)
+        check_limit(needed, limit, *words)
+
+    plain = BranchingConfig(
+        max_paths=30,
+        entropy_threshold=0.6,
+        branch_factor=4,
+        max_new_tokens=40,
+        temperature=1.3,
+        seed=28,
+        r=1,
+    )
+    prompt = "Question: What is the capital of France?"
+    expected = fold(generate(embedded, prompt, plain))
+    most = max(step.kv.bytes_held for step in expected.steps if step.kv is not None)
+    monkeypatch.setattr("eab.caches.tree.check_limit", limited)
+    limit = -(-most // 2**20)
+    config = replace(plain, drafter=drafter, draft_length=16, kv_limit_mib=limit)
+    run = fold(generate(embedded, prompt, config))
+    assert refused, "the guesses did not fit"
+    assert run.ended is not None
+    assert run.ended.reason == "finished"
+    assert [leaf.id for leaf in run.leaves()] == [leaf.id for leaf in expected.leaves()]

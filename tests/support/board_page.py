@@ -1,0 +1,58 @@
+"""A bare page with one board, as a notebook or Streamlit would feed it, for the tests that look at
+the board alone.
+"""
+
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from eab.board import bundle
+from eab.board.messages import board_message
+from eab.run import Run
+
+BOARD = "document.getElementById('host').shadowRoot.querySelector('.eab')"
+LIGHT = "--st-text-color:#31333f;--st-background-color:#fff;--st-secondary-background-color:#f8f8f7"
+DARK = (
+    "--st-text-color:#faf9f5;--st-background-color:#171614;--st-secondary-background-color:#2d2b27"
+)
+_MOUNT = """async ([code, css]) => {
+  const root = document.getElementById("host").attachShadow({ mode: "open" });
+  const style = document.createElement("style");
+  style.textContent = css;
+  root.append(style);
+  const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+  Object.assign(window, { triggers: [], states: [], places: [] });
+  const setTriggerValue = (name, value) => (name === "grow" ? places.push(value) : triggers.push(name));
+  const setStateValue = (name, value) => states.push([name, value]);
+  const host = { parentElement: root, setStateValue, setTriggerValue };
+  window.feed = (message) => { window.leave = module.default({ data: [{ rests: true, ...message }], ...host }); };
+}"""
+
+
+class BoardPage:
+    """A page with one board, and the messages that it is fed."""
+
+    def __init__(self, page: Page, theme: str) -> None:
+        self.page = page
+        page.set_content(f'<title>calm</title><body style="{theme}"><div id="host"></div></body>')
+        page.evaluate(_MOUNT, [bundle.javascript("streamlit"), bundle.stylesheet()])
+        self.root = page.locator(".eab")
+
+    def feed(
+        self, run: Run, since: int = 0, mode: str = "replay", name: str = "one", **more: Any
+    ) -> None:
+        extra = {"run": name, "mode": mode, "autoplay": False} | more
+        self.page.evaluate("message => feed(message)", board_message(run, since) | extra)
+
+    def data(self, name: str) -> int:
+        return int(self.root.get_attribute(f"data-{name}") or -1)
+
+    def expect_cursor(self, step: int) -> None:
+        expect(self.root).to_have_attribute("data-cursor", str(step))
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def box(self, path: int) -> Locator:
+        return self.page.locator(f'.box.path[data-path="{path}"]')

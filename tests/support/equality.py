@@ -1,0 +1,75 @@
+"""What equal runs have in common: decisions, and the log-probabilities of a plain forward pass."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from transformers import TopKLogitsWarper, TopPLogitsWarper
+
+from eab.config import BranchingConfig
+from eab.events import Event, KvMeasured, RowsAllocated, StepTimed
+from eab.run import Run
+
+PROMPT = "w5 w9 w33 w2"
+EXACT = 1e-9
+MEASUREMENTS = (RowsAllocated, KvMeasured, StepTimed)
+
+
+def processed(logits: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
+    """Log-probabilities as transformers' own `generate` would sample from them."""
+    scores = logits / config.temperature
+    nothing = torch.empty(0, dtype=torch.int64)
+    if config.top_k:
+        scores = TopKLogitsWarper(config.top_k)(nothing, scores)
+    if config.top_p < 1:
+        scores = TopPLogitsWarper(config.top_p)(nothing, scores)
+    return scores.log_softmax(-1)
+
+
+@torch.inference_mode()
+def plain_reading(
+    model: torch.nn.Module, prompt: Sequence[int], new: Sequence[int], config: BranchingConfig
+) -> tuple[list[float], list[float]]:
+    """Log-probability and entropy at each new token, from one full forward pass without any
+    cache.
+    """
+    logits = model(torch.tensor([[*prompt, *new]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    log_probs = processed(logits, config)
+    entropies = torch.special.entr(log_probs.exp()).sum(-1)
+    return log_probs.gather(1, torch.tensor(new)[:, None])[:, 0].tolist(), entropies.tolist()
+
+
+def assert_leaves_match(run: Run, model: torch.nn.Module, tolerance: float) -> None:
+    assert run.started is not None
+    prompt, config = run.started.prompt_tokens, run.started.config
+    for leaf in run.leaves():
+        tokens = list(run.tokens(leaf.id))
+        log_probs, entropies = plain_reading(
+            model, prompt, [token.token for token in tokens], config
+        )
+        assert [token.log_prob for token in tokens] == pytest.approx(log_probs, abs=tolerance)
+        assert [token.entropy for token in tokens] == pytest.approx(entropies, abs=tolerance)
+
+
+def assert_same_decisions(run: Run, expected: Run) -> None:
+    """The same tree with the same tokens; weights, log-probabilities and entropies but for
+    rounding.
+    """
+    assert len(run.paths) == len(expected.paths)
+    for path, wanted in zip(run.paths, expected.paths, strict=True):
+        assert (path.parent, path.children, path.status) == (
+            wanted.parent,
+            wanted.children,
+            wanted.status,
+        )
+        assert path.weight == pytest.approx(wanted.weight, abs=EXACT)
+        assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
+        for name in ("log_prob", "entropy"):
+            found = [getattr(token, name) for token in path.tokens]
+            assert found == pytest.approx(
+                [getattr(token, name) for token in wanted.tokens], abs=EXACT
+            )
+
+
+def decisions(events: list[Event]) -> list[Event]:
+    return [event for event in events[1:] if not isinstance(event, MEASUREMENTS)]

@@ -1,0 +1,140 @@
+"""Runs without a model: events that follow each other as the engine's do, with invented words and
+numbers.
+"""
+
+import random
+from typing import Final
+
+from eab.config import BranchingConfig
+from eab.events import (
+    Candidate,
+    Event,
+    Forked,
+    Growth,
+    KvMeasured,
+    KVUsage,
+    ModelCard,
+    PathFinished,
+    PathRows,
+    Predicted,
+    Pruned,
+    RowsAllocated,
+    RunEnded,
+    RunStarted,
+    StepTimed,
+    TokenAppended,
+)
+
+WORDS: Final = [
+    " the",
+    " a",
+    " little",
+    " girl",
+    " named",
+    " Lily",
+    ",",
+    " who",
+    " loved",
+    " to",
+    " play",
+    ".",
+    " One",
+    " day",
+    " she",
+    " saw",
+    " big",
+    "ger",
+    " dogs",
+]
+PROMPT: Final = ("Once", " upon", " a", " time")
+THRESHOLD: Final = 1.2
+CARD: Final = ModelCard("invented", "llama", 4096, 2, 2, 16, "float32", "cpu", 512)
+
+
+def invented_run(seed: int, steps: int, paths: int, words: list[str] | None = None) -> list[Event]:
+    """At most about `paths` leaves; some finish, some are pruned, the others run to the last
+    step.
+    """
+    return _Inventor(seed, steps, paths, words or WORDS).events()
+
+
+class _Inventor:
+    def __init__(self, seed: int, steps: int, paths: int, words: list[str]) -> None:
+        self.random = random.Random(seed)
+        self.steps, self.paths, self.words = steps, paths, words
+        self.live, self.born, self.weight = [0], 1, {0: 1.0}
+        self.length = {0: 0}
+
+    def events(self) -> list[Event]:
+        config = BranchingConfig(max_new_tokens=max(1, self.steps), max_paths=max(1, self.paths))
+        found: list[Event] = [
+            RunStarted("".join(PROMPT), tuple(range(len(PROMPT))), PROMPT, CARD, config, THRESHOLD),
+        ]
+        for step in range(self.steps):
+            found += self._step(step)
+        last = max(0, self.steps - 1)
+        return [
+            *found,
+            *(PathFinished(last, path, "length") for path in self.live),
+            RunEnded(last, "finished"),
+        ]
+
+    def _step(self, step: int) -> list[Event]:
+        events: list[Event] = (
+            [RowsAllocated(step, Growth(16 * len(self.live), 0, 0, 0))] if step % 16 == 0 else []
+        )
+        events.append(self._measured(step))
+        before, self.live = self.live, []
+        for path in before:
+            forks = len(before) + len(self.live) + 2 <= self.paths and self.random.random() < 0.3
+            entropy = (
+                self.random.uniform(THRESHOLD, 3)
+                if forks
+                else self.random.uniform(0, THRESHOLD - 0.01)
+            )
+            events.append(Predicted(step, path, round(entropy, 4), self._candidates()))
+            events += (
+                self._fork(step, path)
+                if forks
+                else [self._token(step, path), *self._end(step, path)]
+            )
+        return [*events, StepTimed(step, len(before), 0.01, 0.008)]
+
+    def _fork(self, step: int, path: int) -> list[Event]:
+        children = tuple(range(self.born, self.born + self.random.choice((2, 3))))
+        self.born = children[-1] + 1
+        shares = tuple(self.weight[path] / len(children) for _ in children)
+        self.weight |= dict(zip(children, shares, strict=True))
+        self.length |= dict.fromkeys(children, self.length[path])
+        self.live += children
+        return [
+            Forked(step, path, children, shares, children[0]),
+            *(self._token(step, child) for child in children),
+        ]
+
+    def _token(self, step: int, path: int) -> TokenAppended:
+        self.length[path] += 1
+        return TokenAppended(
+            step, path, 7, self.random.choice(self.words), -self.random.random(), False
+        )
+
+    def _end(self, step: int, path: int) -> list[Event]:
+        chance = self.random.random()
+        if chance < 0.02:
+            return [PathFinished(step, path, "stop")]
+        if chance < 0.05 and self.live:
+            return [Pruned(step, path)]
+        self.live.append(path)
+        return []
+
+    def _candidates(self) -> tuple[Candidate, ...]:
+        return tuple(
+            Candidate(token, word, 0.5 / (token + 1)) for token, word in enumerate(self.words[:4])
+        )
+
+    def _measured(self, step: int) -> KvMeasured:
+        rows = tuple(PathRows(path, len(PROMPT), self.length[path]) for path in self.live)
+        private = sum(row.private for row in rows)
+        held = (len(PROMPT) + private + 8) * CARD.row_bytes
+        independent = sum(row.shared + row.private for row in rows)
+        return KvMeasured(step, KVUsage(held, len(PROMPT), private, 8, independent, rows))

@@ -1,0 +1,391 @@
+"""A re-read run is what the engine makes: event by event, rows and bytes included; where it may not
+be, it says so.
+"""
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import event as note
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_model import TableModel, random_table
+from typer.testing import CliRunner
+
+from app.server import bundled_runs
+from eab import record
+from eab.cli.commands import app
+from eab.config import BranchingConfig
+from eab.engine.loop import generate, until
+from eab.errors import ConfigError, EabError, RecordError
+from eab.events import (
+    Event,
+    Forked,
+    LimitActed,
+    Predicted,
+    Probed,
+    Pruned,
+    RunEnded,
+    RunStarted,
+    StepTimed,
+)
+from eab.run import fold
+from eab.what_if.resimulate import resimulate
+from eab.what_if.trace import Unknown
+
+PROMPT = fold(
+    bundled_runs.events_of(
+        next(one for one in bundled_runs.recordings() if one.file == "market.eab")
+    )
+).started.prompt
+
+
+def engine(model: TableModel, prompt: str = "0 1", **settings: object) -> list[Event]:
+    return list(generate(model, prompt, BranchingConfig(**settings)))  # type: ignore[arg-type]
+
+
+def timeless(events: Iterable[Event]) -> list[Event]:
+    """Without what a re-read run does not have (times) and what only it has (that it was
+    re-read).
+    """
+    kept = []
+    for event in events:
+        if isinstance(event, StepTimed):
+            event = replace(event, seconds=0.0, forward_seconds=0.0)
+        kept.append(replace(event, what_if="") if isinstance(event, RunStarted) else event)
+    return kept
+
+
+def assert_alike(ours: Iterable[Event], theirs: Iterable[Event]) -> None:
+    """Equal, but for the last digits of weights: a re-read one comes from ratios of recorded
+    ones.
+    """
+    ours, theirs = timeless(ours), timeless(theirs)
+    assert [type(event) for event in ours] == [type(event) for event in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        for field in fields(mine):
+            assert near(getattr(mine, field.name), getattr(other, field.name)), (mine, other)
+
+
+def near(mine: object, other: object) -> bool:
+    if isinstance(mine, float):
+        return math.isclose(mine, other, rel_tol=1e-9)  # type: ignore[arg-type]
+    if isinstance(mine, tuple) and not is_dataclass(mine):
+        return len(mine) == len(other) and all(map(near, mine, other))  # type: ignore[arg-type]
+    return mine == other
+
+
+@settings(max_examples=80)
+@given(
+    chain=st.integers(0, 10**6),
+    size=st.integers(2, 6),
+    threshold=st.floats(0.0, 1.4),
+    higher=st.floats(0.0, 1.0),
+    factor=st.integers(2, 4),
+    length=st.integers(1, 9),
+    r=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    stops=st.sets(st.integers(0, 5), max_size=2),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_without_limits_a_higher_threshold_and_another_r_are_exact(
+    chain, size, threshold, higher, factor, length, r, stops, seed
+):
+    settings = {"branch_factor": factor, "max_new_tokens": length, "seed": seed, "max_paths": 256}
+    model = TableModel(random_table(chain, size), sorted(stops))
+    recorded = engine(model, entropy_threshold=threshold, r=r[0], **settings)
+    if any(isinstance(event, LimitActed | Pruned) for event in recorded):
+        note("limited")
+        return
+    reading = resimulate(recorded, threshold + higher, r[1])
+    assert not reading.unknowns
+    assert fold(reading.events).started.what_if == "exact"
+    assert_alike(
+        reading.events, engine(model, entropy_threshold=threshold + higher, r=r[1], **settings)
+    )
+
+
+@settings(max_examples=150)
+@given(
+    chain=st.integers(0, 10**6),
+    thresholds=st.tuples(st.floats(0.0, 1.4), st.floats(0.0, 1.8)),
+    max_paths=st.integers(1, 8),
+    lightest=st.sampled_from([0.0, 0.05, 0.2]),
+    stops=st.sets(st.integers(0, 5), max_size=2),
+    length=st.integers(1, 7),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_whatever_is_called_exact_is_what_the_engine_makes(
+    chain, thresholds, max_paths, lightest, stops, length, seed
+):
+    model = TableModel(random_table(chain, 6, concentration=1.0), sorted(stops))
+    settings = {
+        "max_paths": max_paths,
+        "min_fork_weight": lightest,
+        "max_new_tokens": length,
+        "seed": seed,
+    }
+    recorded = engine(model, entropy_threshold=thresholds[0], **settings)
+    reading = resimulate(recorded, thresholds[1])
+    limited = any(isinstance(event, LimitActed | Pruned) for event in recorded)
+    note(f"limited {limited}, {'not exact' if reading.unknowns else 'exact'}")
+    run = fold(reading.events)
+    assert math.isclose(sum(leaf.weight for leaf in run.leaves()), 1.0, rel_tol=1e-9)
+    assert record.loads(record.dumps(reading.events)) == list(reading.events)
+    if not reading.unknowns:
+        assert_alike(reading.events, engine(model, entropy_threshold=thresholds[1], **settings))
+
+
+@settings(max_examples=60)
+@given(
+    chain=st.integers(0, 10**6),
+    threshold=st.floats(0.0, 1.4),
+    max_paths=st.integers(1, 9),
+    policy=st.sampled_from(["fair", "original", "greedy", "independent"]),
+    cache=st.sampled_from(["tree", "deep-copy"]),
+    length=st.integers(1, 10),
+    seed=st.integers(0, 2**63 - 1),
+    r=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+)
+def test_another_r_is_exact_under_every_limit_and_policy(
+    chain, threshold, max_paths, policy, cache, length, seed, r
+):
+    settings = {"entropy_threshold": threshold, "max_paths": max_paths, "policy": policy}
+    settings |= {"max_new_tokens": length, "seed": seed}
+    model = TableModel(random_table(chain, 6), stop_ids=[5])
+    reading = resimulate(engine(model, cache=cache, r=r[0], **settings), r=r[1])
+    assert not reading.unknowns
+    assert_alike(reading.events, engine(model, r=r[1], **settings))
+
+
+@pytest.mark.parametrize(
+    "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
+)
+def test_a_bundled_run_read_again_as_it_was_is_itself_byte_for_byte(
+    recording: bundled_runs.Recording,
+) -> None:
+    events = bundled_runs.events_of(recording)
+    assert timeless(resimulate(events).events) == timeless(events)
+
+
+def test_the_embedded_model_makes_what_was_re_read(embedded) -> None:
+    prompt, config = (
+        PROMPT,
+        BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4),
+    )
+    recorded = list(generate(embedded, prompt, config))
+    assert not any(isinstance(event, LimitActed) for event in recorded)
+    reading = resimulate(recorded, 1.0, r=3)
+    assert not reading.unknowns
+    made = list(generate(embedded, prompt, replace(config, entropy_threshold=1.0, r=3)))
+    ours, theirs = fold(reading.events), fold(made)
+    assert 1 < len(theirs.leaves()) < len(fold(recorded).leaves())
+    assert [sample.token_ids for sample in ours.samples()] == [
+        sample.token_ids for sample in theirs.samples()
+    ]
+    assert [step.kv for step in ours.steps] == [step.kv for step in theirs.steps]
+    assert [step.growth for step in ours.steps] == [step.growth for step in theirs.steps]
+    assert ours.tokens_through_model() == theirs.tokens_through_model()
+
+
+def test_a_stopped_run_reads_as_the_engine_stopped_at_the_same_step() -> None:
+    def stopped(threshold: float) -> list[Event]:
+        config = BranchingConfig(
+            entropy_threshold=threshold, max_new_tokens=9, max_paths=256, branch_factor=2
+        )
+        seen: list[Event] = []
+        events = generate(TableModel(random_table(5, 6)), "0", config)
+        for event in until(
+            events, lambda: sum(isinstance(event, StepTimed) for event in seen) == 4
+        ):
+            seen.append(event)
+        return seen
+
+    reading = resimulate(stopped(0.4), 1.2)
+    assert not reading.unknowns
+    assert reading.events[-1] == RunEnded(4, "stopped")
+    assert_alike(reading.events, stopped(1.2))
+
+
+def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
+    model = TableModel(random_table(5, 6))
+    recorded = engine(model, entropy_threshold=1.2, max_new_tokens=6, max_paths=256)
+    reading = resimulate(recorded, 0.8)
+    wanted = {
+        (event.step, event.path)
+        for event in recorded
+        if isinstance(event, Predicted) and 0.8 <= event.entropy < 1.2
+    }
+    assert wanted
+    assert {(doubt.step, doubt.path) for doubt in reading.unknowns} == wanted
+    assert {doubt.why for doubt in reading.unknowns} == {"fork"}
+    assert fold(reading.events).started.what_if == "approximate"
+    texts = [
+        {sample.token_ids for sample in fold(events).samples()}
+        for events in (reading.events, recorded)
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_a_path_that_becomes_heavy_enough_to_fork_is_marked() -> None:
+    """Two equal children at first (0.69 nats), then four equal ones (1.39 nats): each child is too
+    light to fork.
+    """
+    first, later = np.tile([0.5, 0.5, 0.0, 0.0], (4, 1)), np.full((4, 4), 0.25)
+    model = TableModel(np.stack([first, later, later]))
+    settings = {"max_new_tokens": 3, "branch_factor": 2, "min_fork_weight": 0.6}
+    recorded = engine(model, entropy_threshold=0.5, **settings)
+    reading = resimulate(recorded, 1.0)
+    assert reading.unknowns == (Unknown(1, 0, "fork"), Unknown(2, 0, "fork"))
+    made = engine(model, entropy_threshold=1.0, **settings)
+    forks = [(event.step, event.path) for event in made if isinstance(event, Forked)]
+    assert forks[0] == (1, 0), "where the engine forks, indeed"
+
+
+def test_what_the_path_limit_took_is_marked() -> None:
+    events = list(
+        bundled_runs.events_of(
+            next(one for one in bundled_runs.recordings() if one.file == "asked.eab")
+        )
+    )
+    reading = resimulate(events, 1.56)
+    assert {doubt.why for doubt in reading.unknowns} >= {"limit", "heir", "dropped"}
+    run = fold(reading.events)
+    lost = [doubt.path for doubt in reading.unknowns if doubt.why == "dropped"]
+    assert all(run.paths[path].status == "live" for path in lost), (
+        "it stays where the trace leaves it"
+    )
+
+
+def test_a_threshold_in_another_unit_becomes_nats_and_the_probe_goes() -> None:
+    model = TableModel(random_table(5, 6))
+    recorded = engine(model, entropy_threshold=0.5, threshold_unit="quantile", max_new_tokens=5)
+    assert isinstance(recorded[0], Probed)
+    assert [event for event in resimulate(recorded).events if isinstance(event, Probed)]
+    started = resimulate(recorded, 1.3).events[0]
+    assert isinstance(started, RunStarted)
+    assert (started.config.entropy_threshold, started.config.threshold_unit) == (1.3, "nats")
+
+
+def test_a_run_that_outgrew_its_memory_does_so_again_or_ends_in_doubt() -> None:
+    model = TableModel(random_table(3, 6))
+    settings = {
+        "entropy_threshold": 0.3,
+        "max_new_tokens": 4000,
+        "max_paths": 64,
+        "kv_limit_mib": 1,
+        "r": 4000,
+    }
+    recorded = engine(model, **settings)
+    assert isinstance(recorded[-1], RunEnded)
+    assert recorded[-1].reason == "failed"
+    assert resimulate(recorded).events[-1] == recorded[-1]
+    smaller = resimulate(recorded, r=8)
+    assert [doubt.why for doubt in smaller.unknowns] == ["ended"], (
+        "with a smaller r it would have gone on"
+    )
+
+
+def test_the_original_policy_is_refused_at_another_threshold() -> None:
+    events = next(
+        bundled_runs.events_of(one)
+        for one in bundled_runs.recordings()
+        if one.file == "original.eab"
+    )
+    with pytest.raises(ConfigError, match="policy original"):
+        resimulate(events, 2.0)
+    with pytest.raises(ConfigError, match="must be a number"):
+        resimulate(bundled_runs.events_of(bundled_runs.recordings()[0]), math.nan)
+    with pytest.raises(ConfigError, match="r is 0"):
+        resimulate(events, r=0)
+
+
+BROKEN: dict[str, Callable[[list[Event]], list[Event]]] = {
+    "nothing": lambda events: [],
+    "not started": lambda events: [Probed(0, 1.0)],
+    "no predictions": lambda events: [
+        event for event in events if not isinstance(event, Predicted)
+    ],
+    "no forks": lambda events: [event for event in events if not isinstance(event, Forked)],
+    "wrong sizes": lambda events: [
+        replace(event, model=replace(event.model, layers=10**9))
+        if isinstance(event, RunStarted)
+        else event
+        for event in events
+    ],
+    "wrong rows": lambda events: [
+        replace(event, model=replace(event.model, row_bytes=1))
+        if isinstance(event, RunStarted)
+        else event
+        for event in events
+    ],
+    "unknown dtype": lambda events: [
+        replace(event, model=replace(event.model, dtype="<b>"))
+        if isinstance(event, RunStarted)
+        else event
+        for event in events
+    ],
+    "fewer prompt texts": lambda events: [
+        replace(event, prompt_texts=()) if isinstance(event, RunStarted) else event
+        for event in events
+    ],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_events_that_contradict_themselves_are_refused_in_words(name: str) -> None:
+    with pytest.raises(RecordError):
+        resimulate(BROKEN[name](list(bundled_runs.events_of(bundled_runs.recordings()[0]))), 0.9)
+
+
+@settings(max_examples=150)
+@given(gone=st.lists(st.integers(1, 160), max_size=3), threshold=st.floats(0.0, 3.0))
+def test_a_run_with_missing_events_is_refused_or_read_but_never_breaks(
+    gone: list[int], threshold: float
+) -> None:
+    events = list(
+        bundled_runs.events_of(
+            next(one for one in bundled_runs.recordings() if one.file == "sum.eab")
+        )
+    )
+    left = [event for index, event in enumerate(events) if index not in gone]
+    with suppress(EabError):
+        assert fold(resimulate(left, threshold).events).leaves()
+
+
+def test_a_reading_of_a_reading_that_was_not_exact_is_not_exact() -> None:
+    events = next(
+        bundled_runs.events_of(one) for one in bundled_runs.recordings() if one.file == "asked.eab"
+    )
+    once = resimulate(events, 1.5).events
+    again = resimulate(once, 20.0)
+    assert fold(again.events).started.what_if == "approximate"
+
+
+def test_run_files_from_before_have_no_mark() -> None:
+    code = (
+        "import sys; from eab import record, trace; from app import gallery; "
+        "events = bundled_runs.events_of(bundled_runs.recordings()[0]); trace.Trace(events); "
+        "assert events[0].what_if == ''; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+
+
+def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Path) -> None:
+    runner = CliRunner()
+    pruned = tmp_path / "pruned.eab"
+    source = str(bundled_runs.FOLDER / "market.eab")
+    result = runner.invoke(
+        app, ["what-if", source, "--threshold", "1.0", "--r", "4", "--record", str(pruned)]
+    )
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "2 forks, 5 paths; recorded at 0.50 nats: 3 forks, 7 paths" in words
+    assert "Exact: " in words
+    assert "(computed). As recorded: r = 16 allocates 1 time" in words
+    assert list(resimulate(record.load(source), 1.0, 4).events) == record.load(pruned)
