@@ -220,7 +220,7 @@ def test_a_probe_can_be_stopped_too():
     config = BranchingConfig(threshold_unit="quantile", max_new_tokens=5)
     events = list(until(generate(MODEL, "0", config), lambda: True))
     assert [type(event) for event in events] == [Probed, RunEnded]
-    assert fold(events).samples() == []
+    assert fold_prefix(events).run is None
 
 
 def test_a_run_that_nobody_stops_passes_through_unchanged():

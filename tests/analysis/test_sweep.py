@@ -58,7 +58,7 @@ def test_costs_are_those_of_the_events(events, sweep):
         )
         own = events[place:end]
         place = end + 1
-        held = [event.bytes_held for event in own if isinstance(event, KvMeasured)]
+        held = [event.usage.bytes_held for event in own if isinstance(event, KvMeasured)]
         timed = [event for event in own if isinstance(event, StepTimed)]
         cost = costs[cache]
         assert (cost.most_held_bytes, cost.held_last_bytes) == (max(held), held[-1])
@@ -252,10 +252,11 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(sweep):
     run = sweep.runs[0]
     shared, private = caches.paths_figure(run).data
     row, kv = run.started.model.row_bytes, run.peak_kv()
+    step = next(step.step for step in run.steps if step.kv is kv)
     for number, path in enumerate(kv.paths):
         assert shared.y[number] * 1024 == pytest.approx(path.shared * row)
         assert (shared.y[number] + private.y[number]) * 1024 == pytest.approx(
-            row * (len(PROMPT.split()) + kv.step)
+            row * (len(PROMPT.split()) + step)
         )
     assert f"{len(kv.paths)} paths see" in caches.paths_sentence(run)
 

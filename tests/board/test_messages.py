@@ -13,7 +13,7 @@ from eab.board import bundle
 from eab.board.messages import board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
-from eab.events import Event, StepTimed
+from eab.events import StepTimed
 from eab.figures.captions import entropy_sentence, memory_sentence, tree_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
@@ -150,9 +150,8 @@ def test_a_run_without_forks_says_what_the_threshold_should_be_below(
 
 
 def test_before_anything_happened_the_sentences_say_so() -> None:
-    events: list[Event] = []
     for sentence in (tree_sentence, entropy_sentence, memory_sentence):
-        assert "yet" in sentence(fold(events))
+        assert "yet" in sentence(fold(STORY[:1]))
 
 
 @pytest.mark.parametrize(("host", "exports"), [("streamlit", 1), ("widget", 1), ("page", 0)])
