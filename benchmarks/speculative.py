@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
 from eab.models.weight_layouts import take_fastest_layout
@@ -89,7 +90,7 @@ class Job:
     def _engine(self, label: str, config: BranchingConfig) -> Callable[[], None]:
         def run() -> None:
             self.runs[label] = fold(
-                generate(self.models.target, self.prompt, config, self.models.draft)
+                generate(self.models.target, Request(self.prompt, config), self.models.draft)
             )
 
         return run

@@ -9,7 +9,7 @@ import pytest
 
 from app.server.live_run import Live
 from app.server.model_cache import ModelCache
-from app.server.registry import Registry
+from app.server.registry import RunRegistry
 from app.server.worker import Worker
 from eab.analysis.sweep import cache_sweep
 from eab.caches.tree import TreeCache
@@ -68,7 +68,7 @@ def test_only_the_kept_runs_stay_in_memory(
 
 def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.registry.KEPT_EVENTS", 1000)
-    registry = Registry()
+    registry = RunRegistry()
     runs = [Live("x", CONFIG, "embedded", Run(), lambda *_: iter(()), "", 3) for _ in range(10)]
     for run in runs:
         registry.add(run)
@@ -79,7 +79,7 @@ def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.registry.KEPT_RUNS", 2)
-    registry = Registry()
+    registry = RunRegistry()
     runs = [Live("x", CONFIG, "embedded", Run(), lambda *_: iter(()), "", 3) for _ in range(5)]
     for run in runs:
         registry.add(run)

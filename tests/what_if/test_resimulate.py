@@ -22,7 +22,8 @@ from app.server import bundled_runs
 from eab import record
 from eab.cli.commands import app
 from eab.config import BranchingConfig
-from eab.engine.loop import generate, until
+from eab.engine.loop import generate, stop_when
+from eab.engine.request import Request
 from eab.errors import ConfigError, EabError, RecordError
 from eab.events import (
     Event,
@@ -47,7 +48,7 @@ PROMPT = fold(
 
 
 def engine(model: TableModel, prompt: str = "0 1", **settings: object) -> list[Event]:
-    return list(generate(model, prompt, BranchingConfig(**settings)))  # type: ignore[arg-type]
+    return list(generate(model, Request(prompt, BranchingConfig(**settings))))  # type: ignore[arg-type]
 
 
 def timeless(events: Iterable[Event]) -> list[Event]:
@@ -178,11 +179,11 @@ def test_the_embedded_model_makes_what_was_re_read(embedded) -> None:
         PROMPT,
         BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4),
     )
-    recorded = list(generate(embedded, prompt, config))
+    recorded = list(generate(embedded, Request(prompt, config)))
     assert not any(isinstance(event, LimitActed) for event in recorded)
     reading = resimulate(recorded, 1.0, r=3)
     assert not reading.unknowns
-    made = list(generate(embedded, prompt, replace(config, entropy_threshold=1.0, r=3)))
+    made = list(generate(embedded, Request(prompt, replace(config, entropy_threshold=1.0, r=3))))
     ours, theirs = fold(reading.events), fold(made)
     assert 1 < len(theirs.leaves()) < len(fold(recorded).leaves())
     assert [sample.token_ids for sample in ours.samples()] == [
@@ -199,8 +200,8 @@ def test_a_stopped_run_reads_as_the_engine_stopped_at_the_same_step() -> None:
             entropy_threshold=threshold, max_new_tokens=9, max_paths=256, branch_factor=2
         )
         seen: list[Event] = []
-        events = generate(TableModel(random_table(5, 6)), "0", config)
-        for event in until(
+        events = generate(TableModel(random_table(5, 6)), Request("0", config))
+        for event in stop_when(
             events, lambda: sum(isinstance(event, StepTimed) for event in seen) == 4
         ):
             seen.append(event)
@@ -222,8 +223,8 @@ def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
         if isinstance(event, Predicted) and 0.8 <= event.entropy < 1.2
     }
     assert wanted
-    assert {(doubt.step, doubt.path) for doubt in reading.unknowns} == wanted
-    assert {doubt.why for doubt in reading.unknowns} == {"fork"}
+    assert {(unknown.step, unknown.path) for unknown in reading.unknowns} == wanted
+    assert {unknown.why for unknown in reading.unknowns} == {"fork"}
     assert fold(reading.events).started.what_if == "approximate"
     texts = [
         {sample.token_ids for sample in fold(events).samples()}
@@ -254,9 +255,9 @@ def test_what_the_path_limit_took_is_marked() -> None:
         )
     )
     reading = resimulate(events, 1.56)
-    assert {doubt.why for doubt in reading.unknowns} >= {"limit", "heir", "dropped"}
+    assert {unknown.why for unknown in reading.unknowns} >= {"limit", "heir", "dropped"}
     run = fold(reading.events)
-    lost = [doubt.path for doubt in reading.unknowns if doubt.why == "dropped"]
+    lost = [unknown.path for unknown in reading.unknowns if unknown.why == "dropped"]
     assert all(run.paths[path].status == "live" for path in lost), (
         "it stays where the trace leaves it"
     )
@@ -286,7 +287,7 @@ def test_a_run_that_outgrew_its_memory_does_so_again_or_ends_in_doubt() -> None:
     assert recorded[-1].reason == "failed"
     assert resimulate(recorded).events[-1] == recorded[-1]
     smaller = resimulate(recorded, r=8)
-    assert [doubt.why for doubt in smaller.unknowns] == ["ended"], (
+    assert [unknown.why for unknown in smaller.unknowns] == ["ended"], (
         "with a smaller r it would have gone on"
     )
 
@@ -369,8 +370,8 @@ def test_a_reading_of_a_reading_that_was_not_exact_is_not_exact() -> None:
 
 def test_run_files_from_before_have_no_mark() -> None:
     code = (
-        "import sys; from eab import record, trace; from app import gallery; "
-        "events = bundled_runs.events_of(bundled_runs.recordings()[0]); trace.Trace(events); "
+        "import sys; from eab.what_if.trace import Trace; from app.server import bundled_runs; "
+        "events = bundled_runs.events_of(bundled_runs.recordings()[0]); Trace(events); "
         "assert events[0].what_if == ''; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
