@@ -46,14 +46,14 @@ def test_the_outcome_counts_what_the_events_say(sweep):
     for name, run in sweep.pairs:
         found = speculation_stats(run)
         assert found.steps == 29
-        assert found.passes + found.right >= 29 or name == "plain"
-        assert found.guesses == sum(len(one.draft_tokens) for one in run.speculations)
-        assert found.right == sum(one.accepted for one in run.speculations)
+        assert found.forward_passes + found.accepted >= 29 or name == "plain"
+        assert found.draft_tokens == sum(len(one.draft_tokens) for one in run.speculations)
+        assert found.accepted == sum(one.accepted for one in run.speculations)
         assert (
-            found.tokens == found.passes + found.guesses
+            found.tokens == found.forward_passes + found.draft_tokens
         )  # one path: a token of its own in each pass, and the guesses
         assert (
-            found.steps == found.passes + found.right
+            found.steps == found.forward_passes + found.accepted
         )  # and each pass brings one step more than it had guesses right
     plain = speculation_stats(sweep.runs[0])
     assert (plain.draft_tokens, plain.acceptance_rate, plain.steps_per_pass) == (0, None, 1.0)
@@ -139,7 +139,7 @@ def test_the_costs_of_a_run_say_how_often_the_drafter_was_right(sweep):
     found = speculation_stats(sweep.runs[3])
     words = cost_sentence(sweep.runs[3])
     assert (
-        f"Drafter model: {found.right} of {found.guesses} guesses right; 29 steps in {found.passes} forward"
+        f"Drafter model: {found.accepted} of {found.draft_tokens} guesses right; 29 steps in {found.forward_passes} forward"
         in words
     )
     assert "Drafter" not in cost_sentence(sweep.runs[0])
