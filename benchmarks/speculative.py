@@ -222,7 +222,7 @@ def _counts(run: Run | None) -> list[str]:
         return ["-", "-", "-"]
     drafted = sum(len(one.draft_tokens) for one in run.speculations)
     accepted = sum(one.accepted for one in run.speculations)
-    return [str(run.passes), f"{accepted} of {drafted}", f"{len(run.steps) / run.passes:.2f}"]
+    return [str(run.forward_passes), f"{accepted} of {drafted}", f"{len(run.steps) / run.forward_passes:.2f}"]
 
 
 def ratios_of(measured: list[Job]) -> dict[str, float]:

@@ -1,5 +1,5 @@
-"""What a run answers to prompts and limits that do not work out: an error in words, or a tree cut
-short.
+"""What comes of prompts and limits that do not work out: an error in words, or a tree that ends
+early.
 """
 
 import math

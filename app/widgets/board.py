@@ -18,7 +18,11 @@ _KEY: Final = "board"
 
 
 def message(
-    run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool, cursor: int | None = None
+    run: Run | None,
+    key: str,
+    mode: Literal["live", "replay"],
+    autoplay: bool,
+    cursor: int | None = None,
 ) -> dict[str, Any]:
     """What to tell this tab's board about the run; see eab.board.messages.Feed. cursor: the step to
     begin at.

@@ -44,9 +44,7 @@ class Layout:
 
 def tidy(run: Run) -> Layout:
     """Lay out all paths of the run; an empty run has no boxes."""
-    prompt = shorten(
-        token_text.visible(run.started.beginning) if run.started else "", PROMPT_LONGEST
-    )
+    prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     prompt_box = text_width(prompt) + PADDING
     boxes = [_box_width(path) for path in run.paths]
     x: list[float] = []

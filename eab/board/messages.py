@@ -31,7 +31,7 @@ class Feed:
 
     def message(
         self,
-        run: Run,
+        run: Run | None,
         key: str,
         mode: Literal["live", "replay"],
         autoplay: bool = False,
@@ -49,8 +49,11 @@ class Feed:
         if mode == "replay":
             self.resync()
         since = self._since()
-        self.steps += [max(0, len(run.steps) - 1)] if mode == "live" else []
-        return board_message(run, since) | {
+        self.steps += (
+            [max(0, len(run.steps) - 1) if run is not None else 0] if mode == "live" else []
+        )
+        message = board_message(run, since) if run is not None else _EMPTY
+        return message | {
             "run": key,
             "mode": mode,
             "autoplay": autoplay,
@@ -66,6 +69,26 @@ class Feed:
         return 0 if whole else self.steps[max(0, len(self.steps) - OVERLAP)]
 
 
+# Before the run starts there is nothing to draw.
+_EMPTY: Final[dict[str, Any]] = {
+    "version": 0,
+    "since": 0,
+    "prompt": "",
+    "threshold": None,
+    "policy": "",
+    "branch_factor": 0,
+    "min_fork_weight": 0.0,
+    "cache": "",
+    "row_bytes": 0,
+    "max_steps": 0,
+    "ended": "",
+    "layout": {"x": [], "y": [], "box": [], "prompt_box": 0, "width": 0, "height": 0},
+    "paths": [],
+    "steps": [],
+    "sentences": {"tree": "", "entropy": "", "memory": ""},
+}
+
+
 def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     """JSON values for `eab/board/static/`; since_step = 0 is the whole run (a keyframe). Entropies
     in nats, KV in bytes.
@@ -75,14 +98,14 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     return {
         "version": run.events_seen,
         "since": since_step,
-        "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST) if started else "",
-        "threshold": started.threshold_nats if started else None,
-        "policy": started.config.policy if started else "",
-        "branch_factor": started.config.branch_factor if started else 0,
-        "min_fork_weight": started.config.min_fork_weight if started else 0.0,
-        "cache": started.config.cache if started else "",
-        "row_bytes": started.model.row_bytes if started else 0,
-        "max_steps": started.config.max_new_tokens if started else 0,
+        "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST),
+        "threshold": started.threshold_nats,
+        "policy": started.config.policy,
+        "branch_factor": started.config.branch_factor,
+        "min_fork_weight": started.config.min_fork_weight,
+        "cache": started.config.cache,
+        "row_bytes": started.model.row_bytes,
+        "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
         "layout": {
             "x": [round(value, 1) for value in layout.x],
@@ -158,7 +181,7 @@ def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
 
 def _step_record(run: Run, step: Step) -> dict[str, Any]:
     assert step.kv is not None
-    row = run.started.model.row_bytes if run.started else 0
+    row = run.started.model.row_bytes
     return {
         "step": step.step,
         "shared": step.kv.rows_shared * row,

@@ -53,7 +53,7 @@ def speculation_stats(run: Run) -> SpeculationStats:
     timed = [step.timing for step in run.steps[1:] if step.timing is not None]
     return SpeculationStats(
         steps=max(0, len(run.steps) - 1),
-        forward_passes=sum(step.passes for step in run.steps[1:]),
+        forward_passes=sum(step.forward_passes for step in run.steps[1:]),
         draft_tokens=sum(len(one.draft_tokens) for one in run.speculations),
         accepted=sum(one.accepted for one in run.speculations),
         rejected=sum(one.verified - one.accepted for one in run.speculations),

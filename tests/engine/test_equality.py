@@ -1,4 +1,4 @@
-"""Whatever the engine does with its cache, every leaf says what the plain model says about it."""
+"""Whatever the engine does with its cache, every leaf has the probabilities of the plain model."""
 
 from dataclasses import replace
 from typing import get_args

@@ -89,7 +89,7 @@ def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length):
     assert len(list(run.tokens(0))) == 33
     assert all(one.accepted == len(one.draft_tokens) for one in speculated(events))
     # After the prompt, each pass gives length + 1 tokens.
-    assert run.passes == 1 + -(-(33 - 1) // (length + 1))
+    assert run.forward_passes == 1 + -(-(33 - 1) // (length + 1))
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -285,7 +285,7 @@ def test_a_run_with_speculation_is_saved_and_loaded(twins):
     assert events[0].draft == model.card
     timed = [event for event in events if isinstance(event, StepTimed)]
     assert sum(event.draft_seconds for event in timed) > 0
-    assert fold(events).passes == len(timed)
+    assert fold(events).forward_passes == len(timed)
 
 
 @pytest.mark.parametrize(
@@ -316,8 +316,9 @@ def test_every_prefix_of_a_run_with_speculation_folds(twins):
     config = BranchingConfig(
         max_new_tokens=10, drafter="model", draft_length=2, entropy_threshold=2.0, max_paths=6
     )
-    run = Run()
-    for event in generate(model, Request(PROMPT, config), model):
+    events = generate(model, Request(PROMPT, config), model)
+    run = Run(next(events))
+    for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
             assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0)
