@@ -101,14 +101,14 @@ def test_a_file_without_the_new_field_loads_and_one_that_lies_does_not(run, twin
     events = list(generate(model, continue_from(model, run.started, taken, CONFIG)))
     assert record.loads(record.dumps(events)) == events
     header, started, *rest = gzip.decompress(record.dumps(events)).decode().split("\n")
-    told = json.loads(started)
-    del told["continued"]
-    old = record.loads(gzip.compress("\n".join([header, json.dumps(told), *rest]).encode()))
+    fields = json.loads(started)
+    del fields["continued"]
+    old = record.loads(gzip.compress("\n".join([header, json.dumps(fields), *rest]).encode()))
     assert isinstance(old[0], RunStarted)
     assert old[0].continued == 0
-    told["continued"] = len(told["prompt_tokens"]) + 1
+    fields["continued"] = len(fields["prompt_tokens"]) + 1
     with pytest.raises(RecordError, match="continued"):
-        record.loads(gzip.compress("\n".join([header, json.dumps(told), *rest]).encode()))
+        record.loads(gzip.compress("\n".join([header, json.dumps(fields), *rest]).encode()))
 
 
 @pytest.mark.parametrize("policy", ["fair", "original"])
