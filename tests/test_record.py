@@ -18,13 +18,14 @@ from table_model import TableModel, random_table
 
 from eab.config import MAX_SEED, BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import RecordError
 from eab.events import Event, ModelCard, RunStarted, Speculated
 from eab.record import MAX_FILE_BYTES, dumps, load, loads, save
 from eab.run import fold
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
-EVENTS = list(generate(TableModel(random_table(2, 5), stop_ids=[4]), "0", CONFIG))
+EVENTS = list(generate(TableModel(random_table(2, 5), stop_ids=[4]), Request("0", CONFIG)))
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 st.register_type_strategy(float, NUMBERS)
