@@ -25,7 +25,7 @@ CARDS = [ROOT / name / "README.md" for name in ("training", "assets/model", "ass
 PAGES = [README, *DOCS, *CARDS]
 NOT_COMMITTED = "training/cache"
 FOLDERS = "eab|app|pages|assets|benchmarks|notebooks|training|scripts|tests|docs"
-MAX_LINES, MAX_WORDS = 120, 1000  # of the README
+MAX_LINES, MAX_WORDS, MAX_PICTURE = 120, 1000, 3_000_000  # of the README; bytes
 
 
 def text_of(page: Path) -> str:
@@ -158,15 +158,17 @@ def anchors(page: Path) -> set[str]:
 # ---- what single pages promise
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short_and_its_picture_small() -> None:
     assert len(text_of(README).splitlines()) <= MAX_LINES
     assert len(text_of(README).split()) < MAX_WORDS
+    [picture] = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text_of(README))
+    assert (ROOT / picture).stat().st_size < MAX_PICTURE
 
 
 @each([page for page in DOCS if page.name != "README.md"])
 def test_the_index_lists_every_page(page: Path) -> None:
     assert f"]({page.name})" in text_of(ROOT / "docs" / "README.md")
-    assert text_of(page).startswith("# ")
+    assert re.search(r"^# ", text_of(page), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("field", fields(BranchingConfig), ids=lambda field: field.name)
