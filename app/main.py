@@ -14,8 +14,8 @@ if HOME not in sys.path:
 from eab.assets import ASSETS  # noqa: E402 - found in a checkout that is not installed, too
 
 st.set_page_config(page_title="EAB Explorer", layout="wide")
-# Less margin above the board. In the dark theme, white text on the light primary colour is too faint.
-# The style is sent as a component: the browser then already fetches Streamlit's script for
+# Less margin above the board. In the dark theme, white text on the light primary colour is too
+# faint. The style is sent as a component: the browser then already fetches Streamlit's script for
 # components, which the board needs too, while this process imports the page.
 st.components.v2.component(
     "eab_style",
