@@ -31,7 +31,7 @@ from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
-from eab.models.weight_layouts import take_fastest_layout
+from eab.models.weight_layouts import apply_fastest_layout
 from eab.run import Run, fold
 
 FIXED: Final = 4
@@ -145,7 +145,7 @@ def shape_135m() -> Models:
     ours = []
     for model in (plain, plain_draft):
         twin = same_weights(model)
-        take_fastest_layout(twin)
+        apply_fastest_layout(twin)
         ours.append(wrap_model(twin, tokenizer, "135m"))
     return Models(*ours, plain, plain_draft)
 

@@ -53,7 +53,7 @@ def test_captured_passes_are_replayed_and_say_what_they_say_uncaptured(
     twins, words, family, settings
 ):
     on_gpu = wrap_model(deepcopy(twins(family).plain).to("cuda"), words, family)
-    captured = on_gpu._captured
+    captured = on_gpu._graph_runner
     assert captured is not None
     config = BranchingConfig(max_new_tokens=40, r=13, attention="padded", **settings)
     events, most = [], 0
@@ -64,21 +64,21 @@ def test_captured_passes_are_replayed_and_say_what_they_say_uncaptured(
     assert captured._failures == 0
     gc.collect()
     assert not captured._replays, "graphs go with their cache"
-    on_gpu._captured = None
+    on_gpu._graph_runner = None
     assert decisions(events) == decisions(list(generate(on_gpu, PROMPT, config)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_replays_of_narrow_types_say_what_the_plain_model_says(twins, words, dtype):
     on_gpu = wrap_model(deepcopy(twins("llama").plain).to("cuda", dtype), words, "llama")
-    assert on_gpu._replays()
-    assert on_gpu._captured is not None
-    assert on_gpu._captured._failures == 0
+    assert on_gpu._replays_agree()
+    assert on_gpu._graph_runner is not None
+    assert on_gpu._graph_runner._failures == 0
 
 
 def test_many_captured_runs_beside_each_other_and_after_each_other(twins, words):
     on_gpu = wrap_model(deepcopy(twins("llama").plain).to("cuda"), words, "llama")
-    captured, free = on_gpu._captured, _free_streams(on_gpu.kv_shape.device)
+    captured, free = on_gpu._graph_runner, _free_streams(on_gpu.kv_shape.device)
     assert captured is not None
     config = BranchingConfig(
         max_new_tokens=30, r=8, attention="padded", max_paths=4, entropy_threshold=1.5

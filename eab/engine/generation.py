@@ -17,7 +17,7 @@ from eab.branching.sampling import CANDIDATES, Predictions
 from eab.caches.base import ForwardBatch
 from eab.caches.calibration import calibrated
 from eab.caches.factory import make_cache
-from eab.caches.growth import GrowthRule, Workload, automatic, best_r
+from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r
 from eab.config import BranchingConfig
 from eab.engine.lookahead import MOST_AHEAD, Lookahead
 from eab.errors import MemoryLimitError, ModelError, PromptError
@@ -121,7 +121,7 @@ class Generation:
 
     def _packed(self, unread: Sequence[Sequence[int]]) -> ForwardBatch:
         drafts = [self._ahead[leaf.path].draft_tokens for leaf in self._reading]
-        return self.cache.pack(
+        return self.cache.prepare(
             [leaf.path for leaf in self._reading],
             [[*tokens, *guesses] for tokens, guesses in zip(unread, drafts, strict=True)],
             [1 + len(guesses) for guesses in drafts],
@@ -367,11 +367,11 @@ def growth_rule(model: LanguageModel, config: BranchingConfig, prompt: int) -> i
     if config.r != "auto":
         return config.r
     if config.attention == "sliced" or config.cache != "tree":
-        return automatic(None)
+        return auto_growth_rule(None)
     costs = calibrated(model.kv_shape, prompt + config.max_new_tokens)
     if config.max_paths == 1 and not model.stop_ids:
         return best_r(costs, Workload(config.max_new_tokens, prompt))
-    return automatic(costs)
+    return auto_growth_rule(costs)
 
 
 def prompt_tokens(

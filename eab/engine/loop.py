@@ -75,7 +75,7 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
     passes = [one_pass for one_pass, _ in packed]
     logits = model.forward(passes)
     events = [growths for _, growths in packed]
-    lines = logits.split([len(one_pass.keep) for one_pass in passes])
+    lines = logits.split([len(one_pass.logits_indices) for one_pass in passes])
     if logits.is_cuda:
         torch.cuda.current_stream(
             logits.device

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eab.branching.policies import Policy
 from eab.branching.sampling import Predictions
-from eab.caches.growth import automatic
+from eab.caches.growth import auto_growth_rule
 from eab.caches.tree import TreeCache
 from eab.config import AUTO, BranchingConfig
 from eab.errors import ModelError
@@ -33,7 +33,7 @@ class DraftModel:
 
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
-        ahead = automatic(None) if config.r == AUTO else config.r
+        ahead = auto_growth_rule(None) if config.r == AUTO else config.r
         self._cache = TreeCache(model.kv_shape, ahead, config.kv_limit_mib * 2**20)
         self._read: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
@@ -81,7 +81,7 @@ class DraftModel:
 
     def _forward(self, new: Mapping[int, Sequence[int]]) -> Tensor:
         """Read these tokens of these paths -> logits (P, V) after the last of each."""
-        logits = self._model.forward([self._cache.pack([*new], [*new.values()])])
+        logits = self._model.forward([self._cache.prepare([*new], [*new.values()])])
         self._read |= {path: [*self._read[path], *tokens] for path, tokens in new.items()}
         return logits
 

@@ -119,7 +119,7 @@ class RecordedModel:
         prompt = zip(trace.started.prompt_tokens, trace.started.prompt_texts, strict=True)
         self._texts = {token: (text, False) for token, text in prompt} | trace.texts
 
-    def forward(self, passes: Sequence[ForwardBatch]) -> NoReturn:
+    def forward(self, batches: Sequence[ForwardBatch]) -> NoReturn:
         """A recording predicts nothing new."""
         raise NotImplementedError("a recorded run has no model")
 
@@ -144,7 +144,7 @@ def _weightless(card: ModelCard) -> KVShape:
             f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has such rows"
         )
     shape = KVShape(
-        *sizes, DTYPES[card.dtype], torch.device("meta"), counts_as=card.device.partition(":")[0]
+        *sizes, DTYPES[card.dtype], torch.device("meta"), simulated_device=card.device.partition(":")[0]
     )
     if shape.row_bytes != card.row_bytes:
         raise RecordError(

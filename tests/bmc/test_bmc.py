@@ -16,7 +16,7 @@ from app.server import bundled_runs
 from eab.bmc.demand import demand_of
 from eab.caches import calibration
 from eab.caches.calibration import calibrate, calibrated
-from eab.caches.growth import Calibration, CostModel, automatic
+from eab.caches.growth import Calibration, CostModel, auto_growth_rule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
@@ -131,10 +131,10 @@ def test_padded_attention_visits_the_spare_rows_and_nothing_leaks() -> None:
         found = []
         for tokens, trimmed in sizes:
             query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 2, tokens, 8)
-            cache.pack([0], [[0] * tokens])
+            cache.prepare([0], [[0] * tokens])
             found += [cache.attend(layer, query, key, key, 0.3) for layer in range(2)]
-            assert cache._seen.shape[1] == (cache.rows if padded else cache._end)
-            cache.trim(0, cache._length[0] - trimmed % 2)
+            assert cache._batch_visible.shape[1] == (cache.rows if padded else cache.end)
+            cache.trim(0, cache._lengths[0] - trimmed % 2)
         answers.append(found)
     for sliced, padded_answer in zip(*answers, strict=True):
         torch.testing.assert_close(sliced, padded_answer)
@@ -166,7 +166,7 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
     )
     demand = demand_of(recorded)
     assert demand is not None
-    counted = demand.at(automatic(None) if r == "auto" else r)
+    counted = demand.at(auto_growth_rule(None) if r == "auto" else r)
     assert [(step.step, step.held) for step in counted] == held(real)
     copied = [step.copied for step in counted if step.grew][1:]
     growths = [step.growth for step in real.steps if step.growth is not None and step.growth.r]
@@ -197,7 +197,7 @@ def test_the_calibration_measures_growths_and_passes_here() -> None:
     assert [type(one) for one in told] == [Progressed] * 2
     assert told[-1].share == 1.0
     assert [rows for rows, _ in fitted.copies] == [12, 25, 38, 51, 64]
-    assert {tokens for tokens, _, _ in fitted.visits} == {1, calibration.MOST_TOKENS}
+    assert {tokens for tokens, _, _ in fitted.visits} == {1, calibration.MAX_TOKENS}
     assert all(seconds > 0 for _, seconds in fitted.copies)
     assert all(seconds > 0 for _, _, seconds in fitted.visits)
 

@@ -1,5 +1,5 @@
-"""While no limit acts, a higher threshold gives a sub-tree: forking more never changes what was
-there before.
+"""While no limit acts, a higher threshold gives a sub-tree: more forks never change what was there
+before.
 """
 
 import itertools
@@ -28,7 +28,7 @@ def grow(model: TableModel, threshold: float, **settings: object) -> Run:
 
 
 def prefixes(run: Run) -> set[tuple[int, ...]]:
-    """Every node of the tree, as the text from the root to it."""
+    """All nodes of the tree, each as the text from the root to it."""
     texts = [sample.token_ids for sample in run.samples()]
     return {text[:length] for text in texts for length in range(len(text) + 1)}
 
@@ -65,7 +65,7 @@ def test_the_heirs_of_a_tree_spell_the_run_that_never_forks(chain, seed, thresho
     heirs = [
         leaf
         for leaf in tree.leaves()
-        if all(tree.paths[path].heir for path in tree.stream_key(leaf.id))
+        if all(tree.paths[path].heir for path in tree.lineage(leaf.id))
     ]
     assert [tree.sample(leaf.id).token_ids for leaf in heirs] == [alone.token_ids]
 

@@ -21,13 +21,13 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from eab.caches.shape import KVShape
-from eab.caches.static_buffers import ALIGNED, MOST_FRAMES
+from eab.caches.static_buffers import MASK_ALIGNMENT, MAX_BUFFERS
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.loop import generate, step
 from eab.events import Event, RowsAllocated
-from eab.models.cuda_graphs import MOST_FAILURES, Capture, CudaGraphRunner, Replay, _retire
+from eab.models.cuda_graphs import MAX_FAILURES, Capture, CudaGraphRunner, Replay, _reset_graphs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
 from eab.run import fold
@@ -55,7 +55,7 @@ class InFrames(KVShape):
     """Of a cache on the CPU that keeps its padded passes in frames."""
 
     @property
-    def in_frames(self) -> bool:
+    def uses_static_buffers(self) -> bool:
         return True
 
 
@@ -75,8 +75,8 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
         model.kv_shape = InFrames(
             *(getattr(model.kv_shape, field.name) for field in fields(KVShape))
         )
-        model._captured = CudaGraphRunner(lambda: capture, model._replays)
-        model._captured._checked = True
+        model._graph_runner = CudaGraphRunner(lambda: capture, model._replays_agree)
+        model._graph_runner._verified = True
         return model
 
     return make
@@ -119,7 +119,7 @@ def test_a_pass_is_captured_when_its_size_keeps_coming_and_anew_when_the_tensors
     assert tracer.traced == 3, "of each four passes two are only read, the third is also captured"
     assert tracer.replayed == 6, "once to see that it says the same, then for the fourth"
     gc.collect()
-    assert not model._captured._replays, "they go with the tensors"
+    assert not model._graph_runner._replays, "they go with the tensors"
 
 
 def test_runs_beside_each_other_each_find_their_own_numbers(capturing, twins, tracer):
@@ -179,7 +179,7 @@ def test_what_cannot_be_captured_is_read_and_tried_a_few_times(
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
     events = list(generate(capturing("llama", capture), PROMPT, config))
     assert decisions(events) == decisions(list(generate(twins("llama").ours, PROMPT, config)))
-    assert [reason in message for message in caplog.messages] == [True] * MOST_FAILURES
+    assert [reason in message for message in caplog.messages] == [True] * MAX_FAILURES
 
 
 def test_one_failure_takes_the_graphs_of_its_era_along_and_no_others(
@@ -193,7 +193,7 @@ def test_one_failure_takes_the_graphs_of_its_era_along_and_no_others(
     def read(times: int, *tokens: int) -> Tensor:
         for _ in range(times):
             text.extend(tokens)
-            logits = model.forward([cache.pack([0], [list(tokens)])])
+            logits = model.forward([cache.prepare([0], [list(tokens)])])
         return logits[-1]
 
     read(4, 7)
@@ -205,17 +205,17 @@ def test_one_failure_takes_the_graphs_of_its_era_along_and_no_others(
     assert torch.allclose(
         said, twins("llama").plain(torch.tensor([text])).logits[0, -1], atol=EXACT
     )
-    cache._grow(8)
+    cache.grow(8)
     read(4, 7)
     assert (tracer.traced, tracer.replayed) == (2, 4)
 
 
 def test_replays_are_checked_on_new_numbers_before_the_first_run(capturing, twins, caplog):
     model = capturing("llama", freezes)
-    model._captured = CudaGraphRunner(lambda: freezes, model._replays)
+    model._graph_runner = CudaGraphRunner(lambda: freezes, model._replays_agree)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
     assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
-    assert 1 <= len(caplog.messages) <= MOST_FAILURES
+    assert 1 <= len(caplog.messages) <= MAX_FAILURES
     assert all("replays say otherwise than the model" in message for message in caplog.messages)
 
 
@@ -225,11 +225,11 @@ def breaks() -> bool:
 
 def test_a_check_that_breaks_breaks_no_run(capturing, twins, tracer, caplog):
     model = capturing("llama", tracer.capture)
-    model._captured = CudaGraphRunner(lambda: tracer.capture, breaks)
+    model._graph_runner = CudaGraphRunner(lambda: tracer.capture, breaks)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
     assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
     assert tracer.traced == 0
-    assert ["out of memory" in message for message in caplog.messages] == [True] * MOST_FAILURES
+    assert ["out of memory" in message for message in caplog.messages] == [True] * MAX_FAILURES
 
 
 def test_a_check_without_a_replay_proves_nothing(capturing, twins, caplog):
@@ -237,21 +237,21 @@ def test_a_check_without_a_replay_proves_nothing(capturing, twins, caplog):
         capturing("llama", freezes),
         iter([None]),
     )  # no stream for the check, then as many as one likes
-    model._captured = CudaGraphRunner(lambda: next(free, freezes), model._replays)
+    model._graph_runner = CudaGraphRunner(lambda: next(free, freezes), model._replays_agree)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
     assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
-    assert len(caplog.messages) == MOST_FAILURES
+    assert len(caplog.messages) == MAX_FAILURES
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2", "gpt_neox"])
 def test_good_replays_pass_the_check(capturing, tracer, family):
-    assert capturing(family, tracer.capture)._replays()
+    assert capturing(family, tracer.capture)._replays_agree()
     assert (tracer.traced, tracer.replayed) == (1, 3)
 
 
 def test_without_a_free_stream_passes_are_read(capturing, twins):
     model = capturing("llama", waits)
-    model._captured = CudaGraphRunner(lambda: None, lambda: True)
+    model._graph_runner = CudaGraphRunner(lambda: None, lambda: True)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
     assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
 
@@ -259,7 +259,7 @@ def test_without_a_free_stream_passes_are_read(capturing, twins):
 def test_a_stream_is_free_again_when_all_its_graphs_are_reset():
     done: list[str] = []
     graphs = [SimpleNamespace(reset=lambda name=name: done.append(name)) for name in "ab"]
-    _retire(graphs, "stream", free=done)
+    _reset_graphs(graphs, "stream", free=done)
     assert done == ["a", "b", "stream"]
 
 
@@ -267,10 +267,10 @@ def test_logits_of_one_pass_are_not_overwritten_by_the_next(capturing, tracer):
     model = capturing("llama", tracer.capture)
     cache = TreeCache(model.kv_shape, 16, 2**40, padded=True)
     with torch.inference_mode():
-        model.forward([cache.pack([0], [[5, 9, 33]])])
-        found = [model.forward([cache.pack([0], [[token]])]) for token in (2, 7, 11, 30, 8)]
+        model.forward([cache.prepare([0], [[5, 9, 33]])])
+        found = [model.forward([cache.prepare([0], [[token]])]) for token in (2, 7, 11, 30, 8)]
         kept = [logits.clone() for logits in found]
-        model.forward([cache.pack([0], [[4]])])
+        model.forward([cache.prepare([0], [[4]])])
     assert tracer.replayed == 4, "one to see, and three"
     assert all(torch.equal(logits, before) for logits, before in zip(found, kept, strict=True))
     assert not torch.equal(kept[3], kept[4])
@@ -278,16 +278,16 @@ def test_logits_of_one_pass_are_not_overwritten_by_the_next(capturing, tracer):
 
 def test_frames_are_for_sizes_that_keep_coming_and_keep_their_addresses(capturing, tracer):
     cache = TreeCache(capturing("llama", tracer.capture).kv_shape, 512, 2**40, padded=True)
-    sizes = range(1, MOST_FRAMES + 2)
-    assert all(cache.pack([0], [[5] * size]).frame is None for size in [*sizes, *sizes])
-    frames = [cache.pack([0], [[5] * size]).frame for size in sizes]
-    assert [frame is None for frame in frames] == [False] * MOST_FRAMES + [True]
+    sizes = range(1, MAX_BUFFERS + 2)
+    assert all(cache.prepare([0], [[5] * size]).static_buffers is None for size in [*sizes, *sizes])
+    frames = [cache.prepare([0], [[5] * size]).static_buffers for size in sizes]
+    assert [frame is None for frame in frames] == [False] * MAX_BUFFERS + [True]
     for size, frame in zip(sizes, frames, strict=True):
-        again = cache.pack([0], [[5] * size])
-        assert again.frame is frame
+        again = cache.prepare([0], [[5] * size])
+        assert again.static_buffers is frame
         assert frame is None or again.ids.data_ptr() == frame.ids.data_ptr()
-    cache._grow(1)
-    assert cache.pack([0], [[5]]).frame is None, "new tensors, new frames"
+    cache.grow(1)
+    assert cache.prepare([0], [[5]]).static_buffers is None, "new tensors, new frames"
 
 
 def test_a_frame_shows_what_the_plain_pass_shows(capturing, tracer):
@@ -295,19 +295,19 @@ def test_a_frame_shows_what_the_plain_pass_shows(capturing, tracer):
     framed, plain = (TreeCache(shape, 37, 2**40, padded=True) for _ in range(2))
     plain._frame_for = lambda tokens, wanted: None
     for cache in (framed, plain):
-        cache.pack([0], [[3, 4, 5]])
+        cache.prepare([0], [[3, 4, 5]])
         cache.fork(0, [1, 2])
         for token in (6, 7):
-            cache.pack([1, 2], [[token], [token + 1]])
+            cache.prepare([1, 2], [[token], [token + 1]])
     for tokens in ([[8], [9]], [[10], [11]]):
-        one, other = framed.pack([1, 2], tokens), plain.pack([1, 2], tokens)
-        assert one.frame is not None
-        assert other.frame is None
+        one, other = framed.prepare([1, 2], tokens), plain.prepare([1, 2], tokens)
+        assert one.static_buffers is not None
+        assert other.static_buffers is None
         assert torch.equal(one.ids, other.ids)
         assert torch.equal(one.positions, other.positions)
-        assert torch.equal(one.keep, other.keep)
-        assert torch.equal(one.frame.rows, plain._rows)
+        assert torch.equal(one.logits_indices, other.logits_indices)
+        assert torch.equal(one.static_buffers.rows, plain._rows)
         assert torch.equal(
-            one.frame.mask, plain._mask_for(torch.zeros(1, dtype=shape.dtype), shape.group)
+            one.static_buffers.mask, plain._mask_for(torch.zeros(1, dtype=shape.dtype), shape.group)
         )
-        assert one.frame.mask.stride(0) % ALIGNED == 0
+        assert one.static_buffers.mask.stride(0) % MASK_ALIGNMENT == 0
