@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from eab.caches.attention import SuffixIndex, masked_attention, cascade_attention
+from eab.caches.attention import SuffixIndex, cascade_attention, masked_attention
 from eab.caches.cascade import SuffixBlock, SuffixQueries, choose_blocks
 
 CASES = (

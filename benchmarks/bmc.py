@@ -24,11 +24,11 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.bmc.experiments import whole_model, sensitivity_to_r
+from eab.bmc.experiments import sensitivity_to_r, whole_model
 from eab.bmc.results import Report, RTimed, overheads, predicted_r
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, overhead
 from eab.caches.shape import KVShape
-from eab.caches.timing import attention_alone, now, time_step, prefilled_tree
+from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
 

@@ -93,7 +93,10 @@ def worst_error(
 ) -> float:
     """The largest difference from the reference, for new tokens that `texts` already contains."""
     return max(
-        (out - reference(layer, [token for token, _ in texts[path]], len(tokens))).abs().max().item()
+        (out - reference(layer, [token for token, _ in texts[path]], len(tokens)))
+        .abs()
+        .max()
+        .item()
         for layer, outputs in enumerate(attend_all(cache, paths, new))
         for out, path, tokens in zip(outputs, paths, new, strict=True)
     )
@@ -355,7 +358,8 @@ def test_recompute_is_bounded_by_what_one_forward_pass_computes() -> None:
     cache = Recompute(SHAPE, 10 * BYTES)
     attend_all(cache, [0], [[1] * 10])
     with pytest.raises(
-        MemoryLimitError, match=r"one forward pass over all texts .* Use fewer paths or new tokens, or"
+        MemoryLimitError,
+        match=r"one forward pass over all texts .* Use fewer paths or new tokens, or",
     ):
         cache.prepare([0], [[1]])
     assert cache.usage([0]).rows_independent == 10

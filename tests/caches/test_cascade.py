@@ -11,7 +11,7 @@ import torch
 from plain_logits import plain_logits
 
 from eab.caches import cascade
-from eab.caches.cascade import SuffixBlock, compact_blocks, extend_blocks, choose_blocks
+from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig

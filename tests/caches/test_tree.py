@@ -273,7 +273,8 @@ def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
     for event in generate(model, "2 5 1", config):
         if isinstance(event, KvMeasured):
             texts = [
-                [*prompt, *(token.token for token in run.tokens(rows.path))] for rows in event.usage.paths
+                [*prompt, *(token.token for token in run.tokens(rows.path))]
+                for rows in event.usage.paths
             ]
             assert model.seen[event.step] == pytest.approx(
                 [np.mean(text) for text in texts], abs=1e-12

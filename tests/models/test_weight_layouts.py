@@ -1,6 +1,4 @@
-"""Weight layouts compute what the layers compute as loaded, and stay away from where they cannot
-help.
-"""
+"""Weight layouts compute what the loaded layers compute, and are not used where they cannot help."""
 
 import pytest
 import torch
@@ -8,7 +6,7 @@ from torch import nn
 from transformers import LlamaConfig
 
 from eab.models import weight_layouts
-from eab.models.weight_layouts import LAYOUTS, fastest_layout, apply_fastest_layout
+from eab.models.weight_layouts import LAYOUTS, apply_fastest_layout, fastest_layout
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def test_a_layout_computes_the_same_products(name, bias):
             torch.testing.assert_close(layer(x), linear(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_layout_that_computes_something_else_is_never_taken(monkeypatch):
+def test_a_layout_that_computes_something_else_is_never_chosen(monkeypatch):
     class Lazy(nn.Module):
         def __init__(self, linear: nn.Linear) -> None:
             super().__init__()
@@ -40,7 +38,7 @@ def test_a_layout_that_computes_something_else_is_never_taken(monkeypatch):
     assert fastest_layout([nn.Linear(600, 600) for _ in range(3)]) == "plain"
 
 
-def test_the_fastest_is_taken_and_only_if_it_is_clearly_faster(monkeypatch):
+def test_the_fastest_layout_is_chosen_and_only_if_it_is_clearly_faster(monkeypatch):
     monkeypatch.setattr(
         weight_layouts, "LAYOUTS", {"slow": lambda linear: linear, "fast": lambda linear: linear}
     )
@@ -52,10 +50,12 @@ def test_the_fastest_is_taken_and_only_if_it_is_clearly_faster(monkeypatch):
         assert fastest_layout([nn.Linear(8, 8)]) == expected
 
 
-def test_layouts_are_tried_on_more_weights_than_caches_hold_from_all_over_the_model(monkeypatch):
+def test_layouts_are_timed_on_more_weights_than_processor_caches_hold_from_the_whole_model(
+    monkeypatch,
+):
     monkeypatch.setattr(weight_layouts, "BYTES_TIMED", 4 * 64 * 10)
-    tried = weight_layouts._sample([nn.Linear(8, 8) for _ in range(40)])
-    assert len(tried) == 10
+    sample = weight_layouts._sample([nn.Linear(8, 8) for _ in range(40)])
+    assert len(sample) == 10
     assert len(weight_layouts._sample([nn.Linear(8, 8) for _ in range(5)])) == 5
 
 
