@@ -25,7 +25,9 @@ LENGTH = 6
 
 
 def grown(model: TableModel, prompt: str = "0 1", **settings: object) -> Run:
-    return fold(generate(model, Request(prompt, BranchingConfig(max_new_tokens=LENGTH, **settings))))  # type: ignore[arg-type]
+    return fold(
+        generate(model, Request(prompt, BranchingConfig(max_new_tokens=LENGTH, **settings)))
+    )  # type: ignore[arg-type]
 
 
 def bundled(file: str) -> Run:
@@ -104,8 +106,10 @@ def test_independent_texts_fork_once_and_more_of_them_change_none() -> None:
         list(
             generate(
                 model,
-                Request("0",
-                BranchingConfig(policy="independent", max_paths=count, max_new_tokens=LENGTH)),
+                Request(
+                    "0",
+                    BranchingConfig(policy="independent", max_paths=count, max_new_tokens=LENGTH),
+                ),
             )
         )
         for count in (3, 8)

@@ -167,7 +167,9 @@ EXTREMES = [
 @pytest.mark.parametrize("settings", EXTREMES, ids=str)
 def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
     sweep = fold_sweep(
-        run_sweep(twins("llama").ours, Request(PROMPT, replace(CONFIG, **settings)), CACHE_VARIANTS),
+        run_sweep(
+            twins("llama").ours, Request(PROMPT, replace(CONFIG, **settings)), CACHE_VARIANTS
+        ),
         cache_sweep(),
     )
     assert sweep.agreed
@@ -177,7 +179,9 @@ def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
 def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
     prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
     config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
-    sweep = fold_sweep(run_sweep(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS), cache_sweep())
+    sweep = fold_sweep(
+        run_sweep(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS), cache_sweep()
+    )
     ended = {cache: run.ended.reason for cache, run in sweep.pairs}
     assert ended == {
         "tree": "finished",
@@ -203,7 +207,9 @@ class LooksAway(DeepCopyCache):
 
 def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
-    sweep = fold_sweep(run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS), cache_sweep())
+    sweep = fold_sweep(
+        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS), cache_sweep()
+    )
     [other, broken, last] = sweep.agreements()
     assert (broken.variant, broken.explained) == ("deep-copy", False)
     assert broken.entropy_gap > 1e-5

@@ -26,7 +26,9 @@ def sweep(twins) -> Sweep:
     config = BranchingConfig(
         max_new_tokens=30, max_paths=1, entropy_threshold=20.0, temperature=0.4
     )
-    return fold_sweep(run_sweep(target, Request("w5 w9 w33 w2", config), empty.variants, draft), empty)
+    return fold_sweep(
+        run_sweep(target, Request("w5 w9 w33 w2", config), empty.variants, draft), empty
+    )
 
 
 def test_the_variants_are_plain_some_lengths_and_adaptive(sweep):
@@ -130,7 +132,9 @@ def test_a_comparison_without_guesses_says_so(twins):
     assert speculation.surface_sentence(empty) == "There is nothing to compute a speed-up from yet."
     assert speculation.outcome_table(empty).empty
     config = BranchingConfig(max_new_tokens=2, max_paths=1, entropy_threshold=20.0)
-    short = fold_sweep(run_sweep(twins("llama").ours, Request("w5 w9", config), empty.variants), empty)
+    short = fold_sweep(
+        run_sweep(twins("llama").ours, Request("w5 w9", config), empty.variants), empty
+    )
     assert speculation.acceptance(short) is None
     assert not speculation.surface_figure(short).data
 
