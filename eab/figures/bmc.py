@@ -284,7 +284,9 @@ def tensor_memory_figure(report: Report) -> go.Figure:
     figure = go.Figure()
     held = report.of(MemoryHeld)
     for index, r in enumerate(dict.fromkeys(point.r for point in held)):
-        points = [(point.rows, point.peak_bytes / point.bytes_used) for point in held if point.r == r]
+        points = [
+            (point.rows, point.peak_bytes / point.bytes_used) for point in held if point.r == r
+        ]
         hover = "%{x} rows: %{y:.2f} times the bytes in use"
         add_line(figure, f"r = {r}", points, line_style(index), hover)
     lengths = sorted({point.rows for point in held})

@@ -20,13 +20,16 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("seconds", "seconds", "{:.2f}".format),
     ("ms per step (median)", "step_seconds", lambda seconds: f"{seconds * 1000:.1f}"),
     ("tokens through the model", "tokens_through_model", "{:,}".format),
-    ("peak bytes, temporary tensors included", "peak_bytes", human_bytes),
-    ("most bytes held between steps", "most_held_bytes", human_bytes),
+    ("peak bytes", "peak_bytes", human_bytes),
+    ("most bytes held", "most_held_bytes", human_bytes),
     ("bytes held at the end", "held_last_bytes", human_bytes),
     ("bytes copied", "copied_bytes", human_bytes),
     ("allocations", "allocations", "{:,}".format),
 )
-COST_NOTE: Final = "All measured. In brackets: as a multiple of the first column."
+COST_NOTE: Final = (
+    "All measured. The peak includes temporary tensors; bytes held are those between steps. In "
+    "brackets: as a multiple of the first column."
+)
 
 
 def sweep_rows(sweep: Sweep) -> list[SweepRow]:
