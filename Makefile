@@ -17,12 +17,12 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The bundled runs, made again by the real engine; the README's picture, by the real page; the notebook's outputs.
+# Remake the bundled runs with the engine, the README's moving picture from the real page, and the notebook's outputs.
 runs: .venv/installed
 	$(BIN)/python scripts/record_runs.py
 
 picture: .venv/installed-dev
-	$(BIN)/python scripts/take_picture.py
+	$(BIN)/python scripts/record_animation.py
 
 notebook: .venv/installed-dev
 	$(BIN)/python scripts/fill_notebook.py

@@ -157,7 +157,7 @@ def cache_sweep(caches: Sequence[CacheName] = CACHES) -> Sweep:
 
 
 def draft_length_sweep(drafter: DrafterName) -> Sweep:
-    """An empty sweep: plain decoding, and the same run with one drafter at several draft lengths."""
+    """An empty sweep: a plain run, and the same run with one drafter at several draft lengths."""
     variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
     variants |= {
         counted(length, "draft token"): {"drafter": drafter, "draft_length": length}

@@ -230,13 +230,14 @@ def _generate(
     config: BranchingConfig,
     draft: "HuggingFaceModel | None",
 ) -> tuple[list[Event], RunFold]:
-    from eab.engine.loop import generate, until
+    from eab.engine.loop import generate, stop_when
+    from eab.engine.request import Request
 
     events: list[Event] = []
     state = RunFold()
     with _interrupt_flag() as interrupted, _progress_bar() as bar:
         task = bar.add_task("probing", total=config.max_new_tokens)
-        for event in until(generate(model, prompt, config, draft), interrupted.is_set):
+        for event in stop_when(generate(model, Request(prompt, config), draft), interrupted.is_set):
             events.append(event)
             state.apply(event)
             if isinstance(event, RunStarted | StepTimed):
@@ -251,13 +252,15 @@ def _advance(bar: Progress, task: TaskID, run: Run | None) -> None:
 
 
 def _compare(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Sweep:
-    from eab.engine.loop import until
-    from eab.engine.sweeping import compare
+    from eab.engine.loop import stop_when
+    from eab.engine.request import Request
+    from eab.engine.sweeping import run_sweep
 
     sweep = cache_sweep()
     with _interrupt_flag() as interrupted, _progress_bar() as bar:
         task = bar.add_task("warming up", total=config.max_new_tokens)
-        for event in until(compare(model, prompt, config, sweep.variants), interrupted.is_set):
+        events = run_sweep(model, Request(prompt, config), sweep.variants)
+        for event in stop_when(events, interrupted.is_set):
             sweep.apply(event)
             if isinstance(event, RunStarted | StepTimed):
                 bar.update(task, completed=sweep.current_step, description=sweep.current)

@@ -175,12 +175,13 @@ def speculation_sentence(run: Run) -> str:
     drafter.
     """
     found = speculation_stats(run)
-    if run.started.config.drafter == "none" or found.tokens_per_pass is None:
+    if run.started.config.drafter == "none" or found.steps_per_pass is None:
         return ""
     return (
-        f" Drafter {run.started.config.drafter}: {found.right} of "
-        f"{counted(found.guesses, 'draft token')} accepted; {counted(found.steps, 'step')} in "
-        f"{counted(found.passes, 'forward pass')}, {found.tokens_per_pass:.2f} per pass (measured)."
+        f" Drafter {run.started.config.drafter}: {found.accepted} of "
+        f"{counted(found.draft_tokens, 'draft token')} accepted; {counted(found.steps, 'step')} in "
+        f"{counted(found.forward_passes, 'forward pass')}, {found.steps_per_pass:.2f} per pass "
+        "(measured)."
     )
 
 

@@ -16,7 +16,7 @@ from eab.figures.charts import BLUE, ORANGE, laid_out
 from eab.formatting import counted
 from eab.run import Run
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
-from eab.speculation.stats import SpeculationStats, pass_line, speculation_stats
+from eab.speculation.stats import SpeculationStats, fit_pass_seconds, speculation_stats
 
 LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes
 # The cost of a draft token, in passes of the model, where the model is a hundred times larger.
@@ -42,7 +42,7 @@ class DraftLengthResult:
     @property
     def steps_per_pass(self) -> float:
         """Steps per forward pass; 0 before there is one."""
-        return self.stats.tokens_per_pass or 0.0
+        return self.stats.steps_per_pass or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def draft_length_results(sweep: Sweep) -> list[DraftLengthResult]:
 def acceptance_rate(sweep: Sweep) -> float | None:
     """Accepted over verified draft tokens of all variants (measured); None if none was verified."""
     results = draft_length_results(sweep)
-    accepted = sum(result.stats.right for result in results)
-    verified = accepted + sum(result.stats.failed for result in results)
+    accepted = sum(result.stats.accepted for result in results)
+    verified = accepted + sum(result.stats.rejected for result in results)
     return accepted / verified if verified else None
 
 
@@ -85,8 +85,8 @@ def pass_costs(sweep: Sweep) -> PassCosts | None:
     """What draft tokens and longer passes cost in these runs; None before there are passes of two
     sizes.
     """
-    results, fit = draft_length_results(sweep), pass_line(run for _, run in sweep.pairs)
-    draft_tokens = sum(result.stats.guesses for result in results)
+    results, fit = draft_length_results(sweep), fit_pass_seconds(run for _, run in sweep.pairs)
+    draft_tokens = sum(result.stats.draft_tokens for result in results)
     if fit is None or not draft_tokens:
         return None
     start, slope = fit
@@ -109,14 +109,14 @@ def _outcome_row(
     return {
         "draft length": result.name,
         "times as fast": plain_seconds / stats.seconds if plain_seconds and stats.seconds else None,
-        "forward passes": stats.passes,
-        "steps per pass": stats.tokens_per_pass,
+        "forward passes": stats.forward_passes,
+        "steps per pass": stats.steps_per_pass,
         "steps per pass (formula)": expected_tokens(alpha, result.length)
         if result.length and alpha
         else None,
-        "draft tokens": stats.guesses,
-        "accepted": stats.right,
-        "accepted of verified": stats.acceptance,
+        "draft tokens": stats.draft_tokens,
+        "accepted": stats.accepted,
+        "accepted of verified": stats.acceptance_rate,
         "seconds": stats.seconds,
         "of which drafting": stats.draft_seconds,
     }
@@ -139,7 +139,7 @@ def tokens_figure(sweep: Sweep) -> go.Figure:
     figure.add_scatter(
         name="measured",
         x=[result.length for result in fixed],
-        y=[result.stats.tokens_per_pass for result in fixed],
+        y=[result.stats.steps_per_pass for result in fixed],
         mode="markers",
         marker={"color": BLUE, "size": 11, "symbol": "diamond"},
     )

@@ -19,6 +19,7 @@ from raw_session import RawSession
 from eab.board.messages import board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 
@@ -69,7 +70,7 @@ def run_once(session: RawSession, number: int) -> str:
 def expected(embedded: HuggingFaceModel) -> list[dict[str, Any]]:
     """What each session must see, made by the engine alone."""
     runs = (
-        generate(embedded, prompt(number), BranchingConfig(seed=number, **SETTINGS))
+        generate(embedded, Request(prompt(number), BranchingConfig(seed=number, **SETTINGS)))
         for number in range(SESSIONS)
     )  # type: ignore[arg-type]
     return [numbers(board_message(fold(events))) for events in runs]
