@@ -19,7 +19,8 @@ def listed(words: Sequence[str]) -> str:
 
 def counted(number: int, thing: str) -> str:
     """1, 'path' -> '1 path'; 2000, 'forward pass' -> '2,000 forward passes'."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")
+    ending = "es" if thing.endswith(("s", "ch")) else "s"
+    return f"{number:,} {thing}{'' if number == 1 else ending}"
 
 
 def times(ratio: float) -> str:

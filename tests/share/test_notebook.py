@@ -67,7 +67,9 @@ def test_explore_makes_the_run_that_generate_makes() -> None:
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     run = live.wait()
     plain = list(
-        generate(model, Request("0", BranchingConfig(entropy_threshold=1.0, max_new_tokens=6, seed=4)))
+        generate(
+            model, Request("0", BranchingConfig(entropy_threshold=1.0, max_new_tokens=6, seed=4))
+        )
     )
     assert decisions(live.events) == decisions(plain)
     assert live.status == "Done after 6 steps"
