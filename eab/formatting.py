@@ -18,8 +18,19 @@ def listed(words: Sequence[str]) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """2, 'path' -> '2 paths'; 2, 'guess' -> '2 guesses'."""
-    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")
+    """1, 'path' -> '1 path'; 2000, 'forward pass' -> '2,000 forward passes'."""
+    ending = "es" if thing.endswith(("s", "ch")) else "s"
+    return f"{number:,} {thing}{'' if number == 1 else ending}"
+
+
+def times(ratio: float) -> str:
+    """2.4375 -> '2.44×', 39700.0 -> '39,700×'."""
+    return f"{ratio:,.0f}×" if ratio >= 100 else f"{ratio:.3g}×"
+
+
+def shortened(text: str, max_length: int) -> str:
+    """'once upon a time', 10 -> 'once upon…'."""
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 def ordinal(number: int) -> str:

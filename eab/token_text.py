@@ -1,7 +1,7 @@
-"""Token text that loses nothing: a token may hold half of a UTF-8 character.
+"""The exact text of tokens, which may contain only a part of a UTF-8 character.
 
-Texts travel as `bytes.decode("utf-8", "surrogateescape")`: bytes that are no character by
-themselves become lone surrogates (U+DC80..U+DCFF), and joining the tokens of a path gives the exact
+Texts are kept as `bytes.decode("utf-8", "surrogateescape")`: bytes that are no complete character
+become lone surrogates (U+DC80..U+DCFF), so the texts of a path's tokens, joined, give the exact
 bytes back.
 """
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 _BYTES = "utf-8", "surrogateescape"
 _VISIBLE = {"\n": "↵", "\r": "␍", "\t": "⇥"}
-_NOT_IN_XML = (0xFFFE, 0xFFFF)  # SVG and GraphML would be broken by them
+_NOT_IN_XML = (0xFFFE, 0xFFFF)  # not allowed in SVG and GraphML
 
 
 def from_bytes(raw: bytes) -> str:
@@ -19,18 +19,18 @@ def from_bytes(raw: bytes) -> str:
 
 
 def join(texts: Iterable[str]) -> str:
-    """The text that these tokens spell; what is still no character becomes U+FFFD."""
+    """The text of these tokens together; bytes that are no complete character become U+FFFD."""
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")
 
 
 @lru_cache(maxsize=2**16)  # a live board shows the same few thousand tokens again and again
 def visible(text: str) -> str:
-    """One token's text for the eye: line breaks and tabs as signs, incomplete bytes as `⟨E2⟩`."""
+    """The text of one token for display: line breaks and tabs as signs, lone bytes as `⟨E2⟩`."""
     return "".join(_visible_character(character) for character in text)
 
 
 def visible_join(texts: Iterable[str]) -> str:
-    """Several tokens' text for the eye: halves that meet become their character."""
+    """The text of several tokens for display: parts that meet become their character."""
     return visible("".join(texts).encode(*_BYTES).decode(*_BYTES))
 
 
@@ -46,5 +46,5 @@ def _visible_character(character: str) -> str:
 
 
 def _moves_the_text(code: int) -> bool:
-    """Direction overrides and isolates, which would let a token rearrange its neighbours."""
+    """Whether it is a direction override or isolate, which could rearrange the text around it."""
     return 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)

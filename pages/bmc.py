@@ -182,11 +182,8 @@ def one_experiment(name: Experiment, report: Report, key: str) -> None:
         st.caption(
             f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. {what}"
         )
-    sentence, figure = (
-        getattr(bmc, f"{name}_sentence")(report),
-        getattr(bmc, f"{name}_figure")(report),
-    )
-    draw("", sentence, figure, f"bmc-{name}", key)
+    shown = bmc.EXPERIMENT_FIGURES[name]
+    draw("", shown.sentence(report), shown.figure(report), f"bmc-{name}", key)
     if report.fitted is not None and name == "growth":
         with st.expander("The fitted constants"):
             draw("", bmc.fit_sentence(report.fitted.costs), bmc.fit_figure(report), "bmc-fit", key)

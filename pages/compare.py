@@ -9,7 +9,7 @@ from app.state import diff, tab
 from app.state.diff import INDEPENDENT, Chosen
 from app.widgets import board
 from app.widgets.markdown import plain
-from eab.analysis.diff import Budget, independent, mean_passes, same_prompt
+from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.errors import EabError
 from eab.token_text import visible
 
@@ -61,11 +61,11 @@ def sampling(a: Chosen, active: bool) -> None:
         required=True,
     )
     budget = BUDGETS[named or next(iter(BUDGETS))]
-    count = independent(a.run, budget).max_paths
+    count = independent_config(a.run, budget).max_paths
     prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_through_model()
     why = {
         "tokens": f"A sent {tokens:,} tokens through the model, {prompt:,} of them the prompt. A text takes "
-        f"{mean_passes(a.run):.1f} on average (by A's weights), so they pay for {count} independent texts.",
+        f"{mean_tokens_per_text(a.run):.1f} on average (by A's weights), so they pay for {count} independent texts.",
         "texts": f"A has {count} texts; independent sampling makes as many.",
     }[budget]
     st.caption(
@@ -96,16 +96,16 @@ def sampling(a: Chosen, active: bool) -> None:
 def picture(a: Chosen, b: Chosen) -> None:
     """One tree of both, and the table of what they took."""
     from eab.board.diff import diff_message
-    from eab.figures.diff import NOTE, cost_lines, cost_table, takeaway_sentence
-    from eab.figures.tables import named
+    from eab.figures.diff import NOTE, diff_rows, diff_table, takeaway_sentence
+    from eab.figures.tables import text_table
 
     st.text(takeaway_sentence(a.run, b.run))
     if same_prompt(a.run, b.run):
         board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="contrast")
-    lines = cost_lines(a.run, b.run)
-    st.table(named([tuple(line) for line in lines], ["", "A", "B", "B − A"]))
+    rows = diff_rows(a.run, b.run)
+    st.table(text_table([tuple(row) for row in rows], ["", "A", "B", "B − A"]))
     st.caption(NOTE)
-    take_home(lambda: cost_table(a.run, b.run).to_csv(index=False))
+    take_home(lambda: diff_table(a.run, b.run).to_csv(index=False))
 
 
 def take_home(make: Callable[[], str]) -> None:

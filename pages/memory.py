@@ -16,7 +16,7 @@ from eab.board.layout import shorten
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.figures.captions import sweep_sentence
-from eab.figures.sweep_table import COST_NOTE, cost_lines
+from eab.figures.sweep_table import COST_NOTE, sweep_rows
 from eab.token_text import visible
 
 WHAT_THEY_DO = """
@@ -49,8 +49,8 @@ def results(sweep: Sweep, key: str) -> None:
     from eab.figures import caches, tables
 
     st.text(sweep_sentence(sweep))
-    lines = [(line.measure, *line.cells) for line in cost_lines(sweep)]
-    st.table(tables.named(lines, ["", *(cache for cache, _ in sweep.pairs)]))
+    rows = [(row.measure, *row.cells) for row in sweep_rows(sweep)]
+    st.table(tables.text_table(rows, ["", *(cache for cache, _ in sweep.pairs)]))
     st.caption(COST_NOTE)
     chart = partial(draw, key=key, white=white_background())
     chart(

@@ -23,7 +23,12 @@ from eab.token_text import visible
 ONE_PATH, TREE = "One path", "The tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
 NEVER_FORKS: Final = 20.0  # nats
-WHOLE: Final = ("guesses", "right", "acceptance", "forward passes")  # columns without decimals
+WHOLE: Final = (
+    "draft tokens",
+    "accepted",
+    "accepted of verified",
+    "forward passes",
+)  # columns without decimals
 HOW_IT_WORKS = """
 A forward pass of the model reads any number of tokens at once, but brings only one new one, since the next token is not
 known before. So a cheap **drafter** guesses the next few. One pass of the model reads them all and says after each what
@@ -73,7 +78,7 @@ def results(sweep: Sweep, key: str) -> None:
         for name in table.columns[1:]
         if name not in WHOLE
     }
-    st.dataframe(table, hide_index=True, column_config=shown | {"acceptance": percent})
+    st.dataframe(table, hide_index=True, column_config=shown | {"accepted of verified": percent})
     st.caption(
         "Measured, but for the column that says formula: (1 - α^(k+1)) / (1 - α) for k guesses at acceptance α."
     )
@@ -100,7 +105,7 @@ def text(sweep: Sweep, key: str) -> None:
     pairs = dict(sweep.pairs)
     names = [name for name, one in pairs.items() if one.speculations]
     if not names:
-        st.text("No guess was made: the drafter found nothing to guess.")
+        st.text(speculation.NOTHING_DRAFTED)
         return
     length = st.segmented_control(
         "Draft length", names, default=names[len(names) // 2], key=f"chips-{key}", required=True

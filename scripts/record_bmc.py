@@ -1,8 +1,9 @@
-"""Make the measurements that the page BMC opens with, again: `python scripts/record_bmc.py
-[EXPERIMENT ...]`.
+"""Record the measurements that the page BMC opens with.
 
-As the app does it: the embedded model, one core left to the page. Minutes on a quiet machine;
-nothing else should run.
+    python scripts/record_bmc.py [EXPERIMENT ...]
+
+They are made as in the app: with the embedded model, and one core left free for the page. This
+takes minutes, and nothing else should run on the machine.
 """
 
 import os
@@ -17,11 +18,11 @@ from eab.bmc.results import EXPERIMENTS, Experiment, Report, dumps
 from eab.models.loading import load_model
 
 FOLDER = Path(__file__).resolve().parent.parent / "assets" / "bmc"
-ROWS = 1024
+ROWS = 1024  # KV rows that an experiment writes
 
 
 def main() -> None:
-    """Measure what is named, or all."""
+    """Run the experiments that are named, or all of them, and write their reports."""
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
     model = load_model("embedded", device="cpu", dtype="float32")
     chosen: list[Experiment] = [name for name in EXPERIMENTS if name in sys.argv[1:]] or list(

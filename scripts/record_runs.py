@@ -1,8 +1,8 @@
-"""Make the bundled runs again: `make runs`. Each is a real run of the embedded model, and says what
-it shows.
+"""Record the bundled runs: `make runs`. Each is a real run of the embedded model with a sentence
+about what it shows; check these sentences after recording.
 
-`--sweep` makes only the bundled comparisons again, of caches and of draft lengths: one run
-file per variant.
+`--sweeps` records only the two bundled sweeps, over caches and over draft lengths: one run file per
+variant.
 """
 
 import argparse
@@ -25,7 +25,15 @@ from eab.run import fold
 
 
 class Example(NamedTuple):
-    """A prompt, the settings that differ from `COMMON`, and what a viewer sees."""
+    """A bundled run.
+
+    Attributes:
+        file: Its file name.
+        title: Its title.
+        shows: What a viewer sees in it, in a sentence.
+        prompt: Its prompt.
+        settings: The settings that differ from `COMMON`.
+    """
 
     file: str
     title: str
@@ -36,15 +44,17 @@ class Example(NamedTuple):
 
 COMMON: dict[str, Any] = {"min_fork_weight": 0.03, "max_paths": 16, "kv_limit_mib": 1024}
 BALL = (
-    "One day, a boy named Tim went to the park with his dog. They ran and played with a big red ball all morning. "
-    "Then the ball rolled under a bush, and Tim could not see it. The dog looked at the bush and barked. "
+    "One day, a boy named Tim went to the park with his dog. They ran and played with a big red "
+    "ball all morning. Then the ball rolled under a bush, and Tim could not see it. The dog looked "
+    "at the bush and barked. "
     "Tim looked under the bush and saw"
 )
 EXAMPLES = [
     Example(
         "ball.eab",
         "A story at a turning point",
-        "The model is sure of the grammar and hesitates at what happens next; all paths share the long prompt.",
+        "The model is sure of the grammar and unsure of what happens next. After four steps "
+        "there are 12 paths, the limit; all share the long prompt.",
         BALL,
         {
             "temperature": 0.8,
@@ -64,28 +74,31 @@ EXAMPLES = [
     Example(
         "coin.eab",
         "A coin: one bit",
-        "Two equally likely words in the training text: close to 1 bit, which is 0.69 nats.",
+        "Two words are equally likely in the training text; the entropy is close to 1 bit, "
+        "which is 0.69 nats.",
         "I tossed a coin and it landed on",
         {"max_new_tokens": 12, "branch_factor": 2, "entropy_threshold": 0.5},
     ),
     Example(
         "coins.eab",
         "Three coins: one bit, three times",
-        "Every coin forks every path: eight leaves, each with a weight near 1/8, and 3 bits in all.",
+        "Every coin forks every path: eight texts, each with a weight near 1/8, and 3 bits in all.",
         "I tossed three coins:",
         {"max_new_tokens": 8, "branch_factor": 2, "entropy_threshold": 0.5},
     ),
     Example(
         "bent.eab",
         "A coin that is almost sure",
-        "Nine times out of ten it is heads: 0.33 nats, below the threshold, so it does not fork. Try 0.2.",
+        "The model gives heads 91 %: 0.31 nats, below the threshold of 0.65, so it does not "
+        "fork. Try a threshold of 0.2.",
         "This coin shows heads nine times out of ten. It landed on",
         {"max_new_tokens": 6, "branch_factor": 2},
     ),
     Example(
         "bag.eab",
-        "Odds that stand in the prompt",
-        "Three red balls, one blue: the weights should be 3 to 1, and the model has to read them off the prompt.",
+        "Odds given in the prompt",
+        "Three red balls, one blue: the odds are 75 to 25, which the model has to read from "
+        "the prompt. It gives 68 to 32.",
         "A bag has three red balls and one blue ball. I take one ball. It is",
         {"max_new_tokens": 6, "branch_factor": 2, "entropy_threshold": 0.4},
     ),
@@ -99,7 +112,8 @@ EXAMPLES = [
     Example(
         "wording.eab",
         "A fork in words, not in meaning",
-        "Two ways of saying it, one answer: entropy alone does not tell whether the model doubts the fact.",
+        "Two ways to say one answer: high entropy alone does not mean that the model doubts "
+        "the fact. The later forks are about whether another question follows.",
         "User: What is the capital of Italy?\nAssistant:",
         {
             "max_new_tokens": 12,
@@ -111,28 +125,32 @@ EXAMPLES = [
     Example(
         "capital.eab",
         "A fact that the model knows",
-        "Low entropy at the answer, so no fork there; the doubt is whether another question follows.",
+        "Paris comes with low entropy, so there is no fork before it. All six forks come "
+        "after it: does another question follow, and which one?",
         "Question: What is the capital of France?\nAnswer:",
         {"max_new_tokens": 14, "min_fork_weight": 0.1},
     ),
     Example(
         "rare.eab",
-        "A fact that it hardly met",
-        "A capital that was shown rarely: high entropy, and syllables of several cities mixed.",
+        "A rarely seen fact",
+        "This capital was rare in the training text: the entropy is high, and syllables of "
+        "several cities mix.",
         "The capital of Bolivia is",
         {"max_new_tokens": 8, "branch_factor": 4, "min_fork_weight": 0.1},
     ),
     Example(
         "sum.eab",
-        "A sum that it half knows",
-        "The right answer competes with its neighbours: the entropy shows that the model guesses.",
+        "A sum it half knows",
+        "Seven is right and gets 48 %, but eight gets 39 % and six 11 %: the entropy shows "
+        "that the model is not sure.",
         "What is three plus four? Three plus four is",
         {"max_new_tokens": 8, "branch_factor": 4, "min_fork_weight": 0.1},
     ),
     Example(
         "count.eab",
         "A choice that must be remembered",
-        "Finding or losing is a toss-up; the number at the end has to follow from it.",
+        "Losing or finding is nearly a toss-up, 54 to 46; the number at the end has to "
+        "follow from it.",
         "Ben has four apples. He",
         {
             "max_new_tokens": 14,
@@ -144,28 +162,32 @@ EXAMPLES = [
     Example(
         "job.eab",
         "Five jobs of known probability",
-        "The training text has five jobs at 30, 30, 20, 10 and 10 percent (2.17 bits, 1.50 nats); compare the weights.",
+        "In the training text five jobs have 30, 30, 20, 10 and 10 percent (2.17 bits, 1.50 "
+        "nats); compare them with the weights.",
         "When I grow up I want to be a",
         {"max_new_tokens": 12, "branch_factor": 6, "min_fork_weight": 0.05},
     ),
     Example(
         "market.eab",
         "A choice that opens other choices",
-        "Flour leaves one possibility, milk two, apples three: the entropy after the first fork depends on the path.",
+        "After flour one thing is likely, after milk two, after apples three: the entropy "
+        "after the first fork depends on the path.",
         "Grandma went to the market and bought some",
         {"max_new_tokens": 14, "entropy_threshold": 0.5, "min_fork_weight": 0.05},
     ),
     Example(
         "bridge.eab",
         "A story with known odds at every turn",
-        "A cat three times out of four, else a troll; each leads to its own turns and its own ending.",
+        "In the training text a cat sits there three times out of four, else a troll; "
+        "recorded are 72 to 27. Each leads to turns and an ending of its own.",
         "A little fox came to a bridge. On the bridge sat a",
         {"max_new_tokens": 48, "entropy_threshold": 0.45, "min_fork_weight": 0.05},
     ),
     Example(
         "asked.eab",
-        "A story that was asked for",
-        "The paths agree on how a story begins and part at its hero; few of them keep to the dog.",
+        "A story on request",
+        "All paths begin as stories do, then diverge at the hero: a dog was asked for, but "
+        "only two of the twelve are about one.",
         "User: Tell me a story about a dog.\nAssistant:",
         {
             "temperature": 0.8,
@@ -177,8 +199,8 @@ EXAMPLES = [
     ),
     Example(
         "long.eab",
-        "Twenty paths, a hundred tokens each",
-        "Sharing pays most while the paths are young: watch the private rows grow.",
+        "Twenty paths, up to a hundred tokens each",
+        "Sharing saves most while the paths are short: watch the private rows grow.",
         BALL,
         {
             "temperature": 0.8,
@@ -190,8 +212,9 @@ EXAMPLES = [
     ),
     Example(
         "original.eab",
-        "The published rule, for comparison",
-        "Policy original: all leaves count equally, and at the limit the tree narrows like a beam search.",
+        "The published rule",
+        "Policy original: all texts count equally, and at the limit the tree narrows like a "
+        "beam search: here all twelve begin with “a big tree”.",
         BALL,
         {
             "temperature": 0.8,
@@ -205,7 +228,7 @@ EXAMPLES = [
 
 
 STORY = "Once upon a time, there was a little girl named Lily. She"
-COMPARED: dict[str, Any] = {
+CACHE_SWEEP: dict[str, Any] = {
     "temperature": 0.8,
     "entropy_threshold": 1.2,
     "max_new_tokens": 64,
@@ -214,21 +237,22 @@ COMPARED: dict[str, Any] = {
 
 
 def main() -> None:
-    """Write every run file and the catalogue, and the comparisons."""
+    """Write all run files and the catalogue."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--comparison", action="store_true", help="only the comparisons")
-    model, only_comparison = load_model(), parser.parse_args().sweep
-    if not only_comparison:
+    parser.add_argument("--sweeps", action="store_true", help="record only the sweeps")
+    only_sweeps = parser.parse_args().sweeps
+    model = load_model()
+    if not only_sweeps:
         record_runs(model)
-    record_comparisons(model)
+    record_sweeps(model)
 
 
-def record_comparisons(model: HuggingFaceModel) -> None:
-    """One run per cache, and one per draft length; those of a comparison must all say the same."""
-    tree = BranchingConfig(**(COMMON | COMPARED))
-    _record(cache_sweep(), bundled_runs.CACHES, model, BALL, tree)
+def record_sweeps(model: HuggingFaceModel) -> None:
+    """Record one run per cache, and one per draft length; the tokens of a sweep must not differ."""
+    tree = BranchingConfig(**(COMMON | CACHE_SWEEP))
+    _record_sweep(cache_sweep(), bundled_runs.CACHES, model, BALL, tree)
     path = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4)
-    _record(
+    _record_sweep(
         draft_length_sweep("model"),
         bundled_runs.DRAFT_LENGTHS,
         model,
@@ -238,7 +262,7 @@ def record_comparisons(model: HuggingFaceModel) -> None:
     )
 
 
-def _record(
+def _record_sweep(
     sweep: Sweep,
     folder: Path,
     model: HuggingFaceModel,
@@ -246,7 +270,7 @@ def _record(
     config: BranchingConfig,
     draft: HuggingFaceModel | None = None,
 ) -> None:
-    """A run file per variant."""
+    """Write a run file per variant, and print whether the tokens agree."""
     folder.mkdir(parents=True, exist_ok=True)
     events: list[Event] = []
     for event in run_sweep(model, Request(prompt, config), sweep.variants, draft):
@@ -259,7 +283,7 @@ def _record(
 
 
 def record_runs(model: HuggingFaceModel) -> None:
-    """Every run file, and the catalogue."""
+    """Write the run file of every example, and the catalogue."""
     bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
     for example in EXAMPLES:
         events = list(
@@ -269,7 +293,7 @@ def record_runs(model: HuggingFaceModel) -> None:
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")
     catalogue = [{"file": e.file, "title": e.title, "shows": e.shows} for e in EXAMPLES]
     (bundled_runs.FOLDER / "catalogue.json").write_text(
-        json.dumps(catalogue, indent=2) + "\n", encoding="utf-8"
+        json.dumps(catalogue, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
 
 

@@ -1,4 +1,4 @@
-"""The recorded runs and comparisons that come with the project."""
+"""The recorded runs and sweeps that come with the project."""
 
 import json
 from dataclasses import dataclass
@@ -12,13 +12,19 @@ from eab.assets import ASSETS
 from eab.events import Event
 
 FOLDER: Final = ASSETS / "runs"
-CACHES: Final = FOLDER.parent / "comparison"
+CACHES: Final = FOLDER.parent / "comparison"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A bundled run: its file, a title, and what it shows, in a sentence."""
+    """A bundled run.
+
+    Attributes:
+        file: Its file name.
+        title: Its title.
+        shows: What it shows, in a sentence.
+    """
 
     file: str
     title: str
@@ -27,7 +33,7 @@ class Recording:
 
 @lru_cache(maxsize=1)
 def recordings() -> tuple[Recording, ...]:
-    """All bundled runs, the one to open with first."""
+    """All bundled runs; the page opens with the first."""
     return tuple(
         Recording(**entry)
         for entry in json.loads((FOLDER / "catalogue.json").read_text(encoding="utf-8"))
@@ -42,18 +48,18 @@ def events_of(recording: Recording) -> tuple[Event, ...]:
 
 @lru_cache(maxsize=1)
 def caches() -> Sweep:
-    """The bundled comparison of caches."""
-    return _comparison(cache_sweep(), CACHES)
+    """The same run with each cache."""
+    return _load_sweep(cache_sweep(), CACHES)
 
 
 @lru_cache(maxsize=1)
 def draft_lengths() -> Sweep:
-    """The bundled comparison of draft lengths, of the draft model."""
-    return _comparison(draft_length_sweep("model"), DRAFT_LENGTHS)
+    """The same run without drafts, and with the draft model at several draft lengths."""
+    return _load_sweep(draft_length_sweep("model"), DRAFT_LENGTHS)
 
 
-def _comparison(empty: Sweep, folder: Path) -> Sweep:
-    """One run file per variant."""
+def _load_sweep(empty: Sweep, folder: Path) -> Sweep:
+    """The sweep with its runs, from one run file per variant."""
     return fold_sweep(
         (event for name in empty.variants for event in record.load(file_of(name, folder))), empty
     )

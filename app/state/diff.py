@@ -11,7 +11,7 @@ from app.server import bundled_runs
 from app.server.live_run import LiveRun
 from app.state import tab
 from eab import record
-from eab.analysis.diff import Budget, independent
+from eab.analysis.diff import Budget, independent_config
 from eab.run import Run, RunFold, fold
 
 Source = Literal["explore", "independent", "file"] | bundled_runs.Recording
@@ -126,7 +126,7 @@ def start(like: Run, budget: Budget) -> None:
     made are stopped.
     """
     stop()
-    config = independent(like, budget)
+    config = independent_config(like, budget)
     started = like.started
     taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
     st.session_state[_LIVE] = tab.worker().grow(

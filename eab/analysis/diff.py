@@ -1,9 +1,9 @@
-"""Two runs of one prompt: what they have in common, once, and what only one of them has. Pure
-Python, like eab.run.
+"""Two runs of one prompt as one tree: what they have in common stands once in it.
 
-    both = merge(a, b); both.run.paths ..., both.sides ...
+    both = merge(a, b)
+    both.run.paths, both.sides
 
-Also the settings that give independent sampling the budget of a tree.
+Also the settings that give independent sampling the budget of a tree. Pure Python, like `eab.run`.
 """
 
 import math
@@ -20,12 +20,13 @@ Budget = Literal["tokens", "texts"]
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The texts of two runs as one tree: `sides[i]` says whose `run.paths[i]` is.
+    """The texts of two runs as one tree, without pruned paths.
 
-    A path weighs what the leaves below it weigh in its run (in the first one, if both have it). Its
-    tokens are those of
-    the first run that has them. Pruned paths are left out. There are no steps: nothing was measured
-    for both together.
+    Attributes:
+        run: The tree. The weight of a path is that of the leaves below it in its run (in the first
+            run, if both have it); its tokens are those of the first run that has them. There are no
+            steps, because nothing was measured for both runs together.
+        sides: Which run has `run.paths[i]`.
     """
 
     run: Run
@@ -34,8 +35,13 @@ class Merged:
 
 @dataclass(slots=True)
 class _Node:
-    """One place of the tree of tokens. mass: what the texts through it weigh, per run; missing
-    where there are none.
+    """One node of the tree of tokens.
+
+    Attributes:
+        tokens: One token; several once nodes without a choice are joined; none in the root.
+        children: The nodes that follow, by their first token.
+        mass: Weight of the texts through this node, by run; only of runs that have such texts.
+        ends: The leaves whose text ends here.
     """
 
     tokens: list[Token] = field(default_factory=list)
@@ -49,7 +55,7 @@ class _Node:
 
 
 def merge(a: Run, b: Run) -> Merged:
-    """Both runs as one tree."""
+    """Merge both runs into one tree."""
     root = _Node()
     for side, run in (("a", a), ("b", b)):
         for leaf in run.leaves():
@@ -58,14 +64,14 @@ def merge(a: Run, b: Run) -> Merged:
     merged.ended = a.ended
     merged.paths.clear()
     sides: list[Side] = []
-    waiting = [(root, -1)]
-    for node, parent in waiting:  # grows while it is walked: parents before their children
+    pending = [(root, -1)]
+    for node, parent in pending:  # grows in the loop: parents come before their children
         node = _chained(node)
         path = _path(node, len(sides), parent)
         merged.paths.append(path)
         sides.append(node.side)
-        path.children = tuple(range(len(waiting), len(waiting) + len(node.children)))
-        waiting += [(child, path.id) for child in node.children.values()]
+        path.children = tuple(range(len(pending), len(pending) + len(node.children)))
+        pending += [(child, path.id) for child in node.children.values()]
     return Merged(merged, tuple(sides))
 
 
@@ -79,7 +85,9 @@ def _add(root: _Node, run: Run, leaf: Path, side: str) -> None:
 
 
 def _chained(node: _Node) -> _Node:
-    """The node with all that follows it without a choice, in the same runs."""
+    """The node joined with those that follow it without a choice, as long as the same runs have
+    them.
+    """
     tokens = list(node.tokens)
     while len(node.children) == 1 and not node.ends:
         [child] = node.children.values()
@@ -116,24 +124,28 @@ def texts_of(run: Run) -> Iterator[tuple[int, ...]]:
         yield tuple(token.token for token in run.tokens(leaf.id))
 
 
-def mean_passes(run: Run) -> float:
-    """How many tokens of a text go through the model after the prompt, on average by the leaves'
-    weights: all but its last. Under the policies `fair` and `independent` that estimates it for
-    ordinary samples without bias.
+def mean_tokens_per_text(run: Run) -> float:
+    """How many tokens of a text go through the model after the prompt: all but its last.
+
+    The mean over the leaves by their weights. Under the policies `fair` and `independent` it is an
+    unbiased estimate for ordinary samples.
     """
     return math.fsum(
         leaf.weight * max(0, sum(1 for _ in run.tokens(leaf.id)) - 1) for leaf in run.leaves()
     )
 
 
-def independent(run: Run, budget: Budget) -> BranchingConfig:
+def independent_config(run: Run, budget: Budget) -> BranchingConfig:
     """The settings of independent sampling at the budget of this run.
 
-    texts: as many as the run has. tokens: as many as its tokens through the model pay for; a text
-    takes `mean_passes`, and the prompt goes through once for all.
+    Args:
+        run: The run with the budget.
+        budget: `texts`: as many texts as the run has. `tokens`: as many texts as can be made with
+            the tokens that the run sent through the model, if a text takes
+            `mean_tokens_per_text` and the prompt goes through once for all of them.
     """
     count = len(run.leaves())
-    if budget == "tokens" and (each := mean_passes(run)) > 0:
+    if budget == "tokens" and (each := mean_tokens_per_text(run)) > 0:
         count = round(
             min(MAX_PATHS, (run.tokens_through_model() - len(run.started.prompt_tokens)) / each)
         )

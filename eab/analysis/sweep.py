@@ -1,10 +1,8 @@
-"""One prompt under several settings, as a fold: the events of one run after the other -> what each
-cost.
+"""One prompt under several settings, one run after the other: what each run took, folded from their
+events.
 
-The settings are such that the tokens stay the same: another KV cache, or another way to guess
-ahead.
-
-Pure Python, like eab.run; eab.engine.sweeping makes the events.
+Only settings that do not change the tokens are varied: the KV cache, or the draft length of
+speculative decoding. Pure Python, like `eab.run`; `eab.engine.sweeping` makes the events.
 """
 
 import statistics
@@ -14,21 +12,31 @@ from typing import Any, Final, TypeAlias, get_args
 
 from eab.config import CacheName, DrafterName
 from eab.events import Event, RunEnded
+from eab.formatting import counted
 from eab.run import Run, RunFold
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 Settings: TypeAlias = Mapping[str, Any]
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
-COARSE_ROUNDING: Final = 0.2  # nats; bfloat16 and float16
+COARSE_ROUNDING: Final = 0.2  # nats of entropy; bfloat16 and float16
 
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
     """What a run took under its variant of the settings. All measured.
 
-    seconds: of all steps. step_seconds: the median of the decode steps. bytes: most_held and
-    held_last between steps, peak at the worst moment; copied and allocations: over the whole run.
+    Attributes:
+        variant: The name of the variant.
+        seconds: What all steps took.
+        step_seconds: The median of the decode steps.
+        tokens_through_model: Tokens that went through the model.
+        peak_bytes: The most KV bytes alive at once, temporary tensors included.
+        most_held_bytes: The most KV bytes held between steps.
+        held_last_bytes: KV bytes held after the last step.
+        copied_bytes: KV bytes copied in the whole run.
+        allocations: KV tensors allocated in the whole run.
+        ended: How the run ended; empty while it goes on.
     """
 
     variant: str
@@ -45,14 +53,17 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Whether a variant's run says the same as the first one.
+    """Whether a variant's run has the same tokens as the first run.
 
-    A cache, or guesses, change only the order in which numbers are added. That rounds logits
-    differently, so now and
-    then a draw that falls next to a boundary takes the other token, and the trees part:
-    first_difference is that step, None if they are the same. entropy_gap (nats): the largest
-    difference of what both saw up to there. explained: it is no more than rounding in the model's
-    dtype makes.
+    Another cache, or draft tokens, only change the order in which numbers are added. Logits are
+    then rounded differently, so now and then a draw next to a boundary takes another token, and the
+    trees diverge.
+
+    Attributes:
+        variant: The name of the variant.
+        first_difference: The step at which the trees diverge; None if they are the same.
+        entropy_gap: The largest difference (nats) between the entropies of both up to there.
+        explained: Whether rounding in the model's dtype explains this gap.
     """
 
     variant: str
@@ -62,10 +73,13 @@ class Agreement:
 
 
 class Sweep:
-    """The runs so far, one per variant, in this order. Grow it with `apply`; else read it as if
-    frozen.
+    """The runs so far, one per variant, in the order of the variants.
 
-    variants: the name of each and the settings that it changes. kind: what a variant is, in a word.
+    Grow it with `apply`; read it as if it were frozen.
+
+    Attributes:
+        variants: The name of each variant, and the settings that it changes.
+        kind: What varies, as a noun: "cache" or "draft length".
     """
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
@@ -73,14 +87,14 @@ class Sweep:
         self._folds: list[RunFold] = []
 
     def apply(self, event: Event) -> None:
-        """Take one more event in; after a RunEnded the next variant's run begins."""
+        """Fold one more event; after a RunEnded the run of the next variant begins."""
         if not self._folds or self._folds[-1].ended is not None:
             self._folds.append(RunFold())
         self._folds[-1].apply(event)
 
     @property
     def ended(self) -> RunEnded | None:
-        """The last event of the last run; None while there is more to come."""
+        """The last event of the last run; None while more events are to come."""
         ended = self._folds[-1].ended if self._folds else None
         last = self.begun == len(self.variants) or (ended is not None and ended.stopped)
         return ended if last else None
@@ -98,12 +112,12 @@ class Sweep:
 
     @property
     def complete(self) -> bool:
-        """Whether the run of every variant came to its own end."""
+        """Whether the run of every variant came to its end without being stopped."""
         return self.ended is not None and not self.ended.stopped
 
     @property
     def current(self) -> str:
-        """The variant whose run came last."""
+        """The variant whose run began last; the first one before any run began."""
         return [*self.variants][max(0, self.begun - 1)]
 
     @property
@@ -126,11 +140,11 @@ class Sweep:
         return [run for _, run in self.pairs]
 
     def costs(self) -> list[RunCost]:
-        """What each variant took, as far as its run has come."""
+        """What each variant took so far."""
         return [run_cost(name, run) for name, run in self.pairs]
 
     def agreements(self) -> list[Agreement]:
-        """How each further finished run compares with the first finished one."""
+        """Each further finished run beside the first finished one."""
         finished = [
             (name, run) for name, run in self.pairs if run.ended and run.ended.reason == "finished"
         ]
@@ -138,32 +152,29 @@ class Sweep:
 
 
 def cache_sweep(caches: Sequence[CacheName] = CACHES) -> Sweep:
-    """An empty comparison of KV caches."""
+    """An empty sweep: the same run with each cache."""
     return Sweep({name: {"cache": name} for name in caches}, "cache")
 
 
 def draft_length_sweep(drafter: DrafterName) -> Sweep:
-    """An empty comparison of plain decoding with one drafter at several draft lengths."""
+    """An empty sweep: a plain run, and the same run with one drafter at several draft lengths."""
     variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
     variants |= {
-        _guesses(length): {"drafter": drafter, "draft_length": length} for length in DRAFT_LENGTHS
+        counted(length, "draft token"): {"drafter": drafter, "draft_length": length}
+        for length in DRAFT_LENGTHS
     }
     return Sweep(variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length")
 
 
-def _guesses(length: int) -> str:
-    return "1 guess" if length == 1 else f"{length} guesses"
-
-
 def fold_sweep(events: Iterable[Event], sweep: Sweep) -> Sweep:
-    """The comparison after these events."""
+    """The sweep after these further events."""
     for event in events:
         sweep.apply(event)
     return sweep
 
 
 def run_cost(variant: str, run: Run) -> RunCost:
-    """What the run took, as far as it has come."""
+    """What the run took so far."""
     seconds = [step.timing.seconds for step in run.steps if step.timing is not None]
     kv = [step.kv for step in run.steps if step.kv is not None]
     return RunCost(
@@ -190,13 +201,14 @@ def _agreement(variant: str, run: Run, first: Run) -> Agreement:
 
 
 def _choices(run: Run) -> set[tuple[int, int, int]]:
-    """(step, path, token): ids follow the order of birth, so equal trees have equal ids."""
+    """(step, path, token). Path ids follow the order of birth, so equal trees have equal ids."""
     return {(token.step, path.id, token.token) for path in run.paths for token in path.tokens}
 
 
 def _entropies(run: Run, until: int | None) -> dict[tuple[int, int], float]:
-    """(step, path that was predicted) -> entropy, up to this step; a path's first token was
-    predicted at its parent.
+    """(step, path whose next token was predicted) -> entropy, up to this step.
+
+    The first token of a child was predicted at its parent.
     """
     return {
         (

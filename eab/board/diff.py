@@ -4,7 +4,7 @@ from typing import Any
 
 from eab.analysis.diff import merge
 from eab.board.messages import board_message
-from eab.figures.diff import entropy_sentence, tree_sentence
+from eab.figures.diff import diff_entropy_sentence, diff_tree_sentence
 from eab.run import Run
 
 
@@ -22,8 +22,8 @@ def diff_message(a: Run, b: Run, key: str) -> dict[str, Any]:
     message["version"] = 0
     message["steps"] = [{"step": step, **nothing} for step in range(last + 1)]
     message["sentences"] = {
-        "tree": tree_sentence(both),
-        "entropy": entropy_sentence(a, b),
+        "tree": diff_tree_sentence(both),
+        "entropy": diff_entropy_sentence(a, b),
         "memory": "",
     }
     return message

@@ -161,7 +161,8 @@ def what_if(
     reading = resimulate(events, threshold, r)
     state = fold(reading.events)
     _print(state, answers)
-    told = (tree_change_sentence(fold(events), state), exactness_sentence(state, reading.unknowns))
+    exactness = exactness_sentence(state, reading.unknowns, "run the model")
+    told = (tree_change_sentence(fold(events), state), exactness)
     Console().print(*told, rows_sentence(events, reading.events), markup=False, highlight=False)
     if record_file:
         record.save(reading.events, record_file)

@@ -12,7 +12,7 @@ from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.analysis.sweep import Sweep
 from eab.figures.captions import answers_sentence, cost_sentence, sweep_sentence
-from eab.figures.sweep_table import COST_NOTE, cost_lines
+from eab.figures.sweep_table import COST_NOTE, sweep_rows
 from eab.run import Path, Run, Sample
 
 KV_NAMES: Final = (
@@ -116,8 +116,8 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
 def sweep_summary(sweep: Sweep) -> RenderableType:
     """What each variant took, beside each other, for a terminal."""
     table = Table("", *(name for name, _ in sweep.pairs))
-    for line in cost_lines(sweep):
-        table.add_row(line.measure, *line.cells)
+    for row in sweep_rows(sweep):
+        table.add_row(row.measure, *row.cells)
     return Group(table, Text(COST_NOTE, style="dim"), Text(sweep_sentence(sweep)))
 
 

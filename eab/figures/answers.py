@@ -1,19 +1,18 @@
-"""How likely each answer is: a bar for what is certain, a dot for the estimate."""
-
-import html
+"""How likely each answer is: a bar for what is certain, a diamond for the estimate."""
 
 import plotly.graph_objects as go
 
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
+from eab.figures.charts import text_label
 
-DRAWN = 24  # the heaviest answers; the table has them all
-_LONGEST_LABEL = 48
+DRAWN = 24  # the most likely answers; the table has all of them
+_MAX_LABEL = 48  # characters
 _CERTAIN, _ESTIMATE = "#56b4e9", "#b35900"  # told apart by shape as well
 
 
 def answers_figure(answers: Answers) -> go.Figure:
-    """One line per answer, the heaviest on top: its probability in percent."""
+    """One row per answer, the most likely on top: its probability in percent."""
     drawn = answers.ranked[:DRAWN]
     rows = list(range(len(drawn)))
     certain = go.Bar(
@@ -58,7 +57,4 @@ def answers_figure(answers: Answers) -> go.Figure:
 
 
 def _label(answer: Answer) -> str:
-    text = token_text.visible(answer.text) or "(nothing)"
-    return html.escape(
-        text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False
-    )
+    return text_label(token_text.visible(answer.text) or "(nothing)", _MAX_LABEL)

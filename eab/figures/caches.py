@@ -1,41 +1,44 @@
-"""Caches side by side: what each held, took and copied, as charts and sentences. All figures are
-measured.
+"""KV caches side by side: what each held, took and copied, as charts and sentences. All measured.
 
-A chart of one comparison never changes, so plotly draws them; while runs go on, the page shows a
+A sweep that is shown never changes, so plotly draws it; while the runs go on, the page shows a
 progress bar only.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from eab.analysis.sweep import Sweep
-from eab.figures.charts import laid_out
+from eab.figures.charts import (
+    BLUE,
+    GREEN,
+    NOTHING_YET,
+    ORANGE,
+    PURPLE,
+    bar_pattern,
+    laid_out,
+)
+from eab.figures.sweep_table import beside_first
 from eab.formatting import counted, human_bytes, listed
 from eab.run import Run, Step
 
-# Readable on white and on dark; dash and pattern tell the caches apart without colour.
-COLOURS: Final[dict[str, str]] = {
-    "tree": "#1f83c9",
-    "concat-cow": "#d9661f",
-    "deep-copy": "#13946b",
-    "recompute": "#b0609f",
+
+class CacheStyle(NamedTuple):
+    """How a cache is drawn: lines by colour and dash, bars by colour and pattern."""
+
+    colour: str
+    dash: str
+    pattern: str
+
+
+STYLES: Final[dict[str, CacheStyle]] = {
+    "tree": CacheStyle(BLUE, "solid", ""),
+    "concat-cow": CacheStyle(ORANGE, "dash", "/"),
+    "deep-copy": CacheStyle(GREEN, "dot", "."),
+    "recompute": CacheStyle(PURPLE, "dashdot", "x"),
 }
-DASHES: Final[dict[str, str]] = {
-    "tree": "solid",
-    "concat-cow": "dash",
-    "deep-copy": "dot",
-    "recompute": "dashdot",
-}
-PATTERNS: Final[dict[str, str]] = {
-    "tree": "",
-    "concat-cow": "/",
-    "deep-copy": ".",
-    "recompute": "x",
-}
-_PATTERN: Final = {"fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-2, 7) for digit in (1, 2, 5)]
 
@@ -53,8 +56,8 @@ def held_figure(sweep: Sweep) -> go.Figure:
 
 
 def held_sentence(sweep: Sweep) -> str:
-    """Which cache holds how much at its largest."""
-    return _beside(sweep, "At its largest", "most_held_bytes", "holds", human_bytes)
+    """The most that each cache holds between steps."""
+    return _side_by_side(sweep, "At its largest", "most_held_bytes", "holds", human_bytes)
 
 
 def time_figure(sweep: Sweep) -> go.Figure:
@@ -72,7 +75,7 @@ def time_figure(sweep: Sweep) -> go.Figure:
 
 def time_sentence(sweep: Sweep) -> str:
     """How long a step takes with each cache."""
-    return _beside(
+    return _side_by_side(
         sweep,
         "For a step (median)",
         "step_seconds",
@@ -82,12 +85,13 @@ def time_sentence(sweep: Sweep) -> str:
 
 
 def totals_figure(sweep: Sweep) -> go.Figure:
-    """Bars: the worst moment, the most held between steps, and all bytes copied."""
+    """Bars: the peak, the most held between steps, and all bytes copied."""
     costs = sweep.costs()
-    titles = ("worst moment", "most held", "copied in all")
+    titles = ("peak", "most held between steps", "copied in all")
     figure = make_subplots(
         rows=1, cols=3, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.06
     )
+    styles = [STYLES[cost.variant] for cost in costs]
     for column, name in enumerate(("peak_bytes", "most_held_bytes", "copied_bytes"), start=1):
         values = [getattr(cost, name) for cost in costs]
         unit, unit_name = _unit(max(values, default=0))
@@ -99,47 +103,43 @@ def totals_figure(sweep: Sweep) -> go.Figure:
             textposition="outside",
             cliponaxis=False,
             marker={
-                "color": [COLOURS[cost.variant] for cost in costs],
-                "pattern": _PATTERN | {"shape": [PATTERNS[cost.variant] for cost in costs]},
+                "color": [style.colour for style in styles],
+                "pattern": bar_pattern([style.pattern for style in styles]),
             },
             hovertemplate="%{y}: %{text}<extra></extra>",
             showlegend=False,
             row=1,
             col=column,
         )
-        room = [
-            0,
-            1.4 * (max(values, default=0) / unit or 1),
-        ]  # for the figure beside the longest bar
+        longest = max(values, default=0) / unit or 1
+        room = [0, 1.4 * longest]  # for the text beside the longest bar
         figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=1, col=column)
     figure.update_yaxes(autorange="reversed")
     return laid_out(figure, height=300)
 
 
 def totals_sentence(sweep: Sweep) -> str:
-    """Which cache copies how much."""
-    return _beside(sweep, "In the whole run", "copied_bytes", "copies", human_bytes)
+    """How much each cache copies."""
+    return _side_by_side(sweep, "In the whole run", "copied_bytes", "copies", human_bytes)
 
 
 def paths_figure(run: Run) -> go.Figure:
-    """The tree's paths at its largest step: bytes that each shares with others, and bytes of its
-    own.
-    """
+    """The paths at the peak of a run: bytes that each shares with others, and bytes of its own."""
     kv = run.peak_kv()
     row = run.started.model.row_bytes
     paths = kv.paths if kv is not None else ()
     unit, name = _unit(max((row * (path.shared + path.private) for path in paths), default=0))
     figure = go.Figure()
-    parts: tuple[tuple[str, str, str, list[int]], ...] = (
-        ("shared", COLOURS["tree"], "", [path.shared for path in paths]),
-        ("private", COLOURS["concat-cow"], "/", [path.private for path in paths]),
+    parts = (
+        ("shared", STYLES["tree"], [path.shared for path in paths]),
+        ("private", STYLES["concat-cow"], [path.private for path in paths]),
     )
-    for part, colour, pattern, rows in parts:
+    for part, style, rows in parts:
         figure.add_bar(
             name=part,
             x=[f"path {path.path}" for path in paths],
             y=[count * row / unit for count in rows],
-            marker={"color": colour, "pattern": _PATTERN | {"shape": pattern}},
+            marker={"color": style.colour, "pattern": bar_pattern(style.pattern)},
             hovertemplate=f"%{{x}}: %{{y:.2f}} {name} {part}<extra></extra>",
         )
     figure.update_layout(barmode="stack")
@@ -148,65 +148,65 @@ def paths_figure(run: Run) -> go.Figure:
 
 
 def paths_sentence(run: Run) -> str:
-    """How much of what the tree's paths see is stored once for several."""
+    """How much of what the paths see is stored once for several of them."""
     kv = run.peak_kv()
     if kv is None or not kv.rows_independent:
         return "The tree has no rows yet."
     step = next(step.step for step in run.steps if step.kv is kv)
     row, shared = run.started.model.row_bytes, sum(path.shared for path in kv.paths)
-    used = kv.rows_shared + kv.rows_private
+    used, see = kv.rows_shared + kv.rows_private, "sees" if len(kv.paths) == 1 else "see"
     return (
-        f"At step {step}, {counted(len(kv.paths), 'path')} see {human_bytes(kv.rows_independent * row)} in all, "
-        f"{shared / kv.rows_independent:.0%} of it shared; stored once, that is {human_bytes(used * row)}, and "
+        f"At step {step}, {counted(len(kv.paths), 'path')} {see} "
+        f"{human_bytes(kv.rows_independent * row)} in all, {shared / kv.rows_independent:.0%} of "
+        f"it shared. Stored once, that is {human_bytes(used * row)}; another "
         f"{human_bytes(kv.rows_spare * row)} are spare (counted rows)."
     )
 
 
-def _lines(sweep: Sweep, value: Callable[[Step], float | None], shown: str) -> go.Figure:
+def _lines(sweep: Sweep, value: Callable[[Step], float | None], number_format: str) -> go.Figure:
+    """A line per cache over the steps that have such a value."""
     figure = go.Figure()
     for cache, run in sweep.pairs:
         points = [(step.step, found) for step in run.steps if (found := value(step)) is not None]
+        style = STYLES[cache]
         figure.add_scatter(
             name=cache,
             mode="lines",
             x=[step for step, _ in points],
             y=[found for _, found in points],
-            line={"color": COLOURS[cache], "dash": DASHES[cache], "width": 2.5},
-            hovertemplate=f"{cache}, step %{{x}}: %{{y:{shown}}}<extra></extra>",
+            line={"color": style.colour, "dash": style.dash, "width": 2.5},
+            hovertemplate=f"{cache}, step %{{x}}: %{{y:{number_format}}}<extra></extra>",
         )
     figure.update_xaxes(title="step")
     return laid_out(figure)
 
 
-def _beside(
-    sweep: Sweep,
-    when: str,
-    name: str,
-    verb: str,
-    shown: Callable[[Any], str],
-    scale: float = 1,
+def _side_by_side(
+    sweep: Sweep, when: str, name: str, verb: str, written: Callable[[Any], str]
 ) -> str:
-    """Each cache's figure, with its ratio to the first."""
+    """One measure of all caches, as a multiple of the first.
+
+    Args:
+        sweep: The runs.
+        when: How the sentence begins.
+        name: The field of RunCost.
+        verb: What a cache does with that much.
+        written: How a value is written.
+    """
     costs = sweep.costs()
     if not costs:
-        return "Nothing measured yet."
-    first, *others = (getattr(cost, name) * scale for cost in costs)
+        return NOTHING_YET
+    first, *others = (getattr(cost, name) for cost in costs)
     words = [
-        f"{cost.variant} {_ratio(value, first, shown)}"
+        f"{cost.variant} {beside_first(value, first, written) if value else 'nothing'}"
         for cost, value in zip(costs[1:], others, strict=True)
     ]
     beside = f", {listed(words)}" if words else ""
-    return f"{when}, {costs[0].variant} {verb} {shown(first)}{beside} (measured)."
-
-
-def _ratio(value: float, first: float, shown: Callable[[Any], str]) -> str:
-    if not value:
-        return "nothing"
-    return f"{shown(value)} ({value / first:.1f} times)" if first else shown(value)
+    return f"{when}, {costs[0].variant} {verb} {written(first)}{beside} (measured)."
 
 
 def _unit(most: float) -> tuple[int, str]:
-    """The unit in which an axis up to so many bytes reads well."""
+    """The unit in which an axis up to this many bytes reads well."""
     if most < _MIB:
         return _KIB, "KiB"
     return (_MIB, "MiB") if most < _GIB else (_GIB, "GiB")

@@ -9,26 +9,27 @@ from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.sweep import Agreement, Sweep
 from eab.events import EndReason, KVUsage
-from eab.formatting import counted, human_bytes
-from eab.run import Run, Token
+from eab.formatting import counted, human_bytes, shortened
+from eab.run import Run, Sample, Token
 from eab.speculation.stats import speculation_stats
 
 ENDINGS: Final[dict[EndReason, str]] = {
     "finished": "Done",
     "stopped": "Stopped",
     "unwatched": "Stopped (no open tab watched it)",
-    "failed": "Ended",
+    "failed": "Failed",
 }
+_MAX_QUOTE: Final = 60  # characters
 
 
 def tree_sentence(run: Run) -> str:
     """What the tree shows."""
-    return _tree_words(run, len(run.steps) - 1, _highest(_rising(run), math.inf))
+    return _tree_words(run, len(run.steps) - 1, _highest(_records(run), math.inf))
 
 
 def entropy_sentence(run: Run) -> str:
     """What the entropy trace shows."""
-    return _entropy_words(run, _highest(_rising(run), math.inf))
+    return _entropy_words(run, _highest(_records(run), math.inf))
 
 
 def memory_sentence(run: Run) -> str:
@@ -38,19 +39,19 @@ def memory_sentence(run: Run) -> str:
 
 def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
     """What tree, entropy trace and KV bars (`memory`) show once each of these steps is done."""
-    rising = _rising(run)
+    records = _records(run)
     return [
         {
-            "tree": _tree_words(run, step, _highest(rising, step)),
-            "entropy": _entropy_words(run, _highest(rising, step)),
+            "tree": _tree_words(run, step, _highest(records, step)),
+            "entropy": _entropy_words(run, _highest(records, step)),
             "memory": _memory_words(run, run.steps[step].kv, f"at step {step}"),
         }
         for step in steps
     ]
 
 
-def _rising(run: Run) -> list[Token]:
-    """The tokens, by step, of a higher entropy than all before them."""
+def _records(run: Run) -> list[Token]:
+    """The tokens, by step, whose entropy is higher than that of all tokens before them."""
     found: list[Token] = []
     for token in sorted(
         (token for path in run.paths for token in path.tokens), key=lambda token: token.step
@@ -60,9 +61,10 @@ def _rising(run: Run) -> list[Token]:
     return found
 
 
-def _highest(rising: Sequence[Token], step: float) -> Token | None:
-    known = bisect_right(rising, step, key=lambda token: token.step)
-    return rising[known - 1] if known else None
+def _highest(records: Sequence[Token], step: float) -> Token | None:
+    """The token of the highest entropy up to this step."""
+    known = bisect_right(records, step, key=lambda token: token.step)
+    return records[known - 1] if known else None
 
 
 def _tree_words(run: Run, step: int, highest: Token | None) -> str:
@@ -70,73 +72,94 @@ def _tree_words(run: Run, step: int, highest: Token | None) -> str:
         return "Nothing generated yet."
     forks = sum(path.status == "forked" and path.touched <= step for path in run.paths)
     if not forks:
-        return _no_fork_words(
-            run, highest, "so far" if step < len(run.steps) - 1 or not run.ended else ""
-        )
+        complete = step >= len(run.steps) - 1 and run.ended is not None
+        return _no_fork_words(run, highest, complete)
     leaves = counted(sum(path.stands_at(step) for path in run.paths), "path")
-    return f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}.{_limit_words(run, step)}"
+    size = f"{counted(forks, 'fork')} in {counted(step + 1, 'step')}: {leaves}."
+    return f"{size}{_limit_words(run, step)}"
 
 
 def _limit_words(run: Run, step: int) -> str:
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
     if first is None or first > step:
         return ""
-    return (
-        f" The limit of {counted(run.started.config.max_paths, 'path')} acts from step {first} on."
-    )
+    limit = counted(run.started.config.max_paths, "path")
+    return f" From step {first} on, the limit of {limit} cuts off branches."
 
 
-def _no_fork_words(run: Run, highest: Token | None, so_far: str) -> str:
+def _no_fork_words(run: Run, highest: Token | None, complete: bool) -> str:
     if highest is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
+    reached = f"{highest.entropy:.2f} nats"
     if highest.entropy >= threshold:
         return (
-            f"No fork, although the entropy reached {highest.entropy:.2f} nats (threshold {threshold:.2f}): the policy "
-            f"({config.policy}), the limit of {counted(config.max_paths, 'path')} or the lowest weight that may fork "
-            f"({config.min_fork_weight:.1%}) left no room."
+            f"No fork, although the entropy reached {reached} (threshold {threshold:.2f}): the "
+            f"policy ({config.policy}), the limit of {counted(config.max_paths, 'path')} or the "
+            f"minimum weight to branch ({config.min_fork_weight:.1%}) did not allow one."
         )
-    if so_far:
-        return f"No fork so far: the highest entropy was {highest.entropy:.2f} nats, the threshold is {threshold:.2f}."
-    return (
-        f"No fork: the highest entropy was {highest.entropy:.2f} nats, the threshold is {threshold:.2f}. Lower the "
-        "threshold to see the tree branch."
-    )
+    compared = f"the highest entropy was {reached}, the threshold is {threshold:.2f}."
+    if not complete:
+        return f"No fork so far: {compared}"
+    return f"No fork: {compared} Lower the threshold to see the tree branch."
 
 
-def _entropy_words(run: Run, best: Token | None) -> str:
-    if best is None:
+def _entropy_words(run: Run, highest: Token | None) -> str:
+    if highest is None:
         return "No entropy measured yet."
     return (
-        f"Highest entropy {best.entropy:.2f} nats, like {math.exp(best.entropy):.0f} equal options, at step "
-        f"{best.step}; the threshold is {run.started.threshold_nats:.2f} nats."
+        f"Highest entropy {highest.entropy:.2f} nats, {_options(highest.entropy, 'option')}, at "
+        f"step {highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
     )
+
+
+def _options(entropy: float, thing: str) -> str:
+    """An entropy (nats) as the number of equally likely things that have it."""
+    number = math.exp(entropy)
+    if number < 1.05:
+        return f"like a single {thing}"
+    return f"like {number:.{1 if number < 10 else 0}f} equally likely {thing}s"
 
 
 def _memory_words(run: Run, kv: KVUsage | None, when: str) -> str:
-    used = kv.rows_shared + kv.rows_private if kv is not None else 0
     if kv is None:
         return "No KV cache yet."
+    paths, row = counted(len(kv.paths), "path"), run.started.model.row_bytes
+    used = kv.rows_shared + kv.rows_private
     if not used:
-        return f"No KV cache: each step reads the whole text of {counted(len(kv.paths), 'path')} again."
-    row = run.started.model.row_bytes
-    use = "uses" if len(kv.paths) == 1 else "use"
+        return f"No KV cache: every step processes the whole text of {paths} again."
+    held = f"{human_bytes(kv.bytes_held)} held, {source(run)}"
+    separate = f"{human_bytes(kv.rows_independent * row)} (computed)"
     return (
-        f"{counted(len(kv.paths), 'path')} {use} {human_bytes(used * row)} of the {human_bytes(kv.bytes_held)} held "
-        f"({source(run)}) {when}; a cache each would take {human_bytes(kv.rows_independent * row)} (computed), "
-        f"{kv.rows_independent / used:.1f} times what is used."
+        f"{paths} in {human_bytes(used * row)} {when} ({held}). "
+        + _separate_words(len(kv.paths), separate, kv.rows_independent / used)
+        + (", spare rows not counted." if kv.rows_spare else ".")
     )
+
+
+def _separate_words(paths: int, separate: str, ratio: float) -> str:
+    """What the same paths would need without sharing.
+
+    Args:
+        paths: Their number.
+        separate: The bytes, in words.
+        ratio: These bytes as a multiple of those in use.
+    """
+    caches = "A separate cache" if paths == 1 else "Separate caches"
+    saved = f"{ratio:.1f}× less memory" if ratio >= 1.05 else "the same"
+    return f"{caches} would need {separate}: {saved}"
 
 
 def cost_sentence(run: Run) -> str:
     """What the run cost, and how it ended."""
     seconds = run.seconds()
     time = "" if seconds is None else f" in {seconds:.1f} s"
-    ending = _ending(run)
     message = token_text.visible(run.ended.message) if run.ended else ""
-    tokens = run.tokens_through_model()
-    words = f"{tokens} tokens through the model{time}."
-    return f"{words}{guess_sentence(run)} {memory_sentence(run)}{traffic_sentence(run)}{ending}{message}"
+    return (
+        f"{counted(run.tokens_through_model(), 'token')} through the model{time}."
+        f"{speculation_sentence(run)} {memory_sentence(run)}{traffic_sentence(run)}"
+        f"{_ending(run)}{message}"
+    )
 
 
 def _ending(run: Run) -> str:
@@ -147,28 +170,30 @@ def _ending(run: Run) -> str:
     return " Failed: " if run.ended.reason == "failed" else ""
 
 
-def guess_sentence(run: Run) -> str:
-    """How often the drafter was right, and what that saved; empty if nobody guessed."""
+def speculation_sentence(run: Run) -> str:
+    """How many draft tokens were accepted, and what that saved; empty for a run without a
+    drafter.
+    """
     found = speculation_stats(run)
     if run.started.config.drafter == "none" or found.steps_per_pass is None:
         return ""
     return (
-        f" Drafter {run.started.config.drafter}: {found.accepted} of {counted(found.draft_tokens, 'guess')} right; "
-        f"{counted(found.steps, 'step')} in {counted(found.forward_passes, 'forward pass')}, "
-        f"{found.steps_per_pass:.2f} each (measured)."
+        f" Drafter {run.started.config.drafter}: {found.accepted} of "
+        f"{counted(found.draft_tokens, 'draft token')} accepted; {counted(found.steps, 'step')} in "
+        f"{counted(found.forward_passes, 'forward pass')}, {found.steps_per_pass:.2f} per pass "
+        "(measured)."
     )
 
 
 def traffic_sentence(run: Run) -> str:
-    """What the cache copied and held at its worst moment; empty for runs recorded before that was
-    measured.
-    """
+    """What the cache copied, and its peak; empty for runs recorded before that was measured."""
     kv = run.last_kv()
     if kv is None or not kv.peak_bytes:
         return ""
     return (
         f" Cache {run.started.config.cache}: {human_bytes(kv.bytes_copied)} copied in "
-        f"{counted(kv.allocations, 'allocation')}, {human_bytes(kv.peak_bytes)} at the worst moment ({source(run)})."
+        f"{counted(kv.allocations, 'allocation')}, peak {human_bytes(kv.peak_bytes)} "
+        f"({source(run)})."
     )
 
 
@@ -178,12 +203,12 @@ def source(run: Run) -> str:
 
 
 def sweep_sentence(sweep: Sweep) -> str:
-    """Whether all variants say the same, and what became of those that did not finish."""
+    """Whether all variants give the same tokens, and what became of those that did not finish."""
     agreements = sweep.agreements()
-    parted = [one for one in agreements if one.first_difference is not None or not one.explained]
-    words = [_parting(agreement) for agreement in parted]
-    if agreements and not parted:
-        words.append(f"The same tokens under {counted(len(agreements) + 1, sweep.kind)}.")
+    unlike = [one for one in agreements if one.first_difference is not None or not one.explained]
+    words = [_difference_words(agreement) for agreement in unlike]
+    if agreements and not unlike:
+        words.append(f"The same tokens with {counted(len(agreements) + 1, sweep.kind)}.")
     ended = [(name, run.ended) for name, run in sweep.pairs if run.ended is not None]
     words += [
         f"{name} failed: {token_text.visible(end.message)}."
@@ -193,58 +218,72 @@ def sweep_sentence(sweep: Sweep) -> str:
     return " ".join(words) or "Nothing to compare yet."
 
 
-def _parting(agreement: Agreement) -> str:
-    same = f"up to there the entropies agree to {agreement.entropy_gap:.1g} nats"
+def _difference_words(agreement: Agreement) -> str:
     if agreement.explained:
-        return f"{agreement.variant} takes another token at step {agreement.first_difference}, by rounding: {same}."
-    gap = f"{agreement.entropy_gap:.2g} nats"
-    return f"{agreement.variant} reads the text differently: its entropies differ by up to {gap}."
+        return (
+            f"{agreement.variant} takes another token at step {agreement.first_difference}, by "
+            f"rounding: up to there, the entropies agree to {agreement.entropy_gap:.1g} nats."
+        )
+    return (
+        f"{agreement.variant} computes something else: its entropies differ by up to "
+        f"{agreement.entropy_gap:.2g} nats, which rounding does not explain."
+    )
 
 
 def answers_sentence(answers: Answers, policy: str) -> str:
     """What the answers come to, and how much of it is certain."""
-    left_out = (
+    undecided = (
         f" {counted(len(answers.undecided), 'path')} had not come to an answer yet."
         if answers.undecided
         else ""
     )
     if not answers.ranked:
-        return f"No answer yet.{left_out}"
+        return f"No answer yet.{undecided}"
     first, winner = answers.ranked[0], answers.winner
-    share = "of the paths" if policy == "original" else "estimated"
+    first_is, share = "most likely", "estimated"
+    if policy == "original":
+        first_is, share = "most frequent", "of the paths"
     count = counted(len(answers.ranked), "answer")
-    known = f"{count}. The heaviest, “{_quoted(first.text)}”, has {first.weight:.1%} ({share})"
-    explored = (
-        f"; what was seen holds {answers.explored:.1%} of all probability, so for certain it has at least "
-        f"{first.low:.1%} and at most {first.high:.1%}."
-    )
     certain = (
         f" No other answer can be more likely than “{_quoted(winner.text)}”."
         if winner is not None
         else ""
     )
-    return f"{known}{explored}{certain} {_answer_entropy_sentence(answers)}{left_out}"
+    return (
+        f"{count}. The {first_is}, “{_quoted(first.text)}”, has {first.weight:.1%} ({share}). The "
+        f"texts seen hold {answers.explored:.1%} of all probability, so for certain it has at "
+        f"least {first.low:.1%} and at most {first.high:.1%}.{certain} "
+        f"{_answer_entropy_sentence(answers)}{undecided}"
+    )
 
 
 def _answer_entropy_sentence(answers: Answers) -> str:
     low, high = answers.entropy_bounds
     return (
-        f"Entropy over the answers: {answers.entropy:.2f} nats, like {math.exp(answers.entropy):.1f} equal answers "
-        f"(for certain from {low:.2f} to {high:.2f} nats, if all unseen answers count as one)."
+        f"Entropy over the answers: {answers.entropy:.2f} nats, "
+        f"{_options(answers.entropy, 'answer')} (for certain from {low:.2f} to {high:.2f} nats, if "
+        "all unseen answers count as one)."
     )
 
 
 def weight_sentence(run: Run) -> str:
-    """What the heaviest text weighs."""
+    """What the text with the most weight weighs."""
     samples = run.samples()
     if not samples:
         return "No text yet."
-    shown = _quoted(samples[0].text)
-    if run.started.config.policy == "original":
-        return f"Each of the {len(samples)} texts counts the same; the first is: “{shown}”"
-    return f"The heaviest of {len(samples)} texts stands for {samples[0].weight:.1%} (estimated weight): “{shown}”"
+    return f"{_weight_words(samples, run.started.config.policy)}: “{_quoted(samples[0].text)}”"
+
+
+def _weight_words(samples: Sequence[Sample], policy: str) -> str:
+    texts, most = counted(len(samples), "text"), f"{samples[0].weight:.1%}"
+    if len(samples) == 1:
+        return "The only text"
+    if policy == "original":
+        return f"Each of the {texts} counts the same ({most}); the first is"
+    if math.isclose(samples[0].weight, samples[-1].weight):
+        return f"Each of the {texts} has the same weight (about {most}, estimated); the first is"
+    return f"Most likely of {texts} (about {most}, estimated weight)"
 
 
 def _quoted(text: str) -> str:
-    text = token_text.visible(text).strip()
-    return text if len(text) <= 60 else text[:59] + "…"
+    return shortened(token_text.visible(text).strip(), _MAX_QUOTE)

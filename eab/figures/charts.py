@@ -1,8 +1,79 @@
-"""What all plotly charts have in common: their size, where the legend stands, and how they look on
+"""What all plotly charts have in common: colours, line styles, labels, size, and how they look on
 paper.
 """
 
+import html
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
 import plotly.graph_objects as go
+
+from eab.formatting import shortened
+
+# Readable on white and on dark. Dashes, symbols and patterns tell series apart without colour.
+BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"
+GREY, GOLD = "#8c8c8c", "#c29a16"
+NOTHING_YET: Final = "Nothing measured yet."
+
+
+class LineStyle(NamedTuple):
+    """How a line of a chart is drawn, in plotly's words."""
+
+    colour: str
+    dash: str
+    symbol: str
+
+
+LINE_STYLES: Final = (
+    LineStyle(BLUE, "solid", "circle"),
+    LineStyle(ORANGE, "dash", "square"),
+    LineStyle(GREEN, "dot", "diamond"),
+    LineStyle(PURPLE, "dashdot", "triangle-up"),
+    LineStyle(GREY, "longdash", "x"),
+    LineStyle(GOLD, "longdashdot", "cross"),
+)
+
+
+def line_style(index: int) -> LineStyle:
+    """The style of the line number `index`; the styles repeat after the last one."""
+    return LINE_STYLES[index % len(LINE_STYLES)]
+
+
+def add_line(
+    figure: go.Figure,
+    name: str,
+    points: Sequence[tuple[float, float]],
+    style: LineStyle,
+    hover: str,
+) -> None:
+    """Add a line with a symbol at each point.
+
+    Args:
+        figure: The chart.
+        name: What the legend says.
+        points: x and y of each point.
+        style: How the line is drawn.
+        hover: What a point says after the name; plotly's %{x} and %{y} stand for its values.
+    """
+    figure.add_scatter(
+        name=name,
+        mode="lines+markers",
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        line={"color": style.colour, "dash": style.dash, "width": 2.5},
+        marker={"symbol": style.symbol, "size": 8},
+        hovertemplate=f"{name}, {hover}<extra></extra>",
+    )
+
+
+def bar_pattern(shape: str | Sequence[str]) -> dict[str, Any]:
+    """The white pattern on a bar, or on each of several bars; "" for none."""
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
+
+
+def text_label(text: str, max_length: int) -> str:
+    """A text of the model as a label; plotly would read its `<` as markup."""
+    return html.escape(shortened(text, max_length), quote=False)
 
 
 def laid_out(figure: go.Figure, height: int = 380) -> go.Figure:

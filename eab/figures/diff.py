@@ -1,6 +1,4 @@
-"""Two runs beside each other: one tree for the board, a table of costs, and what it comes to in a
-sentence.
-"""
+"""Two runs beside each other: sentences about their common tree, and a table of what each took."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -10,30 +8,45 @@ import pandas as pd
 from eab.analysis.answers import group_answers
 from eab.analysis.diff import Merged, same_prompt, texts_of
 from eab.analysis.sweep import run_cost
-from eab.formatting import counted, human_bytes
+from eab.formatting import counted, human_bytes, times
 from eab.run import Run
 
 NOTE: Final = (
-    "Seconds, tokens and bytes are measured (of a re-read run: computed, without times); a cache per text and the "
-    "probability seen are computed. Seconds of runs made on different days or machines do not compare."
+    "Seconds, tokens and bytes are measured (of a what-if run: computed, without times); separate "
+    "caches and the probability seen are computed. Do not compare seconds of runs made on "
+    "different days or machines."
 )
+_NO_VALUE: Final = "–"
 
 
-class Figures(NamedTuple):
-    """One run in numbers; None where there is none (a re-read run has no times)."""
+class RunMeasures(NamedTuple):
+    """One run in numbers.
+
+    Attributes:
+        tokens: Tokens that went through the model.
+        seconds: What all steps took; None for a what-if run, which has no times.
+        held: The most KV bytes held between steps.
+        peak: The most KV bytes alive at once.
+        separate_caches: KV bytes if each path had a cache of its own, at the step with the most
+            rows in use.
+        texts: Leaves of the tree.
+        distinct: Texts without repetitions.
+        forks: Paths that forked; 0 under the policy independent.
+        explored: Probability of the distinct texts (0 to 1).
+    """
 
     tokens: int
     seconds: float | None
     held: int
     peak: int
-    without_sharing: int
+    separate_caches: int
     texts: int
     distinct: int
     forks: int
     explored: float
 
 
-class Line(NamedTuple):
+class DiffRow(NamedTuple):
     """One measure of both runs, readable, and how the second differs."""
 
     measure: str
@@ -50,8 +63,8 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
     ("tokens through the model", "tokens", "{:,}".format),
     ("seconds", "seconds", "{:.2f}".format),
     ("most KV bytes held", "held", human_bytes),
-    ("KV bytes at the worst moment", "peak", human_bytes),
-    ("KV bytes with a cache per text", "without_sharing", human_bytes),
+    ("peak KV bytes", "peak", human_bytes),
+    ("KV bytes with separate caches", "separate_caches", human_bytes),
     ("texts", "texts", "{:,}".format),
     ("distinct texts", "distinct", "{:,}".format),
     ("forks", "forks", "{:,}".format),
@@ -59,16 +72,16 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 )
 
 
-def figures_of(run: Run) -> Figures:
+def measures_of(run: Run) -> RunMeasures:
     """What the run took and what came of it."""
     cost, kv = run_cost(run.started.config.cache, run), run.peak_kv()
     independent = run.started.config.policy == "independent"
-    return Figures(
+    return RunMeasures(
         tokens=cost.tokens_through_model,
         seconds=run.seconds(),
         held=cost.most_held_bytes,
         peak=cost.peak_bytes,
-        without_sharing=kv.rows_independent * run.started.model.row_bytes if kv is not None else 0,
+        separate_caches=kv.rows_independent * run.started.model.row_bytes if kv is not None else 0,
         texts=len(run.leaves()),
         distinct=len(set(texts_of(run))),
         forks=0 if independent else sum(path.status == "forked" for path in run.paths),
@@ -76,32 +89,34 @@ def figures_of(run: Run) -> Figures:
     )
 
 
-def cost_lines(a: Run, b: Run) -> list[Line]:
-    """All measures of both runs."""
-    ours, theirs = figures_of(a)._asdict(), figures_of(b)._asdict()
+def diff_rows(a: Run, b: Run) -> list[DiffRow]:
+    """All measures of both runs, as text."""
+    of_a, of_b = measures_of(a)._asdict(), measures_of(b)._asdict()
     return [
-        Line(
+        DiffRow(
             measure,
-            _cell(ours[name], shown),
-            _cell(theirs[name], shown),
-            _difference(ours[name], theirs[name], shown),
+            _cell(of_a[name], written),
+            _cell(of_b[name], written),
+            _difference(of_a[name], of_b[name], written),
         )
-        for measure, name, shown in _MEASURES
+        for measure, name, written in _MEASURES
     ]
 
 
-def cost_table(a: Run, b: Run) -> pd.DataFrame:
-    """The same as numbers: one line per measure, columns `measure`, `a`, `b`; bytes, seconds,
-    counts, shares.
+def diff_table(a: Run, b: Run) -> pd.DataFrame:
+    """All measures of both runs, as numbers.
+
+    Returns:
+        A row per measure, columns `measure`, `a`, `b`: bytes, seconds, counts, shares (0 to 1).
     """
-    ours, theirs = figures_of(a)._asdict(), figures_of(b)._asdict()
+    of_a, of_b = measures_of(a)._asdict(), measures_of(b)._asdict()
     return pd.DataFrame(
-        [{"measure": name, "a": ours[name], "b": theirs[name]} for _, name, _ in _MEASURES]
+        [{"measure": name, "a": of_a[name], "b": of_b[name]} for _, name, _ in _MEASURES]
     )
 
 
-def tree_sentence(both: Merged) -> str:
-    """How much of the tree is whose."""
+def diff_tree_sentence(both: Merged) -> str:
+    """How many tokens of the common tree each run has."""
     tokens = {
         side: sum(
             len(path.tokens)
@@ -110,11 +125,14 @@ def tree_sentence(both: Merged) -> str:
         )
         for side in ("both", "a", "b")
     }
-    return f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} in A alone, {tokens['b']:,} in B."
+    return (
+        f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} in A alone, "
+        f"{tokens['b']:,} in B alone."
+    )
 
 
-def entropy_sentence(a: Run, b: Run) -> str:
-    """Where each run looked."""
+def diff_entropy_sentence(a: Run, b: Run) -> str:
+    """How many tokens each run chose, and at which mean entropy."""
     words = []
     for name, run in (("A", a), ("B", b)):
         entropies = [token.entropy for path in run.paths for token in path.tokens]
@@ -126,24 +144,33 @@ def entropy_sentence(a: Run, b: Run) -> str:
 
 
 def takeaway_sentence(a: Run, b: Run) -> str:
-    """What the comparison comes to."""
-    ours, theirs = figures_of(a), figures_of(b)
+    """What each run found for the tokens that it sent through the model."""
     if not same_prompt(a, b):
-        return "The runs continue different prompts, or with different models: their costs compare, their texts do not."
+        return (
+            "The runs continue different prompts, or with different models: compare what they "
+            "took, not their texts."
+        )
+    return f"{_found(a, 'A')} {_found(b, 'B')}"
+
+
+def _found(run: Run, name: str) -> str:
+    found = measures_of(run)
+    hold = "holds" if found.distinct == 1 else "together hold"
     return (
-        f"With {ours.tokens:,} tokens through the model, A found {counted(ours.distinct, 'distinct text')}, which hold "
-        f"{_probability(ours.explored)} of all probability; with {theirs.tokens:,}, B found "
-        f"{counted(theirs.distinct, 'distinct text')}, which hold {_probability(theirs.explored)}."
+        f"With {counted(found.tokens, 'token')} through the model, {name} found "
+        f"{counted(found.distinct, 'distinct text')}, which {hold} {_probability(found.explored)} "
+        "of all probability."
     )
 
 
-def _cell(value: float | None, shown: Callable[[Any], str]) -> str:
-    return "–" if value is None else shown(value)
+def _cell(value: float | None, written: Callable[[Any], str]) -> str:
+    return _NO_VALUE if value is None else written(value)
 
 
-def _difference(a: float | None, b: float | None, shown: Callable[[Any], str]) -> str:
+def _difference(a: float | None, b: float | None, written: Callable[[Any], str]) -> str:
+    """'+1.0 MiB (2×)': B minus A, and B as a multiple of A."""
     if a is None or b is None:
-        return "–"
+        return _NO_VALUE
     sign = "+" if b > a else "−" if b < a else "±"
-    times = f" ({b / a:.3g}×)" if a and b != a else ""
-    return f"{sign}{shown(abs(b - a))}{times}"
+    ratio = f" ({times(b / a)})" if a and b != a else ""
+    return f"{sign}{written(abs(b - a))}{ratio}"

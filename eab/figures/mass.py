@@ -1,19 +1,22 @@
-"""Where the weight went: an icicle whose areas are weights. For runs that no longer change."""
+"""How the probability is spread over the tree: an icicle whose areas are weights.
 
-import html
+For runs that no longer change.
+"""
+
 import math
 
 import plotly.graph_objects as go
 
 from eab import token_text
+from eab.figures.charts import text_label
 from eab.run import Path, Run
 
-_LONGEST_LABEL = 40
+_MAX_LABEL = 40  # characters
 
 
 def mass_figure(run: Run) -> go.Figure:
     """Icicle of the tree: one tile per path, as high as the weight of the leaves below it, coloured
-    by its entropy.
+    by its mean entropy.
     """
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)
@@ -25,9 +28,8 @@ def mass_figure(run: Run) -> go.Figure:
             ids=[str(path.id) for path in paths],
             parents=["" if path.parent < 0 else str(path.parent) for path in paths],
             labels=[_label(path) for path in paths],
-            values=[
-                leaf_weight.get(path.id, 0.0) for path in paths
-            ],  # branchvalues "remainder": leaves carry the mass
+            # with branchvalues "remainder", plotly adds up the leaves itself
+            values=[leaf_weight.get(path.id, 0.0) for path in paths],
             branchvalues="remainder",
             sort=False,
             tiling={"orientation": "h"},
@@ -53,6 +55,4 @@ def _mean_entropy(path: Path) -> float:
 
 def _label(path: Path) -> str:
     text = token_text.visible_join(token.text for token in path.tokens).strip() or "(start)"
-    return html.escape(
-        text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…", quote=False
-    )
+    return text_label(text, _MAX_LABEL)

@@ -11,184 +11,173 @@ import plotly.graph_objects as go
 
 from eab import token_text
 from eab.analysis.sweep import Sweep
-from eab.figures.charts import laid_out
+from eab.config import MAX_DRAFT
+from eab.figures.charts import BLUE, ORANGE, laid_out
 from eab.formatting import counted
 from eab.run import Run
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
 from eab.speculation.stats import SpeculationStats, fit_pass_seconds, speculation_stats
 
-MEASURED, FORMULA = (
-    "#1f83c9",
-    "#d9661f",
-)  # readable on white and on dark; symbol and dash tell them apart too
-LONGEST: Final = 16  # guesses on the axes
-SMALL_DRAFT: Final = (
-    0.05  # of a target pass: what a guess costs where the target is a hundred times larger
-)
+LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes
+# The cost of a draft token, in passes of the model, where the model is a hundred times larger.
+SMALL_DRAFT: Final = 0.05
+NOTHING_DRAFTED: Final = "No draft tokens: the drafter found nothing to propose."
+_LENGTH_AXIS: Final = "draft length (draft tokens per pass)"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One variant: its name, its draft length (None for plain, 0 for adaptive), and what became of
-    its guesses.
+class DraftLengthResult:
+    """What became of the draft tokens of one variant.
+
+    Attributes:
+        name: The variant.
+        length: Its draft length; None for plain decoding, 0 for adaptive.
+        stats: Counts and times of its run.
     """
 
     name: str
     length: int | None
-    found: SpeculationStats
+    stats: SpeculationStats
+
+    @property
+    def steps_per_pass(self) -> float:
+        """Steps per forward pass; 0 before there is one."""
+        return self.stats.steps_per_pass or 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """In passes of one token, measured: of a guess, and of each further token in a pass."""
+    """Measured times, in forward passes of one token.
 
-    guess: float
+    Attributes:
+        draft_token: Time of drafting one token.
+        further_token: Time that each further token adds to a pass.
+    """
+
+    draft_token: float
     further_token: float
 
     def of_pass(self, tokens: int) -> float:
-        """A pass of so many tokens."""
+        """Time of a pass of `tokens` tokens."""
         return 1.0 + (tokens - 1) * self.further_token
 
 
-def lines(sweep: Sweep) -> list[Line]:
-    """All variants that have decided a step after the prompt's."""
+def draft_length_results(sweep: Sweep) -> list[DraftLengthResult]:
+    """All variants that have decided a step after the one that the prompt's pass decides."""
     found = []
     for name, run in sweep.pairs:
         config = run.started.config
         if len(run.steps) > 1:
             length = None if config.drafter == "none" else config.draft_length
-            found.append(Line(name, length, speculation_stats(run)))
+            found.append(DraftLengthResult(name, length, speculation_stats(run)))
     return found
 
 
-def acceptance(sweep: Sweep) -> float | None:
-    """Over all lengths: of the guesses that were tried in earnest, those that were right.
-    Measured.
-    """
-    right = sum(line.found.accepted for line in lines(sweep))
-    tried = right + sum(line.found.rejected for line in lines(sweep))
-    return right / tried if tried else None
+def acceptance_rate(sweep: Sweep) -> float | None:
+    """Accepted over verified draft tokens of all variants (measured); None if none was verified."""
+    results = draft_length_results(sweep)
+    accepted = sum(result.stats.accepted for result in results)
+    verified = accepted + sum(result.stats.rejected for result in results)
+    return accepted / verified if verified else None
 
 
-def costs(sweep: Sweep) -> PassCosts | None:
-    """What guesses and longer passes cost in these runs; None before there are passes of two
+def pass_costs(sweep: Sweep) -> PassCosts | None:
+    """What draft tokens and longer passes cost in these runs; None before there are passes of two
     sizes.
     """
-    line = fit_pass_seconds(run for _, run in sweep.pairs)
-    guesses = sum(one.found.draft_tokens for one in lines(sweep))
-    if line is None or not guesses:
+    results, fit = draft_length_results(sweep), fit_pass_seconds(run for _, run in sweep.pairs)
+    draft_tokens = sum(result.stats.draft_tokens for result in results)
+    if fit is None or not draft_tokens:
         return None
-    start, slope = line
+    start, slope = fit
     single = start + slope
-    drafting = sum(one.found.draft_seconds for one in lines(sweep))
-    return PassCosts(drafting / guesses / single, slope / single) if single > 0 else None
+    drafting = sum(result.stats.draft_seconds for result in results)
+    return PassCosts(drafting / draft_tokens / single, slope / single) if single > 0 else None
 
 
 def outcome_table(sweep: Sweep) -> pd.DataFrame:
-    """One line per variant. Measured, but for the column that says formula."""
-    alpha, found = acceptance(sweep), lines(sweep)
-    plain = found[0].found.seconds if found and found[0].length is None else None
-    return pd.DataFrame(
-        [
-            {
-                "draft length": line.name,
-                "times as fast": plain / line.found.seconds
-                if plain and line.found.seconds
-                else None,
-                "forward passes": line.found.forward_passes,
-                "steps per pass": line.found.steps_per_pass,
-                "steps per pass (formula)": expected_tokens(alpha, line.length)
-                if line.length and alpha
-                else None,
-                "guesses": line.found.draft_tokens,
-                "right": line.found.accepted,
-                "acceptance": line.found.acceptance_rate,
-                "seconds": line.found.seconds,
-                "of which drafting": line.found.draft_seconds,
-            }
-            for line in found
-        ]
-    )
+    """A row per variant. All measured, except for the column that says formula."""
+    alpha, results = acceptance_rate(sweep), draft_length_results(sweep)
+    plain = results[0].stats.seconds if results and results[0].length is None else None
+    return pd.DataFrame([_outcome_row(result, alpha, plain) for result in results])
+
+
+def _outcome_row(
+    result: DraftLengthResult, alpha: float | None, plain_seconds: float | None
+) -> dict[str, Any]:
+    stats = result.stats
+    return {
+        "draft length": result.name,
+        "times as fast": plain_seconds / stats.seconds if plain_seconds and stats.seconds else None,
+        "forward passes": stats.forward_passes,
+        "steps per pass": stats.steps_per_pass,
+        "steps per pass (formula)": expected_tokens(alpha, result.length)
+        if result.length and alpha
+        else None,
+        "draft tokens": stats.draft_tokens,
+        "accepted": stats.accepted,
+        "accepted of verified": stats.acceptance_rate,
+        "seconds": stats.seconds,
+        "of which drafting": stats.draft_seconds,
+    }
 
 
 def tokens_figure(sweep: Sweep) -> go.Figure:
-    """Steps per forward pass over the draft length: points measured, line by formula at the
-    measured acceptance.
+    """Steps per forward pass over the draft length: measured points, and the formula at the
+    measured acceptance rate as a line.
     """
-    alpha = acceptance(sweep) or 0.0
-    fixed = [line for line in lines(sweep) if line.length]
+    alpha = acceptance_rate(sweep) or 0.0
+    fixed = [result for result in draft_length_results(sweep) if result.length]
     figure = go.Figure()
-    lengths = list(range(LONGEST + 1))
     figure.add_scatter(
-        name=f"formula, acceptance {alpha:.2f}",
-        x=lengths,
-        y=[expected_tokens(alpha, length) for length in lengths],
+        name=f"formula, acceptance rate {alpha:.2f}",
+        x=LENGTHS,
+        y=[expected_tokens(alpha, length) for length in LENGTHS],
         mode="lines",
-        line={"color": FORMULA, "dash": "dash", "width": 2},
+        line={"color": ORANGE, "dash": "dash", "width": 2},
     )
     figure.add_scatter(
         name="measured",
-        x=[line.length for line in fixed],
-        y=[line.found.steps_per_pass for line in fixed],
+        x=[result.length for result in fixed],
+        y=[result.stats.steps_per_pass for result in fixed],
         mode="markers",
-        marker={"color": MEASURED, "size": 11, "symbol": "diamond"},
+        marker={"color": BLUE, "size": 11, "symbol": "diamond"},
     )
-    figure.update_xaxes(title="draft length (guesses per pass)")
+    figure.update_xaxes(title=_LENGTH_AXIS)
     figure.update_yaxes(title="steps per forward pass", rangemode="tozero")
     return laid_out(figure)
 
 
 def tokens_sentence(sweep: Sweep) -> str:
-    """The acceptance, and what it makes of the passes."""
-    alpha = acceptance(sweep)
+    """The acceptance rate, and how many steps a pass gives with it."""
+    alpha = acceptance_rate(sweep)
     if alpha is None:
-        return "No guess was made: the drafter found nothing to guess."
-    best = max((line for line in lines(sweep) if line.length is not None), key=_steps_per_pass)
+        return NOTHING_DRAFTED
+    drafted = [result for result in draft_length_results(sweep) if result.length is not None]
+    best = max(drafted, key=lambda result: result.steps_per_pass)
     return (
-        f"A guess is right with probability {alpha:.2f} if those before it were (measured). A forward pass brings up "
-        f"to {_steps_per_pass(best):.2f} steps instead of 1, with {best.name} (measured)."
+        f"A draft token is accepted with probability {alpha:.2f} if those before it were "
+        f"(measured). A forward pass gives up to {best.steps_per_pass:.2f} steps instead of 1 "
+        f"({best.name}, measured)."
     )
-
-
-def _steps_per_pass(line: Line) -> float:
-    return line.found.steps_per_pass or 0.0
 
 
 def surface_figure(sweep: Sweep) -> go.Figure:
-    """Speed-up over draft length and acceptance, computed with the measured costs; the diamond is
-    this run.
+    """Speed-up over draft length and acceptance rate, computed with the measured costs; the diamond
+    is the best length at this sweep's acceptance rate.
     """
-    found, alpha = costs(sweep), acceptance(sweep)
+    costs, alpha = pass_costs(sweep), acceptance_rate(sweep)
     figure = go.Figure()
-    if found is None or alpha is None:
+    if costs is None or alpha is None:
         return laid_out(figure)
-    lengths, alphas = list(range(LONGEST + 1)), [step / 50 for step in range(51)]
-    values = [
-        [speed_up(one, length, found.guess, found.of_pass) for length in lengths] for one in alphas
-    ]
-    shown: dict[str, Any] = {"x": lengths, "y": alphas, "z": values}
-    hover = "%{x} guesses, acceptance %{y:.2f}: %{z:.2f} times as fast<extra></extra>"
-    figure.add_heatmap(
-        **shown,
-        colorscale="Cividis",
-        colorbar={"title": {"text": "times<br>as fast"}},
-        hovertemplate=hover,
-    )
-    figure.add_contour(
-        **shown,
-        contours={"coloring": "none", "start": 1.0, "end": 1.0, "size": 1.0, "showlabels": True},
-        line={"color": "white", "width": 3, "dash": "dot"},
-        showscale=False,
-        hoverinfo="skip",
-        name="as fast as plain",
-    )
-    best = best_length(alpha, found.guess, found.of_pass)
+    _add_surface(figure, costs)
+    best = best_length(alpha, costs.draft_token, costs.of_pass)
     figure.add_scatter(
         x=[best],
         y=[alpha],
         mode="markers+text",
-        text=["this run's best"],
-        textposition="top right" if best < LONGEST / 2 else "top left",
+        text=["best here"],
+        textposition="top right" if best < MAX_DRAFT / 2 else "top left",
         textfont={"color": "white"},
         marker={
             "color": "white",
@@ -196,68 +185,98 @@ def surface_figure(sweep: Sweep) -> go.Figure:
             "symbol": "diamond",
             "line": {"color": "black", "width": 1},
         },
-        hovertemplate=f"{best} guesses at acceptance {alpha:.2f}<extra></extra>",
+        hovertemplate=(
+            f"{counted(best, 'draft token')} at acceptance rate {alpha:.2f}<extra></extra>"
+        ),
         showlegend=False,
     )
-    figure.update_xaxes(title="draft length (guesses per pass)")
-    figure.update_yaxes(title="acceptance of a guess", range=[0, 1])
+    figure.update_xaxes(title=_LENGTH_AXIS)
+    figure.update_yaxes(title="acceptance rate", range=[0, 1])
     return laid_out(figure)
 
 
-def surface_sentence(sweep: Sweep) -> str:
-    """What a guess costs here, what that allows, and what a much larger target would gain."""
-    found, alpha = costs(sweep), acceptance(sweep)
-    if found is None or alpha is None:
-        return "There is nothing to compute a speed-up from yet."
-    here = _best_words(alpha, found.guess, found.of_pass)
-    small = _best_words(alpha, SMALL_DRAFT, lambda tokens: 1.0)
-    return (
-        f"A guess costs {found.guess:.2f} of a pass of the model, and one more token in the pass "
-        f"{found.further_token:.2f} (measured). With these, {here} (computed). If a guess cost {SMALL_DRAFT} of a "
-        f"pass, and a longer pass no more than a short one, as for a large model on a GPU, {small} (computed): a small "
-        "model gains little, because nothing much smaller is left to guess for it."
+def _add_surface(figure: go.Figure, costs: PassCosts) -> None:
+    """The speed-up as colours, and a line where it is 1."""
+    rates = [step / 50 for step in range(51)]
+    values = [
+        [speed_up(rate, length, costs.draft_token, costs.of_pass) for length in LENGTHS]
+        for rate in rates
+    ]
+    surface: dict[str, Any] = {"x": LENGTHS, "y": rates, "z": values}
+    hover = "draft length %{x}, acceptance rate %{y:.2f}: %{z:.2f} times as fast<extra></extra>"
+    figure.add_heatmap(
+        **surface,
+        colorscale="Cividis",
+        colorbar={"title": {"text": "times<br>as fast"}},
+        hovertemplate=hover,
+    )
+    figure.add_contour(
+        **surface,
+        contours={"coloring": "none", "start": 1.0, "end": 1.0, "size": 1.0, "showlabels": True},
+        line={"color": "white", "width": 3, "dash": "dot"},
+        showscale=False,
+        hoverinfo="skip",
+        name="as fast as plain",
     )
 
 
-def _best_words(alpha: float, guess: float, of_pass: Callable[[int], float]) -> str:
-    best = best_length(alpha, guess, of_pass)
+def surface_sentence(sweep: Sweep) -> str:
+    """What a draft token costs here, what that allows, and what a much larger model would gain."""
+    costs, alpha = pass_costs(sweep), acceptance_rate(sweep)
+    if costs is None or alpha is None:
+        return "There is nothing to compute a speed-up from yet."
+    here = _best_words(alpha, costs.draft_token, costs.of_pass)
+    small = _best_words(alpha, SMALL_DRAFT, lambda tokens: 1.0)
+    return (
+        f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
+        f"token in a pass {costs.further_token:.2f} (measured). With these costs, {here} "
+        f"(computed). If a draft token cost {SMALL_DRAFT} of a pass, and a longer pass no more "
+        f"than a short one, as for a large model on a GPU, {small} (computed). A small model gains "
+        "little, because no much smaller model can draft for it."
+    )
+
+
+def _best_words(alpha: float, draft_cost: float, pass_cost: Callable[[int], float]) -> str:
+    best = best_length(alpha, draft_cost, pass_cost)
     if not best:
-        return "no draft length pays"
-    return f"{counted(best, 'guess')} would be {speed_up(alpha, best, guess, of_pass):.2f} times as fast as plain decoding"
+        return "no draft length is faster than plain decoding"
+    speed = speed_up(alpha, best, draft_cost, pass_cost)
+    return f"{counted(best, 'draft token')} would be {speed:.2f} times as fast as plain decoding"
 
 
 def chips(run: Run, leaf: int) -> list[dict[str, str]]:
-    """The text of a leaf, token by token: what the model wrote itself (`own`), what was guessed
-    right (`right`), and the first wrong guess of each pass (`wrong`), before the token that came
-    instead.
+    """The text of a leaf, token by token.
+
+    Returns:
+        The `text` of each token and its `kind`: `own` if the model wrote it without a draft,
+        `accepted` if it was a draft token, `rejected` for the first rejected draft token of a pass,
+        which stands before the token that came instead.
     """
-    born = {
-        path: run.paths[path].tokens[0].step for path in run.lineage(leaf) if run.paths[path].tokens
-    }
-    right, wrong = set(), {}
-    for tried in run.speculations:
-        if tried.path in born:
-            right |= set(range(tried.step, tried.step + tried.accepted))
-            if tried.verified > tried.accepted:
-                wrong[tried.step + tried.accepted] = tried.draft_texts[tried.accepted]
+    lineage = {path for path in run.lineage(leaf) if run.paths[path].tokens}
+    accepted, rejected = set(), {}
+    for one in run.speculations:
+        if one.path in lineage:
+            accepted |= set(range(one.step, one.step + one.accepted))
+            if one.verified > one.accepted:
+                rejected[one.step + one.accepted] = one.draft_texts[one.accepted]
     found = []
     for token in run.tokens(leaf):
-        if token.step in wrong:
-            found.append({"kind": "wrong", "text": token_text.visible(wrong[token.step])})
-        found.append(
-            {
-                "kind": "right" if token.step in right else "own",
-                "text": token_text.visible(token.text),
-            }
-        )
+        if token.step in rejected:
+            found.append({"kind": "rejected", "text": token_text.visible(rejected[token.step])})
+        kind = "accepted" if token.step in accepted else "own"
+        found.append({"kind": kind, "text": token_text.visible(token.text)})
     return found
 
 
 def chips_sentence(shown: Sequence[dict[str, str]]) -> str:
-    """How much of the text was guessed."""
-    right = sum(chip["kind"] == "right" for chip in shown)
-    wrong = sum(chip["kind"] == "wrong" for chip in shown)
-    tokens = len(shown) - wrong
+    """How much of the text was drafted."""
+    accepted = sum(chip["kind"] == "accepted" for chip in shown)
+    rejected = sum(chip["kind"] == "rejected" for chip in shown)
+    tokens = len(shown) - rejected
     if not tokens:
         return "No text yet."
-    return f"{right} of {counted(tokens, 'token')} were guessed right ({right / tokens:.0%}); {wrong} guesses were wrong."
+    were = "was" if rejected == 1 else "were"
+    return (
+        f"{accepted} of {counted(tokens, 'token')} were accepted draft tokens "
+        f"({accepted / tokens:.0%}); {counted(rejected, 'draft token')} {were} rejected."
+    )

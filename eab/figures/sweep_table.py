@@ -1,15 +1,15 @@
-"""What each cache took, as readable figures beside each other: the same lines for the terminal and
-the page.
+"""What each variant of a sweep took, beside each other: the same table for the terminal and the
+page.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eab.analysis.sweep import Sweep
-from eab.formatting import human_bytes
+from eab.formatting import human_bytes, times
 
 
-class CostLine(NamedTuple):
+class SweepRow(NamedTuple):
     """One measure, with a cell per variant."""
 
     measure: str
@@ -20,28 +20,36 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("seconds", "seconds", "{:.2f}".format),
     ("ms per step (median)", "step_seconds", lambda seconds: f"{seconds * 1000:.1f}"),
     ("tokens through the model", "tokens_through_model", "{:,}".format),
-    ("bytes at the worst moment", "peak_bytes", human_bytes),
+    ("peak bytes", "peak_bytes", human_bytes),
     ("most bytes held", "most_held_bytes", human_bytes),
     ("bytes held at the end", "held_last_bytes", human_bytes),
     ("bytes copied", "copied_bytes", human_bytes),
     ("allocations", "allocations", "{:,}".format),
 )
-COST_NOTE: Final = "All measured. In brackets: times the first column."
+COST_NOTE: Final = (
+    "All measured. The peak includes temporary tensors; bytes held are those between steps. In "
+    "brackets: as a multiple of the first column."
+)
 
 
-def cost_lines(sweep: Sweep) -> list[CostLine]:
-    """All measures of all variants; in brackets how many times the first one's figure."""
+def sweep_rows(sweep: Sweep) -> list[SweepRow]:
+    """All measures of all variants, each beside that of the first variant.
+
+    Returns:
+        A row per measure; one more, how each run ended, if not all of them finished.
+    """
     costs = sweep.costs()
-    lines = []
-    for measure, name, shown in _MEASURES:
+    rows = []
+    for measure, name, written in _MEASURES:
         values = [getattr(cost, name) for cost in costs]
-        lines.append(
-            CostLine(measure, tuple(_beside(value, values[0], shown(value)) for value in values))
-        )
+        cells = tuple(beside_first(value, values[0], written) for value in values)
+        rows.append(SweepRow(measure, cells))
     if not all(cost.ended == "finished" for cost in costs):
-        lines.append(CostLine("ended", tuple(cost.ended or "unfinished" for cost in costs)))
-    return lines
+        rows.append(SweepRow("ended", tuple(cost.ended or "unfinished" for cost in costs)))
+    return rows
 
 
-def _beside(value: float, first: float, shown: str) -> str:
-    return shown if value == first or not first else f"{shown} ({value / first:.3g}×)"
+def beside_first(value: float, first: float, written: Callable[[float], str]) -> str:
+    """The value, and in brackets how many times the first one it is: '8.0 MiB (2.21×)'."""
+    unlike = first and value != first
+    return f"{written(value)} ({times(value / first)})" if unlike else written(value)

@@ -1,4 +1,7 @@
-"""A run as tables, for reading, for downloads, and as the full equivalent of the pictures."""
+"""Runs, sweeps and measurements as tables: for reading, and for downloads.
+
+Together the tables of a run hold everything that its pictures show.
+"""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +20,8 @@ from eab.run import Run
 
 
 def samples_table(run: Run) -> pd.DataFrame:
-    """One line per leaf, the heaviest first. log_prob and mean_entropy in nats."""
-    lines = [
+    """A row per leaf, the one with the most weight first. log_prob and mean_entropy in nats."""
+    rows = [
         {
             "weight": sample.weight,
             "text": sample.text,
@@ -33,15 +36,18 @@ def samples_table(run: Run) -> pd.DataFrame:
         for sample in run.samples()
     ]
     return pd.DataFrame(
-        lines, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"]
+        rows, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"]
     )
 
 
 def answers_table(answers: Answers) -> pd.DataFrame:
-    """One line per answer, the heaviest first: estimated probability (weight), certain bounds of
-    it, and its leaves.
+    """A row per answer, the most likely first.
+
+    Returns:
+        Columns: the answer, its estimated probability (weight), the bounds between which its
+        probability lies for certain, how many texts give it, and the ids of their paths.
     """
-    lines = [
+    rows = [
         {
             "answer": answer.text,
             "weight": answer.weight,
@@ -52,14 +58,12 @@ def answers_table(answers: Answers) -> pd.DataFrame:
         }
         for answer in answers.ranked
     ]
-    return pd.DataFrame(
-        lines, columns=["answer", "weight", "at_least", "at_most", "texts", "paths"]
-    )
+    return pd.DataFrame(rows, columns=["answer", "weight", "at_least", "at_most", "texts", "paths"])
 
 
 def tokens_table(run: Run) -> pd.DataFrame:
-    """One line per generated token of the tree, in order of birth of the paths."""
-    lines = [
+    """A row per generated token of the tree, in the order in which the paths began."""
+    rows = [
         {
             "path": path.id,
             "parent": path.parent,
@@ -74,17 +78,17 @@ def tokens_table(run: Run) -> pd.DataFrame:
         for path in run.paths
         for token in path.tokens
     ]
-    return pd.DataFrame(lines)
+    return pd.DataFrame(rows)
 
 
 def steps_table(run: Run) -> pd.DataFrame:
-    """One line per decode step: live paths, KV bytes (held: measured; independent: computed),
-    milliseconds.
+    """A row per decode step: live paths, KV bytes, rows copied, milliseconds.
 
-    Of a run that was re-read, bytes are computed and there are no times.
+    `held_bytes` are measured; `independent_bytes`, those of separate caches, are computed. In a
+    what-if run all bytes are computed and there are no times.
     """
     row_bytes = run.started.model.row_bytes
-    lines = [
+    rows = [
         {
             "step": step.step,
             "live_paths": len(step.kv.paths),
@@ -101,17 +105,17 @@ def steps_table(run: Run) -> pd.DataFrame:
         for step in run.steps
         if step.kv is not None
     ]
-    return pd.DataFrame(lines)
+    return pd.DataFrame(rows)
 
 
 def costs_table(sweep: Sweep) -> pd.DataFrame:
-    """One line per variant: seconds, tokens, bytes, allocations of its whole run. All measured."""
+    """A row per variant: seconds, tokens, bytes, allocations of its whole run. All measured."""
     names = [field.name for field in fields(RunCost)]
     return pd.DataFrame([asdict(cost) for cost in sweep.costs()], columns=names)
 
 
 def sweep_steps_table(sweep: Sweep) -> pd.DataFrame:
-    """One line per variant and step: as `steps_table`, and what was copied and allocated so far."""
+    """A row per variant and step: as `steps_table`, and what was copied and allocated so far."""
     tables = []
     for name, run in sweep.pairs:
         table = steps_table(run)
@@ -127,20 +131,24 @@ def sweep_steps_table(sweep: Sweep) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
-def named(lines: Sequence[Sequence[str]], columns: Sequence[str]) -> pd.DataFrame:
-    """Lines of text under these headings, the first column as the index."""
-    return pd.DataFrame(lines, columns=pd.Index(columns)).set_index(columns[0])
+def text_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> pd.DataFrame:
+    """Rows of text under these headings, the first column as the index."""
+    return pd.DataFrame(rows, columns=pd.Index(columns)).set_index(columns[0])
 
 
 def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None) -> pd.DataFrame:
-    """One line per r for a recorded run: counted growths, rows and bytes; with costs, predicted
-    seconds.
+    """A row per r for a recorded run: growths, rows and bytes that the cache would need.
+
+    Args:
+        demand: What the run asks of the cache.
+        rs: The values of r.
+        costs: The fitted constants; with them, there are columns for predicted seconds.
     """
     paths = [need.paths for need in demand.needs]
-    lines = []
+    rows = []
     for r in rs:
         steps = demand.at(r)
-        line: dict[str, Any] = {
+        row: dict[str, Any] = {
             "r": r,
             "growths": sum(step.grew for step in steps[1:]),
             "rows_copied": sum(step.copied for step in steps),
@@ -150,30 +158,30 @@ def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None
         }
         if costs is not None:
             copying, visiting = predicted_overhead(costs, steps, paths)
-            line |= {"predicted_copy_seconds": copying, "predicted_spare_seconds": visiting}
-        lines.append(line)
-    return pd.DataFrame(lines)
+            row |= {"predicted_copy_seconds": copying, "predicted_spare_seconds": visiting}
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def points_table(report: Report) -> pd.DataFrame:
-    """One line per measured point; seconds and bytes."""
+    """A row per measured point; seconds and bytes."""
     fitted = report.fitted
-    lines = [
-        line
+    rows = [
+        row
         for point in report.points
         if not isinstance(point, Calibration)
-        for line in _lines(point, fitted)
+        for row in _point_rows(point, fitted)
     ]
-    return pd.DataFrame(lines)
+    return pd.DataFrame(rows)
 
 
-def _lines(point: Point, fitted: Calibration | None) -> list[dict[str, Any]]:
-    line = asdict(point)
+def _point_rows(point: Point, fitted: Calibration | None) -> list[dict[str, Any]]:
+    row = asdict(point)
     if isinstance(point, SizeTimed):
-        line.pop("overheads")
-        return [line | {"r": r, "overhead": seconds} for r, seconds in point.overheads]
+        row.pop("overheads")
+        return [row | {"r": r, "overhead": seconds} for r, seconds in point.overheads]
     if isinstance(point, RTimed):
-        line |= {f"work_{name}": value for name, value in line.pop("work").items()}
+        row |= {f"work_{name}": value for name, value in row.pop("work").items()}
         if fitted is not None and point.padded:
-            line["predicted_overhead"] = overhead(fitted.costs, point.work, point.r)
-    return [line]
+            row["predicted_overhead"] = overhead(fitted.costs, point.work, point.r)
+    return [row]

@@ -1,5 +1,5 @@
-"""What a re-read run comes to, and where the engine might make another: sentences, and marks for
-the board.
+"""What a what-if run comes to, and where the engine might decide otherwise: sentences, and marks
+for the board.
 """
 
 from collections import Counter
@@ -12,69 +12,85 @@ from eab.formatting import counted, human_bytes, listed
 from eab.run import Run, fold
 from eab.what_if.trace import Unknown, Why
 
-# In the order in which they are told; what each means: eab.what_if.trace.Doubt.
-_REASONS: Final[dict[Why, str]] = {
-    "fork": "at {} it would fork, which the recorded run did not",
-    "limit": "at {} the path limit took a part of the children",
-    "heir": "at {} another token may come, because the path limit acted",
-    "dropped": "at {} the path limit ended a path that would live on",
-    "ended": "at {} it would go on after the end of the recorded run",
+# In this order they are listed; eab.what_if.trace.Unknown says what each means.
+_REASONS: Final[dict[Why, tuple[str, str]]] = {  # what is counted, and the words around it
+    "fork": ("place", "{} would fork too"),
+    "limit": ("fork", "at {}, the path limit cut off some branches"),
+    "heir": ("place", "at {}, another token may come, because the path limit cut off branches"),
+    "dropped": ("path", "{} that the path limit cut off would continue"),
+    "ended": ("path", "{} would continue after the end of the recorded run"),
 }
 _MARKS: Final[dict[Why, str]] = {
-    "fork": "Would fork here: needs a run.",
-    "limit": "The path limit took a part of the children here: needs a run.",
-    "heir": "Perhaps another token would come here: needs a run.",
-    "dropped": "The path limit ended this path in the recorded run; how it goes on needs a run.",
-    "ended": "The recorded run ended here.",
+    "fork": "Would fork here: unknown until run.",
+    "limit": "The path limit cut off some branches here: unknown until run.",
+    "heir": "Another token may come here: unknown until run.",
+    "dropped": (
+        "The path limit cut off this path in the recorded run; how it continues is unknown until "
+        "run."
+    ),
+    "ended": "The recorded run ended here: unknown until run.",
 }
 
 
-def tree_change_sentence(recorded: Run, again: Run) -> str:
+def tree_change_sentence(recorded: Run, what_if: Run) -> str:
     """How the tree changed with the threshold."""
-    before, after = recorded.started.threshold_nats, again.started.threshold_nats
+    before, after = recorded.started.threshold_nats, what_if.started.threshold_nats
     if before == after:
-        return f"Threshold {before:.2f} nats, as recorded: {_size(again)}."
-    return f"At {after:.2f} nats: {_size(again)}; recorded at {before:.2f} nats: {_size(recorded)}."
+        return f"Threshold {before:.2f} nats, as recorded: {_size(what_if)}."
+    return (
+        f"At {after:.2f} nats: {_size(what_if)}; recorded at {before:.2f} nats: {_size(recorded)}."
+    )
 
 
-def exactness_sentence(again: Run, unknowns: Sequence[Unknown]) -> str:
-    """Whether a run with the model would make the same, and if it may not, why."""
-    if again.started.what_if == "exact":
+def exactness_sentence(
+    what_if: Run, unknowns: Sequence[Unknown], how_to_run: str = "press Run"
+) -> str:
+    """Whether a run with the model would give the same tree, and if it may not, why.
+
+    Args:
+        what_if: The what-if run.
+        unknowns: Where only the model can say what comes.
+        how_to_run: What the reader has to do for a run with the model.
+    """
+    if what_if.started.what_if == "exact":
         return (
-            "Exact: a run with these settings and this seed makes the same tree, but for the rounding of "
-            f"{again.started.model.dtype}."
+            "Exact: a run with these settings and this seed gives the same tree, up to the "
+            f"rounding of {what_if.started.model.dtype}."
         )
+    remedy = f"so this is an approximation; {how_to_run} for the exact tree."
     if not unknowns:
-        return "Not exact: it was read from a run that was not exact itself."
-    counts = Counter(doubt.why for doubt in unknowns)
+        return f"The run that it was recomputed from is an approximation itself, {remedy}"
+    counts = Counter(unknown.why for unknown in unknowns)
     reasons = [
-        reason.format(counted(counts[why], "place"))
-        for why, reason in _REASONS.items()
+        words.format(f"{counted(counts[why], thing)} (◇)")
+        for why, (thing, words) in _REASONS.items()
         if counts[why]
     ]
-    return f"Not exact, a run would tell: {listed(reasons)} (marked ◇)."
+    sentence = f"{listed(reasons)}, {remedy}"
+    return sentence[0].upper() + sentence[1:]
 
 
-def rows_sentence(recorded: Iterable[Event], again: Iterable[Event]) -> str:
-    """What the cache's growth costs with this r, beside the recorded one."""
-    return f"{_rows_words(again)} As recorded: {_rows_words(recorded)}"
+def rows_sentence(recorded: Iterable[Event], what_if: Iterable[Event]) -> str:
+    """What the cache allocates and copies with this r, beside the recorded r."""
+    return f"{_rows_words(what_if)} As recorded: {_rows_words(recorded)}"
 
 
-def marks(again: Run, unknowns: Iterable[Unknown]) -> list[list[Any]]:
-    """[path, number of its token, words] of each doubtful place, for the board."""
-    return [[*_token_at(again, doubt), _MARKS[doubt.why]] for doubt in unknowns]
+def marks(what_if: Run, unknowns: Iterable[Unknown]) -> list[list[Any]]:
+    """[path, index of its token, words] of each unknown place, for the board."""
+    return [[*_token_at(what_if, unknown), _MARKS[unknown.why]] for unknown in unknowns]
 
 
-def _token_at(run: Run, doubt: Unknown) -> tuple[int, int]:
-    """The token that was chosen there: the path's own, or the first of its first child, or the last
-    before its end.
+def _token_at(run: Run, unknown: Unknown) -> tuple[int, int]:
+    """Path and index of the token that was chosen there.
+
+    The path's own token, or the first one of its first child, or else its last one.
     """
-    path = run.paths[doubt.path]
-    number = next(
-        (number for number, token in enumerate(path.tokens) if token.step == doubt.step), None
+    path = run.paths[unknown.path]
+    index = next(
+        (index for index, token in enumerate(path.tokens) if token.step == unknown.step), None
     )
-    if number is not None:
-        return path.id, number
+    if index is not None:
+        return path.id, index
     return (path.children[0], 0) if path.children else (path.id, len(path.tokens) - 1)
 
 
@@ -94,6 +110,7 @@ def _rows_words(events: Iterable[Event]) -> str:
     spare = max((one.rows_spare for one in kv), default=0)
     held = max((one.bytes_held for one in kv), default=0)
     return (
-        f"{name} allocates {counted(len(growths), 'time')}, copies {copied:,} rows ({human_bytes(copied * row)}), has "
-        f"at most {spare:,} rows spare and holds at most {human_bytes(held)} ({source(run)})."
+        f"{name} allocates {counted(len(growths), 'time')}, copies {counted(copied, 'row')} "
+        f"({human_bytes(copied * row)}), has at most {counted(spare, 'spare row')} and holds at "
+        f"most {human_bytes(held)} ({source(run)})."
     )

@@ -1,3 +1,3 @@
-"""A run taken elsewhere: an HTML page, a notebook widget, GraphML, the lines of Python that repeat
+"""A run outside the app: an HTML page, a notebook widget, GraphML, a Python program that repeats
 it.
 """

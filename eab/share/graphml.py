@@ -9,8 +9,10 @@ from eab.run import Run
 
 
 def tree_graph(run: Run) -> "nx.DiGraph[int]":
-    """One node per path, with its text, weight, status and fork entropy (nats); edges from parent
-    to child.
+    """The tree of a run: a node per path, an edge from each parent to each of its children.
+
+    Nodes have text, weight, status, number of tokens and fork entropy (nats); edges have the
+    child's share of the weight.
     """
     graph: nx.DiGraph[int] = nx.DiGraph(name=token_text.visible(run.started.prompt))
     for path in run.paths:

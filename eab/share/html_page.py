@@ -1,8 +1,8 @@
 """A run as one HTML file: the same board as in the app, without Python, server or network.
 
-Model output is hostile text. It travels as JSON in a data block in which no `<` is left, and
-reaches the page through `textContent` only; the page's own policy lets no other script run and
-nothing load from anywhere.
+The text of a model is untrusted. It is stored as JSON in a data block that contains no `<`, and
+reaches the page through `textContent` only. The page's content security policy lets no other script
+run, and nothing load from anywhere.
 """
 
 import base64
@@ -19,6 +19,7 @@ from eab.board.messages import Feed
 from eab.errors import RecordError
 from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
+from eab.formatting import counted
 from eab.run import Run, fold
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -48,8 +49,10 @@ _PAGE: Final = """\
 
 
 def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
-    """Write the run as an HTML file. RecordError if it has not started or the file cannot be
-    written.
+    """Write the run as an HTML file.
+
+    Raises:
+        RecordError: The run has not started, or the file cannot be written.
     """
     page = to_html(run)
     try:
@@ -59,21 +62,25 @@ def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
 
 
 def to_html(run: Run | Iterable[Event]) -> str:
-    """The HTML file as text. RecordError if the run has not started: there is nothing to replay."""
+    """The HTML file as text.
+
+    Raises:
+        RecordError: The run has not started.
+    """
     state = run if isinstance(run, Run) else fold(run)
     style, script, policy = _code()
     return _PAGE.format(
-        policy=policy, style=style, script=script, data=_as_data_block(_told(state))
+        policy=policy, style=style, script=script, data=_as_data_block(_page_data(state))
     )
 
 
 def _as_data_block(value: Any) -> str:
-    """JSON that cannot end the element that holds it, in ASCII."""
+    """JSON in ASCII that cannot end the element that holds it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return "".join(_ESCAPES.get(character, character) for character in text)
 
 
-def _told(run: Run) -> dict[str, Any]:
+def _page_data(run: Run) -> dict[str, Any]:
     return {
         "title": token_text.visible(run.started.beginning),
         "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
@@ -86,20 +93,20 @@ def _settings_sentence(run: Run) -> str:
     config, model = run.started.config, token_text.visible(run.started.model.name)
     what = {
         "": "A recorded run",
-        "exact": "A re-read run",
-        "approximate": "A run re-read, not exactly,",
+        "exact": "A what-if run (exact)",
+        "approximate": "A what-if run (an approximation)",
     }
     return (
-        f"{what[run.started.what_if]} of {model}: policy {config.policy}, fork from "
-        f"{run.started.threshold_nats:.2f} nats, {config.branch_factor} children, "
-        f"at most {config.max_paths} paths of {config.max_new_tokens} tokens, "
+        f"{what[run.started.what_if]} of {model}: policy {config.policy}, forks from "
+        f"{run.started.threshold_nats:.2f} nats into {counted(config.branch_factor, 'branch')}, at "
+        f"most {counted(config.max_paths, 'path')} of {counted(config.max_new_tokens, 'token')}, "
         f"temperature {config.temperature:g}, seed {config.seed}."
     )
 
 
 def _texts(run: Run) -> dict[str, Any]:
-    """The leaves as a table of strings, the heaviest first."""
-    lines = [
+    """The leaves as a table of strings, the one with the most weight first."""
+    rows = [
         [
             f"{sample.weight:.1%}",
             f"{sample.log_prob:.2f}",
@@ -111,13 +118,13 @@ def _texts(run: Run) -> dict[str, Any]:
     return {
         "sentence": weight_sentence(run),
         "columns": ["weight", "log probability (nats)", "end", "text"],
-        "lines": lines,
+        "lines": rows,
     }
 
 
 @lru_cache(maxsize=1)
 def _code() -> tuple[str, str, str]:
-    """Style, script, and the policy that allows these two and nothing else."""
+    """Style, script, and the content security policy that allows these two and nothing else."""
     style = bundle.stylesheet() + (bundle.FOLDER / "page.css").read_text(encoding="utf-8")
     script = bundle.javascript("page")
     policy = (

@@ -1,5 +1,6 @@
-"""The explorer in a notebook: `eab.show(run)` replays a run, `eab.explore(model, prompt)` makes
-one, live.
+"""The explorer in a notebook.
+
+`eab.show(run)` replays a run; `eab.explore(model, prompt)` makes one and shows it live.
 """
 
 import threading
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def show(run: Run | Iterable[Event]) -> "BoardWidget":
-    """A widget that replays the run. NotebookError if anywidget is not installed."""
+    """A widget that replays the run.
+
+    Raises:
+        NotebookError: anywidget is not installed.
+    """
     _need_anywidget()
     from eab.share.widget import BoardWidget
 
@@ -24,11 +29,21 @@ def show(run: Run | Iterable[Event]) -> "BoardWidget":
 
 
 def explore(model: Any, prompt: str, **settings: Any) -> "LiveWidget":
-    """A widget that shows the run while it is made, with a Stop; `.wait()` gives the finished run.
+    """Start a run, and show it while it is made, with a button to stop it.
 
-    model and settings: as in EntropyAdaptiveBranching. A model that is loaded already
-    (`eab.load_model("embedded")`) starts at once. NotebookError if anywidget is not installed,
-    PromptError and ConfigError for bad input.
+    Args:
+        model: As in EntropyAdaptiveBranching. A model that is loaded already
+            (`eab.load_model("embedded")`) starts at once.
+        prompt: The text to continue.
+        settings: As in EntropyAdaptiveBranching.
+
+    Returns:
+        The widget; its `.wait()` returns the finished run.
+
+    Raises:
+        NotebookError: anywidget is not installed.
+        PromptError: The prompt cannot be used.
+        ConfigError: A setting cannot be used.
     """
     _need_anywidget()
     from eab.api import EntropyAdaptiveBranching
@@ -37,7 +52,7 @@ def explore(model: Any, prompt: str, **settings: Any) -> "LiveWidget":
 
     stop = threading.Event()
     events = stop_when(EntropyAdaptiveBranching(model, **settings).stream(prompt), stop.is_set)
-    first = next(events)  # here, so that a bad prompt is told in this cell
+    first = next(events)  # here, so that a bad prompt raises its error in this cell
     return LiveWidget(chain([first], events), stop)
 
 

@@ -1,6 +1,4 @@
-"""A run as the lines of Python that make it again: model, device, dtype, every setting that is not
-the default.
-"""
+"""A run as a Python program that makes it again."""
 
 from dataclasses import fields
 
@@ -9,7 +7,10 @@ from eab.events import RunStarted
 
 
 def as_python(started: RunStarted) -> str:
-    """The program; on the same kind of machine it gives the same events, but for the times."""
+    """The program, with model, device, dtype and every setting that is not the default.
+
+    On the same kind of machine it gives the same events, except for the times.
+    """
     card, default = started.model, BranchingConfig()
     given: dict[str, object] = {"device": card.device, "dtype": card.dtype}
     given |= {"draft": started.draft.name} if started.draft is not None else {}

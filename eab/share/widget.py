@@ -1,8 +1,7 @@
-"""The board as a widget of notebooks, by anywidget; `eab.share.notebook` imports this when it is
-needed.
+"""The board as a widget for notebooks, by anywidget; `eab.share.notebook` imports it when needed.
 
-The widget is told the same messages as the board of the app, and asks back for two things:
-everything, and to stop.
+The widget is sent the same messages as the board of the app. It sends two requests back: for a
+keyframe, which is a message with the whole run, and to stop the run.
 """
 
 import atexit
@@ -19,13 +18,20 @@ from eab.board.messages import Feed
 from eab.board.still import tree_svg
 from eab.events import Event, StepTimed
 from eab.figures.captions import tree_sentence
+from eab.formatting import counted
 from eab.run import Run, RunFold
 
-TELL_SECONDS: Final = 0.25
+SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
 
 
 class BoardWidget(anywidget.AnyWidget):
-    """A finished run, to replay and inspect. `run`: what it shows."""
+    """A finished run, to replay and inspect.
+
+    Attributes:
+        message: What the board in the browser is sent.
+        status: How far a live run is, in words.
+        running: Whether a live run goes on.
+    """
 
     _esm = bundle.javascript("widget")
     _css = bundle.stylesheet()
@@ -39,11 +45,11 @@ class BoardWidget(anywidget.AnyWidget):
 
     @property
     def run(self) -> Run | None:
-        """The run that it shows; None while it has not started."""
+        """The run on show; None while it has not started."""
         return self._run
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The widget, and a still picture for places that have no widgets."""
+        """The widget, and a still picture for viewers that cannot show widgets."""
         widget, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
         run = self.run
         still = {"image/svg+xml": tree_svg(run)} if run is not None and run.steps else {}
@@ -52,8 +58,10 @@ class BoardWidget(anywidget.AnyWidget):
 
 
 class LiveWidget(BoardWidget):
-    """A run in the making, in a thread of its own. `events`: what has happened so far, for
-    `eab.save`.
+    """A run that is being made in a thread of its own.
+
+    Attributes:
+        events: The events so far, for `eab.save`.
     """
 
     def __init__(self, events: Iterator[Event], stop: threading.Event) -> None:
@@ -64,7 +72,7 @@ class LiveWidget(BoardWidget):
         self._error: Exception | None = None
         self._fold = RunFold()
         super().__init__(None, autoplay=False)
-        self.on_msg(self._on_wish)
+        self.on_msg(self._on_request)
         self.running = True
         self._thread = threading.Thread(
             target=self._work, args=(events,), name="eab-notebook", daemon=True
@@ -82,12 +90,14 @@ class LiveWidget(BoardWidget):
         return self._fold.run
 
     def stop(self) -> None:
-        """End the run at its next step; what it has stays."""
+        """Stop the run at its next step; what was generated so far stays."""
         self._stop.set()
 
     def wait(self) -> Run:
-        """The run, once it has ended; an interrupt of the kernel stops it. Raises what made the run
-        fail.
+        """Wait until the run has ended, and return it; an interrupt of the kernel stops it.
+
+        Raises:
+            Exception: What made the run fail.
         """
         try:
             self._thread.join()
@@ -101,23 +111,23 @@ class LiveWidget(BoardWidget):
         return run
 
     def _work(self, events: Iterator[Event]) -> None:
-        told = 0.0
+        sent = 0.0
         try:
             for event in events:
                 with self._lock:
                     self.events.append(event)
                     self._fold.apply(event)
-                if isinstance(event, StepTimed) and time.monotonic() - told >= TELL_SECONDS:
-                    told = time.monotonic()
-                    self._tell(self._progress())
-        except Exception as error:  # whatever it is, the notebook should show it
+                if isinstance(event, StepTimed) and time.monotonic() - sent >= SEND_SECONDS:
+                    sent = time.monotonic()
+                    self._send_status(self._progress())
+        except Exception as error:  # any error is shown in the notebook
             self._error = error
         self._feed.resync()  # the last message is whole: a saved notebook keeps it
         self.running = False
-        self._tell(self._ending())
+        self._send_status(self._ending())
         atexit.unregister(self._leave)
 
-    def _tell(self, status: str) -> None:
+    def _send_status(self, status: str) -> None:
         with self._lock:
             message = self._feed.message(self.run, "notebook", "live")
         self.message, self.status = message, status
@@ -130,19 +140,20 @@ class LiveWidget(BoardWidget):
 
     def _ending(self) -> str:
         if self._error is not None:
-            return f"The run broke: {self._error}"
+            return f"The run failed: {self._error}"
         ended = self._fold.ended
         if ended is not None and ended.reason == "failed":
             return ended.message
-        return f"{'Stopped' if self._stop.is_set() else 'Done'} after {len(self.run.steps) if self.run else 0} steps"
+        steps = counted(len(self.run.steps) if self.run else 0, "step")
+        return f"{'Stopped' if self._stop.is_set() else 'Done'} after {steps}"
 
-    def _on_wish(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+    def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         if content.get("wish") == "stop":
             self.stop()
         elif content.get("wish") == "all":
             self._feed.resync()
             if not self.running:
-                self._tell(self.status)
+                self._send_status(self.status)
 
     def _leave(self) -> None:
         self.stop()

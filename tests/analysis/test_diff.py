@@ -11,14 +11,21 @@ from hypothesis import strategies as st
 from table_model import TableModel, random_table
 
 from app.server import bundled_runs
-from eab.analysis.diff import Side, independent, mean_passes, merge, same_prompt, texts_of
+from eab.analysis.diff import (
+    Side,
+    independent_config,
+    mean_tokens_per_text,
+    merge,
+    same_prompt,
+    texts_of,
+)
 from eab.board.diff import diff_message
 from eab.board.layout import tidy
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Forked, RunStarted
-from eab.figures.diff import cost_lines, cost_table, takeaway_sentence, tree_sentence
+from eab.figures.diff import diff_rows, diff_table, diff_tree_sentence, takeaway_sentence
 from eab.run import Run, fold
 
 LENGTH = 6
@@ -78,8 +85,10 @@ def test_a_run_beside_itself_is_all_in_both_and_costs_the_same() -> None:
     assert set(both.sides) == {"both"}
     assert len(both.run.paths) == len(run.paths)
     tokens = sum(len(path.tokens) for path in run.paths)
-    assert tree_sentence(both) == f"{tokens} tokens in both, drawn once; 0 in A alone, 0 in B."
-    assert {line.difference for line in cost_lines(run, run)} <= {"±0", "±0.00", "±0 B", "±0.00%"}
+    assert diff_tree_sentence(both) == (
+        f"{tokens} tokens in both, drawn once; 0 in A alone, 0 in B alone."
+    )
+    assert {row.difference for row in diff_rows(run, run)} <= {"±0", "±0.00", "±0 B", "±0.00%"}
 
 
 def test_equal_texts_of_independent_samples_are_one_path_with_their_weights() -> None:
@@ -139,11 +148,11 @@ def test_independent_texts_come_as_often_as_the_model_says() -> None:
 def test_the_budget_in_texts_is_their_number_and_in_tokens_what_they_send() -> None:
     model = TableModel(random_table(5, 6), stop_ids=[5])
     tree = grown(model, entropy_threshold=1.0, max_paths=64)
-    assert independent(tree, "texts").max_paths == len(tree.leaves())
+    assert independent_config(tree, "texts").max_paths == len(tree.leaves())
     spent, paid = [], []
     for seed in range(40):
         tree = grown(model, entropy_threshold=1.0, max_paths=64, seed=seed)
-        config = independent(tree, "tokens")
+        config = independent_config(tree, "tokens")
         assert (config.policy, config.cache, config.seed) == ("independent", "tree", seed)
         spent.append(fold(generate(model, Request("0 1", config))).tokens_through_model())
         paid.append(tree.tokens_through_model())
@@ -152,8 +161,8 @@ def test_the_budget_in_texts_is_their_number_and_in_tokens_what_they_send() -> N
 
 def test_a_text_sends_all_but_its_last_token() -> None:
     run = grown(TableModel(random_table(5, 6)), entropy_threshold=20.0)
-    assert mean_passes(run) == LENGTH - 1
-    assert run.tokens_through_model() == 2 + mean_passes(run)
+    assert mean_tokens_per_text(run) == LENGTH - 1
+    assert run.tokens_through_model() == 2 + mean_tokens_per_text(run)
 
 
 def test_other_prompts_share_nothing_and_it_is_said() -> None:
@@ -163,7 +172,7 @@ def test_other_prompts_share_nothing_and_it_is_said() -> None:
     assert same_prompt(bundled("ball.eab"), bundled("original.eab"))
 
 
-def test_a_re_read_run_has_no_seconds_to_compare() -> None:
+def test_a_what_if_run_has_no_seconds_to_compare() -> None:
     run = bundled("market.eab")
     events = list(
         bundled_runs.events_of(
@@ -172,13 +181,13 @@ def test_a_re_read_run_has_no_seconds_to_compare() -> None:
     )
     started = next(event for event in events if isinstance(event, RunStarted))
     events[events.index(started)] = replace(started, what_if="exact")
-    seconds = next(line for line in cost_lines(run, fold(events)) if line.measure == "seconds")
+    seconds = next(row for row in diff_rows(run, fold(events)) if row.measure == "seconds")
     assert (seconds.b, seconds.difference) == ("–", "–")
 
 
 @pytest.mark.parametrize("other", ["original.eab", "long.eab"])
 def test_the_table_for_download_has_the_numbers_of_both(other: str) -> None:
     a, b = bundled("ball.eab"), bundled(other)
-    table = cost_table(a, b).set_index("measure")
+    table = diff_table(a, b).set_index("measure")
     assert table.loc["tokens", "a"] == a.tokens_through_model()
     assert table.loc["distinct", "b"] == len(set(texts_of(b)))

@@ -18,7 +18,7 @@ from eab.events import Event, KvMeasured, Probed, RunEnded, RunStarted, StepTime
 from eab.figures import caches
 from eab.figures.captions import cost_sentence, memory_sentence, sweep_sentence
 from eab.figures.charts import for_print
-from eab.figures.sweep_table import cost_lines
+from eab.figures.sweep_table import sweep_rows
 from eab.figures.tables import costs_table, sweep_steps_table
 from eab.run import Run, fold
 
@@ -46,7 +46,7 @@ def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, sweep):
             sample.token_ids for sample in alone.samples()
         ]
     assert sweep.agreed
-    assert sweep_sentence(sweep) == "The same tokens under 4 caches."
+    assert sweep_sentence(sweep) == "The same tokens with 4 caches."
     assert sweep.ended == sweep.runs[-1].ended
 
 
@@ -98,7 +98,7 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
             sweep_sentence,
         ):
             assert sentence(part)
-        caches.totals_figure(part), caches.held_figure(part), cost_lines(part), costs_table(part)
+        caches.totals_figure(part), caches.held_figure(part), sweep_rows(part), costs_table(part)
         sweep_steps_table(part)
         assert not part.agreed or not length
 
@@ -194,7 +194,7 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
     assert all(
         sum(sample.weight for sample in run.samples()) == pytest.approx(1) for run in sweep.runs
     )
-    assert cost_lines(sweep)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
+    assert sweep_rows(sweep)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
 
 
 class LooksAway(DeepCopyCache):
@@ -216,7 +216,7 @@ def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeyp
     assert other.explained
     assert last.explained
     assert not sweep.agreed
-    assert "deep-copy reads the text differently" in sweep_sentence(sweep)
+    assert "deep-copy computes something else" in sweep_sentence(sweep)
 
 
 def test_a_token_that_parts_the_trees_is_found_and_rounding_is_said(events):
@@ -250,7 +250,7 @@ def test_charts_show_the_figures_of_the_runs(sweep):
         "the prefill is no decode step"
     )
     bars = caches.totals_figure(sweep)
-    assert bars.data[0].text[0] == cost_lines(sweep)[3].cells[0]
+    assert bars.data[0].text[0] == sweep_rows(sweep)[3].cells[0]
     assert for_print(held).layout.paper_bgcolor == "white"
     assert held.layout.paper_bgcolor is None
 
@@ -259,11 +259,11 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(sweep):
     run = sweep.runs[0]
     shared, private = caches.paths_figure(run).data
     row, kv = run.started.model.row_bytes, run.peak_kv()
-    step = next(step.step for step in run.steps if step.kv is kv)
+    peak = next(step.step for step in run.steps if step.kv is kv)
     for number, path in enumerate(kv.paths):
         assert shared.y[number] * 1024 == pytest.approx(path.shared * row)
         assert (shared.y[number] + private.y[number]) * 1024 == pytest.approx(
-            row * (len(PROMPT.split()) + step)
+            row * (len(PROMPT.split()) + peak)
         )
     assert f"{len(kv.paths)} paths see" in caches.paths_sentence(run)
 
@@ -281,7 +281,7 @@ def test_tables_hold_a_line_per_cache_and_step(sweep):
 
 def test_what_a_run_says_of_its_cache(sweep):
     runs = dict(sweep.pairs)
-    assert "each step reads the whole text of" in memory_sentence(runs["recompute"])
+    assert "every step processes the whole text of" in memory_sentence(runs["recompute"])
     assert "Cache concat-cow:" in cost_sentence(runs["concat-cow"])
     assert "allocations" in cost_sentence(runs["tree"])
     assert "Cache" not in cost_sentence(Run(runs["tree"].started))

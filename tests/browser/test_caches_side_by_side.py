@@ -43,7 +43,7 @@ def test_a_comparison_from_the_first_page_to_the_download(
     expect(page.get_by_text("Recorded with embedded")).to_be_visible()
     start(page, "The compared cat", "Home", presses=7)
     expect(page.get_by_text("Run with embedded")).to_be_visible(timeout=120 * SECONDS)
-    expect(page.get_by_text("The same tokens under 4 caches.")).to_be_visible()
+    expect(page.get_by_text("The same tokens with 4 caches.")).to_be_visible()
     wait_for_charts(page)
     page.reload()
     expect(page.get_by_text("“The compared cat”")).to_be_visible(timeout=60 * SECONDS)

@@ -17,7 +17,7 @@ def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(
     open_page: Callable[..., Page],
 ) -> None:
     page = open_page("/speculative", color_scheme="dark")
-    expect(page.get_by_text("The same tokens under 6 draft lengths.")).to_be_visible(
+    expect(page.get_by_text("The same tokens with 6 draft lengths.")).to_be_visible(
         timeout=60 * SECONDS
     )
     expect(page.locator(".chips .text .right").first).to_be_visible(timeout=60 * SECONDS)

@@ -121,8 +121,7 @@ def _hostile(event: Event) -> Event:
 def test_every_figure_draws_every_beginning_of_a_run() -> None:
     events = bundled_runs.events_of(bundled_runs.recordings()[0])
     ends = [
-        0,
-        1,
+        1,  # the header
         *(index + 1 for index, event in enumerate(events) if isinstance(event, StepTimed)),
     ][:12]
     for end in ends:

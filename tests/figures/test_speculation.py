@@ -1,4 +1,4 @@
-"""What is said and drawn of guesses: counted by hand, and by the formulas."""
+"""What is said and drawn of draft tokens: counted by hand, and by the formulas."""
 
 import math
 
@@ -34,10 +34,10 @@ def sweep(twins) -> Sweep:
 def test_the_variants_are_plain_some_lengths_and_adaptive(sweep):
     assert list(sweep.variants) == [
         "plain",
-        "1 guess",
-        "2 guesses",
-        "4 guesses",
-        "8 guesses",
+        "1 draft token",
+        "2 draft tokens",
+        "4 draft tokens",
+        "8 draft tokens",
         "adaptive",
     ]
     assert sweep.agreed
@@ -53,29 +53,29 @@ def test_the_outcome_counts_what_the_events_say(sweep):
         assert found.accepted == sum(one.accepted for one in run.speculations)
         assert (
             found.tokens == found.forward_passes + found.draft_tokens
-        )  # one path: a token of its own in each pass, and the guesses
+        )  # one path: a token of its own in each pass, and the draft tokens
         assert (
             found.steps == found.forward_passes + found.accepted
-        )  # and each pass brings one step more than it had guesses right
+        )  # and each pass gives one step more than it had accepted draft tokens
     plain = speculation_stats(sweep.runs[0])
     assert (plain.draft_tokens, plain.acceptance_rate, plain.steps_per_pass) == (0, None, 1.0)
 
 
-def test_the_chips_spell_the_text_and_each_wrong_guess_stands_before_the_token_that_came(
+def test_the_chips_spell_the_text_and_a_rejected_token_stands_before_the_one_that_came(
     sweep,
 ):
     for _, run in sweep.pairs[1:]:
         chips = speculation.chips(run, 0)
-        text = [chip["text"] for chip in chips if chip["kind"] != "wrong"]
+        text = [chip["text"] for chip in chips if chip["kind"] != "rejected"]
         assert len(text) == 30
-        assert sum(chip["kind"] == "right" for chip in chips) == speculation_stats(run).accepted
-        wrong = [index for index, chip in enumerate(chips) if chip["kind"] == "wrong"]
-        assert len(wrong) <= speculation_stats(run).rejected
-        assert all(chips[index + 1]["kind"] == "own" for index in wrong)
-        assert all(chips[index + 1]["text"] != chips[index]["text"] for index in wrong)
+        assert sum(chip["kind"] == "accepted" for chip in chips) == speculation_stats(run).accepted
+        rejected = [index for index, chip in enumerate(chips) if chip["kind"] == "rejected"]
+        assert len(rejected) <= speculation_stats(run).rejected
+        assert all(chips[index + 1]["kind"] == "own" for index in rejected)
+        assert all(chips[index + 1]["text"] != chips[index]["text"] for index in rejected)
 
 
-def test_chips_of_a_tree_follow_the_guesses_through_its_forks(twins):
+def test_chips_of_a_tree_follow_the_draft_tokens_through_its_forks(twins):
     from eab.engine.loop import generate
 
     model = twins("qwen2").ours
@@ -86,28 +86,28 @@ def test_chips_of_a_tree_follow_the_guesses_through_its_forks(twins):
     for leaf in run.leaves():
         lineage = run.lineage(leaf.id)
         kinds = [
-            chip["kind"] for chip in speculation.chips(run, leaf.id) if chip["kind"] != "wrong"
+            chip["kind"] for chip in speculation.chips(run, leaf.id) if chip["kind"] != "rejected"
         ]
-        right = {
+        accepted = {
             one.step + index
             for one in run.speculations
             if one.path in lineage
             for index in range(one.accepted)
         }
         steps = [token.step for token in run.tokens(leaf.id)]
-        assert kinds == ["right" if step in right else "own" for step in steps]
+        assert kinds == ["accepted" if step in accepted else "own" for step in steps]
 
 
-def test_the_table_has_a_line_per_variant_and_the_formula_beside_the_measurement(sweep):
+def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(sweep):
     table = speculation.outcome_table(sweep).set_index("draft length")
     assert list(table.index) == list(sweep.variants)
-    alpha = speculation.acceptance(sweep)
-    assert table.loc["4 guesses", "steps per pass (formula)"] == pytest.approx(
+    alpha = speculation.acceptance_rate(sweep)
+    assert table.loc["4 draft tokens", "steps per pass (formula)"] == pytest.approx(
         expected_tokens(alpha, 4)
     )
     assert math.isnan(table.loc["plain", "steps per pass (formula)"])
     assert table.loc["plain", "times as fast"] == 1.0
-    assert table.loc["8 guesses", "of which drafting"] > 0
+    assert table.loc["8 draft tokens", "of which drafting"] > 0
 
 
 def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(sweep):
@@ -115,19 +115,19 @@ def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(
     assert [line.name for line in steps.data][1] == "measured"
     assert len(steps.data[1].x) == 4
     for figure in (steps, surface):
-        assert figure.layout.xaxis.title.text == "draft length (guesses per pass)"
+        assert figure.layout.xaxis.title.text == "draft length (draft tokens per pass)"
         assert figure.layout.yaxis.title.text
     assert "(measured)" in speculation.tokens_sentence(sweep)
     assert "(computed)" in speculation.surface_sentence(sweep)
 
 
-def test_a_comparison_without_guesses_says_so(twins):
+def test_a_sweep_without_draft_tokens_says_so(twins):
     from eab.engine.sweeping import run_sweep
 
     empty = draft_length_sweep("prompt-lookup")
     assert (
         speculation.tokens_sentence(empty)
-        == "No guess was made: the drafter found nothing to guess."
+        == "No draft tokens: the drafter found nothing to propose."
     )
     assert speculation.surface_sentence(empty) == "There is nothing to compute a speed-up from yet."
     assert speculation.outcome_table(empty).empty
@@ -135,15 +135,15 @@ def test_a_comparison_without_guesses_says_so(twins):
     short = fold_sweep(
         run_sweep(twins("llama").ours, Request("w5 w9", config), empty.variants), empty
     )
-    assert speculation.acceptance(short) is None
+    assert speculation.acceptance_rate(short) is None
     assert not speculation.surface_figure(short).data
 
 
-def test_the_costs_of_a_run_say_how_often_the_drafter_was_right(sweep):
+def test_the_costs_of_a_run_say_how_many_draft_tokens_were_accepted(sweep):
     found = speculation_stats(sweep.runs[3])
     words = cost_sentence(sweep.runs[3])
     assert (
-        f"Drafter model: {found.accepted} of {found.draft_tokens} guesses right; 29 steps in {found.forward_passes} forward"
+        f"Drafter model: {found.accepted} of {found.draft_tokens} draft tokens accepted; 29 steps in {found.forward_passes} forward"
         in words
     )
     assert "Drafter" not in cost_sentence(sweep.runs[0])

@@ -27,7 +27,7 @@ def page() -> AppTest:
 def test_the_first_visit_shows_recorded_measurements_and_a_run(page: AppTest) -> None:
     assert not page.exception
     for name in EXPERIMENTS:
-        assert getattr(bmc, f"{name}_sentence")(measurements.bundled(name)) in words(page)
+        assert bmc.EXPERIMENT_FIGURES[name].sentence(measurements.bundled(name)) in words(page)
     assert len(page.get("plotly_chart")) == 2 + len(EXPERIMENTS) + 1
     captions = " ".join(caption.value for caption in page.main.caption)
     assert captions.count("Recorded:") == len(EXPERIMENTS)
@@ -148,8 +148,8 @@ def test_a_broken_report_is_refused_in_words(text: str, tmp_path: Path) -> None:
 
 def test_nothing_measured_yet_is_said_and_drawn() -> None:
     for name in EXPERIMENTS:
-        assert getattr(bmc, f"{name}_sentence")(Report()) == "Nothing measured yet."
-        json.loads(getattr(bmc, f"{name}_figure")(Report()).to_json())
+        assert bmc.EXPERIMENT_FIGURES[name].sentence(Report()) == "Nothing measured yet."
+        json.loads(bmc.EXPERIMENT_FIGURES[name].figure(Report()).to_json())
 
 
 def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs
 from eab import record
-from eab.analysis.diff import independent
+from eab.analysis.diff import independent_config
 from eab.figures.diff import takeaway_sentence
 from eab.run import Run, fold
 
@@ -40,7 +40,7 @@ def test_independent_samples_are_made_by_the_engine_at_the_same_budget(page: App
     page.selectbox(key="contrast_a").set_value(RECORDINGS["market.eab"])
     page.selectbox(key="contrast_b").set_value("independent").run()
     assert "Choose two runs" in page.info[0].value
-    count = independent(bundled("market.eab"), "tokens").max_paths
+    count = independent_config(bundled("market.eab"), "tokens").max_paths
     assert page.button(key="contrast_run").label == f"Sample {count} texts"
     sample(page)
     assert not page.exception

@@ -12,7 +12,7 @@ from app.server import bundled_runs
 from eab.analysis.sweep import CACHES
 from eab.figures import caches
 from eab.figures.captions import sweep_sentence
-from eab.figures.sweep_table import cost_lines
+from eab.figures.sweep_table import sweep_rows
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
     ]
     assert len(page.get("plotly_chart")) == 4
     assert list(page.table[0].value.columns) == list(CACHES)
-    assert list(page.table[0].value.index) == [line.measure for line in cost_lines(recorded)]
+    assert list(page.table[0].value.index) == [line.measure for line in sweep_rows(recorded)]
     assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
 
 
@@ -50,7 +50,7 @@ def test_run_compares_all_caches(page: AppTest) -> None:
     run_to_its_end(start(page, "The cat sat on the", 4))
     assert not page.exception
     assert not page.error
-    assert "The same tokens under 4 caches." in words(page)
+    assert "The same tokens with 4 caches." in words(page)
     assert "Run with embedded" in " ".join(caption.value for caption in page.main.caption)
     assert "The cat sat on the" in " ".join(caption.value for caption in page.main.caption)
     assert list(page.table[0].value.columns) == list(CACHES)

@@ -32,7 +32,7 @@ def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None
 def test_the_recorded_draft_lengths_agree_and_their_guesses_save_passes() -> None:
     recorded = bundled_runs.draft_lengths()
     assert recorded.agreed
-    found = {line.name: line.found for line in speculation.lines(recorded)}
+    found = {one.name: one.stats for one in speculation.draft_length_results(recorded)}
     passes = [
         found["plain"].forward_passes,
         *(found[name].forward_passes for name in list(found)[1 : 1 + len(DRAFT_LENGTHS)]),
@@ -50,7 +50,7 @@ def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) ->
     run_to_its_end(start(page, "Anna has a red ball. Ben has a red ball. Anna has", 8))
     assert not page.exception
     assert not page.error
-    assert "The same tokens under 6 draft lengths." in words(page)
+    assert "The same tokens with 6 draft lengths." in words(page)
     assert f"drafter {drafter}" in " ".join(caption.value for caption in page.main.caption)
     assert len(page.dataframe[0].value) == 6
 

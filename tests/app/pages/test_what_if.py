@@ -45,7 +45,7 @@ def test_a_higher_threshold_prunes_the_tree_at_once_and_as_it_was_brings_it_back
     )
     assert (after["run"], after["threshold"], after["marks"]) == (before["run"], 1.0, [])
     assert "Exact" in said(page)
-    assert "The heaviest of 5 texts" in page.text[0].value, "the results are of what is shown"
+    assert "Most likely of 5 texts" in page.text[0].value, "the results are of what is shown"
     next(button for button in page.button if button.label == "As it was").click().run()
     assert told(page) == before
     assert "As recorded" in said(page)
