@@ -56,7 +56,7 @@ class LiveWidget(BoardWidget):
         self._feed = Feed()
         self._error: Exception | None = None
         super().__init__(Run(), autoplay=False)
-        self.on_msg(self._on_wish)
+        self.on_msg(self._on_request)
         self.running = True
         self._thread = threading.Thread(
             target=self._work, args=(events,), name="eab-notebook", daemon=True
@@ -98,7 +98,7 @@ class LiveWidget(BoardWidget):
                     self._tell(self._progress())
         except Exception as error:  # whatever it is, the notebook should show it
             self._error = error
-        self._feed.resync()  # the last message is whole: a saved notebook keeps it
+        self._feed.request_keyframe()  # the last message is whole: a saved notebook keeps it
         self.running = False
         self._tell(self._ending())
         atexit.unregister(self._leave)
@@ -120,11 +120,11 @@ class LiveWidget(BoardWidget):
             return ended.message
         return f"{'Stopped' if self._stop.is_set() else 'Done'} after {len(self.run.steps)} steps"
 
-    def _on_wish(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
-        if content.get("wish") == "stop":
+    def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        if content.get("request") == "stop":
             self.stop()
-        elif content.get("wish") == "all":
-            self._feed.resync()
+        elif content.get("request") == "keyframe":
+            self._feed.request_keyframe()
             if not self.running:
                 self._tell(self.status)
 

@@ -60,7 +60,7 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(
     )
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.feed(fold(STORY), since=15, mode="live")
-    assert shown.page.evaluate("triggers") == ["resync"]
+    assert shown.page.evaluate("triggers") == ["keyframe"]
     shown.feed(fold(STORY), mode="live")
     shown.expect_cursor(19)
     shown.feed(fold(STORY[: half + 1]), mode="live")
@@ -102,7 +102,7 @@ def test_another_run_begins_with_nothing_chosen(board: Callable[..., BoardPage])
     expect(shown.page.locator(".inspector .candidates")).to_have_count(1)
     shown.feed(fold(invented_run(9, 5, 3)), name="another")
     expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
-    expect(shown.page.locator(".eab.choosing")).to_have_count(0)
+    expect(shown.page.locator(".eab.highlighting")).to_have_count(0)
     shown.expect_cursor(4)
 
 
@@ -200,9 +200,9 @@ def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Callable[..., 
     leaf = run.steps[-1].kv.paths[0].path  # type: ignore[union-attr]
     shown.box(leaf).locator(".label").hover()
     lineage = run.lineage(leaf)
-    expect(shown.page.locator(".box.path.chosen")).to_have_count(len(lineage))
-    expect(shown.page.locator("polyline.trace.chosen")).to_have_count(len(lineage))
-    expect(shown.page.locator(".path-bar .shared.chosen")).to_have_count(1)
+    expect(shown.page.locator(".box.path.highlighted")).to_have_count(len(lineage))
+    expect(shown.page.locator("polyline.trace.highlighted")).to_have_count(len(lineage))
+    expect(shown.page.locator(".path-bar .shared.highlighted")).to_have_count(1)
     expect(shown.page.locator(".tooltip")).to_contain_text("nats")
 
 
