@@ -117,8 +117,8 @@ export class MemoryChart {
       ...this.axis(area),
       ...this.stack(step, { x: left + 4, width }, scale),
       shape("rect", { class: "independent", ...separate }),
-      shape("text", { class: "tick-label", x: left + 4, y: numberY }, own),
-      shape("text", { class: "tick-label end", x: right, y: numberY }, "separate caches"),
+      shape("text", { class: "tick-label", x: left, y: numberY }, own),
+      shape("text", { class: "tick-label end", x: right + 6, y: numberY }, "separate caches"),
       axisTitle("all paths", { x: (left + right) / 2, y: height - 4 }),
     ];
   }
@@ -142,7 +142,7 @@ export class MemoryChart {
       const number = { x: left + (index + 0.5) * slot, y: height - BOTTOM + 15 };
       return [bar, shape("text", { class: "tick-label middle", ...number }, String(path.path))];
     });
-    const title = `each live path at step ${step.step}`;
+    const title = `live paths at step ${step.step}`;
     return [
       ...this.axis(area),
       ...bars,
