@@ -20,7 +20,7 @@ from cattrs.strategies import configure_tagged_union
 from eab.config import AUTO, MAX_SEED
 from eab.errors import ConfigError, RecordError
 from eab.events import Event, RunEnded, RunStarted, Speculated, Within
-from eab.run import fold
+from eab.run import fold_prefix
 
 SUFFIX: Final = ".eab"
 VERSION: Final = 2
@@ -94,7 +94,7 @@ def loads(data: bytes, name: str = "the run file") -> list[Event]:
     ]
     if not events:
         raise RecordError(f"{name} holds no event")
-    fold(events)
+    fold_prefix(events)
     return events
 
 

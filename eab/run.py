@@ -6,7 +6,7 @@ shorter run.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
@@ -100,13 +100,13 @@ class Step:
     kv: KVUsage | None = None
     growth: Growth | None = None
     timing: StepTimed | None = None
-    passes: int = 0
+    forward_passes: int = 0
 
     def add_timing(self, timing: StepTimed) -> None:
         """A long prompt, or a step that waits for all paths, takes several forward passes: their
         times add up.
         """
-        self.passes += 1
+        self.forward_passes += 1
         if self.timing is not None:
             timing = StepTimed(
                 self.step,
@@ -139,24 +139,27 @@ class Sample:
 
 
 class Run:
-    """The state after some events. Grow it with `apply`; read it as if it were frozen."""
+    """The state of a run after its header, RunStarted, and any further events.
 
-    def __init__(self) -> None:
-        self.started: RunStarted | None = None
+    Grow it with `apply`; read it as if it were frozen.
+
+    Attributes:
+        started: The header: prompt, model, settings.
+        probe: Entropies (nats) of the greedy probe before it, for a quantile threshold.
+        ended: The last event; None while the run goes on.
+    """
+
+    def __init__(self, started: RunStarted, probe: Sequence[float] = ()) -> None:
+        self.started, self.probe = started, tuple(probe)
         self.ended: RunEnded | None = None
-        self.probe: list[float] = []
-        self.paths: list[Path] = []
+        self.paths = [Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0)]
         self.steps: list[Step] = []
         self.speculations: list[Speculated] = []
-        self.events_seen = 0
+        self.events_seen = len(self.probe) + 1
         self._predicted: dict[int, Predicted] = {}
 
     def apply(self, event: Event) -> None:
         """Fold one more event; RecordError if it cannot follow what came before."""
-        if self.started is None and not isinstance(event, RunStarted | Probed | RunEnded):
-            raise RecordError(
-                f"the run begins with {type(event).__name__}; it must begin with RunStarted"
-            )
         if self.ended is not None:
             raise RecordError(f"the run goes on with {type(event).__name__} after its end")
         try:
@@ -169,10 +172,8 @@ class Run:
 
     def _apply(self, event: Event) -> None:
         match event:
-            case Probed():
-                self.probe.append(event.entropy)
-            case RunStarted():
-                self._start(event)
+            case Probed() | RunStarted():
+                raise RecordError("the run starts twice; a run file holds one run")
             case Predicted():
                 self._live(event.path, event.step)
                 self._predicted[event.path] = event
@@ -204,12 +205,6 @@ class Run:
                 self.ended = event
             case _:
                 assert_never(event)
-
-    def _start(self, event: RunStarted) -> None:
-        if self.started is not None:
-            raise RecordError("the run starts twice; a run file holds one run")
-        self.started = event
-        self.paths.append(Path(id=0, parent=-1, weights=[(0, 1.0)], heir=True, touched=0))
 
     def _append(self, event: TokenAppended) -> None:
         path = self._live(event.path, event.step)
@@ -282,8 +277,7 @@ class Run:
 
     def raise_if_failed(self) -> None:
         """MemoryLimitError if the run ended because its KV cache outgrew the limit."""
-        if self.ended is not None and self.ended.reason == "failed":
-            raise MemoryLimitError(self.ended.message)
+        _raise_if_failed(self.ended)
 
     def lineage(self, path: int) -> tuple[int, ...]:
         """Ids of the paths from the root to this one."""
@@ -309,9 +303,7 @@ class Run:
         candidate: take this one of the token's candidates in its place. PromptError if the run has
         no such token.
         """
-        if self.started is None or not (
-            0 <= path < len(self.paths) and 0 <= index < len(self.paths[path].tokens)
-        ):
+        if not (0 <= path < len(self.paths) and 0 <= index < len(self.paths[path].tokens)):
             raise PromptError(f"path {path} has no token {index}; choose one of the tree")
         before = [
             token.token
@@ -365,16 +357,16 @@ class Run:
         return next((step.kv for step in reversed(self.steps) if step.kv is not None), None)
 
     @property
-    def passes(self) -> int:
+    def forward_passes(self) -> int:
         """Forward passes so far; one per step but for chunks of a long prompt, and for guesses."""
-        return sum(step.passes for step in self.steps)
+        return sum(step.forward_passes for step in self.steps)
 
     @property
     def is_what_if(self) -> bool:
         """Whether the run was worked out from the events of another: then it has no times, and
         bytes are computed.
         """
-        return self.started is not None and self.started.what_if != ""
+        return self.started.what_if != ""
 
     def seconds(self) -> float | None:
         """What all steps took (measured); None for a run that was re-read."""
@@ -389,9 +381,73 @@ class Run:
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)
 
 
-def fold(events: Iterable[Event]) -> Run:
-    """The state after these events."""
-    run = Run()
+class RunFold:
+    """The events of a run so far: a run that may still be probing its prompt, or has started.
+
+    Every prefix of an event list folds.
+
+    Attributes:
+        probe: Entropies (nats) of the greedy probe so far.
+        run: The run once it has started.
+    """
+
+    def __init__(self) -> None:
+        self.probe: list[float] = []
+        self.run: Run | None = None
+        self._ended: RunEnded | None = None  # while probing
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """The last event; None while there is more to come."""
+        return self._ended if self.run is None else self.run.ended
+
+    def apply(self, event: Event) -> None:
+        """Fold one more event.
+
+        Raises:
+            RecordError: The event cannot follow what came before.
+        """
+        if self.run is not None:
+            self.run.apply(event)
+        elif self._ended is not None:
+            raise RecordError(f"the run goes on with {type(event).__name__} after its end")
+        elif isinstance(event, RunStarted):
+            self.run = Run(event, self.probe)
+        elif isinstance(event, Probed):
+            self.probe.append(event.entropy)
+        elif isinstance(event, RunEnded):
+            self._ended = event
+        else:
+            raise RecordError(
+                f"the run begins with {type(event).__name__}; it must begin with RunStarted"
+            )
+
+    def started_run(self) -> Run:
+        """The run.
+
+        Raises:
+            MemoryLimitError: It failed before it started.
+            RecordError: It has not started.
+        """
+        if self.run is not None:
+            return self.run
+        _raise_if_failed(self._ended)
+        raise RecordError("the run has not started; there is nothing to show")
+
+
+def fold_prefix(events: Iterable[Event]) -> RunFold:
+    """The state after these events, which need not reach the start of the run."""
+    state = RunFold()
     for event in events:
-        run.apply(event)
-    return run
+        state.apply(event)
+    return state
+
+
+def fold(events: Iterable[Event]) -> Run:
+    """The run after these events; raises like `RunFold.started_run`."""
+    return fold_prefix(events).started_run()
+
+
+def _raise_if_failed(ended: RunEnded | None) -> None:
+    if ended is not None and ended.reason == "failed":
+        raise MemoryLimitError(ended.message)

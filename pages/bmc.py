@@ -89,7 +89,7 @@ def your_run() -> None:
 
     shown = tab.shown().picture
     with tab.held_still(shown):
-        demand, prompt = demand_of(shown.state), shown.prompt or ""
+        demand, prompt = demand_of(shown.run) if shown.run is not None else None, shown.prompt or ""
     st.subheader("Your run at any r")
     if demand is None:
         st.info(

@@ -53,7 +53,6 @@ def start(like: Chosen, budget: Budget) -> None:
 
 def sampling(a: Chosen, active: bool) -> None:
     """What the same budget means, and the buttons that make the samples."""
-    assert a.run.started is not None
     named = st.segmented_control(
         "Same budget: the same",
         list(BUDGETS),
@@ -136,7 +135,6 @@ tab.watch(lambda: diff.going(choices.values()) or live, tab.progress, going is n
 if a is None or b is None:
     st.info("Choose two runs that are complete, or sample B.", icon=":material/info:")
 else:
-    assert a.run.started is not None
     st.caption(
         f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{plain(visible(a.run.started.prompt)[:120])}”"
     )

@@ -126,7 +126,7 @@ def draw() -> None:
         mode: Literal["live", "replay"] = (
             "live" if told.live and told.live.status != "failed" else "replay"
         )
-        message = board.message(told.state, told.key, mode, told.autoplay, told.cursor)
+        message = board.message(told.run, told.key, mode, told.autoplay, told.cursor)
     message |= {} if again is None else again.message
     dragged = (
         partial(what_if.drag, picture) if not active and what_if.can_be_dragged(picture) else None
@@ -141,9 +141,9 @@ def draw() -> None:
         active and st.session_state.polled not in POLL_SECONDS
     ):  # it has grown from the run that was shown
         st.rerun()
-    if not active and told.state.started is not None:
+    if not active and told.run is not None:
         with tab.held_still(told):
-            results.show(told)
+            results.show(told, told.run)
 
 
 def tell_of(live: LiveRun) -> None:
@@ -169,7 +169,7 @@ st.subheader("Where does the model hesitate?")
 controls.run_bar(run, tab.stop, active)
 
 notices = st.container()
-for problem in tab.problems(shown.live, shown.state.ended):
+for problem in tab.problems(shown.live, shown.ended):
     notices.error(plain(problem))
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
@@ -188,7 +188,7 @@ with st.sidebar:
         on_change=open_recording,
         placeholder="Choose one",
     )
-    started = None if active else shown.picture.state.started
+    started = None if active else shown.picture.started
     saved_runs.gallery(
         open_saved, shown.picture.events if started else None, started.prompt if started else ""
     )
@@ -198,12 +198,12 @@ with st.sidebar:
     )
 
 if not active and shown.live is not None:
-    for suggestion in suggestions(shown.state):
+    for suggestion in suggestions(shown.run) if shown.run is not None else ():
         notices.button(
             suggestion.label,
             on_click=mend,
             args=(suggestion.widgets,),
             key=f"mend_{suggestion.label}",
         )
-    notices.caption(controls.changed_since(shown.state.started))
+    notices.caption(controls.changed_since(shown.started))
 tab.draw_what_polls()

@@ -25,7 +25,7 @@ from eab.events import (
     StepTimed,
     TokenAppended,
 )
-from eab.run import Run, fold
+from eab.run import Run, fold, fold_prefix
 from eab.token_text import from_bytes
 
 MODEL = TableModel(random_table(2, 5), stop_ids=[4])
@@ -51,7 +51,11 @@ def hand_made(texts: list[str], special: bool = False) -> list[Event]:
 def test_every_prefix_of_the_events_folds(settings):
     events = events_of(**settings)
     for length in range(len(events) + 1):
-        run = fold(events[:length])
+        state = fold_prefix(events[:length])
+        run = state.run
+        if run is None:
+            assert all(isinstance(event, Probed) for event in events[:length])
+            continue
         assert run.events_seen == length
         for sample in run.samples():
             assert len(sample.tokens) == len(sample.token_ids) == len(sample.entropies)
@@ -65,8 +69,8 @@ def test_every_prefix_of_the_events_folds(settings):
 
 def test_folding_one_by_one_and_all_at_once_give_the_same():
     events = events_of()
-    run = Run()
-    for event in events:
+    run = Run(events[0])
+    for event in events[1:]:
         run.apply(event)
     assert run.samples() == fold(events).samples()
     assert run.paths == fold(events).paths
@@ -230,3 +234,15 @@ def test_a_run_that_nobody_stops_passes_through_unchanged():
 
 def untimed(event: Event) -> Event:
     return replace(event, seconds=0, forward_seconds=0) if isinstance(event, StepTimed) else event
+
+
+def test_a_run_that_ended_while_probing_has_no_run():
+    state = fold_prefix([Probed(0, 1.0), RunEnded(0, "stopped")])
+    assert state.run is None
+    assert state.ended == RunEnded(0, "stopped")
+    with pytest.raises(RecordError, match="has not started"):
+        state.started_run()
+    with pytest.raises(RecordError, match="after its end"):
+        state.apply(STARTED)
+    with pytest.raises(MemoryLimitError, match="no room"):
+        fold([Probed(0, 1.0), RunEnded(0, "failed", "no room")])

@@ -13,7 +13,7 @@ from eab.analysis.sweep import Sweep
 from eab.bmc.results import Report
 from eab.config import BranchingConfig
 from eab.events import EndReason, Pause, RunEnded
-from eab.run import Run
+from eab.run import RunFold
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar("State", Run, Sweep, Report)
+State = TypeVar("State", RunFold, Sweep, Report)
 Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Any]]"
 
 
@@ -121,6 +121,6 @@ class Live(Generic[State]):
                 self.message, self.status = message, "failed"
 
 
-LiveRun: TypeAlias = Live[Run]
+LiveRun: TypeAlias = Live[RunFold]
 LiveSweep: TypeAlias = Live[Sweep]
 LiveReport: TypeAlias = Live[Report]

@@ -23,7 +23,7 @@ class Suggestion:
 
 def suggestions(run: Run) -> list[Suggestion]:
     """At most two, for a run that has ended; none where there is nothing to mend."""
-    if run.started is None or run.ended is None:
+    if run.ended is None:
         return []
     config = run.started.config
     if run.ended.reason == "failed":

@@ -21,7 +21,7 @@ from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.events import Event, RunStarted
-from eab.run import Run
+from eab.run import RunFold
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -57,7 +57,7 @@ class Worker:
             return generate(model, prompt, config, self._draft(config.drafter))
 
         return self._begin(
-            Live(prompt, config, model_name, Run(), make, owner, config.max_new_tokens)
+            Live(prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
         )
 
     def grow(
@@ -76,7 +76,7 @@ class Worker:
             return grow(model, started, continued, config, self._draft(config.drafter))
 
         return self._begin(
-            Live(started.prompt, config, model_name, Run(), make, owner, config.max_new_tokens)
+            Live(started.prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
         )
 
     def compare(

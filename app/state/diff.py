@@ -12,8 +12,7 @@ from app.server.live_run import LiveRun
 from app.state import tab
 from eab import record
 from eab.analysis.diff import Budget, independent
-from eab.errors import RecordError
-from eab.run import Run, fold
+from eab.run import Run, RunFold, fold
 
 Source = Literal["explore", "independent", "file"] | bundled_runs.Recording
 EXPLORE: Final = "explore"
@@ -61,14 +60,17 @@ def chosen(source: Source, side: str) -> Chosen | None:
     if source == INDEPENDENT:
         live = live_run()
         return (
-            Chosen(live.id, "Independent sampling", live.state)
-            if live is not None and _readable(live)
+            Chosen(live.id, "Independent sampling", live.state.run)
+            if live is not None
+            and not live.active
+            and live.state.run is not None
+            and live.state.run.steps
             else None
         )
     picture = tab.shown().picture
-    if picture.state.started is None or (picture.live is not None and picture.live.active):
+    if picture.run is None or (picture.live is not None and picture.live.active):
         return None
-    return Chosen(picture.key, picture.title or "The run on Explore", picture.state)
+    return Chosen(picture.key, picture.title or "The run on Explore", picture.run)
 
 
 def named_in_url(side: str, otherwise: Source) -> Source:
@@ -97,8 +99,6 @@ def _name(source: Source) -> str:
 def take_file(data: bytes, name: str, side: str) -> None:
     """Read an uploaded run file for a side. RecordError leaves the other one as it was."""
     run = fold(record.loads(data, name))
-    if run.started is None:
-        raise RecordError(f"{name} holds a run that has not started; choose another file")
     files = st.session_state.setdefault(_FILES, {})
     files[side] = Chosen(hashlib.sha256(data).hexdigest()[:16], name, run)
 
@@ -108,7 +108,7 @@ def live_run() -> LiveRun | None:
     names.
     """
     if _LIVE not in st.session_state:
-        found = tab.worker().find(st.query_params.get(_IN_URL, ""), Run)
+        found = tab.worker().find(st.query_params.get(_IN_URL, ""), RunFold)
         st.session_state[_LIVE] = (
             found if found is not None and found.config.policy == "independent" else None
         )
@@ -125,7 +125,6 @@ def start(like: Run, budget: Budget) -> None:
     """Begin independent sampling at the budget of this run, with its model; samples still being
     made are stopped.
     """
-    assert like.started is not None
     stop()
     config = independent(like, budget)
     started = like.started
@@ -140,7 +139,3 @@ def stop() -> None:
     live = live_run()
     if live is not None:
         live.stop()
-
-
-def _readable(live: LiveRun) -> bool:
-    return not live.active and live.state.started is not None and bool(live.state.steps)

@@ -44,9 +44,9 @@ def _share_and_words(live: LiveSweep) -> tuple[float, str]:
     all_of_them = counted(len(sweep.variants), sweep.kind)
     if not live.active:
         return 1.0, f"{ENDINGS[live.ending[0]]}: {len(sweep.pairs)} of {all_of_them}"
-    run = len(sweep.runs)
+    run = sweep.begun
     if not run:
         return 0.0, "Warming up"
-    step = len(sweep.runs[-1].steps)
+    step = sweep.current_step
     share = (run - 1 + min(1.0, step / steps)) / len(sweep.variants)
     return share, f"{sweep.current} ({run} of {all_of_them}): step {step} of {steps}"

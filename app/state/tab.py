@@ -23,10 +23,10 @@ from app.server.worker import Worker
 from eab import record, token_text
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
-from eab.events import Event, RunEnded
+from eab.events import Event, RunEnded, RunStarted
 from eab.figures.captions import ENDINGS
 from eab.formatting import counted, human_seconds, ordinal
-from eab.run import Run, fold
+from eab.run import Run, RunFold, fold
 
 WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
 POLL_SECONDS: Final = 0.25  # while something is made, at least
@@ -63,7 +63,7 @@ class Shown:
     title: str
     shows: str
     events: Sequence[Event]
-    state: Run
+    recorded: Run | None = None
     live: LiveRun | None = None
     autoplay: bool = False
     before: "Shown | None" = None
@@ -71,42 +71,47 @@ class Shown:
     cursor: int | None = None
 
     @property
+    def run(self) -> Run | None:
+        """The run; None for a live one that has not started."""
+        return self.live.state.run if self.live is not None else self.recorded
+
+    @property
+    def started(self) -> RunStarted | None:
+        """The header of the run."""
+        return self.run.started if self.run is not None else None
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """The last event of the run, also of one that ended before it started."""
+        if self.live is not None:
+            return self.live.state.ended
+        return self.recorded.ended if self.recorded is not None else None
+
+    @property
     def prompt(self) -> str | None:
         """What was asked, also of a run that never started."""
-        return (
-            self.live.prompt
-            if self.live
-            else self.state.started.prompt
-            if self.state.started
-            else None
-        )
+        if self.live is not None:
+            return self.live.prompt
+        return self.started.prompt if self.started is not None else None
 
     @property
     def config(self) -> BranchingConfig | None:
         """How it was asked."""
-        return (
-            self.live.config
-            if self.live
-            else self.state.started.config
-            if self.state.started
-            else None
-        )
+        if self.live is not None:
+            return self.live.config
+        return self.started.config if self.started is not None else None
 
     @property
     def model(self) -> str:
         """Which model it asked."""
-        return (
-            self.live.model_name
-            if self.live
-            else self.state.started.model.name
-            if self.state.started
-            else "embedded"
-        )
+        if self.live is not None:
+            return self.live.model_name
+        return self.started.model.name if self.started is not None else "embedded"
 
     @property
     def picture(self) -> "Shown":
         """What to draw: a run that has not started yet leaves the one before it on the screen."""
-        return self.before if self.state.started is None and self.before is not None else self
+        return self.before if self.run is None and self.before is not None else self
 
 
 @st.cache_resource(show_spinner=False)
@@ -141,7 +146,7 @@ def link() -> Link:
 
 def _follow(link: Link) -> None:
     """Show the run that the link names, or the first bundled one; words on what is missing."""
-    live = worker().find(link.run, Run)
+    live = worker().find(link.run, RunFold)
     example = next((one for one in bundled_runs.recordings() if one.file == link.example), None)
     try:
         if live is not None:
@@ -181,12 +186,12 @@ def grow(place: TokenAddress, config: BranchingConfig, model_name: str) -> None:
     """
     picture = shown().picture
     with held_still(picture):
-        started = picture.state.started
-        if started is None or place.run != picture.key:
+        run = picture.run
+        if run is None or place.run != picture.key:
             raise PromptError("the run on the screen has changed meanwhile; choose the token again")
-        continued = picture.state.continuation(place.path, place.token, place.candidate)
+        continued = run.continuation(place.path, place.token, place.candidate)
     stop()
-    _show_new(worker().grow(started, continued, config, model_name, owner()))
+    _show_new(worker().grow(run.started, continued, config, model_name, owner()))
 
 
 def stop() -> None:
@@ -297,14 +302,15 @@ def progress(live: LiveRun) -> tuple[float, str]:
     """How far a live run is, as a share and in words."""
     if (position := not_moving(live)) is not None:
         return position
-    steps, started = len(live.state.steps), live.state.started
+    run = live.state.run
+    steps = len(run.steps) if run is not None else 0
     if not live.active:
         return 1.0, f"{ENDINGS[live.ending[0]]} after {counted(steps, 'step')}"
-    if started is None:
+    if run is None:
         return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
     return min(
-        1.0, steps / started.config.max_new_tokens
-    ), f"Step {steps} of {started.config.max_new_tokens}"
+        1.0, steps / run.started.config.max_new_tokens
+    ), f"Step {steps} of {run.started.config.max_new_tokens}"
 
 
 def not_moving(live: Live[Any]) -> tuple[float, str] | None:
@@ -379,7 +385,7 @@ def _show_new(live: LiveRun) -> None:
 
 def _shown_live(live: LiveRun) -> Shown:
     place = {"run": live.id}
-    return Shown(f"live-{live.id}", live.prompt, "", live.events, live.state, live, place=place)
+    return Shown(f"live-{live.id}", live.prompt, "", live.events, live=live, place=place)
 
 
 def _show(new: Shown) -> None:

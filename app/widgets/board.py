@@ -18,7 +18,11 @@ _KEY: Final = "board"
 
 
 def message(
-    run: Run, key: str, mode: Literal["live", "replay"], autoplay: bool, cursor: int | None = None
+    run: Run | None,
+    key: str,
+    mode: Literal["live", "replay"],
+    autoplay: bool,
+    cursor: int | None = None,
 ) -> dict[str, Any]:
     """The next message for this tab's board; see `eab.board.messages.Feed.message`."""
     return _feed().message(run, key, mode, autoplay, cursor)

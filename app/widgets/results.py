@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-def show(shown: Shown) -> None:
+def show(shown: Shown, run: Run) -> None:
     """All results of one run, in tabs; only the open one is computed and sent."""
     st.fragment(_link)(shown)
     panels = {
@@ -42,7 +42,7 @@ def show(shown: Shown) -> None:
     for page, panel in zip(tabs, panels.values(), strict=True):
         if page.open:
             with page:
-                panel(shown)
+                panel(shown, run)
 
 
 def _link(shown: Shown) -> None:
@@ -67,10 +67,9 @@ def _what_a_link_holds(link: Link) -> str:
     return f"Opens the settings of this run, for Run to make it again; the file itself is not in a link.{cursor}"
 
 
-def _texts(shown: Shown) -> None:
+def _texts(shown: Shown, run: Run) -> None:
     from eab.figures.tables import samples_table
 
-    run = shown.state
     st.text(weight_sentence(run))
     table = samples_table(run)
     table["text"] = [plain(token_text.visible(text)) for text in table["text"]]
@@ -78,7 +77,7 @@ def _texts(shown: Shown) -> None:
     st.table(table.set_index("path").round({"log_prob": 2, "mean_entropy": 2}))
 
 
-def _answers(shown: Shown) -> None:
+def _answers(shown: Shown, run: Run) -> None:
     from eab.analysis.answers import group_answers
     from eab.figures.answers import DRAWN, answers_figure
     from eab.figures.tables import answers_table
@@ -87,10 +86,8 @@ def _answers(shown: Shown) -> None:
     chosen = st.segmented_control(
         "An answer is", list(parts), default="First sentence", key="answer_part", required=True
     )
-    answers = group_answers(shown.state, parts[chosen or "First sentence"])
-    sentence = answers_sentence(
-        answers, shown.state.started.config.policy if shown.state.started else ""
-    )
+    answers = group_answers(run, parts[chosen or "First sentence"])
+    sentence = answers_sentence(answers, run.started.config.policy)
     if not answers.ranked:
         st.text(sentence)
         return
@@ -110,35 +107,33 @@ def _answers(shown: Shown) -> None:
     downloads([("Answers (CSV)", "answers.csv", lambda: table.to_csv(index=False))])
 
 
-def _mass(shown: Shown) -> None:
+def _mass(shown: Shown, run: Run) -> None:
     from eab.figures.mass import mass_figure
 
-    draw("", weight_sentence(shown.state), mass_figure(shown.state), "mass", shown.key)
+    draw("", weight_sentence(run), mass_figure(run), "mass", shown.key)
 
 
-def _tokens(shown: Shown) -> None:
+def _tokens(shown: Shown, run: Run) -> None:
     from eab.figures.tables import tokens_table
 
     st.text(
         "Every generated token of the tree: probability, and the entropy (nats) of what it was drawn from."
     )
-    st.dataframe(tokens_table(shown.state), hide_index=True)
+    st.dataframe(tokens_table(run), hide_index=True)
 
 
-def _steps(shown: Shown) -> None:
+def _steps(shown: Shown, run: Run) -> None:
     from eab.figures.tables import steps_table
 
-    st.text(cost_sentence(shown.state))
-    st.dataframe(steps_table(shown.state), hide_index=True)
+    st.text(cost_sentence(run))
+    st.dataframe(steps_table(run), hide_index=True)
 
 
-def _take_home(shown: Shown) -> None:
+def _take_home(shown: Shown, run: Run) -> None:
     from eab.figures.tables import samples_table, steps_table, tokens_table
     from eab.share.graphml import to_graphml
     from eab.share.html_page import to_html
 
-    run = shown.state
-    assert run.started is not None
     rows = {
         "Tokens": ("one line per token", tokens_table),
         "Steps": ("one line per decode step", steps_table),

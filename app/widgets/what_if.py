@@ -49,7 +49,7 @@ def again_of(shown: Shown) -> Again | None:
 
 def controls_of(shown: Shown, again: Again | None, place: DeltaGenerator) -> None:
     """Draw the sliders for a run that no longer changes, and say what came of them."""
-    started, recorded = shown.state.started, _as_recorded(shown)
+    started, recorded = shown.started, _as_recorded(shown)
     if started is None or recorded is None:
         return
     threshold_key, r_key = recorded
@@ -99,8 +99,8 @@ def controls_of(shown: Shown, again: Again | None, place: DeltaGenerator) -> Non
 
 def can_be_dragged(shown: Shown) -> bool:
     """Whether the threshold of this run has a slider that moves."""
-    started = shown.state.started
-    return started is not None and bool(shown.state.steps) and started.config.policy != "original"
+    run = shown.run
+    return run is not None and bool(run.steps) and run.started.config.policy != "original"
 
 
 def drag(shown: Shown, run: str, threshold: float) -> None:
@@ -114,9 +114,9 @@ def _as_recorded(shown: Shown) -> dict[str, Any] | None:
     """By its key in the session what each slider of this run starts with: threshold and r; None if
     it has none.
     """
-    started = shown.state.started
-    if started is None or not shown.state.steps:
+    if shown.run is None or not shown.run.steps:
         return None
+    started = shown.run.started
     threshold = round(started.threshold_nats, 2)
     return {f"again_threshold_{shown.key}": threshold, f"again_r_{shown.key}": started.config.r}
 
@@ -133,9 +133,10 @@ def _again(shown: Shown, threshold: float | None, r: AllocationStep) -> Again:
         except EabError as error:
             return Again(shown, {}, "", str(error))
     reading = st.session_state[_LAST][1]
-    run = fold(reading.events)
-    sentences = [tree_change_sentence(shown.state, run), exactness_sentence(run, reading.unknowns)]
-    if shown.state.started is not None and r != shown.state.started.config.r:
+    run_before, run = shown.run, fold(reading.events)
+    assert run_before is not None
+    sentences = [tree_change_sentence(run_before, run), exactness_sentence(run, reading.unknowns)]
+    if r != run_before.started.config.r:
         sentences.append(rows_sentence(shown.events, reading.events))
     message = {
         "what_if": f"{threshold} {r}",
@@ -143,7 +144,7 @@ def _again(shown: Shown, threshold: float | None, r: AllocationStep) -> Again:
         "autoplay": False,
     }
     read = replace(
-        shown, title=f"{shown.title}, re-read", events=reading.events, state=run, live=None
+        shown, title=f"{shown.title}, re-read", events=reading.events, recorded=run, live=None
     )
     return Again(read, message, " ".join(["Read again without the model.", *sentences]))
 
@@ -155,14 +156,10 @@ def _r_steps(recorded: AllocationStep) -> list[AllocationStep]:
 
 def _highest_threshold(shown: Shown) -> float:
     """Above every entropy of the run: there it does not fork."""
-    assert shown.state.started is not None
-    highest = max(
-        (token.entropy for path in shown.state.paths for token in path.tokens), default=0.0
-    )
-    return (
-        max(round(shown.state.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP)
-        + _STEP
-    )
+    run = shown.run
+    assert run is not None
+    highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
+    return max(round(run.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP
 
 
 def _set_sidebar(threshold_key: str) -> None:

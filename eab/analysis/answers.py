@@ -101,14 +101,19 @@ class _Said:
     text: str
 
 
+def check_part(part: str) -> None:
+    """ConfigError unless a text has such a part."""
+    if part not in get_args(Part):
+        raise ConfigError(f"answers is {part!r}; it must be one of: {', '.join(get_args(Part))}")
+
+
 def group_answers(run: Run, part: Part | str = "text") -> Answers:
     """The answers of a run. part: what of a text is its answer, all of it or its first sentence.
 
     A sentence ends at a line break, or at `.`, `!` or `?` (after a digit only if no digit follows).
     ConfigError for another part.
     """
-    if part not in get_args(Part):
-        raise ConfigError(f"answers is {part!r}; it must be one of: {', '.join(get_args(Part))}")
+    check_part(part)
     said, undecided = [], []
     for leaf in run.leaves():
         found = _said(run, leaf, part)

@@ -49,13 +49,14 @@ class _Node:
 
 
 def merge(a: Run, b: Run) -> Merged:
-    """Both runs, which have started, as one tree."""
+    """Both runs as one tree."""
     root = _Node()
     for side, run in (("a", a), ("b", b)):
         for leaf in run.leaves():
             _add(root, run, leaf, side)
-    merged = Run()
-    merged.started, merged.ended = a.started, a.ended
+    merged = Run(a.started)
+    merged.ended = a.ended
+    merged.paths.clear()
     sides: list[Side] = []
     waiting = [(root, -1)]
     for node, parent in waiting:  # grows while it is walked: parents before their children
@@ -103,8 +104,6 @@ def _path(node: _Node, number: int, parent: int) -> Path:
 
 def same_prompt(a: Run, b: Run) -> bool:
     """Whether both continue the same tokens of the same model."""
-    assert a.started is not None
-    assert b.started is not None
     return (a.started.model.name, a.started.prompt_tokens) == (
         b.started.model.name,
         b.started.prompt_tokens,
@@ -133,7 +132,6 @@ def independent(run: Run, budget: Budget) -> BranchingConfig:
     texts: as many as the run has. tokens: as many as its tokens through the model pay for; a text
     takes `mean_passes`, and the prompt goes through once for all.
     """
-    assert run.started is not None
     count = len(run.leaves())
     if budget == "tokens" and (each := mean_passes(run)) > 0:
         count = round(

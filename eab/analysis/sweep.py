@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 from eab.config import CacheName, DrafterName
 from eab.events import Event, RunEnded
-from eab.run import Run
+from eab.run import Run, RunFold
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
@@ -70,20 +70,31 @@ class Sweep:
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
         self.variants, self.kind = dict(variants), kind
-        self.runs: list[Run] = []
+        self._folds: list[RunFold] = []
 
     def apply(self, event: Event) -> None:
         """Take one more event in; after a RunEnded the next variant's run begins."""
-        if not self.runs or self.runs[-1].ended is not None:
-            self.runs.append(Run())
-        self.runs[-1].apply(event)
+        if not self._folds or self._folds[-1].ended is not None:
+            self._folds.append(RunFold())
+        self._folds[-1].apply(event)
 
     @property
     def ended(self) -> RunEnded | None:
         """The last event of the last run; None while there is more to come."""
-        ended = self.runs[-1].ended if self.runs else None
-        last = len(self.runs) == len(self.variants) or (ended is not None and ended.stopped)
+        ended = self._folds[-1].ended if self._folds else None
+        last = self.begun == len(self.variants) or (ended is not None and ended.stopped)
         return ended if last else None
+
+    @property
+    def begun(self) -> int:
+        """Variants whose run has begun."""
+        return len(self._folds)
+
+    @property
+    def current_step(self) -> int:
+        """Steps of the current variant's run so far."""
+        run = self._folds[-1].run if self._folds else None
+        return len(run.steps) if run is not None else 0
 
     @property
     def complete(self) -> bool:
@@ -93,24 +104,26 @@ class Sweep:
     @property
     def current(self) -> str:
         """The variant whose run came last."""
-        return [*self.variants][max(0, len(self.runs) - 1)]
+        return [*self.variants][max(0, self.begun - 1)]
 
     @property
     def agreed(self) -> bool:
         """Whether every run so far finished, and differs from the first by no more than
         rounding.
         """
-        finished = all(run.ended and run.ended.reason == "finished" for run in self.runs)
+        finished = all(run.ended and run.ended.reason == "finished" for run in self._folds)
         return finished and all(agreement.explained for agreement in self.agreements())
 
     @property
     def pairs(self) -> list[tuple[str, Run]]:
         """The runs that have started, with their variants."""
-        return [
-            (name, run)
-            for name, run in zip(self.variants, self.runs, strict=False)
-            if run.started is not None
-        ]
+        folds = zip(self.variants, self._folds, strict=False)
+        return [(name, state.run) for name, state in folds if state.run is not None]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that have started, in the order of their variants."""
+        return [run for _, run in self.pairs]
 
     def costs(self) -> list[RunCost]:
         """What each variant took, as far as its run has come."""
@@ -168,7 +181,6 @@ def run_cost(variant: str, run: Run) -> RunCost:
 
 
 def _agreement(variant: str, run: Run, first: Run) -> Agreement:
-    assert run.started is not None
     step = min((step for step, _, _ in _choices(run) ^ _choices(first)), default=None)
     ours, theirs = _entropies(run, step), _entropies(first, step)
     gap = max((abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()), default=0.0)

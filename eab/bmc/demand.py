@@ -76,11 +76,7 @@ def demand_of(run: Run) -> Demand | None:
 
     None, too, with a drafter: the rows of wrong guesses come and go within a pass.
     """
-    if (
-        run.started is None
-        or run.started.config.cache != "tree"
-        or run.started.config.drafter != "none"
-    ):
+    if run.started.config.cache != "tree" or run.started.config.drafter != "none":
         return None
     needs = tuple(
         Need(step.step, step.kv.rows_shared + step.kv.rows_private, len(step.kv.paths))

@@ -77,15 +77,16 @@ class _Module:
         self._body = _EXPORT.sub("", _IMPORT.sub("", code))
         if left_over := _LEFT_OVER.search(self._body):
             raise ValueError(
-                f"{name}.js: {left_over[0]!r} cannot be joined; see eab/board/bundle.py for what can"
+                f"{name}.js: {left_over[0]!r} cannot be joined; eab/board/bundle.py says what can"
             )
 
     def check_imports(self, modules: dict[str, "_Module"]) -> None:
         for module, names in self.imports.items():
             if missing := set(names) - set(modules[module].exports):
+                exports = ", ".join(modules[module].exports) or "nothing"
                 raise ValueError(
-                    f"{self.name}.js imports {', '.join(sorted(missing))} from {module}.js, which exports "
-                    f"{', '.join(modules[module].exports) or 'nothing'}"
+                    f"{self.name}.js imports {', '.join(sorted(missing))} from {module}.js, "
+                    f"which exports {exports}"
                 )
 
     def as_text(self, is_host: bool) -> str:

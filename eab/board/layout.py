@@ -51,15 +51,15 @@ class Layout:
 
 def tidy(run: Run) -> Layout:
     """Lay out all paths of the run; an empty run has no boxes."""
-    prompt = shorten(
-        token_text.visible(run.started.beginning) if run.started else "", PROMPT_LONGEST
-    )
+    prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     prompt_width = text_width(prompt) + PADDING
     widths = [_box_width(path) for path in run.paths]
     x: list[float] = []
     for path in run.paths:  # parents are born before their children
         x.append(
-            prompt_width + GAP / 2 if path.parent < 0 else x[path.parent] + widths[path.parent] + GAP
+            prompt_width + GAP / 2
+            if path.parent < 0
+            else x[path.parent] + widths[path.parent] + GAP
         )
     y, height = _middle_lines(run.paths)
     right = max((left + width for left, width in zip(x, widths, strict=True)), default=prompt_width)

@@ -37,7 +37,7 @@ class Feed:
 
     def message(
         self,
-        run: Run,
+        run: Run | None,
         key: str,
         mode: Literal["live", "replay"],
         autoplay: bool = False,
@@ -46,7 +46,7 @@ class Feed:
         """The next message: a recorded run whole, a live one from a few messages back.
 
         Args:
-            run: The run to show.
+            run: The run to show; None before it starts.
             key: Names the run, so that the board starts afresh with another one.
             mode: Whether the run still grows.
             autoplay: Play the run from its beginning, if it is new to the board.
@@ -61,8 +61,10 @@ class Feed:
         if mode == "replay":
             self.request_keyframe()
         since = self._since()
-        self.steps += [max(0, len(run.steps) - 1)] if mode == "live" else []
-        return board_message(run, since) | {
+        if mode == "live":
+            self.steps.append(max(0, len(run.steps) - 1) if run is not None else 0)
+        message = board_message(run, since) if run is not None else _NOT_STARTED
+        return message | {
             "run": key,
             "mode": mode,
             "autoplay": autoplay,
@@ -78,16 +80,43 @@ class Feed:
         return 0 if whole else self.steps[max(0, len(self.steps) - OVERLAP)]
 
 
+_NOT_STARTED: Final[dict[str, Any]] = {
+    "version": 0,
+    "since_step": 0,
+    "prompt": "",
+    "threshold": None,
+    "policy": "",
+    "branch_factor": 0,
+    "min_fork_weight": 0.0,
+    "cache": "",
+    "row_bytes": 0,
+    "max_steps": 0,
+    "ended": "",
+    "layout": {"x": [], "y": [], "box_widths": [], "prompt_width": 0, "width": 0, "height": 0},
+    "paths": [],
+    "steps": [],
+    "sentences": {"tree": "", "entropy": "", "memory": ""},
+}
+
+
 def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     """What changed in the run at or after `since_step`; 0 for a keyframe.
 
     Returns:
         JSON values. Entropies and the threshold in nats, KV in bytes.
     """
-    layout = tidy(run)
-    return _settings(run) | {
+    started, layout = run.started, tidy(run)
+    return {
         "version": run.events_seen,
         "since_step": since_step,
+        "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST),
+        "threshold": started.threshold_nats,
+        "policy": started.config.policy,
+        "branch_factor": started.config.branch_factor,
+        "min_fork_weight": started.config.min_fork_weight,
+        "cache": started.config.cache,
+        "row_bytes": started.model.row_bytes,
+        "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
         "layout": {
             "x": [round(value, 1) for value in layout.x],
@@ -106,31 +135,6 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
             "entropy": entropy_sentence(run),
             "memory": memory_sentence(run),
         },
-    }
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    started = run.started
-    if started is None:
-        return {
-            "prompt": "",
-            "threshold": None,
-            "policy": "",
-            "branch_factor": 0,
-            "min_fork_weight": 0.0,
-            "cache": "",
-            "row_bytes": 0,
-            "max_steps": 0,
-        }
-    return {
-        "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST),
-        "threshold": started.threshold_nats,
-        "policy": started.config.policy,
-        "branch_factor": started.config.branch_factor,
-        "min_fork_weight": started.config.min_fork_weight,
-        "cache": started.config.cache,
-        "row_bytes": started.model.row_bytes,
-        "max_steps": started.config.max_new_tokens,
     }
 
 
@@ -193,7 +197,7 @@ def _step_record(run: Run, step: Step) -> dict[str, Any]:
     private].
     """
     assert step.kv is not None
-    row = run.started.model.row_bytes if run.started else 0
+    row = run.started.model.row_bytes
     return {
         "step": step.step,
         "shared": step.kv.rows_shared * row,

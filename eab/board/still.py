@@ -62,9 +62,7 @@ def tree_svg(run: Run) -> str:
 
 
 def _prompt(stage: Xml.Element, run: Run, layout: Layout) -> None:
-    prompt = shorten(
-        token_text.visible(run.started.beginning) if run.started else "", PROMPT_LONGEST
-    )
+    prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     middle = layout.y[0] if layout.y else layout.height / 2
     _frame(stage, 0, middle, layout.prompt_width, BOX_HEIGHT, {"fill": "#e0eef6"})
     _text(stage, 10, middle + 4.5, prompt)

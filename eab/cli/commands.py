@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from eab import record
-from eab.analysis.answers import Answers, group_answers
+from eab.analysis.answers import Answers, check_part, group_answers
 from eab.analysis.sweep import Sweep, cache_sweep
 from eab.cli import options, terminal
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError, SweepError
 from eab.events import Event, RunEnded, RunStarted, StepTimed
 from eab.figures.captions import sweep_sentence
-from eab.run import Run, fold
+from eab.run import Run, RunFold, fold
 from eab.share.html_page import save_html
 
 if TYPE_CHECKING:
@@ -81,14 +81,15 @@ def run(
     """Generate from PROMPT, branching where the model hesitates."""
     config = _config(locals())
     _check_writable(json_file, record_file)
-    _group(Run(), answers)  # find out before the work
+    if answers:
+        check_part(answers)  # before the work
     guessing = _load(draft, device, dtype) if config.drafter == "model" else None
     events, state = _generate(_load(model, device, dtype), _text(prompt), config, guessing)
     if json_file != "-":
-        _print(state, answers)
-    _save(events, _as_json(state, answers), json_file, record_file)
+        _print(state.run, answers)
+    _save(events, _as_json(state.run, answers), json_file, record_file)
     _exit_like(state.ended)
-    state.raise_if_failed()
+    state.started_run().raise_if_failed()
 
 
 @app.command("compare-caches")
@@ -227,21 +228,25 @@ def _generate(
     prompt: str,
     config: BranchingConfig,
     draft: "HuggingFaceModel | None",
-) -> tuple[list[Event], Run]:
+) -> tuple[list[Event], RunFold]:
     from eab.engine.loop import generate, until
 
     events: list[Event] = []
-    state = Run()
+    state = RunFold()
     with _interrupt_flag() as interrupted, _progress_bar() as bar:
         task = bar.add_task("probing", total=config.max_new_tokens)
         for event in until(generate(model, prompt, config, draft), interrupted.is_set):
             events.append(event)
             state.apply(event)
             if isinstance(event, RunStarted | StepTimed):
-                bar.update(
-                    task, completed=len(state.steps), description=f"{len(state.leaves())} paths"
-                )
+                _advance(bar, task, state.run)
     return events, state
+
+
+def _advance(bar: Progress, task: TaskID, run: Run | None) -> None:
+    if run is not None:
+        words = f"{len(run.leaves())} paths"
+        bar.update(task, completed=len(run.steps), description=words)
 
 
 def _compare(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Sweep:
@@ -254,7 +259,7 @@ def _compare(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) ->
         for event in until(compare(model, prompt, config, sweep.variants), interrupted.is_set):
             sweep.apply(event)
             if isinstance(event, RunStarted | StepTimed):
-                bar.update(task, completed=len(sweep.runs[-1].steps), description=sweep.current)
+                bar.update(task, completed=sweep.current_step, description=sweep.current)
     return sweep
 
 
@@ -288,15 +293,20 @@ def _group(state: Run, part: str) -> Answers | None:
     return group_answers(state, part) if part else None
 
 
-def _print(state: Run, answers: str) -> None:
+def _print(state: Run | None, answers: str) -> None:
+    if state is None:
+        Console().print("The run has not started.")
+        return
     grouped = _group(state, answers)
     console = Console()
     console.print(terminal.summary(state))
-    if grouped is not None and state.started is not None:
+    if grouped is not None:
         console.print(terminal.answers_summary(grouped, state.started.config.policy))
 
 
-def _as_json(state: Run, answers: str) -> dict[str, Any]:
+def _as_json(state: Run | None, answers: str) -> dict[str, Any]:
+    if state is None:
+        return {"samples": []}
     grouped = _group(state, answers)
     return terminal.as_json(state) | (
         {} if grouped is None else {"answers": terminal.answers_as_json(grouped)}

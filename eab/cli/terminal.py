@@ -31,15 +31,15 @@ def as_json(run: Run) -> dict[str, Any]:
     """Samples, KV bytes at the peak, settings and seconds of a run, as plain JSON values."""
     started = run.started
     return {
-        "prompt": started.prompt if started else "",
-        "samples": [_sample_json(sample) for sample in run.samples()] if started else [],
+        "prompt": started.prompt,
+        "samples": [_sample_json(sample) for sample in run.samples()],
         "kv": kv_bytes(run),
-        "settings": asdict(started.config) if started else {},
-        "threshold_nats": started.threshold_nats if started else None,
-        "model": asdict(started.model) if started else {},
+        "settings": asdict(started.config),
+        "threshold_nats": started.threshold_nats,
+        "model": asdict(started.model),
         "tokens_through_model": run.tokens_through_model(),
         "seconds": run.seconds(),
-        "what_if": started.what_if if started else "",
+        "what_if": started.what_if,
         "ended": run.ended.reason if run.ended else None,
     }
 
@@ -62,7 +62,7 @@ def kv_bytes(run: Run) -> dict[str, int]:
     peak.
     """
     kv, last = run.peak_kv(), run.last_kv()
-    if kv is None or last is None or run.started is None:
+    if kv is None or last is None:
         return dict.fromkeys(KV_NAMES, 0)
     row = run.started.model.row_bytes
     return {
@@ -91,8 +91,6 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
 
 def summary(run: Run) -> RenderableType:
     """The tree, the samples and the cost of a run, for a terminal."""
-    if run.started is None:
-        return Text("The run has not started.")
     return Group(_tree(run), _sample_table(run), Text(cost_sentence(run)))
 
 
@@ -138,7 +136,6 @@ def _percents(answer: Answer) -> tuple[str, str, str]:
 
 
 def _tree(run: Run) -> Tree:
-    assert run.started is not None
     root = Tree(Text(token_text.visible(run.started.beginning), style="bold"))
     branches = {-1: root}
     for path in run.paths:  # parents are born before their children

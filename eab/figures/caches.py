@@ -126,7 +126,7 @@ def paths_figure(run: Run) -> go.Figure:
     own.
     """
     kv = run.peak_kv()
-    row = run.started.model.row_bytes if run.started is not None else 0
+    row = run.started.model.row_bytes
     paths = kv.paths if kv is not None else ()
     unit, name = _unit(max((row * (path.shared + path.private) for path in paths), default=0))
     figure = go.Figure()
@@ -150,7 +150,7 @@ def paths_figure(run: Run) -> go.Figure:
 def paths_sentence(run: Run) -> str:
     """How much of what the tree's paths see is stored once for several."""
     kv = run.peak_kv()
-    if kv is None or run.started is None or not kv.rows_independent:
+    if kv is None or not kv.rows_independent:
         return "The tree has no rows yet."
     step = next(step.step for step in run.steps if step.kv is kv)
     row, shared = run.started.model.row_bytes, sum(path.shared for path in kv.paths)

@@ -79,7 +79,7 @@ def _tree_words(run: Run, step: int, highest: Token | None) -> str:
 
 def _limit_words(run: Run, step: int) -> str:
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-    if first is None or first > step or run.started is None:
+    if first is None or first > step:
         return ""
     return (
         f" The limit of {counted(run.started.config.max_paths, 'path')} acts from step {first} on."
@@ -87,7 +87,7 @@ def _limit_words(run: Run, step: int) -> str:
 
 
 def _no_fork_words(run: Run, highest: Token | None, so_far: str) -> str:
-    if highest is None or run.started is None:
+    if highest is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
     if highest.entropy >= threshold:
@@ -105,7 +105,7 @@ def _no_fork_words(run: Run, highest: Token | None, so_far: str) -> str:
 
 
 def _entropy_words(run: Run, best: Token | None) -> str:
-    if best is None or run.started is None:
+    if best is None:
         return "No entropy measured yet."
     return (
         f"Highest entropy {best.entropy:.2f} nats, like {math.exp(best.entropy):.0f} equal options, at step "
@@ -115,7 +115,7 @@ def _entropy_words(run: Run, best: Token | None) -> str:
 
 def _memory_words(run: Run, kv: KVUsage | None, when: str) -> str:
     used = kv.rows_shared + kv.rows_private if kv is not None else 0
-    if kv is None or run.started is None:
+    if kv is None:
         return "No KV cache yet."
     if not used:
         return f"No KV cache: each step reads the whole text of {counted(len(kv.paths), 'path')} again."
@@ -150,7 +150,7 @@ def _ending(run: Run) -> str:
 def guess_sentence(run: Run) -> str:
     """How often the drafter was right, and what that saved; empty if nobody guessed."""
     found = speculation_stats(run)
-    if run.started is None or run.started.config.drafter == "none" or found.tokens_per_pass is None:
+    if run.started.config.drafter == "none" or found.tokens_per_pass is None:
         return ""
     return (
         f" Drafter {run.started.config.drafter}: {found.right} of {counted(found.guesses, 'guess')} right; "
@@ -164,7 +164,7 @@ def traffic_sentence(run: Run) -> str:
     measured.
     """
     kv = run.last_kv()
-    if kv is None or run.started is None or not kv.peak_bytes:
+    if kv is None or not kv.peak_bytes:
         return ""
     return (
         f" Cache {run.started.config.cache}: {human_bytes(kv.bytes_copied)} copied in "
@@ -237,7 +237,7 @@ def _answer_entropy_sentence(answers: Answers) -> str:
 def weight_sentence(run: Run) -> str:
     """What the heaviest text weighs."""
     samples = run.samples()
-    if not samples or run.started is None:
+    if not samples:
         return "No text yet."
     shown = _quoted(samples[0].text)
     if run.started.config.policy == "original":

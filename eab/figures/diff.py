@@ -61,7 +61,6 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 def figures_of(run: Run) -> Figures:
     """What the run took and what came of it."""
-    assert run.started is not None
     cost, kv = run_cost(run.started.config.cache, run), run.peak_kv()
     independent = run.started.config.policy == "independent"
     return Figures(

@@ -54,8 +54,8 @@ def lines(sweep: Sweep) -> list[Line]:
     """All variants that have decided a step after the prompt's."""
     found = []
     for name, run in sweep.pairs:
-        config = run.started.config if run.started is not None else None
-        if config is not None and len(run.steps) > 1:
+        config = run.started.config
+        if len(run.steps) > 1:
             length = None if config.drafter == "none" else config.draft_length
             found.append(Line(name, length, speculation_stats(run)))
     return found

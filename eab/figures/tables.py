@@ -83,7 +83,7 @@ def steps_table(run: Run) -> pd.DataFrame:
 
     Of a run that was re-read, bytes are computed and there are no times.
     """
-    row_bytes = run.started.model.row_bytes if run.started else 0
+    row_bytes = run.started.model.row_bytes
     lines = [
         {
             "step": step.step,

@@ -31,8 +31,6 @@ _MARKS: Final[dict[Why, str]] = {
 
 def tree_change_sentence(recorded: Run, again: Run) -> str:
     """How the tree changed with the threshold."""
-    assert recorded.started is not None
-    assert again.started is not None
     before, after = recorded.started.threshold_nats, again.started.threshold_nats
     if before == after:
         return f"Threshold {before:.2f} nats, as recorded: {_size(again)}."
@@ -41,7 +39,6 @@ def tree_change_sentence(recorded: Run, again: Run) -> str:
 
 def exactness_sentence(again: Run, unknowns: Sequence[Unknown]) -> str:
     """Whether a run with the model would make the same, and if it may not, why."""
-    assert again.started is not None
     if again.started.what_if == "exact":
         return (
             "Exact: a run with these settings and this seed makes the same tree, but for the rounding of "
@@ -89,7 +86,6 @@ def _size(run: Run) -> str:
 def _rows_words(events: Iterable[Event]) -> str:
     events = list(events)
     run = fold(events)
-    assert run.started is not None
     config, row = run.started.config, run.started.model.row_bytes
     growths = [event.growth for event in events if isinstance(event, RowsAllocated)]
     kv = [step.kv for step in run.steps if step.kv is not None]

@@ -12,9 +12,7 @@ def tree_graph(run: Run) -> "nx.DiGraph[int]":
     """One node per path, with its text, weight, status and fork entropy (nats); edges from parent
     to child.
     """
-    graph: nx.DiGraph[int] = nx.DiGraph(
-        name=token_text.visible(run.started.prompt) if run.started else ""
-    )
+    graph: nx.DiGraph[int] = nx.DiGraph(name=token_text.visible(run.started.prompt))
     for path in run.paths:
         text = token_text.visible_join(token.text for token in path.tokens)
         graph.add_node(

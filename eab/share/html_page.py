@@ -61,8 +61,6 @@ def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
 def to_html(run: Run | Iterable[Event]) -> str:
     """The HTML file as text. RecordError if the run has not started: there is nothing to replay."""
     state = run if isinstance(run, Run) else fold(run)
-    if state.started is None:
-        raise RecordError("the run has not started; there is nothing to replay")
     style, script, policy = _code()
     return _PAGE.format(
         policy=policy, style=style, script=script, data=_as_data_block(_told(state))
@@ -76,7 +74,6 @@ def _as_data_block(value: Any) -> str:
 
 
 def _told(run: Run) -> dict[str, Any]:
-    assert run.started is not None
     return {
         "title": token_text.visible(run.started.beginning),
         "about": f"{_settings_sentence(run)} {cost_sentence(run)}",
@@ -86,7 +83,6 @@ def _told(run: Run) -> dict[str, Any]:
 
 
 def _settings_sentence(run: Run) -> str:
-    assert run.started is not None
     config, model = run.started.config, token_text.visible(run.started.model.name)
     what = {
         "": "A recorded run",

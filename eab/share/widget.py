@@ -19,7 +19,7 @@ from eab.board.messages import Feed
 from eab.board.still import tree_svg
 from eab.events import Event, StepTimed
 from eab.figures.captions import tree_sentence
-from eab.run import Run
+from eab.run import Run, RunFold
 
 TELL_SECONDS: Final = 0.25
 
@@ -33,15 +33,22 @@ class BoardWidget(anywidget.AnyWidget):
     status = traitlets.Unicode("").tag(sync=True)
     running = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, run: Run, autoplay: bool = True) -> None:
-        self.run = run
+    def __init__(self, run: Run | None, autoplay: bool = True) -> None:
+        self._run = run
         super().__init__(message=Feed().message(run, "notebook", "replay", autoplay))
+
+    @property
+    def run(self) -> Run | None:
+        """The run that it shows; None while it has not started."""
+        return self._run
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The widget, and a still picture for places that have no widgets."""
         widget, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
-        still = {"image/svg+xml": tree_svg(self.run)} if self.run.steps else {}
-        return {**widget, **still, "text/plain": tree_sentence(self.run)}, metadata
+        run = self.run
+        still = {"image/svg+xml": tree_svg(run)} if run is not None and run.steps else {}
+        words = tree_sentence(run) if run is not None else "The run has not started yet."
+        return {**widget, **still, "text/plain": words}, metadata
 
 
 class LiveWidget(BoardWidget):
@@ -55,7 +62,8 @@ class LiveWidget(BoardWidget):
         self._lock = threading.Lock()
         self._feed = Feed()
         self._error: Exception | None = None
-        super().__init__(Run(), autoplay=False)
+        self._fold = RunFold()
+        super().__init__(None, autoplay=False)
         self.on_msg(self._on_request)
         self.running = True
         self._thread = threading.Thread(
@@ -67,6 +75,11 @@ class LiveWidget(BoardWidget):
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         with self._lock:
             return super()._repr_mimebundle_(**kwargs)
+
+    @property
+    def run(self) -> Run | None:
+        """The run so far; None while it has not started."""
+        return self._fold.run
 
     def stop(self) -> None:
         """End the run at its next step; what it has stays."""
@@ -83,8 +96,9 @@ class LiveWidget(BoardWidget):
             self._thread.join()
         if self._error is not None:
             raise self._error
-        self.run.raise_if_failed()
-        return self.run
+        run = self._fold.started_run()
+        run.raise_if_failed()
+        return run
 
     def _work(self, events: Iterator[Event]) -> None:
         told = 0.0
@@ -92,7 +106,7 @@ class LiveWidget(BoardWidget):
             for event in events:
                 with self._lock:
                     self.events.append(event)
-                    self.run.apply(event)
+                    self._fold.apply(event)
                 if isinstance(event, StepTimed) and time.monotonic() - told >= TELL_SECONDS:
                     told = time.monotonic()
                     self._tell(self._progress())
@@ -109,16 +123,19 @@ class LiveWidget(BoardWidget):
         self.message, self.status = message, status
 
     def _progress(self) -> str:
-        steps = self.run.started.config.max_new_tokens if self.run.started else 0
-        return f"Step {len(self.run.steps)} of {steps}"
+        run = self.run
+        if run is None:
+            return f"Probing the prompt: step {len(self._fold.probe)}"
+        return f"Step {len(run.steps)} of {run.started.config.max_new_tokens}"
 
     def _ending(self) -> str:
         if self._error is not None:
             return f"The run broke: {self._error}"
-        ended = self.run.ended
+        ended = self._fold.ended
         if ended is not None and ended.reason == "failed":
             return ended.message
-        return f"{'Stopped' if self._stop.is_set() else 'Done'} after {len(self.run.steps)} steps"
+        steps = len(self.run.steps) if self.run else 0
+        return f"{'Stopped' if self._stop.is_set() else 'Done'} after {steps} steps"
 
     def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         if content.get("request") == "stop":

@@ -46,7 +46,7 @@ def speculation_stats(run: Run) -> SpeculationStats:
     timed = [step.timing for step in run.steps[1:] if step.timing is not None]
     return SpeculationStats(
         steps=max(0, len(run.steps) - 1),
-        passes=sum(step.passes for step in run.steps[1:]),
+        passes=sum(step.forward_passes for step in run.steps[1:]),
         guesses=sum(len(tried.draft_tokens) for tried in run.speculations),
         right=sum(tried.accepted for tried in run.speculations),
         failed=sum(tried.verified - tried.accepted for tried in run.speculations),

@@ -22,7 +22,7 @@ from eab.events import (
     RunStarted,
     TokenAppended,
 )
-from eab.run import Run
+from eab.run import Run, RunFold
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Trace:
     """A recorded run, to be looked up by step and path. RecordError if it has not started."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.run = Run()
+        self._fold = RunFold()
         self.stop_tokens: set[int] = set()
         self.texts: dict[int, tuple[str, bool]] = {}
         self.ended: RunEnded | None = None
@@ -76,11 +76,14 @@ class Trace:
         self._changes: dict[tuple[int, int], float | None] = {}
         for event in events:
             self._note_before(event)
-            self.run.apply(event)
+            self._fold.apply(event)
             self._note_after(event)
-        if self.run.started is None:
-            raise RecordError("the run has not started; there is nothing to read again")
         self.started: RunStarted = self.run.started
+
+    @property
+    def run(self) -> Run:
+        """The recorded run so far."""
+        return self._fold.started_run()
 
     def decision(self, step: int, path: int) -> Decision | None:
         """What became of a live path at this step; None where the run had ended."""

@@ -142,8 +142,14 @@ def test_entropy_in_nats_and_its_bounds() -> None:
     assert high == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
 
 
+def without_leaves() -> Run:
+    run = Run(RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0))
+    run.paths.clear()
+    return run
+
+
 def test_a_run_without_leaves_has_no_answer() -> None:
-    answers = group_answers(Run())
+    answers = group_answers(without_leaves())
     assert answers == Answers((), (), 0.0)
     assert answers.winner is None
     assert answers.entropy == 0.0
@@ -152,7 +158,7 @@ def test_a_run_without_leaves_has_no_answer() -> None:
 
 def test_an_unknown_part_is_refused_in_words() -> None:
     with pytest.raises(ConfigError, match="must be one of: text, sentence"):
-        group_answers(Run(), "paragraph")
+        group_answers(without_leaves(), "paragraph")
 
 
 def chain_run(pieces: Sequence[str], ended: bool = False) -> Run:

@@ -276,4 +276,4 @@ def test_what_a_run_says_of_its_cache(sweep):
     assert "each step reads the whole text of" in memory_sentence(runs["recompute"])
     assert "Cache concat-cow:" in cost_sentence(runs["concat-cow"])
     assert "allocations" in cost_sentence(runs["tree"])
-    assert "Cache" not in cost_sentence(Run())
+    assert "Cache" not in cost_sentence(Run(runs["tree"].started))

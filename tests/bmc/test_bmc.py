@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from invented_runs import invented_run
 
 from app.server import bundled_runs
 from eab.bmc.demand import demand_of
@@ -175,12 +176,15 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
 
 
 def held(run: Run) -> list[tuple[int, int]]:
-    measured = [step.kv for step in run.steps if step.kv is not None]
-    return [(kv.step, kv.rows_shared + kv.rows_private + kv.rows_spare) for kv in measured]
+    return [
+        (step.step, step.kv.rows_shared + step.kv.rows_private + step.kv.rows_spare)
+        for step in run.steps
+        if step.kv is not None
+    ]
 
 
 def test_runs_of_other_caches_are_not_counted() -> None:
-    assert demand_of(Run()) is None
+    assert demand_of(fold(invented_run(1, 1, 1)[:1])) is None
     deep = next(run for cache, run in bundled_runs.caches().pairs if cache == "deep-copy")
     assert demand_of(deep) is None
 

@@ -31,7 +31,8 @@ def token(text: str, step: int = 0) -> Token:
 
 def tree(shape: list[tuple[int, int]]) -> Run:
     """A run from (parent, number of tokens) per path; the parent of path i must be below i."""
-    run = Run()
+    run = fold(invented_run(1, 1, 1)[:1])
+    run.paths.clear()
     for index, (parent, length) in enumerate(shape):
         run.paths.append(
             Path(index, parent, [(0, 1.0)], True, touched=0, tokens=[token(" word")] * length)
@@ -88,7 +89,9 @@ def test_children_stand_to_the_right_and_parents_in_the_middle(run: Run) -> None
     layout = tidy(run)
     for path in run.paths:
         for child in path.children:
-            assert layout.x[child] == pytest.approx(layout.x[path.id] + layout.box_widths[path.id] + GAP)
+            assert layout.x[child] == pytest.approx(
+                layout.x[path.id] + layout.box_widths[path.id] + GAP
+            )
         if path.children:
             ends = [layout.y[child] for child in path.children]
             assert layout.y[path.id] == pytest.approx((ends[0] + ends[-1]) / 2)
@@ -101,12 +104,14 @@ def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: Run) ->
     leaves = [layout.y[path.id] for path in run.paths if not path.children]
     assert sorted(leaves) == [(row + 0.5) * ROW for row in range(len(leaves))]
     assert layout.height == len(leaves) * ROW
-    assert max(x + width for x, width in zip(layout.x, layout.box_widths, strict=True)) <= layout.width
+    assert (
+        max(x + width for x, width in zip(layout.x, layout.box_widths, strict=True)) <= layout.width
+    )
 
 
 def test_an_empty_run_has_no_boxes() -> None:
-    layout = tidy(Run())
-    assert layout.x == layout.y == layout.box_widths == ()
+    layout = tidy(fold(invented_run(1, 1, 1)[:1]))
+    assert len(layout.x) == len(layout.y) == len(layout.box_widths) == 1
 
 
 def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 
 from app.server import bundled_runs
-from eab.board.messages import board_message
+from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
-from eab.events import Event, StepTimed
+from eab.events import StepTimed
 from eab.figures.captions import entropy_sentence, memory_sentence, tree_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
@@ -39,8 +39,8 @@ def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int
 
 
 def test_every_beginning_of_a_run_gives_a_json_message() -> None:
-    run = Run()
-    for index, event in enumerate(STORY):
+    run = Run(STORY[0])
+    for index, event in enumerate(STORY[1:]):
         run.apply(event)
         if index < 200 or isinstance(event, StepTimed):
             message = board_message(run)
@@ -49,9 +49,9 @@ def test_every_beginning_of_a_run_gives_a_json_message() -> None:
 
 
 def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lost() -> None:
-    run = Run()
+    run = Run(STORY[0])
     messages = []
-    for event in STORY:
+    for event in STORY[1:]:
         run.apply(event)
         if isinstance(event, StepTimed):
             messages.append(board_message(run, max(0, len(run.steps) - 6)))
@@ -66,15 +66,16 @@ def test_hostile_tokens_leave_as_plain_text(
     seed: int, steps: int, paths: int, until: float
 ) -> None:
     events = invented_run(seed, steps, paths, WORDS + HOSTILE)
-    message = board_message(fold(events[: int(until * len(events))]))
+    message = board_message(fold(events[: max(1, int(until * len(events)))]))
     assert json.loads(json.dumps(message, allow_nan=False)) == message
     assert json.dumps(message, ensure_ascii=False).encode("utf-8")  # no half characters are left
 
 
 @given(st.integers(0, 500), st.integers(2, 25), st.integers(0, 8))
 def test_split_characters_add_up_too(seed: int, steps: int, back: int) -> None:
-    run, messages = Run(), []
-    for event in invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"]):
+    started, *events = invented_run(seed, steps, 8, [*HOSTILE, "\udce2", "\udc82\udcac", "é"])
+    run, messages = Run(started), []
+    for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
             messages.append(board_message(run, max(0, len(run.steps) - 1 - back)))
@@ -126,10 +127,10 @@ def test_the_sentences_hold_the_numbers_of_the_run() -> None:
 
 
 def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
-    growing, whole = Run(), fold(STORY)
+    growing, whole = Run(STORY[0]), fold(STORY)
     told = [step["sentences"] for step in board_message(whole)["steps"]]
     assert len({said["tree"] for said in told}) > 5
-    for event in STORY:
+    for event in STORY[1:]:
         growing.apply(event)
         if isinstance(event, StepTimed):
             said = told[event.step]
@@ -148,6 +149,13 @@ def test_a_run_without_forks_says_what_the_threshold_should_be_below(
 
 
 def test_before_anything_happened_the_sentences_say_so() -> None:
-    events: list[Event] = []
+    run = fold(STORY[:1])  # it has started, and no more
     for sentence in (tree_sentence, entropy_sentence, memory_sentence):
-        assert "yet" in sentence(fold(events))
+        assert "yet" in sentence(run)
+
+
+def test_before_a_run_starts_its_message_has_all_fields_of_a_keyframe() -> None:
+    waiting, started = (Feed().message(run, "one", "live") for run in (None, fold(STORY[:1])))
+    assert waiting.keys() == started.keys()
+    assert waiting["layout"].keys() == started["layout"].keys()
+    assert waiting["since_step"] == 0

@@ -80,8 +80,9 @@ def test_after_every_step_the_weights_of_the_leaves_sum_to_one(
         policy=policy,
     )
     model = TableModel(random_table(chain, size, concentration), sorted(stops))
-    run = Run()
-    for event in generate(model, "0", config):
+    events = generate(model, "0", config)
+    run = Run(next(events))
+    for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
             leaves = run.leaves()

@@ -32,8 +32,8 @@ STORY = invented_run(5, 20, 8)
 
 def test_a_live_run_grows_and_nothing_is_replaced(board: Callable[..., BoardPage]) -> None:
     shown = board()
-    run, sent = Run(), 0
-    for event in STORY:
+    run, sent = Run(STORY[0]), 0
+    for event in STORY[1:]:
         run.apply(event)
         if isinstance(event, StepTimed):
             shown.feed(run, since=sent, mode="live")

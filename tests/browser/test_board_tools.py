@@ -190,10 +190,11 @@ def test_twenty_paths_of_two_hundred_tokens_replace_nothing(
     board: Callable[..., BoardPage],
 ) -> None:
     shown = board()
-    run, sent = Run(), 0
+    started, *events = invented_run(4, 200, 20)
+    run, sent = Run(started), 0
     names = ["svg.tree", "svg.entropy", "svg.memory", ".box.path"]
     keep = f"window.first = [{BOARD}, ...{names}.map(name => {BOARD}.querySelector(name))]"
-    for event in invented_run(4, 200, 20):
+    for event in events:
         run.apply(event)
         if type(event).__name__ == "StepTimed" and event.step % 10 == 0:
             shown.feed(run, since=sent, mode="live")

@@ -54,7 +54,9 @@ def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, besid
     assert shown.page.evaluate("scrollY") == scrolled
     moved = y - middle(shown, "svg.entropy .grip")[1]
     assert moved == pytest.approx(60 - beside, abs=1.5)  # to where the finger is
-    assert shown.page.evaluate("triggers.every((name) => name === 'what_if') && triggers.length") > 0
+    assert (
+        shown.page.evaluate("triggers.every((name) => name === 'what_if') && triggers.length") > 0
+    )
     assert shown.data("cursor") == cursor
 
 

@@ -93,7 +93,7 @@ def test_a_replay_scrubs_and_inspects_and_has_no_stop(cell: Callable[..., Page])
 
 
 def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
-    run, feed = Run(), Feed()
+    run, feed = Run(STORY[0]), Feed()
     half = (
         next(
             index
@@ -102,7 +102,7 @@ def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
         )
         + 1
     )
-    for event in STORY[:half]:
+    for event in STORY[1:half]:
         run.apply(event)
     page = cell(run, "live", "Step 10 of 20", running=True)
     feed.message(run, "notebook", "live")

@@ -269,11 +269,13 @@ def test_a_cache_refuses_to_grow_past_its_limit_and_stays_usable():
 def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
     model = TableModel(random_table(3, 7), stop_ids=[6])
     config = BranchingConfig(entropy_threshold=0.5, max_paths=9, max_new_tokens=20, r=2, seed=4)
-    run, prompt = Run(), [2, 5, 1]
-    for event in generate(model, "2 5 1", config):
+    events, prompt = generate(model, "2 5 1", config), [2, 5, 1]
+    run = Run(next(events))
+    for event in events:
         if isinstance(event, KvMeasured):
             texts = [
-                [*prompt, *(token.token for token in run.tokens(rows.path))] for rows in event.paths
+                [*prompt, *(token.token for token in run.tokens(rows.path))]
+                for rows in event.usage.paths
             ]
             assert model.seen[event.step] == pytest.approx(
                 [np.mean(text) for text in texts], abs=1e-12

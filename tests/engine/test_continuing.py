@@ -80,7 +80,7 @@ def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
         with pytest.raises(PromptError):
             run.continuation(*place)
     with pytest.raises(PromptError, match="no token"):
-        Run().continuation(0, 0)
+        Run(run.started).continuation(0, 0)
 
 
 def test_another_model_is_named_in_words(run, twins):
@@ -114,9 +114,9 @@ def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins,
         seed=2,
     )
     events = list(generate(twins("qwen2").ours, "w5 w9 w3", config))
-    whole, growing = fold(events), Run()
+    whole, growing = fold(events), Run(events[0])
     assert {"pruned", "forked"} <= {path.status for path in whole.paths} or policy == "original"
-    for event in events:
+    for event in events[1:]:
         growing.apply(event)
         if isinstance(event, StepTimed):
             standing = [path for path in whole.paths if path.stands_at(event.step)]

@@ -24,7 +24,7 @@ from eab.engine.loop import generate
 from eab.errors import ModelError, PromptError
 from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
 from eab.models.token_bytes import TokenTexts
-from eab.run import Run, fold
+from eab.run import RunFold, fold
 
 SMALL = {
     "vocab_size": 72,
@@ -313,12 +313,12 @@ def test_two_runs_of_one_model_do_not_disturb_each_other(twins):
     prompts = ("w5 w6", "w40 w41 w42")
     alone = [fold(generate(model, prompt, config)).samples() for prompt in prompts]
     running = [generate(model, prompt, config) for prompt in prompts]
-    runs = [Run(), Run()]
+    runs = [RunFold(), RunFold()]
     for pair in zip_longest(*running):
         for run, event in zip(runs, pair, strict=True):
             if event is not None:
                 run.apply(event)
-    assert [run.samples() for run in runs] == alone
+    assert [run.started_run().samples() for run in runs] == alone
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from invented_runs import WORDS, invented_run
 from app.server import bundled_runs
 from eab.board.messages import board_message
 from eab.errors import RecordError
-from eab.run import Run, fold
+from eab.run import fold
 from eab.share.html_page import save_html, to_html
 
 HOSTILE = [
@@ -84,7 +84,7 @@ def test_hostile_tokens_stay_in_the_data_block(
 
 def test_a_run_that_has_not_started_is_refused_in_words() -> None:
     with pytest.raises(RecordError, match="has not started"):
-        to_html(Run())
+        to_html([])
 
 
 def test_a_file_that_cannot_be_written_is_explained(tmp_path: Path) -> None:

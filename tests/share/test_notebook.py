@@ -21,13 +21,13 @@ from table_model import TableModel, random_table
 import eab
 from eab.board.messages import board_message
 from eab.board.still import tree_svg
-from eab.caches.base import Pass
+from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.errors import NotebookError, PromptError
 from eab.events import Event, StepTimed
 from eab.models.loading import EMBEDDED_FOLDER
-from eab.run import Run, fold
+from eab.run import fold
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -42,7 +42,7 @@ class PatientModel(TableModel):
         super().__init__(random_table(3, 5))
         self.may_go_on = threading.Semaphore(0)
 
-    def forward(self, passes: Sequence[Pass]) -> Any:
+    def forward(self, passes: Sequence[ForwardBatch]) -> Any:
         assert self.may_go_on.acquire(timeout=20)
         return super().forward(passes)
 
@@ -109,7 +109,7 @@ def test_a_bad_prompt_is_told_at_once_and_a_broken_run_by_wait() -> None:
     assert "the model is broken" in live.status
 
 
-def _break(passes: Sequence[Pass]) -> Iterator[Any]:
+def _break(passes: Sequence[ForwardBatch]) -> Iterator[Any]:
     raise ZeroDivisionError("the model is broken")
 
 
@@ -126,14 +126,14 @@ def test_the_still_picture_is_well_formed_for_every_beginning(
     seed: int, steps: int, paths: int, until: float
 ) -> None:
     events = invented_run(seed, steps, paths, WORDS + HOSTILE)
-    run = fold(events[: int(until * len(events))])
+    run = fold(events[: max(1, int(until * len(events)))])
     picture = ElementTree.fromstring(tree_svg(run))
     assert len(picture.findall(".//{*}path")) == len(run.paths)
     assert not picture.findall(".//{*}script")
 
 
 def test_the_still_picture_of_nothing_says_so() -> None:
-    assert "Nothing generated yet" in tree_svg(Run())
+    assert "Nothing generated yet" in tree_svg(fold(STORY[:1]))
 
 
 def test_the_notebook_runs_and_shows_the_board(

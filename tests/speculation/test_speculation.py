@@ -326,8 +326,9 @@ def test_every_prefix_of_a_run_with_guesses_folds(twins):
     config = BranchingConfig(
         max_new_tokens=10, drafter="model", draft_length=2, entropy_threshold=2.0, max_paths=6
     )
-    run = Run()
-    for event in generate(model, PROMPT, config, model):
+    events = generate(model, PROMPT, config, model)
+    run = Run(next(events))
+    for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
             assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0)

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from app.server.live_run import Live, LiveRun
 from app.server.queue import QueuePosition, RunQueue, seconds_until_begin
 from eab.config import BranchingConfig
-from eab.run import Run
+from eab.run import RunFold
 
 
 def run(owner: str, longest: int = 10, turns: int = 0, seconds: float = 0.0) -> LiveRun:
     """A run as the line sees it; `make` is never called."""
-    live = LiveRun("x", BranchingConfig(), "embedded", Run(), lambda *_: iter(()), owner, longest)
+    live = LiveRun(
+        "x", BranchingConfig(), "embedded", RunFold(), lambda *_: iter(()), owner, longest
+    )
     live.turns, live.seconds = turns, seconds
     return live
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.server.live_run import Live
 from app.server.model_cache import ModelCache
-from app.server.registry import Registry
+from app.server.registry import RunRegistry
 from app.server.worker import Worker
 from eab.analysis.sweep import cache_sweep
 from eab.caches.tree import TreeCache
@@ -17,7 +17,7 @@ from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.events import Probed
 from eab.models.huggingface import HuggingFaceModel
-from eab.run import Run
+from eab.run import Run, RunFold
 
 RUNS = 120
 KEPT = 20
@@ -68,8 +68,8 @@ def test_only_the_kept_runs_stay_in_memory(
 
 def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.registry.KEPT_EVENTS", 1000)
-    registry = Registry()
-    runs = [Live("x", CONFIG, "embedded", Run(), lambda *_: iter(()), "", 3) for _ in range(10)]
+    registry = RunRegistry()
+    runs = [Live("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(10)]
     for run in runs:
         registry.add(run)
         run.events += [Probed(0, 0.0)] * 300
@@ -79,8 +79,8 @@ def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.registry.KEPT_RUNS", 2)
-    registry = Registry()
-    runs = [Live("x", CONFIG, "embedded", Run(), lambda *_: iter(()), "", 3) for _ in range(5)]
+    registry = RunRegistry()
+    runs = [Live("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(5)]
     for run in runs:
         registry.add(run)
     assert all(registry.find(run.id, Run) is run for run in runs)
