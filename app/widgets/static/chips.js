@@ -1,4 +1,4 @@
-// A text as chips, one per token: the model's own, an accepted draft token, or a rejected one and what replaced it.
+// A text as chips, one per token: the model's own, an accepted draft token, or a rejected one.
 // Text goes through textContent only: it is the model's, and may look like anything.
 
 /** @typedef {"own" | "accepted" | "rejected"} Kind */

@@ -1,18 +1,21 @@
 // The board: one run as tree, entropy chart and KV chart, with one cursor (a step) over the three.
 //
-// `update(message)` takes what eab/board/messages.py sends; messages may come twice. The board does not know who brings
-// them: streamlit.js, widget.js and page.js do.
+// `update(message)` takes what eab/board/messages.py sends; messages may come twice. The board does
+// not know who brings them: streamlit.js, widget.js and page.js do.
 
-/** @import { Layout, Message, Path, RunInfo, Sentences, Side, TokenAddress, TokenPlace, View } from "./types.d.ts" */
+/** @import { Layout, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
+/** @import { TokenAddress, TokenPlace, View } from "./types.d.ts" */
 import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
+import { Highlight } from "./highlight.js";
 import { Inspector } from "./inspector.js";
 import { keyList, onKey } from "./keys.js";
 import { arrange, EMPTY_LAYOUT } from "./layout.js";
 import { MemoryChart } from "./memory_chart.js";
 import { Panel } from "./panel.js";
 import { tokenCountAt } from "./path_state.js";
+import { Presentation } from "./presentation.js";
 import { decodeRun, NO_RUN, Records } from "./records.js";
 import { Replay } from "./replay.js";
 import { SilenceNotice } from "./silence.js";
@@ -31,9 +34,9 @@ const EASE = 0.28; // the part of its way that a box goes in a frame
 export class Board {
   // What a host may set.
 
-  /** Records are missing: the host should send the whole run. @type {((version: number) => void) | null} */
+  /** Records are missing: send the whole run. @type {((version: number) => void) | null} */
   onKeyframeNeeded = null;
-  /** The cursor has come to rest at this step. @type {((run: string, step: number) => void) | null} */
+  /** The cursor rests at this step. @type {((run: string, step: number) => void) | null} */
   onCursorRest = null;
   /** The user wants a new run from this token. @type {((address: TokenAddress) => void) | null} */
   onGrow = null;
@@ -61,16 +64,11 @@ export class Board {
 
   /** @type {{ path: number | null, token: number }} */
   selected = { path: null, token: 0 };
-  /** The path under the pointer. @type {number | null} */
-  hovered = null;
-  /** That path or else the selected one, and its ancestors. @type {Set<number> | null} */
-  lineage = null;
   /** The path that is shown with its relatives only. @type {number | null} */
   focused = null;
   folded = false;
   foldChosen = false; // whether the user chose it
   aligned = false; // the tree lies by step, like the entropy chart
-  presenting = false;
 
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
   animates = !this.reducedMotion.matches;
@@ -88,6 +86,8 @@ export class Board {
     );
     this.tooltip = new Tooltip(this.root);
     this.replay = new Replay(this);
+    this.highlight = new Highlight(this);
+    this.presentation = new Presentation(this);
     this.tree = new TreeView(this);
     this.entropy = new EntropyChart(this);
     this.memory = new MemoryChart(this);
@@ -100,7 +100,7 @@ export class Board {
     /** @type {View[]} */
     this.views = [this.tree, this.entropy, this.memory, this.inspector, this.table];
     this.build();
-    this.listen();
+    this.root.addEventListener("keydown", (event) => onKey(this, event));
     host.append(this.root);
     for (const { svg } of [this.tree, this.entropy, this.memory]) this.sizes.observe(svg);
   }
@@ -126,13 +126,6 @@ export class Board {
       this.tooltip.root,
       this.announcement,
     );
-  }
-
-  listen() {
-    this.root.addEventListener("keydown", (event) => onKey(this, event));
-    this.root.addEventListener("fullscreenchange", () => {
-      if (!document.fullscreenElement) this.present(false);
-    });
   }
 
   /** Nothing runs on; the host makes a new board if it needs one again. */
@@ -182,7 +175,8 @@ export class Board {
     this.sides = message.sides ?? null;
     this.root.classList.toggle("has-unknowns", this.unknowns.size > 0);
     this.root.classList.toggle("diff", this.sides !== null);
-    if (isNewRun && this.sides && !this.aligned) this.toggleAligned(); // both trees whole, above their entropies
+    // By step, both trees are whole and stand above their entropies.
+    if (isNewRun && this.sides && !this.aligned) this.toggleAligned();
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */
@@ -200,9 +194,9 @@ export class Board {
     this.tree.clear();
     this.finder.clear();
     this.replay.clear();
-    this.root.classList.remove("highlighting");
+    this.highlight.clear();
     this.selected = { path: null, token: 0 };
-    this.lineage = this.hovered = this.focused = null;
+    this.focused = null;
   }
 
   announce() {
@@ -251,18 +245,6 @@ export class Board {
   }
 
   /**
-   * Classes of a path. While one is highlighted its ancestors, itself, and what grew out of it stay bright.
-   * @param {number} id
-   */
-  highlightClass(id) {
-    const side = this.sides ? ` side-${this.sides[id]}` : "";
-    const highlighted = this.hovered ?? this.selected.path;
-    if (this.lineage === null || highlighted === null) return side;
-    if (this.lineage.has(id)) return `${side} highlighted related`;
-    return this.records.lineageOf(id).has(highlighted) ? `${side} related` : side;
-  }
-
-  /**
    * The index of the selected token if it is in this path, otherwise -1.
    * @param {Path} path
    */
@@ -278,18 +260,8 @@ export class Board {
    */
   select(path, token) {
     this.selected = { path, token: Math.max(0, token) };
-    this.highlight(null);
+    this.highlight.hover(null);
     this.render();
-  }
-
-  /** @param {number | null} path the one under the pointer */
-  highlight(path) {
-    this.hovered = path;
-    const highlighted = path ?? this.selected.path;
-    const before = this.lineage ? [...this.lineage].join() : "";
-    this.lineage = highlighted === null ? null : this.records.lineageOf(highlighted);
-    this.root.classList.toggle("highlighting", this.lineage !== null);
-    if ((this.lineage ? [...this.lineage].join() : "") !== before) this.render();
   }
 
   /** The user moved the cursor: the selection goes with it along its text. */
@@ -382,25 +354,6 @@ export class Board {
 
   toggleKeys() {
     this.keyList.hidden = !this.keyList.hidden;
-    this.render();
-  }
-
-  toggleFullScreen() {
-    if (document.fullscreenElement) document.exitFullscreen();
-    else this.root.requestFullscreen?.().catch(() => {});
-  }
-
-  /** Full screen where the browser allows it; larger text in any case. */
-  togglePresenting() {
-    this.present(!this.presenting);
-    if (this.presenting !== Boolean(document.fullscreenElement)) this.toggleFullScreen();
-  }
-
-  /** @param {boolean} presenting */
-  present(presenting) {
-    this.presenting = presenting;
-    this.root.classList.toggle("presenting", presenting);
-    this.tree.camera.release();
     this.render();
   }
 

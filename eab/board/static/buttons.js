@@ -2,7 +2,7 @@
 
 import { element, shape } from "./elements.js";
 
-// Drawn in a square of 16, filled with the colour of the text: emoji would bring colours and sizes of their own.
+// Drawn in a square of 16, in the colour of the text; emoji have colours and sizes of their own.
 const ICONS = {
   first: "M3 3h2v10H3zM13 3v10L6 8z",
   back: "M10 2l1.5 1.5L7 8l4.5 4.5L10 14 4 8z",

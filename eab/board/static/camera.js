@@ -95,7 +95,7 @@ export class Camera {
 
   /** @param {number[]} fitting scales at which the tree fits */
   scaleFor(...fitting) {
-    const { presenting } = this.board;
+    const presenting = this.board.presentation.isOn;
     const smallest = this.showsWhole ? SMALLEST_WHOLE : presenting ? 1 : SMALLEST;
     const largest = presenting ? LARGEST_PRESENTED : LARGEST;
     return Math.max(smallest, Math.min(largest, ...fitting));
@@ -103,7 +103,7 @@ export class Camera {
 
   /** The height in pixels that the tree may take. */
   tallest() {
-    const picture = this.board.presenting ? Math.max(380, innerHeight - 530) : TALLEST;
+    const picture = this.board.presentation.isOn ? Math.max(380, innerHeight - 530) : TALLEST;
     return picture - 2 * MARGIN;
   }
 

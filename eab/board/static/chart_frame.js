@@ -1,4 +1,4 @@
-// What the two charts have in common: their margins and axes. Charts are drawn anew on each change; they are small.
+// What the two charts have in common: margins and axes. Charts are small: each change redraws them.
 
 /** @import { Board } from "./board.js" */
 /** @import { Attributes } from "./types.d.ts" */

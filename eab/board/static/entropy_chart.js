@@ -35,7 +35,7 @@ export class EntropyChart {
   // ---- pointer
 
   listen() {
-    // Otherwise a finger on the line scrolls the page: Chromium ignores touch-action on a shape inside a picture.
+    // Otherwise a finger on the line scrolls the page: Chromium ignores touch-action on a shape.
     const keepPage = (/** @type {TouchEvent} */ event) => {
       if (event.cancelable && event.touches.length === 1 && isGrip(event)) event.preventDefault();
     };
@@ -169,7 +169,7 @@ export class EntropyChart {
   traces(x, y) {
     return this.board.shownPaths().flatMap((path) => {
       const points = this.points(path).map(([step, entropy]) => [x(step), y(entropy)]);
-      const highlight = this.board.highlightClass(path.id);
+      const highlight = this.board.highlight.classOf(path.id);
       const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.board.cursor));
       const trace = shape("polyline", {
         class: `trace ${statusAt(path, this.board.cursor)}${highlight}`,

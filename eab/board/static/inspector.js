@@ -1,5 +1,6 @@
-// The selected token: what it was drawn from, why its path forked there or did not, and which paths read its KV row.
-// Where the host makes runs (`board.onGrow`), a new run can grow from it, with another token in its place.
+// The selected token: what it was drawn from, why its path forked there or did not, and which paths
+// read its KV row. Where the host makes runs (`board.onGrow`), a new run can grow from it, with
+// another token in its place if the user wants.
 
 /** @import { Board } from "./board.js" */
 /** @import { Path, Token } from "./types.d.ts" */
@@ -7,6 +8,9 @@ import { button } from "./buttons.js";
 import { element } from "./elements.js";
 import { bytes, percent } from "./format.js";
 import { weightAt } from "./path_state.js";
+
+const SELECT_HINT =
+  "Click a token in the tree (or press ↑ ↓) to see what the model considered there.";
 
 /** @type {Record<string, string>} What the caches that share no rows do. */
 const WITHOUT_SHARING = {
@@ -40,7 +44,7 @@ export class Inspector {
     const token = path?.tokens[index];
     if (!path || !token) return this.renderHint();
     const canGrow = this.board.onGrow !== null;
-    const shown = [this.board.run.key, id, index, token.taken, canGrow].join(); // messages replace tokens
+    const shown = [this.board.run.key, id, index, token.taken, canGrow].join();
     if (this.shown !== shown) {
       this.shown = shown;
       this.forced = token.taken;
@@ -57,7 +61,7 @@ export class Inspector {
   renderHint() {
     this.shown = "";
     const play = this.board.lastStep > 0 ? "Press Space to play. " : "";
-    this.hint.textContent = `${play}Click a token in the tree (or press ↑ ↓) to see what the model considered there.`;
+    this.hint.textContent = `${play}${SELECT_HINT}`;
     if (this.hint.parentNode === null) this.root.replaceChildren(this.hint);
   }
 
@@ -147,11 +151,12 @@ export class Inspector {
    */
   whyForked(path, token, reached) {
     const siblings = this.board.records.childrenOf(path.parent).length;
-    return `${reached}, so path ${path.parent} forked into ${siblings} here.${this.branchWeight(path, token)}`;
+    const forked = `${reached}, so path ${path.parent} forked into ${siblings} here.`;
+    return `${forked}${this.branchWeight(path, token)}`;
   }
 
   /**
-   * What a child stands for: under `fair` the last one is drawn from all tokens but the most likely.
+   * What a child stands for: under `fair` the last child is drawn from all less likely tokens.
    * @param {Path} path
    * @param {Token} token
    */
@@ -161,7 +166,8 @@ export class Inspector {
     const most = run.branchFactor - 1;
     const words = ` At the fork this branch received ${percent(path.share)} of the weight.`;
     if (token.taken >= 0 && token.taken < most) return words;
-    return `${words} It was drawn from the tokens below the ${most} most likely and stands for all of them.`;
+    const drawn = `It was drawn from the tokens below the ${most} most likely`;
+    return `${words} ${drawn} and stands for all of them.`;
   }
 
   /**
@@ -180,8 +186,8 @@ export class Inspector {
     const at = `at step ${cursor}`;
     if (!readers.length) return `No live path reads its KV row (${size}) ${at}: the row is free.`;
     if (readers.length === 1) return `Its KV row (${size}) is private to path ${readers[0]} ${at}.`;
-    const names = readers.join(", ");
-    return `Its KV row (${size}) is stored once and shared by ${readers.length} paths ${at}: ${names}.`;
+    const paths = `${readers.length} paths ${at}: ${readers.join(", ")}`;
+    return `Its KV row (${size}) is stored once and shared by ${paths}.`;
   }
 
   // ---- growing

@@ -51,7 +51,8 @@ function isForControl(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return true;
   if (["SELECT", "INPUT"].includes(target.tagName)) return true;
   if (["Enter", " "].includes(event.key) && target.tagName === "BUTTON") return true;
-  return target.closest(".table-box") !== null && /^(Arrow|Home|End| )/.test(event.key); // they scroll the table
+  const scrollsTable = /^(Arrow|Home|End| )/.test(event.key);
+  return scrollsTable && target.closest(".table-box") !== null;
 }
 
 /**
@@ -79,7 +80,7 @@ function actionOf(board, key, shift) {
     o: () => board.toggleFocus(),
     w: () => board.fit(),
     t: () => board.toggleTable(),
-    p: () => board.togglePresenting(),
+    p: () => board.presentation.toggle(),
     "/": () => board.finder.open(),
     "?": () => board.toggleKeys(),
   };

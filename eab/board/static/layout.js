@@ -1,5 +1,5 @@
-// Where the boxes stand when some are folded or left out. eab/board/layout.py computes the layout of the whole tree; this
-// closes the gaps in it.
+// Where the boxes stand when some are folded or left out. eab/board/layout.py computes the layout
+// of the whole tree; this closes the gaps in it.
 
 /** @import { Board } from "./board.js" */
 /** @import { Label, Layout, Path } from "./types.d.ts" */

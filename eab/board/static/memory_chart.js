@@ -1,4 +1,5 @@
-// The KV cache at the cursor in bytes: of all paths together beside separate caches, and of each live path.
+// The KV cache at the cursor in bytes: of all paths together, beside separate caches, and of each
+// live path.
 
 /** @import { Board } from "./board.js" */
 /** @import { PathRows, Step } from "./types.d.ts" */
@@ -13,7 +14,7 @@ const NARROWEST_NUMBERED = 16; // px; narrower bars have no number below them
 const KIB = 2 ** 10;
 
 /** @typedef {{ shared: number, private: number, spare: number }} Parts in bytes */
-/** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of one part of the chart */
+/** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of the chart */
 
 export class MemoryChart {
   /** @param {Board} board */
@@ -164,10 +165,10 @@ export class MemoryChart {
       `its equal part of the reserved rows ${bytes(parts.spare)}`,
     ];
     const group = shape("g", { class: "path-bar" });
-    const bars = this.stack(parts, place, scale, board.highlightClass(path));
+    const bars = this.stack(parts, place, scale, board.highlight.classOf(path));
     group.append(shape("title", {}, words.join(", ")), ...bars);
-    group.addEventListener("pointerenter", () => board.highlight(path));
-    group.addEventListener("pointerleave", () => board.highlight(null));
+    group.addEventListener("pointerenter", () => board.highlight.hover(path));
+    group.addEventListener("pointerleave", () => board.highlight.hover(null));
     group.addEventListener("click", () => {
       const record = board.paths.get(path);
       if (record) board.select(path, tokenCountAt(record, board.cursor) - 1);

@@ -7,8 +7,11 @@ import { element } from "./elements.js";
 import { savePng, saveSvg } from "./pictures.js";
 
 /**
- * swatch: its class. only: where it is shown, if not always.
- * @typedef {{ words: string, swatch?: string, only?: "unknowns" | "diff", help: string }} LegendEntry
+ * @typedef LegendEntry
+ * @property {string} words
+ * @property {string} help
+ * @property {string} [swatch] its class
+ * @property {"unknowns" | "diff"} [only] where it is shown, if not always
  */
 
 /** @type {Record<keyof Sentences, LegendEntry[]>} */
@@ -57,7 +60,9 @@ const LEGENDS = {
     {
       swatch: "shared-key",
       words: "shared",
-      help: "Rows of the KV cache that several paths use. A row is the keys and values of one token in all layers.",
+      help:
+        "Rows of the KV cache that several paths use. " +
+        "A row is the keys and values of one token in all layers.",
     },
     { swatch: "private-key", words: "private", help: "Rows that one path uses alone." },
     {

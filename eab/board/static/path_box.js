@@ -48,8 +48,8 @@ export class PathBox {
     this.edge = shape("path", { class: "edge" });
     group.append(this.strip, this.mark, this.tip, this.share);
     group.dataset.path = String(path.id);
-    group.addEventListener("pointerenter", () => this.board.highlight(path.id));
-    group.addEventListener("pointerleave", () => this.board.highlight(null));
+    group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));
+    group.addEventListener("pointerleave", () => this.board.highlight.hover(null));
     tree.edgeLayer.append(this.edge);
     this.stub = false;
     this.width = 0;
@@ -90,7 +90,7 @@ export class PathBox {
     this.target = this.tree.placeOf(path);
     if (!board.animates) this.at = { x: this.target.x, y: this.target.y };
     this.stub = path.status === "pruned";
-    const classes = `${this.stub ? " stub" : ""}${board.highlightClass(path.id)}`;
+    const classes = `${this.stub ? " stub" : ""}${board.highlight.classOf(path.id)}`;
     const found = board.finder.paths.has(path.id) ? " found" : "";
     this.group.setAttribute("class", `box path ${status}${classes}${found}`);
     this.edge.setAttribute("class", `edge${classes}${found}`);

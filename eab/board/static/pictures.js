@@ -34,7 +34,7 @@ function plainColours(value) {
 }
 
 /**
- * The picture alone: computed colours and fonts are written into each element, what is hidden is left out.
+ * A copy of the picture with computed colours and fonts in each element, without what is hidden.
  * @param {SVGSVGElement} svg
  * @param {PictureArea | null} area what to show where that is more than the screen shows
  */

@@ -1,7 +1,8 @@
-// What the board knows of a run: its paths and steps. This is the only place that knows how a message is laid out.
-// Records may come twice, late, or not at all.
+// What the board knows of a run: its paths and steps. Only this module knows how paths, tokens and
+// steps are laid out in a message. Records may come twice, late, or not at all.
 
-/** @import { Message, Path, PathMessage, RunInfo, Step, StepMessage, Token, TokenPlace, TokenTuple } from "./types.d.ts" */
+/** @import { Message, PathMessage, StepMessage, TokenTuple } from "./types.d.ts" */
+/** @import { Path, RunInfo, Step, Token, TokenPlace } from "./types.d.ts" */
 
 /** @type {RunInfo} */
 export const NO_RUN = {
@@ -51,7 +52,7 @@ function decodeToken([piece, text, probability, entropy, pairs, taken]) {
 
 /**
  * @param {PathMessage} message
- * @param {Path | undefined} before the same path as it was known before; it has the tokens that the message leaves out
+ * @param {Path | undefined} before the path as it was known; it has the tokens not in the message
  * @returns {Path}
  */
 function decodePath(message, before) {

@@ -48,7 +48,7 @@ export class Replay {
   }
 
   /**
-   * A small model is faster than the eye: while a run is live the cursor glides after it instead of jumping.
+   * A small model is faster than the eye: the cursor glides after a live run instead of jumping.
    * @param {boolean} isNewRun
    */
   glides(isNewRun) {

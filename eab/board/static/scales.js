@@ -1,7 +1,7 @@
 // From numbers to axes and colours.
 
 /**
- * The class of an entropy, from e0 (sure) to e3 (at the threshold or above) and e4 (twice the threshold or above).
+ * The class of an entropy: e0 (sure) and so on; e3: at the threshold or above, e4: twice that.
  * @param {number} entropy
  * @param {number} threshold
  */

@@ -1,9 +1,11 @@
-// A notice when a live run has sent nothing for a while: its step is slow, or the connection is gone.
+// A notice when a live run has sent nothing for a while.
 
 import { element } from "./elements.js";
 
 const SILENCE_MS = 8000;
-const WORDS = `No news for ${SILENCE_MS / 1000} seconds: the step is slow, or the connection is lost. You can replay what has arrived.`;
+const WORDS =
+  `No news for ${SILENCE_MS / 1000} seconds: the step is slow, or the connection is lost. ` +
+  "You can replay what has arrived.";
 
 export class SilenceNotice {
   constructor() {

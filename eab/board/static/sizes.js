@@ -1,11 +1,11 @@
-// How large the pictures are. Sizes are noted when they change: to ask for them while drawing would lay the page out
-// each time.
+// How large the pictures are. Sizes are noted when they change: to ask for them while drawing would
+// make the browser lay out the page each time.
 
 /** @import { Size } from "./types.d.ts" */
 
 export class Sizes {
   /**
-   * @param {(element: Element, before: Size, now: Size) => boolean} matters whether a change makes a drawing stale
+   * @param {(element: Element, before: Size, now: Size) => boolean} matters whether to redraw
    * @param {() => void} redraw
    */
   constructor(matters, redraw) {

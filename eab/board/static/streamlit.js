@@ -17,7 +17,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     : null;
   if (message) board.update(message);
   return () => {
-    if (board.root.isConnected) return; // Streamlit also cleans up after a call that a later one has overtaken
+    if (board.root.isConnected) return; // Streamlit also cleans up after an earlier call
     board.close();
     delete parentElement.__board;
   };

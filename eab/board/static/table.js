@@ -1,4 +1,4 @@
-// What the pictures show, as tables: for readers who cannot see them, and for those who want the numbers.
+// The pictures as tables: for those who cannot see them, and for those who want the numbers.
 
 /** @import { Board } from "./board.js" */
 /** @import { Path, PathRows, Step } from "./types.d.ts" */

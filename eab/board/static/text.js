@@ -48,8 +48,8 @@ export function clip(text, room) {
 }
 
 /**
- * The text of the tokens, with its middle left out where it is too long. The tokens that are left out share the width
- * of the ellipsis.
+ * The text of the tokens, with its middle left out if it is too long. The tokens that are left out
+ * share the width of the ellipsis.
  * @param {string[]} pieces one per token
  * @param {number} longest characters
  * @returns {Label}

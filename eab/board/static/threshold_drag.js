@@ -1,4 +1,5 @@
-// Dragging the threshold line: what if the run had had another threshold? The host resimulates the run and sends it.
+// Dragging the threshold line: what if the run had had another threshold? The host resimulates the
+// run and sends it.
 
 /** @import { EntropyChart } from "./entropy_chart.js" */
 import { frameOf, TOP } from "./chart_frame.js";
@@ -20,7 +21,7 @@ export class ThresholdDrag {
     this.pause = undefined;
   }
 
-  /** The page may move the chart meanwhile, by what it says above it: the line keeps to the pointer's own way. */
+  /** Note where the chart is: the page may move it meanwhile, but the line follows the pointer. */
   begin() {
     this.threshold = this.board.run.threshold;
     this.highest = this.chart.highest();

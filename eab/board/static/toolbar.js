@@ -21,7 +21,7 @@ export class Toolbar {
     );
     this.tables = wordButton("Tables", "the pictures as tables (t)", () => board.toggleTable());
     this.present = wordButton("Presenter", "larger, for a projector (p)", () =>
-      board.togglePresenting(),
+      board.presentation.toggle(),
     );
     this.keys = wordButton("?", "show the keys (?)", () => board.toggleKeys());
     this.root.append(
@@ -33,7 +33,7 @@ export class Toolbar {
       this.focus,
       wordButton("Find", "find words in the texts (/)", () => board.finder.open()),
       this.tables,
-      iconButton("fullScreen", "Full screen", () => board.toggleFullScreen()),
+      iconButton("fullScreen", "Full screen", () => board.presentation.toggleFullScreen()),
       this.present,
       this.keys,
     );
@@ -48,7 +48,7 @@ export class Toolbar {
     setPressed(this.fold, board.folded);
     setPressed(this.focus, board.focused !== null);
     setPressed(this.tables, board.table.isOpen());
-    setPressed(this.present, board.presenting);
+    setPressed(this.present, board.presentation.isOn);
     setPressed(this.keys, !board.keyList.hidden);
   }
 }

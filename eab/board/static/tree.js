@@ -110,7 +110,7 @@ export class TreeView {
     return { width: Math.max(width + MARKS, 100), height: Math.max(height * this.squeeze(), 30) };
   }
 
-  /** Rows move together where there are many: a little by step, by half where only entropies show. */
+  /** How close together many rows are: a little by step, by half where only entropies show. */
   squeeze() {
     const fitting = this.camera.tallest() / this.board.layout.height;
     if (this.board.aligned) return Math.max(0.8, Math.min(1, fitting));
@@ -128,7 +128,7 @@ export class TreeView {
     return { x: from + gap / 2, y, width: Math.max(3, to - from - gap) };
   }
 
-  /** What the camera follows: the selected path, or the middle of the paths that grow at the cursor. */
+  /** What the camera follows: the selected path, or the middle of those that grow at the cursor. */
   centre() {
     const { board } = this;
     const shown = board.shownPaths();

@@ -1,6 +1,7 @@
-// The types of the board. The browser never loads this file: the modules name it in `@import` comments, for `tsc` only.
+// The types of the board, for `tsc` only: modules name them in `@import` comments, and the browser
+// never loads this file.
 //
-// First what arrives (names as in eab/board/messages.py), then what the board keeps after records.js has decoded it.
+// First what arrives (names as in eab/board/messages.py), then what records.js makes of it.
 
 import type { Board } from "./board.js";
 
@@ -9,8 +10,15 @@ import type { Board } from "./board.js";
 export type Status = "live" | "forked" | "finished" | "pruned";
 export type Side = "both" | "a" | "b";
 
-/** [piece of the path's text, text of the token alone, probability, entropy, candidates, index of the taken one or -1] */
-export type TokenTuple = [string, string, number, number, [string, number][], number];
+/** piece: its part of the path's text. text: the token alone. taken: index of a candidate or -1. */
+export type TokenTuple = [
+  piece: string,
+  text: string,
+  probability: number,
+  entropy: number, // nats
+  candidates: [text: string, probability: number][],
+  taken: number,
+];
 
 export interface PathMessage {
   id: number;
@@ -73,7 +81,7 @@ export interface Message {
   steps: StepMessage[];
   sentences: Sentences;
   what_if?: string; // names the settings that a finished run is shown with; "" as recorded
-  unknowns?: [path: number, token: number, words: string][]; // what only a run of the model could tell
+  unknowns?: [path: number, token: number, words: string][]; // what only the model could tell
   sides?: Side[]; // of two runs in one tree: whose each path is
   offers?: Offers;
 }

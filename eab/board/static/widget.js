@@ -1,4 +1,5 @@
-// The board as an anywidget: messages are a synchronised value of the model, requests go back as custom messages.
+// The board as an anywidget: messages are a synchronised value of the model, requests go back as
+// custom messages.
 
 /** @import { WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
@@ -47,7 +48,7 @@ function render({ model, el }) {
   const attributeFilter = ["class", "data-jp-theme-light"];
   themes.observe(document.body, { attributes: true, attributeFilter });
   renderBar();
-  const first = requestAnimationFrame(update); // in the page by then: texts are measured in its font
+  const first = requestAnimationFrame(update); // in the page by then, so texts have its font
   return () => {
     cancelAnimationFrame(first);
     themes.disconnect();
