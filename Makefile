@@ -21,7 +21,7 @@ check: .venv/installed-dev check-js
 .PHONY: check-js
 check-js:
 	@if command -v npm >/dev/null; then \
-		$(MAKE) --no-print-directory node_modules/.package-lock.json && npm run --silent check; \
+		$(MAKE) --silent node_modules/.package-lock.json && npm run --silent check; \
 	elif [ -n "$$CI" ]; then \
 		echo "The JavaScript cannot be checked: npm is missing. Install Node.js 20 or newer." >&2; exit 1; \
 	else \

@@ -13,7 +13,7 @@ from invented_runs import WORDS, invented_run
 from playwright.sync_api import expect
 
 from eab.board.messages import board_message
-from eab.events import StepTimed
+from eab.events import Forked, StepTimed
 from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
@@ -65,6 +65,19 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(
     shown.expect_cursor(19)
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.expect_cursor(19)
+
+
+def test_a_new_box_is_at_its_place_before_the_next_frame(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    forked = next(index for index, event in enumerate(STORY) if isinstance(event, Forked))
+    shown.feed(fold(STORY[:forked]), mode="live")
+    without_place = shown.page.evaluate(
+        f"""message => {{ feed(message);
+        const boxes = [...{BOARD}.querySelectorAll('.box.path, .edge')];
+        return boxes.filter(box => !box.hasAttribute(box.matches('.edge') ? 'd' : 'transform')).length; }}""",
+        board_message(fold(STORY)) | {"run": "one", "mode": "replay", "autoplay": False},
+    )
+    assert without_place == 0
 
 
 def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) -> None:

@@ -145,6 +145,18 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(board: Callable[..., 
     expect(shown.page.locator(".inspector .why")).to_contain_text("written in the next step")
 
 
+def test_the_kv_chart_names_the_cache_and_what_it_is_compared_with(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    expect(shown.page.locator("svg.memory")).to_contain_text("EAB")
+    expect(shown.page.locator("svg.memory")).to_contain_text("separate caches")
+    shown.feed(REAL, name="two", cache="deep-copy")
+    expect(shown.page.locator("svg.memory")).to_contain_text("deep-copy")
+    expect(shown.page.locator("svg.memory")).not_to_contain_text("EAB")
+
+
 def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
     board: Callable[..., BoardPage],
 ) -> None:
