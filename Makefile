@@ -1,7 +1,8 @@
-# Two commands: `make app` starts the explorer, `make test` passes the tests. Each sets up what it needs in .venv.
+# `make app` starts the explorer, `make test` runs the tests. Both first install what they need into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= 2
 
 .PHONY: app test check runs picture notebook clean
 
@@ -9,7 +10,7 @@ app: .venv/installed
 	$(BIN)/eab app
 
 test: .venv/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 check: .venv/installed-dev check-js
 	$(BIN)/ruff format --check .
@@ -32,20 +33,20 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
 
-# The bundled runs, made again by the real engine; the README's picture, by the real page; the notebook's outputs.
+# Remake the bundled runs with the engine, the README's moving picture from the real page, and the notebook's outputs.
 runs: .venv/installed
 	$(BIN)/python scripts/record_runs.py
 
 picture: .venv/installed-dev
-	$(BIN)/python scripts/take_picture.py
+	$(BIN)/python scripts/record_animation.py
 
 notebook: .venv/installed-dev
 	$(BIN)/python scripts/fill_notebook.py
 
-.venv/installed: requirements.txt pyproject.toml
+.venv/installed: requirements.txt pyproject.toml scripts/install.py
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed: make PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -r requirements.txt
+	$(BIN)/python scripts/install.py
 	touch $@
 
 .venv/installed-dev: .venv/installed

@@ -1,11 +1,11 @@
-"""A class on one engine: N runs that take one step each in turn, against one forward pass per step
-for all of them.
+"""Many runs on one engine: one step of each run in turn, against one forward pass per step for all
+of them.
 
     python benchmarks/class.py
 
-Medians over rounds in which both go one after the other, with the embedded model and the page's
-settings. `differ`: runs whose tokens are not those of the same run alone, since sums over another
-batch are rounded in another order.
+Medians over rounds; in each round both ways are measured, one after the other, with the embedded
+model and the settings of the page. `differ` counts the runs whose tokens differ from those of the
+same run alone: in a larger batch sums are rounded in another order.
 """
 
 import argparse
@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from eab.config import BranchingConfig
-from eab.engine.generation import Generation, prompt_tokens
+from eab.engine.build import build
+from eab.engine.generation import Generation
 from eab.engine.loop import step
+from eab.engine.request import Request
 from eab.events import Event, TokenAppended
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
@@ -36,27 +38,19 @@ Way = Callable[[LanguageModel, Sequence[Generation]], Tokens]
 
 
 def generations(model: LanguageModel, count: int, new_tokens: int) -> list[Generation]:
-    """The runs of a class, before their first step; each has its own seed."""
+    """`count` runs before their first step; each has its own seed."""
     made = []
     for seed in range(count):
         prompt = PROMPTS[seed % len(PROMPTS)]
         config = BranchingConfig(
             seed=seed, min_fork_weight=0.03, max_paths=16, max_new_tokens=new_tokens
         )
-        made.append(
-            Generation(
-                model,
-                prompt,
-                prompt_tokens(model, prompt, config),
-                config,
-                config.entropy_threshold,
-            )
-        )
+        made.append(build(model, Request(prompt, config), config.entropy_threshold))
     return made
 
 
 def in_turns(model: LanguageModel, runs: Sequence[Generation]) -> Tokens:
-    """One step of each run, in turn, until all have ended."""
+    """One step of each run in turn, until all have ended."""
     tokens: Tokens = [[] for _ in runs]
     while any(run.live for run in runs):
         for number, run in enumerate(runs):
@@ -66,11 +60,11 @@ def in_turns(model: LanguageModel, runs: Sequence[Generation]) -> Tokens:
 
 
 def in_one_pass(model: LanguageModel, runs: Sequence[Generation]) -> Tokens:
-    """One forward pass per step for all runs that are still going."""
+    """One forward pass per step for all runs that have not ended."""
     tokens: Tokens = [[] for _ in runs]
-    while going := [number for number, run in enumerate(runs) if run.live]:
+    while live := [number for number, run in enumerate(runs) if run.live]:
         for number, events in zip(
-            going, step(model, [runs[number] for number in going]), strict=True
+            live, step(model, [runs[number] for number in live]), strict=True
         ):
             tokens[number] += _tokens(events)
     return tokens
@@ -80,11 +74,9 @@ def _tokens(events: Sequence[Event]) -> list[int]:
     return [event.token for event in events if isinstance(event, TokenAppended)]
 
 
-def timed(
-    way: Callable[[LanguageModel, Sequence[Generation]], Tokens], model: LanguageModel, *size: int
-) -> tuple[float, Tokens]:
-    """-> seconds, tokens per run."""
-    runs = generations(model, *size)
+def timed(way: Way, model: LanguageModel, count: int, new_tokens: int) -> tuple[float, Tokens]:
+    """Seconds, and the tokens of each run."""
+    runs = generations(model, count, new_tokens)
     start = time.perf_counter()
     tokens = way(model, runs)
     return time.perf_counter() - start, tokens
@@ -96,7 +88,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--threads", type=int, default=1, help="the app leaves one core to the page"
+        "--threads", type=int, default=1, help="the app leaves one core for the page"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=48)

@@ -1,7 +1,7 @@
-"""Everybody who can make N continuations of one prompt: this project's engine under each cache, and
-transformers.
+"""The competitors that can make N continuations of one prompt: this project's engine with each
+cache, and transformers.
 
-Each competitor does one whole job in `run` and notes what it measured.
+Each does one whole job in `run` and notes what it measured.
 """
 
 import statistics
@@ -14,21 +14,24 @@ import torch
 from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
-from eab.branching.policies import Child, FairPolicy, Leaf, Member
+from eab.branching.policies import Child, FairPolicy, Leaf, Member, make_policy
 from eab.branching.sampling import Predictions
 from eab.caches.attention import masked_pass
 from eab.caches.static_buffers import ALIGNED
 from eab.config import BranchingConfig, CacheName
+from eab.engine.build import new_cache
 from eab.engine.generation import Generation
 from eab.engine.loop import step
-from eab.events import Event, KvMeasured, StepTimed
+from eab.events import Event, KvMeasured, RunStarted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.weight_layouts import PackedLinear
+
+THRESHOLD_NATS = 0.5
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of every competitor: `paths` continuations of the prompt, `new_tokens` each."""
+    """The job of every competitor: `paths` continuations of the prompt, `new_tokens` tokens each."""
 
     prompt: tuple[int, ...]
     paths: int
@@ -40,14 +43,20 @@ class Job:
 
 @dataclass
 class Measured:
-    """seconds: of each whole job. step_seconds: of each step that all paths took part in, over all
-    jobs.
+    """What a competitor measured.
 
-    tokens: through the model. Bytes and rows at the end of a job; None where there is no cache, or
-    nothing to measure.
-    step_rows: distinct rows at each step that all paths took part in, in the latest job.
-    allocated: the most that CUDA's allocator gave out during a job, beyond what it had given out
-    before.
+    Rows and bytes are None where there is no cache, or nothing to measure.
+
+    Attributes:
+        seconds: Of each whole job.
+        step_seconds: For each job, of each step with all paths.
+        tokens: Tokens that went through the model in a job.
+        rows: Distinct KV rows at the end of a job.
+        step_rows: Distinct KV rows at each step with all paths, in the latest job.
+        spare_rows: Allocated rows without a token at the end of a job.
+        kv_bytes: Bytes of K and V at the end of a job.
+        peak_bytes: Their peak.
+        allocated: The peak of CUDA's allocator during a job, minus what was allocated before.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -62,7 +71,12 @@ class Measured:
 
 
 class Competitor(Protocol):
-    """name: as the table shows it."""
+    """Does the job.
+
+    Attributes:
+        name: As the table shows it.
+        measured: What it measured so far.
+    """
 
     name: str
     measured: Measured
@@ -73,8 +87,8 @@ class Competitor(Protocol):
 
 
 class ForkUntilFull(FairPolicy):
-    """Forks into two at every step until there are enough paths, then never again: long private
-    parts.
+    """Forks into two at every step until there are enough paths, then never again, so that the
+    private suffixes grow long.
     """
 
     def __init__(self, config: BranchingConfig) -> None:
@@ -88,7 +102,7 @@ class ForkUntilFull(FairPolicy):
         return super().branch(leaves, predictions, step)
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: the first ones stay, so that every path that was born goes on."""
+        """See Policy.prune. The first members stay, so that every path that was born continues."""
         return [
             member.weight if index < self._config.max_paths else None
             for index, member in enumerate(population)
@@ -96,12 +110,15 @@ class ForkUntilFull(FairPolicy):
 
 
 class Engine:
-    """This project's engine under one cache, stepped directly.
+    """This project's engine with one cache.
 
-    Every path forks at every step, so that all decisions are paid for; or, with `grow_apart`, only
-    until there are
-    enough paths, so that their private parts grow long. captured: passes of fixed shapes, on CUDA
-    as graphs.
+    Args:
+        model: The model.
+        job: The job.
+        cache: Its KV cache.
+        long_suffixes: Fork only until there are enough paths (see ForkUntilFull). Otherwise every
+            path forks at every step, so that the time contains all decisions.
+        cuda_graphs: Padded attention, whose passes have fixed shapes and run as CUDA graphs.
     """
 
     def __init__(
@@ -109,26 +126,24 @@ class Engine:
         model: HuggingFaceModel,
         job: Job,
         cache: CacheName = "tree",
-        grow_apart: bool = False,
-        captured: bool = False,
+        long_suffixes: bool = False,
+        cuda_graphs: bool = False,
     ) -> None:
-        self.name = f"engine, cache {cache}" + (", captured passes" if captured else "")
+        self.name = f"engine, cache {cache}" + (", CUDA graphs" if cuda_graphs else "")
         self.measured = Measured()
-        self._model, self._job, self._grow_apart = model, job, grow_apart
+        self._model, self._job, self._long_suffixes = model, job, long_suffixes
         self._config = BranchingConfig(
             max_paths=job.paths,
             max_new_tokens=job.new_tokens,
             cache=cache,
-            attention="padded" if captured else "sliced",
+            attention="padded" if cuda_graphs else "sliced",
         )
         self._full = False
         self.kv_shape = model.kv_shape
 
     def run(self) -> None:
         """See Competitor."""
-        generation = Generation(self._model, "", self._job.prompt, self._config, threshold_nats=0.5)
-        if self._grow_apart:
-            generation._policy = ForkUntilFull(self._config)
+        generation = self._generation()
         self.measured.tokens, self.measured.step_rows = 0, []
         self.measured.step_seconds.append([])
         start = time.perf_counter()
@@ -138,6 +153,16 @@ class Engine:
                 self._note(event)
         self.measured.seconds.append(time.perf_counter() - start)
 
+    def _generation(self) -> Generation:
+        """The run, from token ids: the prompt is random and has no text."""
+        model, config, tokens = self._model, self._config, self._job.prompt
+        texts = tuple(map(model.text, tokens))
+        started = RunStarted("", tokens, texts, model.card, config, THRESHOLD_NATS)
+        policy = (
+            ForkUntilFull(config) if self._long_suffixes else make_policy(config, THRESHOLD_NATS)
+        )
+        return Generation(model, started, new_cache(model, config, len(tokens)), policy)
+
     def _note(self, event: Event) -> None:
         measured = self.measured
         if isinstance(event, StepTimed):
@@ -145,18 +170,22 @@ class Engine:
             if self._full:
                 measured.step_seconds[-1].append(event.seconds)
         elif isinstance(event, KvMeasured):
-            self._full = len(event.paths) == self._job.paths
-            measured.rows, measured.spare_rows = (
-                event.rows_shared + event.rows_private,
-                event.rows_spare,
-            )
+            kv = event.usage
+            self._full = len(kv.paths) == self._job.paths
+            measured.rows, measured.spare_rows = kv.rows_shared + kv.rows_private, kv.rows_spare
             measured.step_rows += [measured.rows] if self._full else []
-            measured.kv_bytes, measured.peak_bytes = event.bytes_held, event.peak_bytes
+            measured.kv_bytes, measured.peak_bytes = kv.bytes_held, kv.peak_bytes
 
 
 class Generate:
-    """`generate` of transformers: one sample at a time, all as one batch, or as one batch over the
-    prompt's rows, which went through the model once and were then copied for each sample."""
+    """`generate` of transformers.
+
+    Args:
+        model: The model.
+        job: The job.
+        batch: Samples per call: 1, or all.
+        shared_prompt: Compute the prompt once and copy its rows for each sample.
+    """
 
     def __init__(
         self, model: PreTrainedModel, job: Job, batch: int, shared_prompt: bool = False
@@ -175,7 +204,7 @@ class Generate:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """See Competitor: as many calls as it takes."""
+        """See Competitor: as many calls as needed."""
         job, measured = self._job, self.measured
         start = time.perf_counter()
         for _ in range(0, job.paths, self._batch):
@@ -210,7 +239,7 @@ class Generate:
 
 
 class BarePass:
-    """The floor: the same tokens through the model as loaded, without any cache work."""
+    """The lower bound: the same tokens through the model as loaded, without a cache."""
 
     name = "bare forward passes"
 
@@ -236,13 +265,16 @@ class BarePass:
 
 
 class Kernels:
-    """The linear layers alone, which no step can do without, with their weights stored as the
-    engine has them; given the engine, also plain masked attention over as many rows as its tree
-    had.
+    """The linear layers alone, which every step needs, with weights stored as the engine has them.
+
+    Args:
+        model: The model.
+        job: The job.
+        tree: The engine; if given, also plain masked attention over as many rows as its tree had.
     """
 
     def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
-        self.name = f"products{' and attention' if tree else ''} of the decode steps alone"
+        self.name = f"linear layers{' and attention' if tree else ''} of the decode steps alone"
         self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
         self._layers = [
             layer for layer in model.modules() if isinstance(layer, nn.Linear | PackedLinear)
@@ -251,7 +283,7 @@ class Kernels:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """See Competitor: as many rounds as there are decode steps after the first."""
+        """See Competitor: one round per decode step after the first."""
         inputs = {
             size: self._random(1, self._job.paths, size)
             for size in {one.in_features for one in self._layers}
@@ -286,6 +318,6 @@ class Kernels:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device, where it works on its own."""
+    """Wait until the device is idle; needed on CUDA, which works asynchronously."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

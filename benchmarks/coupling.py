@@ -1,13 +1,15 @@
-"""How often a draft's first guess is right: under the usual rule, and with the same random number.
+"""How often the first draft token is accepted: under the usual rule, and with the same random
+number.
 
     python benchmarks/coupling.py
 
-The embedded model writes texts; at each place of them both models say what follows, p (the target)
-and q (the draft). The usual rule of speculative sampling accepts with probability 1 - TV(p, q), the
-sum of min(p, q) (Leviathan et al., arXiv 2211.17192). This project inverts both distributions, in
-token order, at one random number: a guess is right where the stretches of one token overlap. Both
-are computed from p and q; the only noise is that of the texts. Places where the draft's entropy is
-below the threshold are told apart: elsewhere nothing is guessed.
+The embedded model writes texts; at each position both models predict the next token, with
+distribution p (the target) and q (the draft model). The usual rule of speculative sampling accepts
+with probability 1 - TV(p, q), the sum of min(p, q) (Leviathan et al., arXiv 2211.17192). This
+project inverts both distributions, in token order, at one random number: a draft token is accepted
+where the intervals of one token overlap. Both rates are computed from p and q; the only noise is
+that of the texts. The second row has only the positions where the draft model's entropy is below
+the threshold, because nothing is drafted elsewhere.
 """
 
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ THRESHOLD = BranchingConfig().entropy_threshold
 
 
 def texts() -> Iterator[tuple[int, list[int]]]:
-    """Length of the prompt, and the tokens of prompt and text."""
+    """For each text the length of the prompt, and the tokens of prompt and text."""
     engine = EntropyAdaptiveBranching(
         device="cpu", dtype="float32", policy="independent", max_paths=SAMPLES
     )
@@ -44,12 +46,12 @@ def texts() -> Iterator[tuple[int, list[int]]]:
 
 
 def usual(target: Tensor, draft: Tensor) -> Tensor:
-    """(places, V) each -> the chance that min(1, p/q) accepts, per place."""
+    """Chance per position that min(1, p/q) accepts; target and draft are (positions, V)."""
     return torch.minimum(target, draft).sum(dim=-1)
 
 
 def same_uniform(target: Tensor, draft: Tensor) -> Tensor:
-    """The chance that one uniform, inverted in both, gives the same token."""
+    """Chance per position that one uniform number, inverted in both, gives the same token."""
     ends = torch.minimum(target.cumsum(-1), draft.cumsum(-1))
     starts = torch.maximum(target.cumsum(-1) - target, draft.cumsum(-1) - draft)
     return (ends - starts).clamp(min=0.0).sum(dim=-1)
@@ -72,11 +74,11 @@ def main() -> None:
         found.append(torch.stack([usual(target, draft), same_uniform(target, draft), entropy]))
     rule, coupled, entropy = torch.cat(found, dim=1)
     print(
-        f"{where('float32')}\n\n| places | count | usual rule | same uniform |\n|---|---|---|---|"
+        f"{where('float32')}\n\n| positions | count | usual rule | same random number |\n|---|---|---|---|"
     )
     for name, chosen in (
         ("all", entropy >= 0),
-        (f"draft below {THRESHOLD} nats", entropy < THRESHOLD),
+        (f"draft model below {THRESHOLD} nats", entropy < THRESHOLD),
     ):
         print(
             f"| {name} | {int(chosen.sum())} | {rule[chosen].mean():.2f} | {coupled[chosen].mean():.2f} |"

@@ -2,10 +2,10 @@
 
     python benchmarks/engine.py [--quick | --grid] [--json FILE] [--table FILE]
 
-The job: N continuations of one prompt. All competitors run in turn in each round, with the same
-weights, prompt, number of new tokens, dtype and threads; figures are medians over rounds, ratios
-are ratios of medians. KV bytes are measured from the tensors. `--quick` is one round; `--grid` adds
-other models, prompts, paths and lengths.
+The job is to make N continuations of one prompt. In each round all competitors do it, one after the
+other, with the same weights, prompt, number of new tokens, dtype and threads. Figures are medians
+over rounds, ratios are ratios of medians. KV bytes are measured from the tensors. `--quick` makes
+one round; `--grid` adds other models, prompts, numbers of paths, and lengths.
 """
 
 import gc
@@ -35,14 +35,20 @@ SECONDS_IN_GRID = {
     "deep-copy": "engine, cache deep-copy",
     "recompute": "engine, cache recompute",
 }
-EDGE = 8  # steps at either end of a job, whose medians are compared
+EDGE = 8  # steps at the start and the end of a job whose medians are compared
 console = Console(stderr=True)
 
 
 @dataclass
 class Pair:
-    """One model twice, on the same weights: as loaded, and with the weights stored as the engine
-    uses them.
+    """One model twice, with the same weights.
+
+    Attributes:
+        shape: See `shapes.plain_model`.
+        plain: The model as loaded.
+        stored: The model with its weights stored as the engine uses them.
+        ours: The same for the engine.
+        layout: How the weights are stored.
     """
 
     shape: str
@@ -53,7 +59,7 @@ class Pair:
 
 
 def load(shape: str, dtype: torch.dtype, device: str) -> Pair:
-    """The weights of `ours` are stored as load_model would store them."""
+    """The pair of this shape, with weights stored as `load_model` would store them."""
     plain = plain_model(shape, dtype, device)
     twin = same_weights(plain)
     layout = take_fastest_layout(twin)
@@ -62,14 +68,18 @@ def load(shape: str, dtype: torch.dtype, device: str) -> Pair:
 
 
 def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
-    """A prompt of random tokens; random weights do not care."""
+    """A job with a prompt of random tokens, which is enough for random weights."""
     tokens = torch.randint(1, 4096, (prompt,), generator=torch.Generator().manual_seed(1)).tolist()
     return Job(tuple(tokens), paths, new_tokens)
 
 
 def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
-    """The tree first, then the bare pass and parts of a step. `everybody`: also those who take
-    minutes.
+    """All competitors: the tree first, then the bare pass and the parts of a step.
+
+    Args:
+        pair: The model.
+        job: The job.
+        everybody: Include the competitors that take minutes.
     """
     tree = Engine(pair.ours, job)
     competitors: list[Competitor] = [
@@ -82,7 +92,7 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
         Generate(pair.plain, job, job.paths),
     ]
     if pair.ours.kv_shape.in_frames:
-        competitors.append(Engine(pair.ours, job, captured=True))
+        competitors.append(Engine(pair.ours, job, cuda_graphs=True))
     if job.paths > 1:
         competitors.append(Generate(pair.plain, job, job.paths, shared_prompt=True))
     if everybody and job.paths > 1:
@@ -93,7 +103,7 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
 
 
 def measure(competitors: Sequence[Competitor], rounds: int) -> None:
-    """Run all in turn, `rounds` times."""
+    """Let all do the job in turn, `rounds` times."""
     for number in range(rounds):
         for competitor in competitors:
             console.print(f"round {number + 1} of {rounds}: {competitor.name} ...")
@@ -101,7 +111,7 @@ def measure(competitors: Sequence[Competitor], rounds: int) -> None:
 
 
 def run_once(competitor: Competitor) -> None:
-    """One job; on CUDA, what the allocator says of it."""
+    """Do one job; on CUDA also note the peak of the allocator."""
     if not torch.cuda.is_available():
         return competitor.run()
     gc.collect()
@@ -112,8 +122,9 @@ def run_once(competitor: Competitor) -> None:
 
 
 def warm_up(pair: Pair, job: Job) -> None:
-    """The first passes of a process are slow. Six tokens are enough for every path to fork into
-    being.
+    """Do a short job first, because the first passes of a process are slow.
+
+    Six tokens are enough for all paths to exist.
     """
     for competitor in field_of(pair, Job(job.prompt, job.paths, 6), everybody=False):
         competitor.run()
@@ -132,16 +143,14 @@ def step_of(competitor: Competitor) -> float:
 
 
 def last_step_over_first(engine: Engine) -> float:
-    """How much a step costs when the private parts have grown, against the first steps with all
-    paths.
-    """
+    """Time of a step with long private suffixes, over that of the first steps with all paths."""
     first = [second for steps in engine.measured.step_seconds for second in steps[:EDGE]]
     last = [second for steps in engine.measured.step_seconds for second in steps[-EDGE:]]
     return statistics.median(last) / statistics.median(first)
 
 
 def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, float]:
-    """What the targets are about."""
+    """The ratios for which the project has targets."""
     by_name = {competitor.name: competitor for competitor in competitors}
     tree, bare = competitors[0], competitors[1]
     measured, batched = tree.measured, by_name["generate, one batch"]
@@ -151,8 +160,8 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     assert batched.measured.kv_bytes is not None
     ratios = {
         "step_over_bare_pass": step_of(tree) / step_of(bare),
-        "products_over_bare_pass": step_of(competitors[2]) / step_of(bare),
-        "products_and_attention_over_bare_pass": step_of(competitors[3]) / step_of(bare),
+        "linear_over_bare_pass": step_of(competitors[2]) / step_of(bare),
+        "linear_and_attention_over_bare_pass": step_of(competitors[3]) / step_of(bare),
         "batched_over_tree": seconds_of(batched) / seconds_of(tree),
         "kv_over_distinct": (measured.kv_bytes - measured.spare_rows * row_bytes)
         / (measured.rows * row_bytes),
@@ -160,7 +169,7 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     }
     others = {
         "shared_prompt_batch_over_tree": "generate, one batch, prompt prefilled once",
-        "captured_over_tree": "engine, cache tree, captured passes",
+        "cuda_graphs_over_tree": "engine, cache tree, CUDA graphs",
         "one_by_one_over_tree": "generate, one by one",
         "concat_cow_over_tree": "engine, cache concat-cow",
         "deep_copy_over_tree": "engine, cache deep-copy",
@@ -174,8 +183,8 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
 
 
 def table(competitors: Sequence[Competitor]) -> str:
-    """One line per competitor, as Markdown."""
-    lines = [
+    """One row per competitor, as Markdown."""
+    rows = [
         "| | seconds | times the tree | tokens through the model | KV rows | KV bytes held | peak | allocator |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -192,8 +201,8 @@ def table(competitors: Sequence[Competitor]) -> str:
             _mib(measured.peak_bytes),
             _mib(measured.allocated),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
 
 
 def _mib(count: int | None) -> str:
@@ -201,21 +210,21 @@ def _mib(count: int | None) -> str:
 
 
 def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
-    """The job of the targets, and the long one -> text, and the figures by themselves."""
+    """Measure the job of the targets, and the long one -> text, and the figures as data."""
     job = job_of(300, 20, 40)
     warm_up(pair, job)
     competitors = field_of(pair, job, everybody=True)
     measure(competitors, rounds)
     ratios = ratios_of(competitors, pair.ours.card.row_bytes)
-    long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), grow_apart=True)
+    long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), long_suffixes=True)
     measure([long], 1)
     ratios["last_step_over_first"] = last_step_over_first(long)
     text = (
         f"Shape {pair.shape}, {job}, weights stored {pair.layout}.\n\n{table(competitors)}\n"
         f"One step of {job.paths} paths takes {step_of(competitors[0]) * 1000:.0f} ms, the bare pass of the same "
-        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. The products of "
-        f"the step alone take {ratios['products_over_bare_pass']:.2f} times the bare pass, with attention "
-        f"{ratios['products_and_attention_over_bare_pass']:.2f}. With {LONG_PATHS} paths of "
+        f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. The linear layers of "
+        f"the step alone take {ratios['linear_over_bare_pass']:.2f} times the bare pass, with attention "
+        f"{ratios['linear_and_attention_over_bare_pass']:.2f}. With {LONG_PATHS} paths of "
         f"{LONG_TOKENS} private tokens each, the last step costs "
         f"{ratios['last_step_over_first']:.2f} times the first.\n"
     )
@@ -228,10 +237,10 @@ def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
 
 
 def grid(dtype: torch.dtype, device: str) -> str:
-    """One thing varied at a time around the standard job, once each -> Markdown."""
+    """Vary one thing at a time around the standard job, one round each -> Markdown."""
     columns = [*SECONDS_IN_GRID, "KV bytes of the batch"]
-    lines = [
-        "Other jobs, once each. After the step: seconds and bytes over the tree's.\n",
+    rows = [
+        "Other jobs, one round each. The columns after the step are seconds and bytes over the tree's.\n",
         f"| model | prompt | paths x tokens | tree, s | step / bare pass | {' | '.join(columns)} |",
         "|---" * (len(columns) + 5) + "|",
     ]
@@ -248,13 +257,13 @@ def grid(dtype: torch.dtype, device: str) -> str:
             competitors = field_of(pair, job, everybody=shape == "embedded")
             console.print(f"shape {shape}, {job}")
             measure(competitors, 1)
-            lines.append(grid_line(shape, job, competitors))
-    return "\n".join(lines) + "\n"
+            rows.append(grid_row(shape, job, competitors))
+    return "\n".join(rows) + "\n"
 
 
-def grid_line(shape: str, job: Job, competitors: Sequence[Competitor]) -> str:
-    """The tree's seconds and its step over the bare pass; then the others' seconds and bytes over
-    the tree's.
+def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> str:
+    """The tree's seconds, its step over the bare pass, and the others' seconds and bytes over the
+    tree's.
     """
     tree, bare, by_name = competitors[0], competitors[1], {one.name: one for one in competitors}
     others = [by_name.get(name) for name in SECONDS_IN_GRID.values()]

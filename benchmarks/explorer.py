@@ -1,13 +1,12 @@
-"""The explorer as a person feels it: first movement, cursor to screen, Stop to idle, and what a
-live run replaces.
+"""The explorer's response times: first movement, cursor to screen, Stop to idle, and which parts of
+the board a live run replaces.
 
     python benchmarks/explorer.py [--json FILE]
 
-Starts the app on this machine and drives a headless Chromium (see tests/browser/conftest.py for
-where it is sought). Times in milliseconds. The live run has at most 20 paths of 200 tokens by the
-embedded model. How soon a page moves is
-bounded by Streamlit itself: a script that shows one word is timed beside it, likewise in a server
-and a browser that have just started.
+Starts the app on this machine and drives a headless Chromium (tests/browser/conftest.py says where
+it is searched). Times are in milliseconds. The live run has at most 20 paths of 200 tokens by the
+embedded model. No page can move sooner than Streamlit shows anything, so a script that shows one
+word is timed too, also in a server and a browser that have just started.
 """
 
 import argparse
@@ -44,7 +43,7 @@ CURSOR = f"""async steps => {{ const root = ({BOARD}).querySelector('.eab'); con
 
 @contextmanager
 def server(script: str = "app/main.py") -> Iterator[tuple[str, int]]:
-    """The app, or another script, in a process of its own: address and process id."""
+    """Serve the app, or another script, from its own process -> address and process id."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -68,14 +67,14 @@ def server(script: str = "app/main.py") -> Iterator[tuple[str, int]]:
 
 
 def has_torch(process: int) -> bool | None:
-    """Whether the process has PyTorch's library in memory; None where that cannot be told."""
+    """Whether the process has PyTorch's library in memory; None where this cannot be known."""
     maps = Path(f"/proc/{process}/maps")
     return "libtorch" in maps.read_text(encoding="utf-8") if maps.exists() else None
 
 
 def live_run(page: Page) -> dict[str, Any]:
-    """A run of 20 x 200, whole: parts of the board that were replaced. And again, stopped: how long
-    Stop took.
+    """Make a run of 20 x 200 and note how many parts of the board were replaced; make it again, stop
+    it, and note how long Stop took.
     """
     for name, presses in (
         ("Max new tokens", ["End", *["ArrowLeft"] * 56]),
@@ -98,11 +97,11 @@ def live_run(page: Page) -> dict[str, Any]:
     page.get_by_role("button", name="Stop generation").click()
     page.get_by_text("Stopped after").or_(page.get_by_text("Done after")).first.wait_for()
     seconds = time.perf_counter() - start
-    return {"stop_click_to_told": 1000 * seconds, "parts_replaced": 4 - same}
+    return {"stop_click_to_message": 1000 * seconds, "parts_replaced": 4 - same}
 
 
 def stop_to_idle() -> dict[str, float]:
-    """Stop of the worker itself, without a page: how long, and how many steps were still done."""
+    """Stop a run of the worker, without a page: how long it took, and how many steps came after."""
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
     from eab.config import BranchingConfig
@@ -125,7 +124,7 @@ def stop_to_idle() -> dict[str, float]:
 
 @contextmanager
 def opened(address: str) -> Iterator[Page]:
-    """The page of this address in a browser that has just started."""
+    """The page at this address, in a browser that has just started."""
     chromium = shutil.which(os.environ.get("EAB_CHROMIUM", "chromium")) or shutil.which(
         "google-chrome"
     )
@@ -140,7 +139,7 @@ def opened(address: str) -> Iterator[Page]:
 
 
 def one_word() -> float:
-    """The least that Streamlit takes to show anything."""
+    """Time until Streamlit shows anything at all."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "word.py"
         script.write_text("import streamlit\nstreamlit.write('ready')\n", encoding="utf-8")
@@ -150,7 +149,7 @@ def one_word() -> float:
 
 
 def measure() -> dict[str, Any]:
-    """All numbers."""
+    """All measurements."""
     bare = one_word()
     with server() as (address, process), opened(address) as page:
         found: dict[str, Any] = {
@@ -170,6 +169,7 @@ def measure() -> dict[str, Any]:
 
 
 def main() -> None:
+    """Command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

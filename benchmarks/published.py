@@ -1,5 +1,5 @@
-"""What the benchmarks share: their options, the line that says where figures come from, and the
-files they write.
+"""What the benchmarks share: their options, the line that says how the figures were measured, and
+the files they write.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from eab.bmc.machine import machine
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
-    """The options that all have; quick: what `--quick` leaves out."""
+    """A parser with the options that all benchmarks have; `quick` is the help text of `--quick`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -26,13 +26,13 @@ def command_line(description: str | None, quick: str) -> argparse.ArgumentParser
 
 
 def where(dtype: str) -> str:
-    """Machine and versions, and what was run on it."""
+    """The machine, the versions, the number format, and the command."""
     command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     return f"{machine()}, transformers {transformers.__version__}, {dtype}. `{command}`"
 
 
 def publish(options: argparse.Namespace, origin: str, text: str, result: dict[str, Any]) -> None:
-    """Print the tables, and write what the options ask for."""
+    """Print the tables, and write the files that the options name."""
     text = f"{origin}\n\n{text}"
     print(text)
     if options.table:

@@ -1,6 +1,4 @@
-"""Models of well-known shapes with random weights: speed does not depend on what the weights
-say.
-"""
+"""Models of well-known shapes with random weights; the speed does not depend on the weights."""
 
 from typing import Final
 
@@ -21,9 +19,14 @@ _NO_STOP: Final = {"bos_token_id": None, "eos_token_id": None, "tie_word_embeddi
 
 
 def plain_model(shape: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
-    """A model with transformers' own attention and no stop token: `embedded`, the shape of
-    SmolLM2-135M (30 layers, 576, 9 query and 3 KV heads, vocabulary 49,152) or of Qwen2.5-0.5B (24
-    layers, 896, 14 and 2, 151,936).
+    """A model with transformers' own attention and without stop tokens.
+
+    Args:
+        shape: `embedded`, the model that comes with the project; `135m`, the shape of SmolLM2-135M
+            (30 layers of size 576, 9 query and 3 KV heads, vocabulary 49,152); or `0.5b`, the shape
+            of Qwen2.5-0.5B (24 layers of size 896, 14 and 2 heads, vocabulary 151,936).
+        dtype: The number format.
+        device: Where its weights are.
     """
     if shape == "embedded":
         model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=dtype)
@@ -36,8 +39,8 @@ def plain_model(shape: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
 
 
 def same_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A second model object on the same tensors, so that what the engine changes does not touch the
-    first.
+    """A second model object with the same tensors. What the engine changes in it does not change
+    the first.
     """
     with torch.device("meta"):
         twin = type(model)(type(model.config).from_dict(model.config.to_dict()))

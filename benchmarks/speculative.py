@@ -3,16 +3,16 @@ generation.
 
     python benchmarks/speculative.py [--quick] [--json FILE] [--table FILE]
 
-Each job runs under plain decoding and under every drafter with an adaptive and with a fixed draft
-length, in turn, in each round; figures are medians over rounds, ratios are ratios of medians. The
-texts of one job are the same whoever guesses, so all do the same work. With one path, transformers'
-`assistant_model` and `prompt_lookup_num_tokens` take part, on the same weights. `--quick` is a
-round or two without the jobs of eight and twenty paths.
+In each round every job runs with plain decoding, and with every drafter with an adaptive and with a
+fixed draft length. Figures are medians over rounds, ratios are ratios of medians. The texts of a job
+are the same with every drafter, so all do the same work. Jobs with one path also run with
+transformers' `assistant_model` and `prompt_lookup_num_tokens`, with the same weights. `--quick`
+makes one or two rounds, without the jobs of eight and twenty paths.
 
-Jobs: a story and facts by the embedded model with its draft; greedy text of a random model of
-SmolLM2-135M shape, which
-soon repeats itself, and cold text of it. Its draft, its own first six layers, is hardly ever right:
-the worst case.
+The jobs are a story and facts by the embedded model with its draft model; greedy text by a random
+model of the shape of SmolLM2-135M, which soon repeats itself; and its text at a low temperature. The
+draft model of the random model is its own first six layers, whose draft tokens are almost never
+accepted: the worst case.
 """
 
 import statistics
@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
 from eab.models.weight_layouts import take_fastest_layout
@@ -41,7 +42,7 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Models:
-    """Target and draft, as the engine uses them and as loaded."""
+    """Target and draft model, as the engine uses them and as loaded."""
 
     target: HuggingFaceModel
     draft: HuggingFaceModel
@@ -51,9 +52,17 @@ class Models:
 
 @dataclass
 class Job:
-    """One prompt and its settings, under everybody.
+    """One prompt and its settings, for all competitors.
 
-    rounds: short jobs need many. repetitive: its text repeats itself.
+    Attributes:
+        name: As the table shows it.
+        models: Target and draft model.
+        prompt: The prompt.
+        config: The settings without speculation.
+        rounds: Short jobs need many.
+        repetitive: Whether the text repeats itself.
+        seconds: For each competitor, of each round.
+        runs: The latest run of each competitor that is this engine.
     """
 
     name: str
@@ -66,7 +75,7 @@ class Job:
     runs: dict[str, Run] = field(default_factory=dict)
 
     def competitors(self) -> dict[str, Callable[[], None]]:
-        """By name: do the job once."""
+        """For each name a function that does the job once."""
         found = {PLAIN: self._engine(PLAIN, self.config)}
         for drafter in ("model", "prompt-lookup", "sibling-lookup"):
             if drafter == "sibling-lookup" and self.config.max_paths == 1:
@@ -89,7 +98,7 @@ class Job:
     def _engine(self, label: str, config: BranchingConfig) -> Callable[[], None]:
         def run() -> None:
             self.runs[label] = fold(
-                generate(self.models.target, self.prompt, config, self.models.draft)
+                generate(self.models.target, Request(self.prompt, config), self.models.draft)
             )
 
         return run
@@ -115,17 +124,17 @@ class Job:
 
     @property
     def new_tokens(self) -> int:
-        """Of the longest text; transformers is asked for as many."""
+        """Length of the longest text; transformers makes as many tokens."""
         run = self.runs[PLAIN]
         return max(len(list(run.tokens(leaf.id))) for leaf in run.leaves())
 
     def ratio(self, label: str) -> float:
-        """Plain decoding's seconds over these."""
+        """Seconds of plain decoding over the seconds of this competitor."""
         return statistics.median(self.seconds[PLAIN]) / statistics.median(self.seconds[label])
 
 
 def embedded() -> Models:
-    """The model and the draft that come with the project."""
+    """The model and the draft model that come with the project."""
     plain = [
         AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval()
         for name in (EMBEDDED, EMBEDDED_DRAFT)
@@ -136,7 +145,7 @@ def embedded() -> Models:
 
 
 def shape_135m() -> Models:
-    """Random weights; the draft is the target's first six layers with its output layer."""
+    """Random weights; the draft model is the target's first six layers with its output layer."""
     plain = plain_model("135m", torch.float32, "cpu")
     plain_draft = same_weights(plain)
     plain_draft.model.layers = plain_draft.model.layers[:6]
@@ -151,7 +160,7 @@ def shape_135m() -> Models:
 
 
 def jobs(quick: bool) -> list[Job]:
-    """What is measured."""
+    """The jobs to measure."""
     small, large = embedded(), shape_135m()
     one = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=2)
     tree = BranchingConfig(
@@ -178,7 +187,7 @@ def jobs(quick: bool) -> list[Job]:
 
 
 def measure(job: Job) -> None:
-    """Everybody in turn; the first pass over all is not counted."""
+    """All competitors in turn; the first round is not counted."""
     for number in range(job.rounds + 1):
         for label, run in job.competitors().items():
             console.print(f"{job.name}: {label} ...")
@@ -189,11 +198,11 @@ def measure(job: Job) -> None:
 
 
 def table(job: Job) -> str:
-    """One line per competitor, as Markdown."""
-    lines = [
+    """One row per competitor, as Markdown."""
+    rows = [
         f"{job.name}, {job.config.max_new_tokens} new tokens at most",
         "",
-        "| | seconds | plain / this | passes | guesses right | tokens per pass and path |",
+        "| | seconds | plain / this | passes | draft tokens accepted | tokens per pass and path |",
         "|---|---|---|---|---|---|",
     ]
     for label, seconds in job.seconds.items():
@@ -204,20 +213,20 @@ def table(job: Job) -> str:
             f"{job.ratio(label):.2f}",
             *_counts(run),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
 
 
 def _counts(run: Run | None) -> list[str]:
     if run is None:
         return ["-", "-", "-"]
-    guesses = sum(len(tried.draft_tokens) for tried in run.speculations)
-    right = sum(tried.accepted for tried in run.speculations)
-    return [str(run.passes), f"{right} of {guesses}", f"{len(run.steps) / run.passes:.2f}"]
+    drafted = sum(len(one.draft_tokens) for one in run.speculations)
+    accepted = sum(one.accepted for one in run.speculations)
+    return [str(run.forward_passes), f"{accepted} of {drafted}", f"{len(run.steps) / run.forward_passes:.2f}"]
 
 
 def ratios_of(measured: list[Job]) -> dict[str, float]:
-    """What the targets are about."""
+    """The ratios for which the project has targets."""
     adaptive = [
         job.ratio(label) for job in measured for label in job.seconds if label.endswith("adaptive")
     ]
@@ -238,7 +247,7 @@ def ratios_of(measured: list[Job]) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    options = command_line(__doc__, quick="a round or two, one path only").parse_args()
+    options = command_line(__doc__, quick="one or two rounds, one path only").parse_args()
     torch.set_num_threads(options.threads)
     measured = jobs(options.quick)
     for job in measured:

@@ -1,7 +1,7 @@
 """Entropy-adaptive branching with a copy-on-write KV cache.
 
-Importing this package imports neither torch nor transformers; the names below load what they need
-when first used.
+Importing this package imports neither torch nor transformers; each name below loads what it needs
+when it is first used.
 """
 
 from importlib import import_module
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from eab.api import EntropyAdaptiveBranching
     from eab.config import BranchingConfig
     from eab.engine.loop import generate
+    from eab.engine.request import Request
     from eab.models.loading import load_model
     from eab.record import load, save
     from eab.run import Run, Sample, fold
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BranchingConfig",
     "EntropyAdaptiveBranching",
+    "Request",
     "Run",
     "Sample",
     "explore",
@@ -37,6 +39,7 @@ __all__ = [
 _HOME = {
     "BranchingConfig": "eab.config",
     "EntropyAdaptiveBranching": "eab.api",
+    "Request": "eab.engine.request",
     "Run": "eab.run",
     "Sample": "eab.run",
     "explore": "eab.share.notebook",
@@ -55,3 +58,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'eab' has no attribute {name!r}; it has: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,6 +1,4 @@
-"""Entropy-adaptive branching as a library: one object, `generate` for the samples, `stream` for the
-events.
-"""
+"""Entropy-adaptive branching as a library: one object that gives samples, runs, or events."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -8,6 +6,7 @@ from typing import Any
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.events import Event
 from eab.models.base import LanguageModel
@@ -16,15 +15,27 @@ from eab.run import Run, Sample, fold
 
 
 class EntropyAdaptiveBranching:
-    """Generate several continuations at once, forking where the next-token entropy is high.
+    """Generates several continuations of a prompt at once, and forks where the next-token entropy
+    is high.
 
-    model: a name (`embedded`, a folder, a Hub id), a loaded `(model, tokenizer)` pair of
-    transformers, or any
-    eab.models.base.LanguageModel. device, dtype: only with a name. draft: likewise, the model that
-    guesses where the drafter is `model`; loaded when it is first needed. Other settings: see
-    eab.config.BranchingConfig; each can be overridden per call.
+    Every setting given here can be overridden per call.
 
-    Raises ConfigError for a setting out of range, ModelError if the model cannot be used.
+    Args:
+        model: A name (`embedded`, a folder, a Hub id), a loaded `(model, tokenizer)` pair of
+            transformers, or any `eab.models.base.LanguageModel`.
+        entropy_threshold: See `eab.config.BranchingConfig`, as for the next two.
+        branch_factor: Children per fork.
+        max_paths: Paths at most.
+        tokenizer: The tokenizer, if `model` is a model of transformers alone.
+        device: Where to load a model that is given by name.
+        dtype: Its number format.
+        draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
+            needed.
+        settings: Other settings of `BranchingConfig`.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        ModelError: The model cannot be used.
     """
 
     def __init__(
@@ -46,20 +57,27 @@ class EntropyAdaptiveBranching:
             "max_paths": max_paths,
             **settings,
         }
-        self._config({})
+        self._config({})  # refuse bad settings before a model is loaded
         self.model = _as_language_model(model, tokenizer, device, dtype)
         self._draft = lru_cache(maxsize=1)(lambda: _as_language_model(draft, None, device, dtype))
 
     def generate(self, prompt: str, **settings: Any) -> list[Sample]:
-        """All leaves of the tree, the heaviest first; their weights sum to 1.
+        """Generate the samples: all leaves of the tree, the heaviest first; their weights sum to 1.
 
-        Raises PromptError or ConfigError for bad input, MemoryLimitError if the KV cache outgrew
-        its limit.
+        Args:
+            prompt: The text to continue.
+            settings: Settings for this call alone, and `continued` (see `stream`).
+
+        Raises:
+            PromptError: The prompt is empty or too long.
+            ConfigError: A setting is out of range.
+            ModelError: The draft model cannot be used.
+            MemoryLimitError: The KV cache exceeded its limit.
         """
         return self.run(prompt, **settings).samples()
 
     def run(self, prompt: str, **settings: Any) -> Run:
-        """The whole finished run: tree, samples, measurements. Raises like `generate`."""
+        """Generate the whole run: tree, samples, measurements. See `generate` for the arguments."""
         run = fold(self.stream(prompt, **settings))
         run.raise_if_failed()
         return run
@@ -67,19 +85,20 @@ class EntropyAdaptiveBranching:
     def stream(
         self, prompt: str, *, continued: Sequence[int] = (), **settings: Any
     ) -> Iterator[Event]:
-        """The events of a run as they happen; stop by no longer iterating.
+        """Generate the events of a run as they happen. To stop, stop iterating.
 
-        continued: token ids to stand after the prompt's, as `Run.continuation` gives them (also for
-        the methods above).
+        Args:
+            prompt: The text to continue.
+            continued: Token ids that follow the prompt's own, as `Run.continuation` gives them.
+            settings: Settings for this call alone.
+
+        Raises:
+            PromptError, ConfigError, ModelError: As for `generate`. A run that exceeds its memory
+                limit ends with RunEnded("failed") instead.
         """
-        config = self._config(settings)
-        return generate(
-            self.model,
-            prompt,
-            config,
-            self._draft() if config.drafter == "model" else None,
-            continued,
-        )
+        request = Request(prompt, self._config(settings), tuple(continued))
+        draft = self._draft() if request.config.drafter == "model" else None
+        return generate(self.model, request, draft)
 
     def _config(self, settings: dict[str, Any]) -> BranchingConfig:
         return BranchingConfig.from_settings(self._settings | settings)
@@ -96,5 +115,6 @@ def _as_language_model(model: Any, tokenizer: Any, device: str, dtype: str) -> L
         language_model: LanguageModel = model
         return language_model
     raise ModelError(
-        f"model is a {type(model).__name__}; give a name, a folder, a (model, tokenizer) pair, or model and tokenizer="
+        f"model is a {type(model).__name__}; give a name, a folder, a (model, tokenizer) pair, or "
+        "model and tokenizer="
     )

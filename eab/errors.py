@@ -1,15 +1,15 @@
 """Everything that can go wrong, as one tree.
 
     EabError
-      ConfigError      a parameter is out of its range, or two of them contradict each other (also a
-      ValueError) PromptError      the prompt is empty, too long for the model, or has ended (also a
-      ValueError) ModelError       the model cannot be found, loaded, or driven by this engine
-      MemoryLimitError the KV cache would outgrow the limit of the run
-      SweepError  caches that must agree do not, or one of them could not finish
-      RecordError      a run file cannot be read or written
-      StoreError       the saved runs cannot be read or written
-      LinkError        a link asks for what there is not
-      NotebookError    what notebooks need is not installed (also an ImportError)
+      ConfigError       a setting is out of range, or two contradict each other (also a ValueError)
+      PromptError       the prompt is empty, too long, or has ended (also a ValueError)
+      ModelError        the model cannot be found, loaded, or driven by this engine
+      MemoryLimitError  the KV cache would outgrow the limit of the run
+      SweepError        runs that must agree do not, or one of them could not finish
+      RecordError       a run file cannot be read or written
+      StoreError        the saved runs cannot be read or written
+      LinkError         a link names something that does not exist
+      NotebookError     what notebooks need is not installed (also an ImportError)
 
 Each message says what was given, what is allowed and what to do.
 """
@@ -20,7 +20,7 @@ class EabError(Exception):
 
 
 class ConfigError(EabError, ValueError):
-    """A parameter is outside its range."""
+    """A setting is out of range, or two contradict each other."""
 
 
 class PromptError(EabError, ValueError):
@@ -36,7 +36,7 @@ class MemoryLimitError(EabError):
 
 
 class SweepError(EabError):
-    """Caches that must give the same tokens do not, or one of them could not finish."""
+    """Runs that must give the same tokens do not, or one of them could not finish."""
 
 
 class RecordError(EabError):
@@ -44,11 +44,11 @@ class RecordError(EabError):
 
 
 class StoreError(EabError):
-    """The saved runs cannot be read or written, or there is no room."""
+    """The saved runs cannot be read or written, or there is no room for more."""
 
 
 class LinkError(EabError):
-    """A link asks for settings, or for a run, that there are not."""
+    """A link names settings or a run that do not exist."""
 
 
 class NotebookError(EabError, ImportError):

@@ -1,8 +1,9 @@
-"""What can happen in a run: frozen, plain values, one class per thing, a closed union.
+"""What can happen in a run: frozen, plain values, one class per kind of event, a closed union.
 
-Ids of paths are small integers in order of birth. A path is a stretch without a fork: at a fork it
-ends and its children begin. Decisions carry no clock, so two runs compare exactly; timing is an
-event of its own. Step s chooses the s-th new token; step 0 follows the prefill of the prompt.
+Path ids are small integers in order of birth. A path is a sequence of tokens without a fork: at a
+fork it ends and its children begin. Step s chooses the s-th new token; step 0 follows the prefill
+of the prompt. Decisions hold no times, so the decisions of two runs compare exactly; timings are
+events of their own.
 """
 
 from dataclasses import dataclass
@@ -11,30 +12,35 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 from eab import token_text
 from eab.config import BranchingConfig
 
-FinishReason = Literal["stop", "length"]
-
 
 class Within(NamedTuple):
-    """The range of a field, checked where a run file is read (see eab.record): runs are untrusted."""
+    """The allowed range of a field. Run files are untrusted: eab.record checks it on reading."""
 
     low: float
     high: float
 
 
 TokenId = Annotated[int, Within(0, 2**40)]
-Step = Annotated[int, Within(0, 2**20)]
-Count = Annotated[int, Within(0, 2**50)]  # of rows, bytes, tokens
+StepIndex = Annotated[int, Within(0, 2**20)]
+Count = Annotated[int, Within(0, 2**50)]  # of rows, bytes or tokens
 Nats = Annotated[float, Within(0.0, 100.0)]
-LogProb = Annotated[float, Within(-1e6, 1e-3)]  # nats; rounding may exceed 0 a little
+LogProb = Annotated[float, Within(-1e6, 1e-3)]  # nats; rounding may lift it slightly above 0
 Weight = Annotated[float, Within(0.0, 1.001)]
 Seconds = Annotated[float, Within(0.0, 1e9)]
 
+FinishReason = Literal["stop", "length"]
 EndReason = Literal["finished", "stopped", "unwatched", "failed"]
 WhatIfKind = Literal["", "exact", "approximate"]
 
 
 class Candidate(NamedTuple):
-    """One token that the model considered. Probability: processed, rounded to six decimals."""
+    """One of the most likely tokens of a prediction.
+
+    Attributes:
+        token: Its id.
+        text: Its text (see eab.token_text).
+        probability: In the processed distribution, rounded to six decimals.
+    """
 
     token: TokenId
     text: str
@@ -42,8 +48,12 @@ class Candidate(NamedTuple):
 
 
 class PathRows(NamedTuple):
-    """KV rows that one live path sees: shared with another live path, or seen by this path
-    alone.
+    """The KV rows that one live path reads.
+
+    Attributes:
+        path: Id of the path.
+        shared: Rows that another live path reads, too.
+        private: Rows that only this path reads.
     """
 
     path: int
@@ -81,7 +91,7 @@ class KVUsage:
         rows_shared: Rows that two or more live paths read.
         rows_private: Rows that one live path reads.
         rows_spare: Allocated rows that hold no token.
-        rows_independent: Rows that the same paths would hold with a cache each (computed).
+        rows_independent: Rows that the same paths would hold in separate caches (computed).
         paths: The share of each live path.
         bytes_copied: Bytes that were stored before and moved again.
         allocations: Tensors made.
@@ -101,8 +111,16 @@ class KVUsage:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a reader of the run needs to know about the model. row_bytes: K and V of one token, all
-    layers.
+    """What a reader of the run needs to know about the model.
+
+    Attributes:
+        name: As given to `eab.load_model`.
+        family: The model type of transformers, such as `llama`.
+        vocab_size: Number of tokens that it can predict.
+        layers, kv_heads, head_dim: The shape of one KV row.
+        dtype: Of the weights and of K and V.
+        device: Where it ran.
+        row_bytes: Bytes of one KV row: K and V of one token in all layers.
     """
 
     name: str
@@ -117,16 +135,19 @@ class ModelCard:
 
 
 class Pause:
-    """An event that ends a piece of work: here a run or a measurement can be stopped, or make way
-    for another.
-    """
+    """An event that ends a unit of work: here a run or a measurement can stop or let others run."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Progressed(Pause):
-    """How far the experiment is (0 to 1), and what it is doing."""
+    """Progress of a measurement.
+
+    Attributes:
+        share: How much of it is done, from 0 to 1.
+        words: What it is doing.
+    """
 
     share: float
     words: str
@@ -134,8 +155,11 @@ class Progressed(Pause):
 
 @dataclass(frozen=True, slots=True)
 class Probed(Pause):
-    """Only before RunStarted, for a quantile threshold: the entropy (nats) at a step of the greedy
-    probe.
+    """One step of the greedy probe that comes before RunStarted where the threshold is a quantile.
+
+    Attributes:
+        step: Step of the probe.
+        entropy: In nats.
     """
 
     step: int
@@ -144,15 +168,20 @@ class Probed(Pause):
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The first event after the probe. `prompt_texts` are the prompt's tokens.
+    """The header of a run: the first event after the probe.
 
-    threshold_nats: what the config's threshold came to; the entropy can reach ln(model.vocab_size).
-    draft: the model that guesses, if the drafter is one.
-    what_if: empty for a run that a model made; else it was worked out from the events of such a run
-    (eab.what_if.resimulate), is what the engine would do or may differ from it, and has no measured
-    times.
-    continued: how many of the last prompt_tokens were taken from another run; `prompt` is the text
-    before them.
+    Attributes:
+        prompt: The text that the user gave.
+        prompt_tokens: Token ids of the prompt, then those taken over from another run.
+        prompt_texts: Their texts.
+        model: The model.
+        config: The settings.
+        threshold_nats: The entropy threshold in nats, whatever unit the settings use.
+        draft: The draft model, if the drafter is one.
+        what_if: Empty for a run of the model. Else the run was recomputed from the events of
+            another (see eab.what_if): `exact` if it is what the engine would do, `approximate` if
+            it may differ. Such a run has no measured times.
+        continued: How many of the last prompt_tokens were taken over from another run.
     """
 
     prompt: str
@@ -166,8 +195,13 @@ class RunStarted:
     continued: Count = 0
 
     @property
+    def continued_tokens(self) -> tuple[int, ...]:
+        """The token ids that were taken over from another run."""
+        return self.prompt_tokens[len(self.prompt_tokens) - self.continued :]
+
+    @property
     def beginning(self) -> str:
-        """The text that the run goes on from: the prompt, and what was taken from another run."""
+        """The text that the run continues: the prompt and what was taken over from another run."""
         return self.prompt + token_text.join(
             self.prompt_texts[len(self.prompt_texts) - self.continued :]
         )
@@ -175,8 +209,13 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a decision saw: entropy (nats) of the processed distribution and its most likely
-    tokens.
+    """What a decision saw of a path's next-token distribution.
+
+    Attributes:
+        step: The step.
+        path: The path.
+        entropy: Of the processed distribution, in nats.
+        candidates: Its most likely tokens, most likely first.
     """
 
     step: int
@@ -187,15 +226,21 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Speculated:
-    """One forward pass tried guessed tokens of a path, the first of them for step `step`;
-    `accepted` were right.
+    """One forward pass verified draft tokens of a path.
 
-    judged: accepted, and one more if the next was wrong; those after it were in vain, and where the
-    path may fork nothing can be said of a guess. The pass may reach steps that are decided later,
-    when all paths have come so far.
+    The pass may reach steps that are decided later, when all paths have come so far.
+
+    Attributes:
+        step: The step that the first draft token is for.
+        path: The path.
+        draft_tokens: The draft tokens.
+        draft_texts: Their texts.
+        accepted: How many were accepted, from the first on.
+        verified: How many were accepted or rejected. Tokens after the first rejection are discarded
+            unverified, and so are those from a possible fork on.
     """
 
-    step: Step
+    step: StepIndex
     path: int
     draft_tokens: tuple[TokenId, ...]
     draft_texts: tuple[str, ...]
@@ -207,10 +252,14 @@ class Speculated:
 class TokenAppended:
     """A path grew by one token.
 
-    text: the token's exact bytes, as UTF-8 with `surrogateescape` (half a character stays exact;
-    see token_text).
-    log_prob: under the processed distribution (nats). special: a control token that is not part of
-    the text.
+    Attributes:
+        step: The step.
+        path: The path.
+        token: Id of the token.
+        text: Its exact bytes as UTF-8 with `surrogateescape`, so that half a character stays exact
+            (see eab.token_text).
+        log_prob: In the processed distribution, in nats.
+        special: Whether it is a control token, which is not part of the text.
     """
 
     step: int
@@ -223,11 +272,15 @@ class TokenAppended:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A path ended in two or more children, in tree order; each child's first token follows as an
-    event.
+    """A path ended in two or more children; the first token of each follows as an event.
 
-    heir: the child that would have come without forking (it keeps the random stream), or -1 if it
-    was pruned.
+    Attributes:
+        step: The step.
+        path: The path that ended.
+        children: Ids of its children, in tree order.
+        weights: The weight of each child.
+        heir: The child that would have come without the fork; it keeps the path's random stream.
+            -1 if it was pruned at birth.
     """
 
     step: int
@@ -239,7 +292,13 @@ class Forked:
 
 @dataclass(frozen=True, slots=True)
 class LimitActed:
-    """The path limit dropped children of this path at birth; `dropped` are their tokens."""
+    """The path limit pruned children of this path at birth.
+
+    Attributes:
+        step: The step.
+        path: The path.
+        dropped: Tokens of the pruned children.
+    """
 
     step: int
     path: int
@@ -248,7 +307,7 @@ class LimitActed:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The path limit dropped a path; its private KV rows are free again."""
+    """The path limit pruned a path; its private KV rows are free again."""
 
     step: int
     path: int
@@ -256,8 +315,8 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Reweighted:
-    """The weight of a path changed, because others were pruned (`fair`) or because the count
-    changed (`original`).
+    """The weight of a path changed because others were pruned (`fair`) or because the number of
+    paths changed (`original`).
     """
 
     step: int
@@ -292,12 +351,15 @@ class KvMeasured:
 
 @dataclass(frozen=True, slots=True)
 class StepTimed(Pause):
-    """Wall time of a forward pass with its decisions (seconds), and the tokens that went through
-    the model in it.
+    """One forward pass with the decisions that followed it. Times are zero in a what-if run.
 
-    step: the first that it served; a pass with drafts may serve several steps or only a part of
-    one. draft_seconds: the part that the drafter took. In a run that was re-read the tokens are
-    those that the engine would send, and the times are zero.
+    Attributes:
+        step: The first step that the pass served. With draft tokens a pass may serve several steps,
+            or only a part of one.
+        tokens: Tokens that went through the model.
+        seconds: Wall time of the pass and its decisions.
+        forward_seconds: Wall time of the pass.
+        draft_seconds: Wall time of the drafter.
     """
 
     step: int
@@ -309,8 +371,13 @@ class StepTimed(Pause):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last event. `message` says what went wrong when the reason is `failed`; `unwatched`: the
-    server of the page stopped it because no open tab watched it."""
+    """The last event.
+
+    Attributes:
+        step: Steps decided so far.
+        reason: `unwatched`: the server stopped the run because no open tab watched it.
+        message: What went wrong, if the reason is `failed`.
+    """
 
     step: int
     reason: EndReason
@@ -318,7 +385,7 @@ class RunEnded:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was ended before its time, although nothing went wrong."""
+        """Whether it was stopped early although nothing went wrong."""
         return self.reason in ("stopped", "unwatched")
 
 

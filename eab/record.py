@@ -1,8 +1,7 @@
-"""Save and load runs: gzip of JSON lines, a header with the version first, then one event per line.
-Never pickle.
+"""Save and load run files: gzip of JSON lines, first a header with the version, then the events.
 
-A run file is untrusted: sizes are limited, every field is checked for its type, and the events must
-fold.
+A run file is untrusted: sizes are limited, every field is checked for its type and range, and the
+events must fold. It is never unpickled.
 """
 
 import gzip
@@ -32,8 +31,10 @@ _HEADER: Final = {"format": "eab-run", "version": VERSION}
 
 
 def save(events: Iterable[Event], path: Path | str) -> None:
-    """Write a run file. An older file of that name stays as it was unless the new one is
-    complete.
+    """Write a run file; an older file of that name is replaced only once the new one is complete.
+
+    Raises:
+        RecordError: The file cannot be written.
     """
     path = Path(path)
     scratch = path.with_name(path.name + ".part")
@@ -43,17 +44,22 @@ def save(events: Iterable[Event], path: Path | str) -> None:
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise RecordError(
-            f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose another place"
+            f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose "
+            "another place"
         ) from error
 
 
 def load(path: Path | str) -> list[Event]:
-    """Read a run file. RecordError says what is wrong with it."""
+    """Read a run file.
+
+    Raises:
+        RecordError: It cannot be read, or is no valid run file; the message says why.
+    """
     path = Path(path)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise RecordError(
-                f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is no run file"
+                f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is not a run file"
             )
         return loads(path.read_bytes(), str(path))
     except OSError as error:
@@ -67,7 +73,7 @@ def dumps(events: Iterable[Event]) -> bytes:
         text = "\n".join(json.dumps(line, separators=(",", ":"), allow_nan=False) for line in lines)
     except ValueError as error:
         raise RecordError(
-            f"the run cannot be saved: it holds a number that is none ({error})"
+            f"the run cannot be saved: it contains NaN or infinity ({error})"
         ) from error
     return gzip.compress(text.encode("ascii"), mtime=0)
 
@@ -76,12 +82,12 @@ def loads(data: bytes, name: str = "the run file") -> list[Event]:
     """The events in the bytes of a run file; `name` is for the messages."""
     text = _unpack(data, name)
     if text.count("\n") > MAX_EVENTS:
-        raise RecordError(f"{name} holds more than {MAX_EVENTS:,} events; that is no run file")
+        raise RecordError(f"{name} holds more than {MAX_EVENTS:,} events; that is not a run file")
     lines = text.split("\n")
     header = _parse(lines[0], name, 1)
     if not isinstance(header, dict) or header.get("format") != _HEADER["format"]:
         raise RecordError(
-            f"{name} is no run file of the EAB Explorer (its first line does not say so)"
+            f"{name} is not a run file of the EAB Explorer (its first line does not say so)"
         )
     if header.get("version") != VERSION:
         raise RecordError(
@@ -93,7 +99,7 @@ def loads(data: bytes, name: str = "the run file") -> list[Event]:
         if line
     ]
     if not events:
-        raise RecordError(f"{name} holds no event")
+        raise RecordError(f"{name} holds no events")
     fold_prefix(events)
     return events
 
@@ -101,27 +107,27 @@ def loads(data: bytes, name: str = "the run file") -> list[Event]:
 def _unpack(data: bytes, name: str) -> str:
     if len(data) > MAX_FILE_BYTES:
         raise RecordError(
-            f"{name} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is no run file"
+            f"{name} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is not a run file"
         )
     try:
         unpacker = zlib.decompressobj(wbits=31)
         text = unpacker.decompress(data, MAX_TEXT_BYTES)
         if unpacker.unconsumed_tail:
             raise RecordError(
-                f"{name} unpacks to more than {MAX_TEXT_BYTES // 2**20} MiB; that is no run file"
+                f"{name} unpacks to more than {MAX_TEXT_BYTES // 2**20} MiB; that is not a run file"
             )
         if not unpacker.eof:
             raise RecordError(f"{name} is cut short; copy or download it again")
         return text.decode("ascii")
     except (zlib.error, UnicodeDecodeError) as error:
         raise RecordError(
-            f"{name} is no run file of the EAB Explorer, or it is damaged ({error})"
+            f"{name} is not a run file of the EAB Explorer, or it is damaged ({error})"
         ) from error
 
 
 def _parse(line: str, name: str, number: int) -> Any:
     try:
-        return json.loads(line, parse_constant=_no_number)
+        return json.loads(line, parse_constant=_refuse_number)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{name}, line {number} is not JSON: {error}") from error
 
@@ -134,14 +140,12 @@ def _event(value: Any, name: str, number: int) -> Event:
     except Exception as error:  # cattrs raises what the value provokes, in groups
         why = "; ".join(_reasons(error))
         raise RecordError(
-            f"{name}, line {number} is no event of this version: {why[:300]}"
+            f"{name}, line {number} is not an event of this version: {why[:300]}"
         ) from error
 
 
 def _check_consistency(event: Event) -> None:
-    """ValueError for fields that contradict each other, so that whoever shows a loaded run need
-    not check.
-    """
+    """ValueError for fields that contradict each other; readers of a loaded run rely on them."""
     match event:
         case RunStarted():
             for model in filter(None, (event.model, event.draft)):
@@ -166,28 +170,29 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 
 
 def _reasons(error: BaseException) -> list[str]:
-    """What went wrong, innermost first to be said: a setting's own words, or cattrs' path to the
-    bad field.
-    """
+    """What went wrong: the message of a setting, or cattrs' path to the bad field."""
     if isinstance(error, ConfigError):
         return [str(error)]
     if isinstance(error, BaseExceptionGroup):
         words = [
-            reason for inner in error.exceptions for reason in _reasons(inner) if _speaks(inner)
+            reason
+            for inner in error.exceptions
+            for reason in _reasons(inner)
+            if _has_config_error(inner)
         ]
         return words or cattrs.transform_error(error)
     return [repr(error)]
 
 
-def _speaks(error: BaseException) -> bool:
-    """Whether a ConfigError is in there."""
+def _has_config_error(error: BaseException) -> bool:
+    """Whether a ConfigError is among its causes."""
     if isinstance(error, BaseExceptionGroup):
-        return any(_speaks(inner) for inner in error.exceptions)
+        return any(_has_config_error(inner) for inner in error.exceptions)
     return isinstance(error, ConfigError)
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+def _refuse_number(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
 def _make_converter() -> cattrs.Converter:

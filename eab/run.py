@@ -1,8 +1,7 @@
-"""From events to the state of a run: `fold(events) -> Run`. Pure Python; replay opens without a
-model.
+"""From events to the state of a run: `fold(events) -> Run`. Replay needs no more than this.
 
-Every prefix of the event list folds, so a run that is still going, was stopped, or broke is just a
-shorter run.
+Every prefix of an event list folds, so a run that goes on, was stopped, or failed is just a shorter
+run.
 """
 
 import math
@@ -39,8 +38,13 @@ PathStatus = Literal["live", "forked", "finished", "pruned"]
 
 @dataclass(slots=True)
 class Token:
-    """One generated token, with the entropy (nats) and the candidates of the distribution that it
-    was drawn from.
+    """One generated token.
+
+    Attributes:
+        step: The step that chose it.
+        token, text, special, log_prob: As in TokenAppended.
+        entropy: Of the distribution that it was drawn from, in nats.
+        candidates: The most likely tokens of that distribution.
     """
 
     step: int
@@ -54,12 +58,17 @@ class Token:
 
 @dataclass(slots=True)
 class Path:
-    """A stretch of tokens without a fork.
+    """A sequence of tokens without a fork.
 
-    parent: -1 for the first path. weights: its weight from a step on, the step of its birth first;
-    others that are
-    pruned change it. touched: step of the last change. share: its part of what it and its siblings
-    weighed when they were born.
+    Attributes:
+        id: Paths are numbered in order of birth.
+        parent: Id of the path that forked into it; -1 for the first path.
+        weights: (step, weight from that step on), its birth first; pruning other paths changes it.
+        heir: Whether it would have come without the fork.
+        touched: Step of its last change.
+        share: Its part of the weight of all siblings at their birth.
+        limited_steps: Steps at which the path limit pruned children of it.
+        fork_entropy: The entropy (nats) at which it forked.
     """
 
     id: int
@@ -77,16 +86,16 @@ class Path:
 
     @property
     def weight(self) -> float:
-        """Its weight now, or when it forked or was pruned."""
+        """Its current weight; of an ended path, the last one."""
         return self.weights[-1][1]
 
     @property
     def born(self) -> int:
-        """The step at which it chose its first token."""
+        """The step of its first token."""
         return self.weights[0][0]
 
     def stands_at(self, step: int) -> bool:
-        """Whether it is a leaf, live or finished, once this step is done."""
+        """Whether it is a leaf, live or finished, after this step."""
         return self.born <= step and not (
             self.status in ("forked", "pruned") and self.touched <= step
         )
@@ -94,7 +103,7 @@ class Path:
 
 @dataclass(slots=True)
 class Step:
-    """What was measured in one decode step; None where the events do not reach yet."""
+    """What was measured in one decode step; None where its events have not come yet."""
 
     step: int
     kv: KVUsage | None = None
@@ -103,9 +112,7 @@ class Step:
     forward_passes: int = 0
 
     def add_timing(self, timing: StepTimed) -> None:
-        """A long prompt, or a step that waits for all paths, takes several forward passes: their
-        times add up.
-        """
+        """Add a forward pass: prefill in chunks, or waiting for all paths, takes several."""
         self.forward_passes += 1
         if self.timing is not None:
             timing = StepTimed(
@@ -120,12 +127,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One leaf of the tree as a finished text.
+    """One leaf of the tree as a text.
 
-    log_prob: sum over its tokens under the processed distribution (nats). weight: its share as an
-    estimate under that
-    distribution. entropies: nats, one per token. lineage: ids of the paths that it runs through,
-    first to last.
+    Attributes:
+        text: Without control tokens.
+        token_ids: Of the generated tokens.
+        tokens: Their texts.
+        log_prob: Sum over its tokens in the processed distributions, in nats.
+        weight: Its share of the estimate; the weights of all samples sum to 1.
+        entropies: In nats, one per token.
+        finish_reason: `unfinished` while the run goes on or if it was stopped.
+        lineage: Ids of the paths that it runs through, first to last.
     """
 
     text: str
@@ -159,7 +171,11 @@ class Run:
         self._predicted: dict[int, Predicted] = {}
 
     def apply(self, event: Event) -> None:
-        """Fold one more event; RecordError if it cannot follow what came before."""
+        """Fold one more event.
+
+        Raises:
+            RecordError: The event cannot follow what came before.
+        """
         if self.ended is not None:
             raise RecordError(f"the run goes on with {type(event).__name__} after its end")
         try:
@@ -211,7 +227,8 @@ class Run:
         seen = self._predicted[event.path if path.tokens or path.parent < 0 else path.parent]
         if seen.step != event.step:
             raise RecordError(
-                f"path {path.id} appends a token at step {event.step}, predicted at step {seen.step}"
+                f"path {path.id} appends a token at step {event.step} that was predicted at step "
+                f"{seen.step}"
             )
         path.tokens.append(
             Token(
@@ -271,7 +288,8 @@ class Run:
             self.steps.append(Step(step))
         if not 0 <= step < len(self.steps):
             raise RecordError(
-                f"step {step} is measured after step {len(self.steps) - 1}; steps must follow each other"
+                f"step {step} is measured after step {len(self.steps) - 1}; steps must follow each "
+                "other"
             )
         return self.steps[step]
 
@@ -297,11 +315,18 @@ class Run:
             yield from self.paths[ancestor].tokens
 
     def continuation(self, path: int, index: int, candidate: int = -1) -> tuple[int, ...]:
-        """For `generate(..., continued=...)`: ids after the prompt's own, up to token `index` of
-        the path.
+        """Token ids that continue the prompt up to a token of the tree, for a run from there on.
 
-        candidate: take this one of the token's candidates in its place. PromptError if the run has
-        no such token.
+        Args:
+            path: Id of the token's path.
+            index: Index of the token in its path.
+            candidate: Take this one of the token's candidates instead; -1 takes the token.
+
+        Returns:
+            The ids after the prompt's own, for `generate(..., continued=...)`.
+
+        Raises:
+            PromptError: The run has no such token.
         """
         if not (0 <= path < len(self.paths) and 0 <= index < len(self.paths[path].tokens)):
             raise PromptError(f"path {path} has no token {index}; choose one of the tree")
@@ -317,10 +342,7 @@ class Run:
                 f"the token has {len(chosen.candidates)} candidates; there is no number {candidate}"
             )
         forced = chosen.candidates[candidate].token if candidate >= 0 else chosen.token
-        taken = self.started.prompt_tokens[
-            len(self.started.prompt_tokens) - self.started.continued :
-        ]
-        return (*taken, *before, forced)
+        return (*self.started.continued_tokens, *before, forced)
 
     def sample(self, path: int) -> Sample:
         """The leaf `path` as a text."""
@@ -358,18 +380,16 @@ class Run:
 
     @property
     def forward_passes(self) -> int:
-        """Forward passes so far; one per step but for chunks of a long prompt, and for guesses."""
+        """Forward passes so far: one per step, except for prefill in chunks and speculation."""
         return sum(step.forward_passes for step in self.steps)
 
     @property
     def is_what_if(self) -> bool:
-        """Whether the run was worked out from the events of another: then it has no times, and
-        bytes are computed.
-        """
+        """Whether it was recomputed from another run; then it has no times, and computed bytes."""
         return self.started.what_if != ""
 
     def seconds(self) -> float | None:
-        """What all steps took (measured); None for a run that was re-read."""
+        """Wall time of all steps (measured); None for a what-if run."""
         return (
             None
             if self.is_what_if
@@ -377,7 +397,7 @@ class Run:
         )
 
     def tokens_through_model(self) -> int:
-        """Tokens that went through the model, prompt and pruned paths included."""
+        """Tokens that went through the model, including the prompt and pruned paths."""
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)
 
 

@@ -1,5 +1,6 @@
-"""Execute `notebooks/explore.ipynb` and keep what can be seen without widgets: texts and still
-pictures.
+"""Execute `notebooks/explore.ipynb` and keep its outputs: `make notebook`.
+
+Only texts and still pictures are kept, which can be seen where there are no widgets.
 """
 
 import os
@@ -14,6 +15,7 @@ NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"
 
 
 def main() -> None:
+    """Execute the notebook in an empty folder, and write it with its outputs."""
     os.environ["PYTHONPATH"] = str(ROOT)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with tempfile.TemporaryDirectory() as folder:

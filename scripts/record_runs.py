@@ -15,7 +15,8 @@ from eab import record
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
-from eab.engine.sweeping import compare
+from eab.engine.request import Request
+from eab.engine.sweeping import run_sweep
 from eab.events import Event, RunEnded
 from eab.figures.captions import sweep_sentence
 from eab.models.huggingface import HuggingFaceModel
@@ -248,7 +249,7 @@ def _record(
     """A run file per variant."""
     folder.mkdir(parents=True, exist_ok=True)
     events: list[Event] = []
-    for event in compare(model, prompt, config, sweep.variants, draft):
+    for event in run_sweep(model, Request(prompt, config), sweep.variants, draft):
         sweep.apply(event)
         events.append(event)
         if isinstance(event, RunEnded):
@@ -262,7 +263,7 @@ def record_runs(model: HuggingFaceModel) -> None:
     bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
     for example in EXAMPLES:
         events = list(
-            generate(model, example.prompt, BranchingConfig(**(COMMON | example.settings)))
+            generate(model, Request(example.prompt, BranchingConfig(**(COMMON | example.settings))))
         )
         record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")

@@ -128,6 +128,7 @@ def test_the_embedded_model_is_the_default(embedded):
 def test_the_package_offers_its_names_and_names_them_when_one_is_wrong():
     for name in eab.__all__:
         assert getattr(eab, name) is not None
+    assert dir(eab) == sorted(eab.__all__)
     with pytest.raises(AttributeError, match="no attribute 'generat'; it has: BranchingConfig"):
         _ = eab.generat
 

@@ -1,5 +1,5 @@
-"""What a run answers to prompts and limits that do not work out: an error in words, or a tree cut
-short.
+"""What comes of prompts and limits that do not work out: an error in words, or a tree that ends
+early.
 """
 
 import math
@@ -9,15 +9,16 @@ import torch
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine.generation import MAX_PROMPT_CHARACTERS
+from eab.engine.build import MAX_PROMPT_CHARACTERS
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import EabError, ModelError, PromptError
 from eab.events import RunEnded
 from eab.run import fold
 
 
 def first_event(model, prompt: str, **settings: object) -> object:
-    return next(generate(model, prompt, BranchingConfig(**settings)))
+    return next(generate(model, Request(prompt, BranchingConfig(**settings))))
 
 
 @pytest.mark.parametrize("prompt", ["", " ", "\n\t \u00a0", "\u3000"])
@@ -50,7 +51,9 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(twins):
 def test_the_whole_context_can_be_used(twins):
     config = BranchingConfig(max_new_tokens=28, entropy_threshold=20.0)
     for seed in range(3):
-        [sample] = fold(generate(twins("llama").ours, " ".join(["w5"] * 100), config)).samples()
+        [sample] = fold(
+            generate(twins("llama").ours, Request(" ".join(["w5"] * 100), config))
+        ).samples()
         assert sample.finish_reason in ("stop", "length"), seed
 
 
@@ -76,7 +79,7 @@ def test_a_prompt_without_any_token_is_refused(monkeypatch):
 )
 def test_a_hostile_prompt_is_just_a_text(embedded, prompt):
     config = BranchingConfig(max_new_tokens=3, entropy_threshold=1.0, max_paths=4)
-    run = fold(generate(embedded, prompt, config))
+    run = fold(generate(embedded, Request(prompt, config)))
     assert run.started is not None
     assert run.started.prompt == prompt
     assert sum(sample.weight for sample in run.samples()) == pytest.approx(1)
@@ -92,7 +95,9 @@ def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree(twins):
     config = BranchingConfig(
         entropy_threshold=0.0, max_paths=40, max_new_tokens=100, kv_limit_mib=1
     )
-    events = list(generate(twins("llama").ours, "w5", config))  # 1,536 bytes a row: 682 rows
+    events = list(
+        generate(twins("llama").ours, Request("w5", config))
+    )  # 1,536 bytes a row: 682 rows
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "failed"
     assert "kv_limit_mib allows 1" in events[-1].message
@@ -108,7 +113,7 @@ def test_a_run_that_outgrows_its_memory_ends_in_words_and_keeps_its_tree(twins):
 def test_a_prompt_that_does_not_fit_the_memory_fails_before_its_first_token():
     model = TableModel(random_table(2, 5), context=200_000)
     config = BranchingConfig(max_new_tokens=1, kv_limit_mib=1)
-    events = list(generate(model, "1 " * 70_000, config))
+    events = list(generate(model, Request("1 " * 70_000, config)))
     assert [type(event).__name__ for event in events] == ["RunStarted", "RunEnded"]
     assert events[-1].reason == "failed"
 
@@ -120,4 +125,4 @@ def test_a_model_whose_numbers_overflow_is_said_to(monkeypatch, value):
     with pytest.raises(
         ModelError, match="logits that are not numbers at step 0; try dtype float32"
     ):
-        list(generate(model, "0", BranchingConfig()))
+        list(generate(model, Request("0", BranchingConfig())))

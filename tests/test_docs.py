@@ -1,65 +1,230 @@
-"""The README is true: its Python runs, its settings and defaults exist, its files are there."""
+"""The README and the pages in docs/ are true: their Python runs, and what they name exists."""
 
+import ast
+import io
 import re
+import tokenize
 from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 from places import ROOT
 
+import eab
+from eab.cli.commands import app
 from eab.config import BranchingConfig
 from eab.models.loading import EMBEDDED_FOLDER
+from scripts.draw_imports import is_current
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+SETTINGS = ROOT / "docs" / "settings.md"
+CARDS = [ROOT / name / "README.md" for name in ("training", "assets/model", "assets/draft")]
+PAGES = [README, *DOCS, *CARDS]
+NOT_COMMITTED = "training/cache"
+FOLDERS = "eab|app|pages|assets|benchmarks|notebooks|training|scripts|tests|docs"
+MAX_LINES, MAX_WORDS, MAX_PICTURE = 120, 1000, 3_000_000  # of the README; bytes
 
 
-def test_the_python_in_the_readme_runs_and_prints_samples(
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def code_spans(page: Path) -> list[str]:
+    prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"`([^`\n]+)`", prose)
+
+
+def shell_lines(page: Path) -> list[str]:
+    """Commands in sh blocks and in the prose, without comments."""
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    return [re.sub(r"\s#.*", "", line).strip() for line in [*lines, *code_spans(page)]]
+
+
+def each(pages: list[Path]) -> Any:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+# ---- Python
+
+
+@each([page for page in PAGES if blocks(page, "python")])
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_the_embedded_model()
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    for snippet in blocks(page, "python"):
+        exec(compile(snippet, page.name, "exec"), namespace)
+
+
+def test_the_output_in_the_readme_is_that_of_its_six_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    needs_the_embedded_model()
+    [snippet], [shown] = blocks(README, "python"), blocks(README, "text")
+    assert len(snippet.splitlines()) == 6
+    exec(snippet, {})
+    printed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    claimed = [line.split(maxsplit=1) for line in shown.splitlines()]
+    assert [text for _, text in printed] == [text for _, text in claimed]
+    weights = [[float(weight.rstrip("%")) for weight, _ in lines] for lines in (printed, claimed)]
+    assert weights[0] == pytest.approx(weights[1], abs=0.15), "percent; machines round differently"
+
+
+def needs_the_embedded_model() -> None:
     if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
         pytest.skip("the embedded model is not in assets/model")
-    [snippet] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(snippet.strip().splitlines()) == 5
-    exec(snippet, {})
-    assert len(capsys.readouterr().out.splitlines()) > 1
+
+
+@each(PAGES)
+def test_every_name_of_the_library_exists(page: Path) -> None:
+    names = {name for span in code_spans(page) for name in re.findall(r"\beab\.(\w+)\(", span)}
+    assert names <= {*eab.__all__, *dir(eab.EntropyAdaptiveBranching)}
+
+
+# ---- files, commands, links
+
+
+@each(PAGES)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    spans = " ".join([*code_spans(page), *blocks(page, "sh")])
+    for path in re.findall(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]+\w)", spans):
+        assert (ROOT / path).exists() or path.startswith(NOT_COMMITTED), path
+
+
+@each(PAGES)
+def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
+    makefile = text_of(ROOT / "Makefile")
+    for line in shell_lines(page):
+        for target in re.findall(r"^make (\w+)", line):
+            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+@each(PAGES)
+def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
+    commands = {name: options(command) for name, command in group().commands.items()}
+    elsewhere = "".join(
+        text_of(file)
+        for file in [
+            ROOT / "pyproject.toml",
+            *(ROOT / "benchmarks").glob("*.py"),
+            *(ROOT / "training").glob("*.py"),
+        ]
+    )
+    for line in shell_lines(page):
+        given = set(re.findall(r"(?<!\S)--[a-z][\w-]*", line))
+        if match := re.match(r"eab ([a-z-]+)", line):
+            assert match[1] in commands, line
+            assert given <= commands[match[1]] | {"--help"}, line
+        elif line.startswith("--"):
+            known = set().union(*commands.values(), {"--help"})
+            assert all(option in known or option in elsewhere for option in given), line
+
+
+def group() -> Any:
+    return typer.main.get_command(app)
+
+
+def options(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+@each(PAGES)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text_of(page)):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if file == SETTINGS and not SETTINGS.is_file():
+            continue  # generated
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), target
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to headings."""
+    titles = re.findall(r"^#+ (.+)$", text_of(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+# ---- what single pages promise
+
+
+def test_the_readme_is_short_and_its_picture_small() -> None:
+    assert len(text_of(README).splitlines()) <= MAX_LINES
+    assert len(text_of(README).split()) < MAX_WORDS
+    [picture] = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text_of(README))
+    assert (ROOT / picture).stat().st_size < MAX_PICTURE
+
+
+@each([page for page in DOCS if page.name != "README.md"])
+def test_the_index_lists_every_page(page: Path) -> None:
+    assert f"]({page.name})" in text_of(ROOT / "docs" / "README.md")
+    assert re.search(r"^# ", text_of(page), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("field", fields(BranchingConfig), ids=lambda field: field.name)
-def test_every_setting_is_named_with_its_default(field) -> None:
-    shown = _in_words(field.default)
-    assert re.search(rf"`{field.name}`\s+{re.escape(shown)}", README), (
-        f"{field.name} {shown} is not in the README"
-    )
+def test_every_setting_is_documented(field: Any) -> None:
+    if not SETTINGS.is_file():
+        pytest.skip("docs/settings.md is not there yet")
+    assert f"`{field.name}`" in text_of(SETTINGS)
 
 
-def _in_words(default: object) -> str:
-    if default is False:
-        return "off"
-    return (
-        "empty" if default == "" else f"{default:g}" if isinstance(default, float) else str(default)
-    )
+def test_the_core_has_about_as_many_lines_as_the_readme_says() -> None:
+    core = text_of(README).split("The core is", 1)[1].split("\n\n", 2)
+    claimed = int(re.findall(r"[\d,]+", core[0])[0].replace(",", ""))
+    files = re.findall(r"`(eab/[\w/]+\.py)`", core[1])
+    assert len(files) >= 8
+    assert sum(code_lines(ROOT / file) for file in files) == pytest.approx(claimed, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted(
-        set(
-            re.findall(
-                r"`((?:eab|app|pages|assets|benchmarks|notebooks|training)/[\w./-]*)`", README
-            )
-        )
-    ),
-)
-def test_every_file_that_the_readme_names_is_there(path: str) -> None:
-    assert (ROOT / path).exists()
-
-
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"make (\w+)", README))))
-def test_every_make_target_that_the_readme_names_exists(target: str) -> None:
-    assert re.search(
-        rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
+def code_lines(file: Path) -> int:
+    """Lines that hold code: no blank lines, comments or docstrings."""
+    no_code = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text_of(file)).readline):
+        if token.type not in no_code:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text_of(file))):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if documented and ast.get_docstring(node) is not None:
+            lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)
 
 
 def test_the_quality_table_is_the_one_that_was_measured() -> None:
-    [shown] = re.findall(r"<!-- quality -->\n(.*?)<!-- /quality -->", README, flags=re.DOTALL)
-    assert shown == (EMBEDDED_FOLDER / "quality.md").read_text(encoding="utf-8")
+    page = text_of(ROOT / "docs" / "model.md")
+    [shown] = re.findall(r"<!-- quality -->\n(.*?)<!-- /quality -->", page, flags=re.DOTALL)
+    assert shown == text_of(EMBEDDED_FOLDER / "quality.md")
+
+
+def test_the_small_benchmark_table_holds_figures_of_the_large_one() -> None:
+    small, large = (rows(ROOT / name) for name in ("README.md", "docs/benchmarks.md"))
+    chosen = {name: figures for name, figures in small.items() if name in large}
+    assert len(chosen) == 5
+    for name, figures in chosen.items():
+        assert set(figures) <= set(large[name]), name
+
+
+def rows(page: Path) -> dict[str, list[str]]:
+    found = re.findall(r"^\| ([^|]+?) \| (.+) \|$", text_of(page), flags=re.MULTILINE)
+    return {name: figures.split(" | ") for name, figures in found}
+
+
+def test_the_drawn_imports_are_those_of_the_code() -> None:
+    assert is_current(), "run: python scripts/draw_imports.py"

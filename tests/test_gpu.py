@@ -16,6 +16,7 @@ from equality import PROMPT, assert_leaves_match, decisions
 from eab.analysis.sweep import CACHES
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.models.cuda_graphs import STREAMS, _free_streams
 from eab.models.loading import load_model, wrap_model
 from eab.run import fold
@@ -35,7 +36,7 @@ def test_every_leaf_equals_the_plain_model_on_the_cpu(twins, words, family, cach
     config = BranchingConfig(
         max_new_tokens=14, entropy_threshold=1.5, max_paths=12, r=3, cache=cache
     )
-    run = fold(generate(on_gpu, PROMPT, config))
+    run = fold(generate(on_gpu, Request(PROMPT, config)))
     assert len(run.leaves()) > 1
     assert_leaves_match(run, twins(family).plain, NEAR)
 
@@ -57,7 +58,7 @@ def test_captured_passes_are_replayed_and_say_what_they_say_uncaptured(
     assert captured is not None
     config = BranchingConfig(max_new_tokens=40, r=13, attention="padded", **settings)
     events, most = [], 0
-    for event in generate(on_gpu, PROMPT, config):
+    for event in generate(on_gpu, Request(PROMPT, config)):
         events.append(event)
         most = max(most, len(captured._replays))
     assert most > 0, "passes were replayed"
@@ -65,7 +66,7 @@ def test_captured_passes_are_replayed_and_say_what_they_say_uncaptured(
     gc.collect()
     assert not captured._replays, "graphs go with their cache"
     on_gpu._captured = None
-    assert decisions(events) == decisions(list(generate(on_gpu, PROMPT, config)))
+    assert decisions(events) == decisions(list(generate(on_gpu, Request(PROMPT, config))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -85,7 +86,7 @@ def test_many_captured_runs_beside_each_other_and_after_each_other(twins, words)
     )
     for _ in range(3):
         runs, most = (
-            [generate(on_gpu, PROMPT, replace(config, seed=seed)) for seed in range(STREAMS + 2)],
+            [generate(on_gpu, Request(PROMPT, replace(config, seed=seed))) for seed in range(STREAMS + 2)],
             0,
         )
         collected = []
@@ -106,7 +107,7 @@ def test_many_captured_runs_beside_each_other_and_after_each_other(twins, words)
 def test_a_model_is_loaded_onto_the_gpu_in_bfloat16_by_itself():
     model = load_model("embedded")
     assert (model.card.dtype, model.kv_shape.device.type) == ("bfloat16", "cuda")
-    run = fold(generate(model, "Once upon a time", BranchingConfig(max_new_tokens=20)))
+    run = fold(generate(model, Request("Once upon a time", BranchingConfig(max_new_tokens=20))))
     assert run.ended is not None
     assert run.ended.reason == "finished"
     assert sum(leaf.weight for leaf in run.leaves()) == pytest.approx(1.0, abs=1e-6)

@@ -6,7 +6,8 @@ import pytest
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate, until
+from eab.engine.loop import generate, stop_when
+from eab.engine.request import Request
 from eab.errors import MemoryLimitError, RecordError
 from eab.events import (
     Event,
@@ -34,7 +35,7 @@ STARTED = RunStarted("0", (0,), (" 0",), MODEL.card, BranchingConfig(), 0.65)
 
 def events_of(**settings: object) -> list[Event]:
     settings = {"entropy_threshold": 0.4, "max_paths": 6, "max_new_tokens": 8} | settings
-    return list(generate(MODEL, "0", BranchingConfig(**settings)))
+    return list(generate(MODEL, Request("0", BranchingConfig(**settings))))
 
 
 def hand_made(texts: list[str], special: bool = False) -> list[Event]:
@@ -207,7 +208,7 @@ def test_a_stopped_run_keeps_its_tree_and_says_so():
         return seen == 3
 
     events = list(
-        until(generate(MODEL, "0", BranchingConfig(entropy_threshold=0.4, max_new_tokens=30)), stop)
+        stop_when(generate(MODEL, Request("0", BranchingConfig(entropy_threshold=0.4, max_new_tokens=30))), stop)
     )
     assert events[-1] == RunEnded(3, "stopped")
     assert sum(isinstance(event, StepTimed) for event in events) == 3
@@ -218,16 +219,16 @@ def test_a_stopped_run_keeps_its_tree_and_says_so():
 
 def test_a_probe_can_be_stopped_too():
     config = BranchingConfig(threshold_unit="quantile", max_new_tokens=5)
-    events = list(until(generate(MODEL, "0", config), lambda: True))
+    events = list(stop_when(generate(MODEL, Request("0", config)), lambda: True))
     assert [type(event) for event in events] == [Probed, RunEnded]
-    assert fold(events).samples() == []
+    assert fold_prefix(events).run is None
 
 
 def test_a_run_that_nobody_stops_passes_through_unchanged():
     config = BranchingConfig(max_new_tokens=3, entropy_threshold=0.4)
     passed, plain = (
-        list(until(generate(MODEL, "0", config), lambda: False)),
-        list(generate(MODEL, "0", config)),
+        list(stop_when(generate(MODEL, Request("0", config)), lambda: False)),
+        list(generate(MODEL, Request("0", config))),
     )
     assert [untimed(event) for event in passed] == [untimed(event) for event in plain]
 

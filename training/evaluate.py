@@ -2,7 +2,7 @@
 
     python -m training.evaluate --data DATA --draft assets/draft --peer FOLDER
 
-Writes `quality.md` (the table that the README shows) and `stories.md` (fifty stories, none left
+Writes `quality.md` (the table in docs/model.md) and `stories.md` (fifty stories, none left
 out) into the folder of the model. With `--draft` the draft model gets its column and its acceptance
 rates.
 """

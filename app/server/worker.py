@@ -53,8 +53,9 @@ class Worker:
 
         def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
             from eab.engine.loop import generate
+            from eab.engine.request import Request
 
-            return generate(model, prompt, config, self._draft(config.drafter))
+            return generate(model, Request(prompt, config), self._draft(config.drafter))
 
         return self._begin(
             Live(prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
@@ -71,9 +72,11 @@ class Worker:
         """Begin a run that goes on from the run that `started`; see eab.engine.continuing."""
 
         def make(model: "LanguageModel", _prompt: str, config: BranchingConfig) -> Iterator[Event]:
-            from eab.engine.continuing import grow
+            from eab.engine.continuing import continue_from
+            from eab.engine.loop import generate
 
-            return grow(model, started, continued, config, self._draft(config.drafter))
+            request = continue_from(model, started, continued, config)
+            return generate(model, request, self._draft(config.drafter))
 
         return self._begin(
             Live(started.prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
@@ -94,9 +97,10 @@ class Worker:
         drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
         def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
-            from eab.engine.sweeping import compare
+            from eab.engine.request import Request
+            from eab.engine.sweeping import run_sweep
 
-            return compare(model, prompt, config, variants, self._draft(*drafters))
+            return run_sweep(model, Request(prompt, config), variants, self._draft(*drafters))
 
         longest = config.max_new_tokens * len(variants)
         return self._begin(Live(prompt, config, model_name, sweep, make, owner, longest))
@@ -168,14 +172,12 @@ class Worker:
         """
         try:
             model = self._models.get(run.model_name)
-            from eab.engine.generation import growth_rule, prompt_tokens
-            from eab.engine.loop import until
+            from eab.engine.build import check_and_calibrate
+            from eab.engine.loop import stop_when
+            from eab.engine.request import Request
 
-            tokens = prompt_tokens(model, run.prompt, run.config)
-            growth_rule(
-                model, run.config, len(tokens)
-            )  # may measure for seconds: not while others wait for their turn
-            events = until(run.make(model, run.prompt, run.config), lambda: run.stopping)
+            check_and_calibrate(model, Request(run.prompt, run.config))
+            events = stop_when(run.make(model, run.prompt, run.config), lambda: run.stopping)
         except Exception as error:
             run.fail(_explain(error))
             return

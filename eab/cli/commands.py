@@ -23,6 +23,7 @@ from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
 from eab.analysis.sweep import Sweep, cache_sweep
 from eab.cli import options, terminal
+from eab.cli.app_server import open_app
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError, SweepError
 from eab.events import Event, RunEnded, RunStarted, StepTimed
@@ -177,29 +178,7 @@ def export(
     save_html(record.load(file), html)
 
 
-@app.command("app")
-def open_app(
-    port: Annotated[int, typer.Option(help="port of the page")] = 8501,
-    store: Annotated[
-        str, typer.Option(help="file of the saved runs; off: none (also EAB_STORE)")
-    ] = "",
-) -> None:
-    """Open the explorer in the browser."""
-    if store:
-        os.environ["EAB_STORE"] = (
-            store if store == "off" else str(Path(store).expanduser().absolute())
-        )
-    root = Path(__file__).resolve().parents[2]
-    os.chdir(root)  # where .streamlit/config.toml is
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        str(root / "app" / "main.py"),
-        f"--server.port={port}",
-    ]
-    os.execv(sys.executable, command)
+app.command("app")(open_app)
 
 
 def _config(given: dict[str, Any]) -> BranchingConfig:
@@ -229,13 +208,14 @@ def _generate(
     config: BranchingConfig,
     draft: "HuggingFaceModel | None",
 ) -> tuple[list[Event], RunFold]:
-    from eab.engine.loop import generate, until
+    from eab.engine.loop import generate, stop_when
+    from eab.engine.request import Request
 
     events: list[Event] = []
     state = RunFold()
     with _interrupt_flag() as interrupted, _progress_bar() as bar:
         task = bar.add_task("probing", total=config.max_new_tokens)
-        for event in until(generate(model, prompt, config, draft), interrupted.is_set):
+        for event in stop_when(generate(model, Request(prompt, config), draft), interrupted.is_set):
             events.append(event)
             state.apply(event)
             if isinstance(event, RunStarted | StepTimed):
@@ -250,13 +230,15 @@ def _advance(bar: Progress, task: TaskID, run: Run | None) -> None:
 
 
 def _compare(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Sweep:
-    from eab.engine.loop import until
-    from eab.engine.sweeping import compare
+    from eab.engine.loop import stop_when
+    from eab.engine.request import Request
+    from eab.engine.sweeping import run_sweep
 
     sweep = cache_sweep()
     with _interrupt_flag() as interrupted, _progress_bar() as bar:
         task = bar.add_task("warming up", total=config.max_new_tokens)
-        for event in until(compare(model, prompt, config, sweep.variants), interrupted.is_set):
+        events = run_sweep(model, Request(prompt, config), sweep.variants)
+        for event in stop_when(events, interrupted.is_set):
             sweep.apply(event)
             if isinstance(event, RunStarted | StepTimed):
                 bar.update(task, completed=sweep.current_step, description=sweep.current)

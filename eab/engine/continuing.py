@@ -1,30 +1,35 @@
-"""Grow from a token of a run: its text up to there goes on as a run of its own."""
+"""Continue a run from one of its tokens, as a new run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from eab.config import BranchingConfig
-from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.events import Event, RunStarted
+from eab.events import RunStarted
 from eab.models.base import LanguageModel
 
 
-def grow(
-    model: LanguageModel,
-    started: RunStarted,
-    continued: Sequence[int],
-    config: BranchingConfig,
-    draft: LanguageModel | None = None,
-) -> Iterator[Event]:
-    """The events of a run that goes on from the run that `started`; see `Run.continuation`.
+def continue_from(
+    model: LanguageModel, started: RunStarted, continued: Sequence[int], config: BranchingConfig
+) -> Request:
+    """The request for a run that continues another run.
 
-    Token ids are taken over as they are, so ModelError unless the model is the one that made them.
+    Args:
+        model: The model of the new run.
+        started: The header of the run to continue.
+        continued: Token ids that follow the prompt's own ids (see `eab.run.Run.continuation`).
+        config: The settings of the new run.
+
+    Raises:
+        ModelError: `model` did not make the run. The token ids are used unchanged, so they must
+            mean the same text.
     """
     card = started.model
     same = model.card.name == card.name and model.card.vocab_size == card.vocab_size
     if not same or tuple(map(model.text, started.prompt_tokens)) != started.prompt_texts:
         raise ModelError(
-            f"this run was made by {card.name} ({card.vocab_size} tokens), and {model.card.name} "
-            f"({model.card.vocab_size} tokens) reads its tokens otherwise. Choose the model that made it"
+            f"this run was made by {card.name} ({card.vocab_size} tokens); to {model.card.name} "
+            f"({model.card.vocab_size} tokens) its ids mean other text. Choose the model that "
+            "made it"
         )
-    return generate(model, started.prompt, config, draft, continued)
+    return Request(started.prompt, config, tuple(continued))

@@ -1,7 +1,7 @@
-"""One run in the making: its tree, weights, random streams, limits and KV cache, as one object.
+"""The state of one run: its tree, weights, random streams, limits and KV cache.
 
-The engine feeds it logits; it answers with events. It knows nothing of other runs or of the model's
-inside.
+The loop gives it logits, and it answers with events. It knows nothing of other runs, and of the
+model only its texts and stop tokens.
 """
 
 import time
@@ -11,16 +11,12 @@ from itertools import groupby
 
 from torch import Tensor
 
-from eab.branching.policies import Child, Leaf, Member, grown, make_policy
+from eab.branching.policies import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import CANDIDATES, Predictions
-from eab.caches.base import ForwardBatch
-from eab.caches.calibration import calibrated
-from eab.caches.factory import make_cache
-from eab.caches.growth import GrowthRule, Workload, automatic, best_r
-from eab.config import BranchingConfig
-from eab.engine.lookahead import MOST_AHEAD, Lookahead
-from eab.errors import MemoryLimitError, ModelError, PromptError
+from eab.caches.base import ForwardBatch, KVCache
+from eab.engine.lookahead import MAX_AHEAD, Lookahead
+from eab.errors import MemoryLimitError, ModelError
 from eab.events import (
     Candidate,
     Event,
@@ -38,198 +34,184 @@ from eab.events import (
 )
 from eab.models.base import LanguageModel
 from eab.speculation.drafter import DraftRequest
-from eab.speculation.speculator import make_speculator
+from eab.speculation.speculator import Speculator
 
-RECORDED_FROM = 0.0005  # candidates less likely than this are not worth their place in a run file
-MAX_PROMPT_CHARACTERS = 200_000
+MIN_RECORDED_PROBABILITY = 0.0005  # of a candidate; rarer ones only make run files larger
 PREFILL_CHUNK = 512  # tokens
-MASK_CELLS = (
-    2**23
-)  # tokens of a chunk times rows that they may see: bounds the attention mask of a long prompt
+MIN_PREFILL_CHUNK = 16  # tokens
+MAX_MASK_CELLS = 2**23  # tokens of a chunk times the rows they see; bounds the attention mask
 
 
 class Generation:
-    """The state of one run.
+    """The state of one run; see `eab.engine.build` for how its parts are chosen.
 
-    `leaves` are live and finished paths in tree order. `step` is the number of tokens chosen so far
-    on a live path.
+    Attributes:
+        started: The header of the run.
+        config: Its settings.
+        cache: Its KV cache.
+        leaves: Live and finished paths, in tree order.
+        step: How many tokens are decided on every live path.
     """
 
     def __init__(
         self,
         model: LanguageModel,
-        prompt: str,
-        tokens: Sequence[int],
-        config: BranchingConfig,
-        threshold_nats: float,
-        continued: int = 0,
-        draft: LanguageModel | None = None,
+        started: RunStarted,
+        cache: KVCache,
+        policy: Policy,
+        speculator: Speculator | None = None,
     ) -> None:
-        self.config = config
-        self.step = 0
+        self.started, self.config, self.cache = started, started.config, cache
         self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
-        ahead = growth_rule(model, config, len(tokens))
-        self.cache = make_cache(
-            config.cache,
-            model.kv_shape,
-            ahead,
-            config.kv_limit_mib * 2**20,
-            config.attention == "padded",
-        )
-        self._model = model
-        self._policy = make_policy(config, threshold_nats)
-        self._speculator = make_speculator(config, model, draft, self._policy)
-        self._ahead = {0: Lookahead(list(tokens))}  # of each live path
-        self._reading: list[Leaf] = []  # the paths of the pass under way
-        self._prompt_length = len(tokens)
+        self.step = 0
+        self._model, self._policy, self._speculator = model, policy, speculator
+        self._lookahead = {0: Lookahead(list(started.prompt_tokens))}  # of each live path
+        self._in_pass: list[Leaf] = []  # the paths of the current forward pass
+        self._prompt_length = len(started.prompt_tokens)
         self._next_path = 1
-        self.started = RunStarted(
-            prompt,
-            tuple(tokens),
-            tuple(map(model.text, tokens)),
-            model.card,
-            config,
-            threshold_nats,
-            draft=draft.card if draft is not None and config.drafter == "model" else None,
-            continued=continued,
-        )
 
     @property
     def live(self) -> list[Leaf]:
-        """Paths that still grow, in tree order."""
+        """The paths that still grow, in tree order."""
         return [leaf for leaf in self.leaves if not leaf.finished]
 
-    def pack(self) -> tuple[ForwardBatch, list[Event]]:
-        """Room in the cache for the tokens that wait, and the pass that takes them through the
-        model.
+    @property
+    def prefilling(self) -> bool:
+        """Whether a part of the prompt is still pending."""
+        return any(state.num_computed < self._prompt_length for state in self._lookahead.values())
+
+    @property
+    def draft_seconds(self) -> float:
+        """How long the drafter took for the current pass."""
+        return 0.0 if self._speculator is None else self._speculator.draft_seconds
+
+    def prepare(self) -> tuple[ForwardBatch, list[Event]]:
+        """Reserve cache rows for the pending tokens and build the batch that computes them.
+
+        Raises:
+            MemoryLimitError: The rows do not fit, not even without draft tokens.
         """
-        before = self.cache.reserve(self._first_rows(), self.config.max_new_tokens - self.step)
-        self._reading = [leaf for leaf in self.live if self._goes_on(self._ahead[leaf.path])]
-        size = min(PREFILL_CHUNK, max(16, MASK_CELLS // self._prompt_length))
-        unread = [self._ahead[leaf.path].unread(size) for leaf in self._reading]
-        self._guess()
+        first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
+        self._in_pass = [leaf for leaf in self.live if self._needs_pass(self._lookahead[leaf.path])]
+        chunk = min(PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, MAX_MASK_CELLS // self._prompt_length))
+        pending = [self._lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
+        self._draft()
         try:
-            packed = self._packed(unread)
-        except MemoryLimitError:  # without the guesses there may be room
-            for leaf in self._reading:
-                self._ahead[leaf.path].draft_tokens = []
-            packed = self._packed(unread)
-        for leaf, tokens in zip(self._reading, unread, strict=True):
-            self._ahead[leaf.path].read += len(tokens)
-        growths = ([before] if before else []) + list(packed.growths)
-        return packed, [RowsAllocated(self.step, growth) for growth in growths]
+            batch = self._batch(pending)
+        except MemoryLimitError:  # there may be room without the draft tokens
+            for leaf in self._in_pass:
+                self._lookahead[leaf.path].draft_tokens = []
+            batch = self._batch(pending)
+        for leaf, tokens in zip(self._in_pass, pending, strict=True):
+            self._lookahead[leaf.path].num_computed += len(tokens)
+        growths = ([first] if first else []) + list(batch.growths)
+        return batch, [RowsAllocated(self.step, growth) for growth in growths]
 
-    def _packed(self, unread: Sequence[Sequence[int]]) -> ForwardBatch:
-        drafts = [self._ahead[leaf.path].draft_tokens for leaf in self._reading]
-        return self.cache.pack(
-            [leaf.path for leaf in self._reading],
-            [[*tokens, *guesses] for tokens, guesses in zip(unread, drafts, strict=True)],
-            [1 + len(guesses) for guesses in drafts],
-        )
-
-    def _goes_on(self, ahead: Lookahead) -> bool:
-        """Whether tokens of the path wait for their forward pass, and it is of use to know what
-        follows them.
-        """
-        new = len(ahead.text) - self._prompt_length
-        ends = new > 0 and (
-            ahead.text[-1] in self._model.stop_ids or new >= self.config.max_new_tokens
-        )
-        return ahead.read < len(ahead.text) and not ends and len(ahead.lines) < MOST_AHEAD
-
-    def _guess(self) -> None:
-        """Ask the drafter, if there is one, for what may follow each path of the pass; never in a
-        prompt.
-        """
-        if self._speculator is None or self.prefilling:
-            return
-        contexts = []
-        for leaf in self._reading:
-            text = self._ahead[leaf.path].text
-            step = len(text) - self._prompt_length
-            contexts.append(
-                DraftRequest(
-                    leaf.path, leaf.stream_key, text, step, self.config.max_new_tokens - 1 - step
-                )
-            )
-        for context, guesses in zip(contexts, self._speculator.propose(contexts), strict=True):
-            self._ahead[context.path].draft_tokens = guesses
-
-    def _first_rows(self) -> int:
-        """The prompt alone; with r at its maximum all rows that the run can ever need."""
+    def _initial_rows(self) -> int:
+        """Rows to hold from the start: the prompt's; with r at its maximum, all of the run."""
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
         return self._prompt_length + (config.max_paths * config.max_new_tokens if up_front else 0)
 
-    @property
-    def prefilling(self) -> bool:
-        """Whether a part of the prompt still waits for its forward pass."""
-        return any(ahead.read < self._prompt_length for ahead in self._ahead.values())
+    def _needs_pass(self, state: Lookahead) -> bool:
+        """Whether the path has pending tokens, and it matters what follows them."""
+        new = len(state.tokens) - self._prompt_length
+        ends = new > 0 and (
+            state.tokens[-1] in self._model.stop_ids or new >= self.config.max_new_tokens
+        )
+        pending = state.num_computed < len(state.tokens)
+        return pending and not ends and len(state.predictions) < MAX_AHEAD
+
+    def _draft(self) -> None:
+        """Ask the drafter, if there is one, for tokens after each path; never inside the prompt."""
+        if self._speculator is None or self.prefilling:
+            return
+        requests = []
+        for leaf in self._in_pass:
+            tokens = self._lookahead[leaf.path].tokens
+            step = len(tokens) - self._prompt_length
+            useful = self.config.max_new_tokens - 1 - step
+            requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, useful))
+        for leaf, drafted in zip(self._in_pass, self._speculator.propose(requests), strict=True):
+            self._lookahead[leaf.path].draft_tokens = drafted
+
+    def _batch(self, pending: Sequence[Sequence[int]]) -> ForwardBatch:
+        drafts = [self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass]
+        return self.cache.pack(
+            [leaf.path for leaf in self._in_pass],
+            [[*tokens, *drafted] for tokens, drafted in zip(pending, drafts, strict=True)],
+            [1 + len(drafted) for drafted in drafts],
+        )
 
     def measure(self) -> KvMeasured:
-        """The KV cache as it is now, for the live paths."""
+        """The KV cache now, for the live paths."""
         return KvMeasured(self.step, self.cache.usage([leaf.path for leaf in self.live]))
 
     def advance(self, logits: Tensor, tokens: int, forward_seconds: float) -> list[Event]:
-        """Take in the logits of the pass, and decide every step that all live paths have come to.
+        """Use the logits of the pass, and decide every step that all live paths have reached.
 
-        tokens: through the model in the pass, which took so many seconds.
+        Args:
+            logits: Those of the batch that `prepare` gave, (sum of logits to keep, V).
+            tokens: How many tokens went through the model in this pass.
+            forward_seconds: How long the pass took.
         """
         if self.prefilling:
-            return []  # of a chunk of the prompt nothing is wanted
+            return []  # the logits inside the prompt are not needed
         step, start = self.step, time.perf_counter()
-        tries = self._take_in(Predictions(logits, self.config))
+        speculated = self._verify(Predictions(logits, self.config))
         seconds = forward_seconds + time.perf_counter() - start
-        events: list[Event] = [*tries]
-        while self.live and all(self._ahead[leaf.path].lines for leaf in self.live):
+        events: list[Event] = [*speculated]
+        while self.live and all(self._lookahead[leaf.path].predictions for leaf in self.live):
             events.append(self.measure())
             events += self._decide()
-        if self._speculator is not None and step > 0:  # else it was the prompt's pass
-            verified = [(len(one.draft_tokens), one.accepted) for one in tries]
-            self._speculator.heard(tokens, seconds, verified, len(self._reading), self.step - step)
+        if self._speculator is not None and step > 0:  # the pass of the prompt drafts nothing
+            drafts = [(len(one.draft_tokens), one.accepted) for one in speculated]
+            self._speculator.observe(tokens, seconds, drafts, len(self._in_pass), self.step - step)
         return events
 
-    def _take_in(self, predictions: Predictions) -> list[Speculated]:
-        """Give each path of the pass its lines; what was guessed wrong leaves the cache."""
+    def _verify(self, predictions: Predictions) -> list[Speculated]:
+        """Give each path of the pass its predictions; rejected draft tokens leave the cache."""
         if not all(entropy == entropy for entropy in predictions.entropies):
             raise ModelError(
                 f"the model gave logits that are not numbers at step {self.step}; try dtype float32"
             )
-        guessed = any(self._ahead[leaf.path].draft_tokens for leaf in self._reading)
-        foreseen = self._foreseen(predictions) if guessed else [None] * len(predictions.entropies)
-        tries: list[Speculated] = []
+        drafted = any(self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
+        forced = (
+            self._forced_tokens(predictions) if drafted else [None] * len(predictions.entropies)
+        )
+        speculated: list[Speculated] = []
         first = 0
-        for leaf in self._reading:
-            ahead = self._ahead[leaf.path]
-            step, draft_tokens = len(ahead.text) - self._prompt_length, ahead.draft_tokens
-            lines = foreseen[first : first + len(draft_tokens) + 1]
-            accepted, verified = ahead.confirm(predictions, first, lines, to_itself=guessed)
-            first += len(draft_tokens) + 1
-            if accepted < len(draft_tokens):
-                self.cache.trim(leaf.path, ahead.read)
-            if draft_tokens:
-                texts = tuple(map(self._model.text, draft_tokens))
-                tries.append(
-                    Speculated(step, leaf.path, tuple(draft_tokens), texts, accepted, verified)
-                )
-        return tries
+        for leaf in self._in_pass:
+            state = self._lookahead[leaf.path]
+            step, draft = len(state.tokens) - self._prompt_length, tuple(state.draft_tokens)
+            after = first + len(draft) + 1
+            accepted, verified = state.verify(predictions, first, forced[first:after], drafted)
+            first = after
+            if accepted < len(draft):
+                self.cache.trim(leaf.path, state.num_computed)
+            if draft:
+                texts = tuple(map(self._model.text, draft))
+                speculated.append(Speculated(step, leaf.path, draft, texts, accepted, verified))
+        return speculated
 
-    def _foreseen(self, predictions: Predictions) -> list[int | None]:
-        """Per line of the pass the token that is certain to follow."""
+    def _forced_tokens(self, predictions: Predictions) -> list[int | None]:
+        """For each prediction of the pass the token that must follow; None where a fork may be."""
         draws = [
-            (leaf.stream_key, len(ahead.text) - self._prompt_length + line)
-            for leaf in self._reading
-            for ahead in [self._ahead[leaf.path]]
-            for line in range(len(ahead.draft_tokens) + 1)
+            (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
+            for leaf in self._in_pass
+            for state in [self._lookahead[leaf.path]]
+            for index in range(len(state.draft_tokens) + 1)
         ]
         return self._policy.forced_tokens(predictions, draws)
 
     def _decide(self) -> list[Event]:
         """Choose the next token of every live path: fork, prune, finish."""
         live = self.live
-        predictions = Predictions.joined([self._ahead[leaf.path].lines.popleft() for leaf in live])
+        predictions = Predictions.joined(
+            [self._lookahead[leaf.path].predictions.popleft() for leaf in live]
+        )
         events: list[Event] = [
-            self._predicted(leaf, line, predictions) for line, leaf in enumerate(live)
+            self._predicted(leaf, index, predictions) for index, leaf in enumerate(live)
         ]
         families = iter(self._policy.branch(live, predictions, self.step))
         population = [
@@ -240,33 +222,38 @@ class Generation:
         return events + self.commit(population, self._policy.prune(population, self.step))
 
     def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
-        """End the step: each member of the population (in tree order) goes on with its weight, or
-        is dropped (None).
+        """End the step.
+
+        Args:
+            population: Finished leaves and children, in tree order.
+            weights: The new weight of each member; None drops it.
         """
         events: list[Event] = []
         leaves: list[Leaf] = []
         pairs = zip(population, weights, strict=True)
         for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
-            leaves += self._commit(list(family), events)
+            leaves += self._commit_path(list(family), events)
         self.leaves = [self._finish(leaf, events) for leaf in leaves]
         self.step += 1
         return events
 
-    def _predicted(self, leaf: Leaf, line: int, predictions: Predictions) -> Predicted:
-        ranked = zip(predictions.top_tokens[line], predictions.top_probabilities[line], strict=True)
+    def _predicted(self, leaf: Leaf, index: int, predictions: Predictions) -> Predicted:
+        ranked = zip(
+            predictions.top_tokens[index], predictions.top_probabilities[index], strict=True
+        )
         candidates = [
             Candidate(token, self._model.text(token), round(p, 6))
             for token, p in ranked
-            if p >= RECORDED_FROM
+            if p >= MIN_RECORDED_PROBABILITY
         ]
         return Predicted(
-            self.step, leaf.path, predictions.entropies[line], tuple(candidates[:CANDIDATES])
+            self.step, leaf.path, predictions.entropies[index], tuple(candidates[:CANDIDATES])
         )
 
-    def _commit(
+    def _commit_path(
         self, family: Sequence[tuple[Member, float | None]], events: list[Event]
     ) -> list[Leaf]:
-        """What becomes of one path: it is dropped, goes on, or forks."""
+        """Drop, keep, extend or fork one path, given its members of the population."""
         member = family[0][0]
         survivors = [(child, weight) for child, weight in family if weight is not None]
         if not survivors:
@@ -283,22 +270,22 @@ class Generation:
         if dropped:
             events.append(LimitActed(self.step, member.leaf.path, dropped))
         if len(children) == 1:
-            return [self._append(children[0][0], children[0][1], events)]
+            return [self._extend(children[0][0], children[0][1], events)]
         return self._fork(member.leaf, children, events)
 
-    def _append(self, child: Child, weight: float, events: list[Event]) -> Leaf:
-        """The path goes on by one token."""
+    def _extend(self, child: Child, weight: float, events: list[Event]) -> Leaf:
+        """Append one token to the path."""
         leaf = grown(child, child.leaf.path, weight, self.step)
-        ahead = self._ahead[leaf.path]
-        if len(ahead.text) == self._prompt_length + self.step:
-            ahead.text.append(child.token)
+        tokens = self._lookahead[leaf.path].tokens
+        if len(tokens) == self._prompt_length + self.step:  # else verification appended it
+            tokens.append(child.token)
         events.append(self._token_appended(leaf, child))
         return self._reweighted(leaf, weight, events, before=child.leaf.weight)
 
     def _fork(
         self, parent: Leaf, children: Sequence[tuple[Child, float]], events: list[Event]
     ) -> list[Leaf]:
-        """The path ends in two or more children, each a path of its own."""
+        """End the path in two or more children, each a new path."""
         ids = range(self._next_path, self._next_path + len(children))
         self._next_path = ids.stop
         leaves = [
@@ -316,8 +303,8 @@ class Generation:
             for leaf, (child, _) in zip(leaves, children, strict=True)
         ]
         self.cache.fork(parent.path, ids)
-        ahead = self._ahead.pop(parent.path)
-        self._ahead |= {leaf.path: ahead.child(leaf.token) for leaf in leaves}
+        state = self._lookahead.pop(parent.path)
+        self._lookahead |= {leaf.path: state.child(leaf.token) for leaf in leaves}
         if self._speculator is not None:
             self._speculator.drafter.fork(parent.path, ids)
         return leaves
@@ -334,9 +321,7 @@ class Generation:
         return replace(leaf, weight=weight)
 
     def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
-        """Mark the leaf finished if it is, and free its rows; otherwise its last token waits for
-        the next pass.
-        """
+        """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""
         stopped = leaf.token in self._model.stop_ids
         if leaf.finished or not (stopped or self.step + 1 >= self.config.max_new_tokens):
             return leaf
@@ -345,72 +330,11 @@ class Generation:
         return replace(leaf, finished=True)
 
     def release(self, path: int) -> None:
-        """The path ends; its rows are free."""
+        """End the path and free its rows."""
         self.cache.release(path)
-        del self._ahead[path]
+        del self._lookahead[path]
         if self._speculator is not None:
             self._speculator.drafter.release(path)
-
-    @property
-    def draft_seconds(self) -> float:
-        """What the guesses of the latest pass took."""
-        return 0.0 if self._speculator is None else self._speculator.draft_seconds
-
-
-def growth_rule(model: LanguageModel, config: BranchingConfig, prompt: int) -> int | GrowthRule:
-    """r of the tree cache; "auto" weighs copies against spare rows only where attention visits the
-    spare rows.
-
-    The costs are then measured on this machine, which takes a few seconds once per model. How long
-    the run will be is known only of a single path that no token can end.
-    """
-    if config.r != "auto":
-        return config.r
-    if config.attention == "sliced" or config.cache != "tree":
-        return automatic(None)
-    costs = calibrated(model.kv_shape, prompt + config.max_new_tokens)
-    if config.max_paths == 1 and not model.stop_ids:
-        return best_r(costs, Workload(config.max_new_tokens, prompt))
-    return automatic(costs)
-
-
-def prompt_tokens(
-    model: LanguageModel, prompt: str, config: BranchingConfig, continued: Sequence[int] = ()
-) -> tuple[int, ...]:
-    """The prompt's token ids, then `continued`; PromptError if there is nothing to read or no room
-    to write.
-    """
-    if not prompt.strip():
-        raise PromptError("the prompt is empty; write a few words for the model to continue")
-    if len(prompt) > MAX_PROMPT_CHARACTERS:
-        raise PromptError(
-            f"the prompt has {len(prompt):,} characters; at most {MAX_PROMPT_CHARACTERS:,} are allowed. Shorten it"
-        )
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise PromptError(
-            f"the prompt is no valid text at character {error.start + 1}; type it again"
-        ) from error
-    unknown = next((token for token in continued if not 0 <= token < model.card.vocab_size), None)
-    if unknown is not None:
-        raise PromptError(
-            f"there is no token {unknown}; {model.card.name} knows 0 to {model.card.vocab_size - 1}"
-        )
-    if any(token in model.stop_ids for token in continued):
-        raise PromptError(
-            "the text has ended there: nothing grows after a stop token. Choose another token"
-        )
-    tokens = (*model.encode(prompt, config), *continued)
-    room = model.context - config.max_new_tokens
-    if len(tokens) == len(continued):
-        raise PromptError("the tokenizer makes no token of this prompt; write some words")
-    if len(tokens) > room:
-        raise PromptError(
-            f"the prompt has {len(tokens)} tokens and max_new_tokens is {config.max_new_tokens}, but the model "
-            f"{model.card.name} reads {model.context} in all. Shorten the prompt or lower max_new_tokens"
-        )
-    return tokens
 
 
 def _path(member: Member) -> int:

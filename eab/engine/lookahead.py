@@ -1,10 +1,9 @@
-"""What is known of a live path: its text, how much of it went through the model, and what the model
-said about the steps to come.
+"""The decoding state of one live path: its tokens, how many of them are computed, and the
+predictions that no decision has used yet.
 
-Without speculation a path knows at most the step that is decided next. With it, a forward pass may
-confirm several
-guessed tokens of a path, which then is ahead of the others and waits for them: decisions are made
-step by step, for all paths together, and so come out the same.
+Without speculation a path holds predictions for at most the next step. With it, one forward pass
+may accept several draft tokens of a path. The path is then ahead of the others and waits for them,
+because every step is decided for all paths together. So speculation changes no decision.
 """
 
 from collections import deque
@@ -13,58 +12,65 @@ from dataclasses import dataclass, field
 
 from eab.branching.sampling import Predictions
 
-MOST_AHEAD = 16  # steps: a path that would go farther sits out the next passes
+MAX_AHEAD = 16  # steps; a path that is this far ahead skips the next passes
 
 
 @dataclass(slots=True)
 class Lookahead:
     """One live path.
 
-    text: prompt and all tokens that are certain to come, `read` of them in the KV cache. lines:
-    predictions of the
-    steps that are not decided yet, the next one first. drafted: what the pass under way tries
-    beyond the text.
+    Attributes:
+        tokens: The prompt and all tokens that are certain to follow it.
+        num_computed: How many of `tokens` are in the KV cache; the others are pending.
+        predictions: For each step that is not decided yet, the next one first: the predictions of
+            a forward pass, and the index in them.
+        draft_tokens: What the current pass verifies after the pending tokens.
     """
 
-    text: list[int]
-    read: int = 0
-    lines: deque[tuple[Predictions, int]] = field(default_factory=deque)
+    tokens: list[int]
+    num_computed: int = 0
+    predictions: deque[tuple[Predictions, int]] = field(default_factory=deque)
     draft_tokens: list[int] = field(default_factory=list)
 
     def child(self, token: int) -> "Lookahead":
-        """What a child of this path knows that begins with `token`."""
-        return Lookahead([*self.text, token], self.read)
+        """The state of a child of this path whose first token is `token`."""
+        return Lookahead([*self.tokens, token], self.num_computed)
 
-    def unread(self, most: int) -> list[int]:
-        """The next tokens to go through the model, at most so many."""
-        return self.text[self.read : self.read + most]
+    def pending(self, limit: int) -> list[int]:
+        """The next tokens to compute, at most `limit` of them."""
+        return self.tokens[self.num_computed : self.num_computed + limit]
 
-    def confirm(
-        self, predictions: Predictions, first: int, foreseen: Sequence[int | None], to_itself: bool
+    def verify(
+        self, predictions: Predictions, first: int, forced: Sequence[int | None], own_copy: bool
     ) -> tuple[int, int]:
-        """Take in what the pass said: lines `first`, ... belong to the last unread token and to
-        each drafted one.
+        """Take over the path's predictions from a pass, and accept or reject its draft tokens.
 
-        foreseen: per line the token that must follow it; None where the path may fork. to_itself:
-        keep a copy of its own lines, so that one path that is ahead does not keep the predictions
-        of all.
-        -> how many drafted tokens were right, and of how many it could be said.
+        Args:
+            predictions: Those of the whole pass.
+            first: Index of the prediction after the last pending token; the predictions after each
+                draft token follow it.
+            forced: For each of these predictions the token that must follow; None where the path
+                may fork.
+            own_copy: Copy the path's predictions. Otherwise one path that is ahead would keep the
+                predictions of all paths in memory.
+
+        Returns:
+            How many draft tokens are accepted, and how many are verified: the accepted ones, and
+            the first rejected one. Where the path may fork, a draft token cannot be verified.
         """
         accepted = 0
-        while (
-            accepted < len(self.draft_tokens) and foreseen[accepted] == self.draft_tokens[accepted]
-        ):
+        while accepted < len(self.draft_tokens) and forced[accepted] == self.draft_tokens[accepted]:
             accepted += 1
-        lines = [(predictions, first + line) for line in range(accepted + 1)]
-        if to_itself:
-            own = Predictions.joined(lines)
-            lines = [(own, line) for line in range(accepted + 1)]
-        self.lines += lines
-        self.text += self.draft_tokens[:accepted]
-        self.read = len(self.text)
-        following = foreseen[accepted]
+        own = [(predictions, first + index) for index in range(accepted + 1)]
+        if own_copy:
+            copy = Predictions.joined(own)
+            own = [(copy, index) for index in range(accepted + 1)]
+        self.predictions += own
+        self.tokens += self.draft_tokens[:accepted]
+        self.num_computed = len(self.tokens)
+        following = forced[accepted]
         if following is not None:
-            self.text.append(following)
+            self.tokens.append(following)
         verified = accepted + (accepted < len(self.draft_tokens) and following is not None)
         self.draft_tokens = []
         return accepted, verified

@@ -1,9 +1,8 @@
-"""The loop: one forward pass per step for all live paths, of one run or of several.
+"""The decoding loop: one forward pass per step for all live paths, of one run or of several.
 
-    for event in generate(model, prompt, config): ...
+    for event in generate(model, Request("Once upon a time", config)): ...
 
-Stop by no longer iterating. Nothing is printed, nothing global changes, and a cache belongs to one
-run.
+To stop, stop iterating. Nothing is printed, nothing global changes, and each run has its own cache.
 """
 
 import math
@@ -14,37 +13,39 @@ from typing import TypeVar
 
 import torch
 
-from eab.config import BranchingConfig
-from eab.engine.generation import Generation, prompt_tokens
+from eab.engine.build import build
+from eab.engine.generation import Generation
+from eab.engine.request import Request
 from eab.errors import MemoryLimitError
 from eab.events import Event, Pause, Predicted, Probed, RunEnded, RunStarted, StepTimed
 from eab.models.base import LanguageModel
 
 AnyEvent = TypeVar("AnyEvent")
 PROBE_STEPS = 64
-PROBE_FLOOR = 0.3  # nats: a confident prompt should not fork because its own quantile is low
+PROBE_FLOOR = 0.3  # nats; without it a confident prompt would fork at its own low quantile
 
 
 def generate(
-    model: LanguageModel,
-    prompt: str,
-    config: BranchingConfig,
-    draft: LanguageModel | None = None,
-    continued: Sequence[int] = (),
+    model: LanguageModel, request: Request, draft: LanguageModel | None = None
 ) -> Iterator[Event]:
-    """Generate from the prompt, branching as the config says.
+    """Continue the prompt, and branch as the settings say.
 
-    continued: token ids that stand after the prompt's own, taken from another run (see
-    `Run.continuation`). draft: the model that guesses if the drafter is `model`.
+    Args:
+        model: The model that generates.
+        request: Prompt and settings.
+        draft: The draft model, if the drafter is `model`.
 
-    Raises PromptError, ConfigError or ModelError before the first event. A run that outgrows its
-    memory ends with RunEnded("failed").
+    Yields:
+        The events of the run as they happen. A run that exceeds its memory limit ends with
+        RunEnded("failed").
+
+    Raises:
+        PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
     """
-    tokens = prompt_tokens(model, prompt, config, continued)
     steps = 0
     try:
-        threshold = yield from _threshold_in_nats(model, prompt, tokens, config)
-        generation = Generation(model, prompt, tokens, config, threshold, len(continued), draft)
+        threshold_nats = yield from _threshold_in_nats(model, request)
+        generation = build(model, request, threshold_nats, draft)
         yield generation.started
         while generation.live:
             [events] = step(model, [generation])
@@ -67,69 +68,76 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 @torch.inference_mode()
 def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[Event]]:
-    """One forward pass for everything that waits in these runs, then each run's decisions -> events
-    per run.
+    """One forward pass for the pending tokens of these runs, then each run's decisions.
+
+    Returns:
+        The events of each run.
     """
     start = time.perf_counter()
-    packed = [generation.pack() for generation in generations]
-    passes = [one_pass for one_pass, _ in packed]
-    logits = model.forward(passes)
-    events = [growths for _, growths in packed]
-    lines = logits.split([len(one_pass.keep) for one_pass in passes])
-    if logits.is_cuda:
-        torch.cuda.current_stream(
-            logits.device
-        ).synchronize()  # or the decisions would seem to take the pass's time
-    drafting = [generation.draft_seconds for generation in generations]
-    forward_seconds = time.perf_counter() - start - sum(drafting)
-    for generation, one_pass, own_logits, own_events, draft_seconds in zip(
-        generations, passes, lines, events, drafting, strict=True
-    ):
-        number, tokens = generation.step, len(one_pass.ids)
-        own_events += generation.advance(own_logits, tokens, forward_seconds)
+    prepared = [generation.prepare() for generation in generations]
+    batches = [batch for batch, _ in prepared]
+    logits = model.forward(batches)
+    own_logits = logits.split([len(batch.keep) for batch in batches])
+    if logits.is_cuda:  # so that GPU time is not attributed to the decisions
+        torch.cuda.current_stream(logits.device).synchronize()
+    draft_seconds = [generation.draft_seconds for generation in generations]
+    forward_seconds = time.perf_counter() - start - sum(draft_seconds)
+    found: list[list[Event]] = []
+    for index, (generation, (batch, events)) in enumerate(zip(generations, prepared, strict=True)):
+        number, tokens = generation.step, len(batch.ids)
+        events += generation.advance(own_logits[index], tokens, forward_seconds)
         seconds = time.perf_counter() - start
-        own_events.append(StepTimed(number, tokens, seconds, forward_seconds, draft_seconds))
-    return events
+        events.append(StepTimed(number, tokens, seconds, forward_seconds, draft_seconds[index]))
+        found.append(events)
+    return found
 
 
-def until(events: Iterable[AnyEvent], stop: Callable[[], bool]) -> Iterator[AnyEvent | RunEnded]:
-    """The same events, of one run, of several in turn, or of a measurement, ended by
-    RunEnded("stopped") at the first Pause where `stop()` is true."""
-    chosen = 0  # steps that chose tokens; the chunks of a long prompt choose none
+def stop_when(
+    events: Iterable[AnyEvent], requested: Callable[[], bool]
+) -> Iterator[AnyEvent | RunEnded]:
+    """The same events, ended early where the caller requests it.
+
+    Args:
+        events: Those of a run, of several runs in turn, or of a measurement.
+        requested: Whether to stop; asked at every Pause.
+
+    Yields:
+        The events; after the first Pause where `requested()` is true, RunEnded("stopped").
+    """
+    steps = 0  # those that chose tokens; the chunks of a long prompt choose none
     for event in events:
         yield event
         if isinstance(event, Predicted | RunStarted):
-            chosen = event.step + 1 if isinstance(event, Predicted) else 0
-        if isinstance(event, Pause) and stop():
-            yield RunEnded(chosen, "stopped")
+            steps = event.step + 1 if isinstance(event, Predicted) else 0
+        if isinstance(event, Pause) and requested():
+            yield RunEnded(steps, "stopped")
             return
 
 
-def _threshold_in_nats(
-    model: LanguageModel, prompt: str, tokens: Sequence[int], config: BranchingConfig
-) -> Generator[Event, None, float]:
-    """What the config's threshold means for this model and prompt; a quantile needs a greedy
-    probe.
+def _threshold_in_nats(model: LanguageModel, request: Request) -> Generator[Event, None, float]:
+    """The threshold of the settings in nats, for this model and prompt; a quantile needs a probe.
+
+    Yields:
+        The events of the probe.
     """
-    match config.threshold_unit:
+    threshold = request.config.entropy_threshold
+    match request.config.threshold_unit:
         case "nats":
-            return config.entropy_threshold
+            return threshold
         case "normalised":
-            return config.entropy_threshold * math.log(model.card.vocab_size)
+            return threshold * math.log(model.card.vocab_size)
         case "quantile":
-            entropies = yield from _probe(model, prompt, tokens, config)
-            return max(
-                PROBE_FLOOR, float(torch.tensor(entropies).quantile(config.entropy_threshold))
-            )
+            entropies = yield from _probe(model, request)
+            return max(PROBE_FLOOR, float(torch.tensor(entropies).quantile(threshold)))
 
 
-def _probe(
-    model: LanguageModel, prompt: str, tokens: Sequence[int], config: BranchingConfig
-) -> Generator[Event, None, list[float]]:
-    """Entropies along the greedy continuation of the prompt."""
-    steps = min(PROBE_STEPS, config.max_new_tokens)
-    greedy = replace(config, policy="greedy", max_paths=1, max_new_tokens=steps, drafter="none")
-    probe = Generation(model, prompt, tokens, greedy, threshold_nats=0.0)
+def _probe(model: LanguageModel, request: Request) -> Generator[Event, None, list[float]]:
+    """Entropies (nats) along the greedy continuation of the prompt."""
+    steps = min(PROBE_STEPS, request.config.max_new_tokens)
+    greedy = replace(
+        request.config, policy="greedy", max_paths=1, max_new_tokens=steps, drafter="none"
+    )
+    probe = build(model, replace(request, config=greedy), threshold_nats=0.0)
     entropies: list[float] = []
     while probe.live:
         [events] = step(model, [probe])

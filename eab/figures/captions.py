@@ -150,12 +150,12 @@ def _ending(run: Run) -> str:
 def guess_sentence(run: Run) -> str:
     """How often the drafter was right, and what that saved; empty if nobody guessed."""
     found = speculation_stats(run)
-    if run.started.config.drafter == "none" or found.tokens_per_pass is None:
+    if run.started.config.drafter == "none" or found.steps_per_pass is None:
         return ""
     return (
-        f" Drafter {run.started.config.drafter}: {found.right} of {counted(found.guesses, 'guess')} right; "
-        f"{counted(found.steps, 'step')} in {counted(found.passes, 'forward pass')}, "
-        f"{found.tokens_per_pass:.2f} each (measured)."
+        f" Drafter {run.started.config.drafter}: {found.accepted} of {counted(found.draft_tokens, 'guess')} right; "
+        f"{counted(found.steps, 'step')} in {counted(found.forward_passes, 'forward pass')}, "
+        f"{found.steps_per_pass:.2f} each (measured)."
     )
 
 

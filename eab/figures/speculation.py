@@ -15,7 +15,7 @@ from eab.figures.charts import laid_out
 from eab.formatting import counted
 from eab.run import Run
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
-from eab.speculation.stats import SpeculationStats, pass_line, speculation_stats
+from eab.speculation.stats import SpeculationStats, fit_pass_seconds, speculation_stats
 
 MEASURED, FORMULA = (
     "#1f83c9",
@@ -65,8 +65,8 @@ def acceptance(sweep: Sweep) -> float | None:
     """Over all lengths: of the guesses that were tried in earnest, those that were right.
     Measured.
     """
-    right = sum(line.found.right for line in lines(sweep))
-    tried = right + sum(line.found.failed for line in lines(sweep))
+    right = sum(line.found.accepted for line in lines(sweep))
+    tried = right + sum(line.found.rejected for line in lines(sweep))
     return right / tried if tried else None
 
 
@@ -74,8 +74,8 @@ def costs(sweep: Sweep) -> PassCosts | None:
     """What guesses and longer passes cost in these runs; None before there are passes of two
     sizes.
     """
-    line = pass_line(run for _, run in sweep.pairs)
-    guesses = sum(one.found.guesses for one in lines(sweep))
+    line = fit_pass_seconds(run for _, run in sweep.pairs)
+    guesses = sum(one.found.draft_tokens for one in lines(sweep))
     if line is None or not guesses:
         return None
     start, slope = line
@@ -95,14 +95,14 @@ def outcome_table(sweep: Sweep) -> pd.DataFrame:
                 "times as fast": plain / line.found.seconds
                 if plain and line.found.seconds
                 else None,
-                "forward passes": line.found.passes,
-                "steps per pass": line.found.tokens_per_pass,
+                "forward passes": line.found.forward_passes,
+                "steps per pass": line.found.steps_per_pass,
                 "steps per pass (formula)": expected_tokens(alpha, line.length)
                 if line.length and alpha
                 else None,
-                "guesses": line.found.guesses,
-                "right": line.found.right,
-                "acceptance": line.found.acceptance,
+                "guesses": line.found.draft_tokens,
+                "right": line.found.accepted,
+                "acceptance": line.found.acceptance_rate,
                 "seconds": line.found.seconds,
                 "of which drafting": line.found.draft_seconds,
             }
@@ -129,7 +129,7 @@ def tokens_figure(sweep: Sweep) -> go.Figure:
     figure.add_scatter(
         name="measured",
         x=[line.length for line in fixed],
-        y=[line.found.tokens_per_pass for line in fixed],
+        y=[line.found.steps_per_pass for line in fixed],
         mode="markers",
         marker={"color": MEASURED, "size": 11, "symbol": "diamond"},
     )
@@ -151,7 +151,7 @@ def tokens_sentence(sweep: Sweep) -> str:
 
 
 def _steps_per_pass(line: Line) -> float:
-    return line.found.tokens_per_pass or 0.0
+    return line.found.steps_per_pass or 0.0
 
 
 def surface_figure(sweep: Sweep) -> go.Figure:

@@ -32,11 +32,11 @@ def explore(model: Any, prompt: str, **settings: Any) -> "LiveWidget":
     """
     _need_anywidget()
     from eab.api import EntropyAdaptiveBranching
-    from eab.engine.loop import until
+    from eab.engine.loop import stop_when
     from eab.share.widget import LiveWidget
 
     stop = threading.Event()
-    events = until(EntropyAdaptiveBranching(model, **settings).stream(prompt), stop.is_set)
+    events = stop_when(EntropyAdaptiveBranching(model, **settings).stream(prompt), stop.is_set)
     first = next(events)  # here, so that a bad prompt is told in this cell
     return LiveWidget(chain([first], events), stop)
 

@@ -1,16 +1,16 @@
-"""How many tokens to guess: a fixed number, or what pays on this machine, by what this run has
-shown.
+"""How many tokens to draft: a fixed number, or the number that pays off on this machine in this
+run.
 
-A pass of T tokens takes a + b T seconds. One more guess costs b + d: a token more in the pass, and
-the drafter's time.
-If it is right, b comes back, since that token need not be read again, and w passes are saved: w = 1
-for a single path; in a tree a step is over only when all paths have come to it, so w is about 1 / P
-for P paths, or less. The j-th guess is right with probability alpha^j. So guess as long as alpha^j
-(b + w a) > b + d, with a, b, d, w and alpha as this run has shown them lately. Leviathan et al.
-(2023, theorem 3.8) lead to the same rule where w = 1 and a longer pass costs nothing (b = 0).
+A pass of T tokens takes a + b T seconds. One more draft token costs b + d: one more token in the
+pass, and the drafter's time for it. If the token is accepted, b comes back, because that token need
+not be computed again, and w passes are saved. For a single path w = 1. In a tree a step is over
+only when all paths have reached it, so w is about 1 / P for P paths, or less. The j-th draft token
+is accepted with probability alpha^j. So draft as long as alpha^j (b + w a) > b + d, with a, b, d, w
+and alpha as the latest passes of this run show them. Leviathan et al. (2023, theorem 3.8) find the
+same rule for w = 1 and b = 0, where a longer pass costs nothing.
 
-Where guessing does not pay, a single guess is tried now and then, for the text may have changed: as
-often as what such tries lose stays within SHARE of the run's time.
+Where drafting does not pay off, a single draft token is tried from time to time, because the text
+may have changed. Such trials lose at most the share TRIAL_SHARE of the run's time.
 """
 
 from collections.abc import Sequence
@@ -19,46 +19,48 @@ from typing import Final, Protocol
 
 from eab.config import MAX_DRAFT
 
-MARGIN: Final = 1.2  # the gain must be this many times the cost
-SETTLE: Final = 8  # passes: a draft model reads all of the text before its first guess
-FIRST_COST: Final = 0.2  # of a pass, until the times of this run say more
-MEMORY: Final = 0.93  # weight of what was seen a pass ago
-SHARE: Final = 0.01  # of the time, to find out whether guessing pays by now
-SPREAD: Final = (
-    0.05  # tokens squared: variance of the passes' sizes from which on they tell what a token costs
-)
-TOKEN: Final = 0.01  # of a pass without tokens: what one in it costs at least, whatever noise says
+MIN_GAIN: Final = 1.2  # times the cost
+SETTLING_PASSES: Final = 8  # a draft model computes the whole text before its first draft token
+INITIAL_DRAFT_COST: Final = 0.2  # passes per draft token, until this run has been measured
+DECAY: Final = 0.93  # of the weight of what was observed, per pass
+TRIAL_SHARE: Final = 0.01  # of the time
+MIN_VARIANCE: Final = 0.05  # tokens squared: of the pass sizes, to fit what a token costs
+MIN_TOKEN_COST: Final = 0.01  # of a mean pass, so that noise cannot make tokens free
 
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """What a forward pass did. tokens: through the model. seconds: to read them and take in what
-    the model says.
+    """What a forward pass did.
 
-    asked: whether the drafter was asked. judged: per path with guesses, how many were made, and how
-    many were right. A guess that cannot be judged, because the path may fork there, is in vain like
-    a wrong one.
-    paths: in the pass. steps: how many were decided after it.
+    Attributes:
+        tokens: Tokens that went through the model.
+        seconds: Time of the pass, and of verifying its draft tokens.
+        draft_seconds: Time of the drafter before the pass.
+        asked: Whether the drafter was asked.
+        drafts: For each path with draft tokens, how many there were, and how many were accepted. A
+            draft token at a possible fork cannot be verified, and costs as much as a rejected one.
+        paths: Paths in the pass.
+        steps: Steps that were decided after it.
     """
 
     tokens: int
     seconds: float
     draft_seconds: float
     asked: bool
-    verified: Sequence[tuple[int, int]]
+    drafts: Sequence[tuple[int, int]]
     paths: int
     steps: int
 
 
 class DraftLength(Protocol):
-    """Chooses the number of guesses before each pass, and hears what came of them."""
+    """Chooses the number of draft tokens before each pass, and observes the outcome."""
 
-    def most(self) -> int:
-        """Guesses per path in the next pass, at most."""
+    def choose(self) -> int:
+        """The maximum number of draft tokens per path in the next pass."""
         ...
 
-    def heard(self, tried: PassOutcome) -> None:
-        """The pass is done."""
+    def observe(self, outcome: PassOutcome) -> None:
+        """Note what the pass did."""
         ...
 
 
@@ -68,93 +70,101 @@ class FixedLength:
     def __init__(self, length: int) -> None:
         self._length = length
 
-    def most(self) -> int:
-        """See DraftLength.most."""
+    def choose(self) -> int:
+        """See DraftLength.choose."""
         return self._length
 
-    def heard(self, tried: PassOutcome) -> None:
-        """See DraftLength.heard."""
+    def observe(self, outcome: PassOutcome) -> None:
+        """See DraftLength.observe."""
 
 
 class AdaptiveLength:
-    """The number that pays. It changes which passes are made, never which tokens come.
+    """The number that pays off. It changes which passes are made, never which tokens come.
 
-    reads: the drafter reads the text, like a model. Then the first guess waits until the run shows
-    that it does not end soon, and is taken to cost a part of a pass. From one guess on, the number
-    doubles at most from pass to pass.
+    From one pass to the next the number at most doubles.
+
+    Args:
+        draft_model: The drafter is a model, which must compute the text first. Then the first draft
+            token waits until the run has shown that it does not end soon, and is assumed to cost a
+            part of a pass.
     """
 
-    def __init__(self, reads: bool = False) -> None:
-        self._settle, self._first_cost = (SETTLE, FIRST_COST) if reads else (0, 0.0)
-        self._passes = _Line()
+    def __init__(self, draft_model: bool = False) -> None:
+        self._settling = SETTLING_PASSES if draft_model else 0  # passes to wait
+        self._initial_draft_cost = INITIAL_DRAFT_COST if draft_model else 0.0
+        self._pass_seconds = _LinearFit()
         self._paths, self._length = 1, 0  # of the latest pass
-        self._right, self._lost = (
-            2.0,
-            1.0,
-        )  # guesses, the recent ones weighing most; in vain: a path's first alone
-        self._saved = 0.0  # passes, by guesses that were right
-        self._made = self._draft_seconds = 0.0
-        self._allowance = 0.0  # seconds to try a guess with
-        self._loss = 0.0  # seconds that the latest guesses lost; at first as if none had been
+        # Decaying counts. The first two begin as if a few tokens had been drafted.
+        self._accepted = 2.0  # draft tokens
+        self._rejected = 1.0  # paths of which not all draft tokens were accepted
+        self._passes_saved = 0.0
+        self._drafted = self._draft_seconds = 0.0
+        self._trial_seconds = 0.0  # time that a trial may lose
+        self._lost_seconds = 0.0  # what the latest draft tokens lost; 0 before the first
 
-    def most(self) -> int:
-        """See DraftLength.most."""
-        if self._settle > 0:
-            self._settle -= 1
+    def choose(self) -> int:
+        """See DraftLength.choose."""
+        if self._settling > 0:
+            self._settling -= 1
             return 0
-        length = self._paying()
-        if not length and self._allowance > (self._loss or self._passes.mean):
-            length, self._allowance = 1, 0.0
+        length = self._best()
+        if not length and self._trial_seconds > (self._lost_seconds or self._pass_seconds.mean):
+            length, self._trial_seconds = 1, 0.0
         self._length = min(length, max(1, 2 * self._length))
         return self._length
 
-    def _paying(self) -> int:
-        """Each estimate begins as if a few guesses had been made."""
-        alpha = self._right / (self._right + self._lost)
-        worth = min(1.0, (self._saved + 2 / self._paths) / (self._right + 2))
-        drafting = (self._draft_seconds + 2 * self._first_cost * self._passes.mean) / (
-            self._made + 2
-        )
-        gain = self._passes.slope + worth * self._passes.start
-        cost = self._passes.slope + drafting
+    def _best(self) -> int:
+        """The largest length that pays off, by the rule at the top of this module.
+
+        The estimates of w and d begin as if two tokens had been drafted.
+        """
+        alpha = self._accepted / (self._accepted + self._rejected)
+        saved_per_token = min(1.0, (self._passes_saved + 2 / self._paths) / (self._accepted + 2))
+        draft_cost = (
+            self._draft_seconds + 2 * self._initial_draft_cost * self._pass_seconds.mean
+        ) / (self._drafted + 2)
+        gain = self._pass_seconds.slope + saved_per_token * self._pass_seconds.start
+        cost = self._pass_seconds.slope + draft_cost
         length = 0
-        while length < MAX_DRAFT and alpha ** (length + 1) * gain > MARGIN * cost:
+        while length < MAX_DRAFT and alpha ** (length + 1) * gain > MIN_GAIN * cost:
             length += 1
         return length
 
-    def heard(self, tried: PassOutcome) -> None:
-        """See DraftLength.heard."""
-        self._passes.add(tried.tokens, tried.seconds)
-        self._paths = tried.paths
-        self._allowance += SHARE * tried.seconds
-        if not tried.asked:
+    def observe(self, outcome: PassOutcome) -> None:
+        """See DraftLength.observe."""
+        self._pass_seconds.add(outcome.tokens, outcome.seconds)
+        self._paths = outcome.paths
+        self._trial_seconds += TRIAL_SHARE * outcome.seconds
+        if not outcome.asked:
             return
-        made, right = (
-            sum(made for made, _ in tried.verified),
-            sum(right for _, right in tried.verified),
-        )
-        saved = tried.steps - 1
-        self._right = MEMORY * self._right + right
-        self._lost = MEMORY * self._lost + sum(right < made for made, right in tried.verified)
-        self._saved = MEMORY * self._saved + saved
-        self._made = MEMORY * self._made + made
-        self._draft_seconds = MEMORY * self._draft_seconds + tried.draft_seconds
-        self._loss = max(
+        drafted = sum(count for count, _ in outcome.drafts)
+        accepted = sum(count for _, count in outcome.drafts)
+        rejected = sum(accepted < drafted for drafted, accepted in outcome.drafts)
+        saved = outcome.steps - 1
+        self._accepted = DECAY * self._accepted + accepted
+        self._rejected = DECAY * self._rejected + rejected
+        self._passes_saved = DECAY * self._passes_saved + saved
+        self._drafted = DECAY * self._drafted + drafted
+        self._draft_seconds = DECAY * self._draft_seconds + outcome.draft_seconds
+        self._lost_seconds = max(
             0.0,
-            tried.draft_seconds + self._passes.slope * (made - right) - saved * self._passes.start,
+            outcome.draft_seconds
+            + self._pass_seconds.slope * (drafted - accepted)
+            - saved * self._pass_seconds.start,
         )
 
 
-class _Line:
-    """Seconds of a pass over its tokens, start + slope x tokens, by weighted least squares."""
+class _LinearFit:
+    """Seconds of a pass, start + slope * tokens, by weighted least squares."""
 
     def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self._n = self._x = self._y = self._xx = self._xy = 0.0  # decaying sums
         self._slope = 0.0
 
     def add(self, x: float, y: float) -> None:
+        """Add a pass of `x` tokens that took `y` seconds."""
         self._n, self._x, self._y, self._xx, self._xy = (
-            MEMORY * old + new
+            DECAY * old + new
             for old, new in zip(
                 (self._n, self._x, self._y, self._xx, self._xy),
                 (1, x, y, x * x, x * y),
@@ -162,22 +172,22 @@ class _Line:
             )
         )
         spread = self._n * self._xx - self._x * self._x
-        if spread > SPREAD * self._n * self._n:  # else what was found before holds
+        if spread > MIN_VARIANCE * self._n * self._n:  # else the earlier slope stays
             self._slope = (self._n * self._xy - self._x * self._y) / spread
 
     @property
     def mean(self) -> float:
-        """Seconds of a pass, lately."""
+        """Seconds of a pass, on average."""
         return self._y / self._n if self._n else 0.0
 
     @property
     def slope(self) -> float:
-        """Seconds per token; at least TOKEN of the mean, so too where passes of different sizes
-        were not seen yet.
+        """Seconds per token; at least MIN_TOKEN_COST of the mean, also while all passes had the
+        same size.
         """
-        return max(self._slope, TOKEN * self.mean)
+        return max(self._slope, MIN_TOKEN_COST * self.mean)
 
     @property
     def start(self) -> float:
-        """Seconds of a pass without tokens; not below zero."""
+        """Seconds of a pass without tokens, not below zero."""
         return max(0.0, self.mean - self.slope * self._x / self._n) if self._n else 0.0

@@ -1,8 +1,9 @@
-"""Guesses by a smaller model with a tree cache of its own, for all paths in the same forward
+"""Draft tokens by a smaller model with a tree cache of its own, for all paths in the same forward
 passes.
 
-A guess uses the random number that the target will use at that step. So where both models agree the
-guess is right, whatever the entropy, and a run with drafts has the same tokens as one without.
+The draft model uses the random number that the target will use at that step. Where both models
+agree, the draft token is accepted at any entropy, and a run with a draft model has the same tokens
+as one without.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,100 +21,108 @@ from eab.errors import ModelError
 from eab.models.base import LanguageModel
 from eab.speculation.drafter import DraftRequest
 
-CHUNK = 256  # tokens of a text that it reads at once
-_AGREE: Final[WeakKeyDictionary[LanguageModel, WeakSet[LanguageModel]]] = (
+CHUNK = 256  # tokens of a path that go through the draft model at once
+
+# Target -> the draft models that are known to have its vocabulary.
+_SAME_VOCABULARY: Final[WeakKeyDictionary[LanguageModel, WeakSet[LanguageModel]]] = (
     WeakKeyDictionary()
-)  # target -> drafts
+)
 
 
 class DraftModel:
-    """See Drafter. policy: what the target's run is decided by; a guess is what it would take from
-    this model.
+    """See Drafter.
+
+    Args:
+        model: The draft model.
+        config: The settings of the target's run.
+        policy: What decides the target's run; it also chooses the draft tokens.
     """
 
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
-        ahead = automatic(None) if config.r == AUTO else config.r
-        self._cache = TreeCache(model.kv_shape, ahead, config.kv_limit_mib * 2**20)
-        self._read: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
+        r = automatic(None) if config.r == AUTO else config.r
+        self._cache = TreeCache(model.kv_shape, r, config.kv_limit_mib * 2**20)
+        self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
-    def propose(self, contexts: Sequence[DraftRequest]) -> list[list[int]]:
-        """See Drafter.propose. A path's guesses end where this model hesitates: there the target
-        may fork.
+    def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
+        """See Drafter.propose. A path's draft ends where this model may fork: there the target may
+        fork too.
         """
-        guesses: dict[int, list[int]] = {context.path: [] for context in contexts}
-        asking = [context for context in contexts if context.most > 0]
-        self._cache.reserve(
-            0, self._config.max_new_tokens - min((one.step for one in contexts), default=0) + 1
-        )
-        for context in asking:
-            self._forget_wrong(context)
-        while asking:
-            predictions = Predictions(self._next(asking, guesses), self._config)
-            draws = [
-                (context.stream_key, context.step + len(guesses[context.path]))
-                for context in asking
-            ]
-            sure = [
-                (context, token)
-                for context, token in zip(
-                    asking, self._policy.forced_tokens(predictions, draws), strict=True
-                )
-                if token is not None
-            ]
-            for context, token in sure:
-                guesses[context.path].append(token)
-            asking = [context for context, _ in sure if len(guesses[context.path]) < context.most]
-        return list(guesses.values())
+        drafts: dict[int, list[int]] = {request.path: [] for request in requests}
+        drafting = [request for request in requests if request.limit > 0]
+        first_step = min((request.step for request in requests), default=0)
+        self._cache.reserve(0, self._config.max_new_tokens - first_step + 1)
+        for request in drafting:
+            self._trim_rejected(request)
+        while drafting:
+            predictions = Predictions(self._next_logits(drafting, drafts), self._config)
+            draws = [(one.stream_key, one.step + len(drafts[one.path])) for one in drafting]
+            forced = self._policy.forced_tokens(predictions, draws)
+            going_on = []
+            for request, token in zip(drafting, forced, strict=True):
+                if token is not None:
+                    drafts[request.path].append(token)
+                    if len(drafts[request.path]) < request.limit:
+                        going_on.append(request)
+            drafting = going_on
+        return list(drafts.values())
 
-    def _next(self, contexts: Sequence[DraftRequest], guesses: dict[int, list[int]]) -> Tensor:
-        """Read what is new of each text and of its guesses -> logits (P, V) of what follows."""
-        new = {
-            context.path: [*context.text, *guesses[context.path]][len(self._read[context.path]) :]
-            for context in contexts
+    def _next_logits(
+        self, requests: Sequence[DraftRequest], drafts: dict[int, list[int]]
+    ) -> Tensor:
+        """Compute the pending tokens of each path and its draft -> logits (P, V) after them."""
+        pending = {
+            one.path: [*one.tokens, *drafts[one.path]][len(self._computed[one.path]) :]
+            for one in requests
         }
-        while behind := {
-            path: tokens[:CHUNK] for path, tokens in new.items() if len(tokens) > CHUNK
+        while chunks := {
+            path: tokens[:CHUNK] for path, tokens in pending.items() if len(tokens) > CHUNK
         }:
-            self._forward(behind)
-            new = {path: tokens[len(behind.get(path, ())) :] for path, tokens in new.items()}
-        return self._forward(new)
+            self._forward(chunks)
+            pending = {
+                path: tokens[len(chunks.get(path, ())) :] for path, tokens in pending.items()
+            }
+        return self._forward(pending)
 
-    def _forward(self, new: Mapping[int, Sequence[int]]) -> Tensor:
-        """Read these tokens of these paths -> logits (P, V) after the last of each."""
-        logits = self._model.forward([self._cache.pack([*new], [*new.values()])])
-        self._read |= {path: [*self._read[path], *tokens] for path, tokens in new.items()}
+    def _forward(self, pending: Mapping[int, Sequence[int]]) -> Tensor:
+        """Compute these tokens of these paths -> logits (P, V) after the last of each."""
+        logits = self._model.forward([self._cache.pack([*pending], [*pending.values()])])
+        self._computed |= {
+            path: [*self._computed[path], *tokens] for path, tokens in pending.items()
+        }
         return logits
 
-    def _forget_wrong(self, context: DraftRequest) -> None:
-        """Drop what it read that did not come to pass; at least the last token is read again, for
-        its logits.
+    def _trim_rejected(self, request: DraftRequest) -> None:
+        """Remove computed tokens that the target rejected, and at least the last one, which is
+        computed again for its logits.
         """
-        read, text = self._read[context.path], context.text
-        right = 0
-        while right < min(len(read), len(text) - 1) and read[right] == text[right]:
-            right += 1
-        if right < len(read):
-            self._cache.trim(context.path, right)
-            self._read[context.path] = read[:right]
+        computed, tokens = self._computed[request.path], request.tokens
+        same = 0
+        while same < min(len(computed), len(tokens) - 1) and computed[same] == tokens[same]:
+            same += 1
+        if same < len(computed):
+            self._cache.trim(request.path, same)
+            self._computed[request.path] = computed[:same]
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""
         self._cache.fork(path, children)
-        read = self._read.pop(path)
-        self._read |= {child: read for child in children}  # never changed in place
+        computed = self._computed.pop(path)
+        self._computed |= {child: computed for child in children}  # never changed in place
 
     def release(self, path: int) -> None:
         """See Drafter.release."""
         self._cache.release(path)
-        del self._read[path]
+        del self._computed[path]
 
 
 def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
-    """ModelError unless a token id means the same text to both models; looked at once for each
-    pair.
+    """Check that a token id means the same text to both models; done once for each pair.
+
+    Raises:
+        ModelError: It does not.
     """
-    if draft in (agreeing := _AGREE.setdefault(target, WeakSet())):
+    if draft in (known := _SAME_VOCABULARY.setdefault(target, WeakSet())):
         return
     size, other = target.card.vocab_size, draft.card.vocab_size
     differs = next(
@@ -121,8 +130,9 @@ def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
         None,
     )
     if size != other or differs is not None:
-        where = f"{other} tokens instead of {size}" if size != other else f"another token {differs}"
+        found = f"{other} tokens instead of {size}" if size != other else f"another token {differs}"
         raise ModelError(
-            f"the draft model {draft.card.name} has {where}; it must have the vocabulary of {target.card.name}"
+            f"the draft model {draft.card.name} has {found}; it must have the vocabulary of "
+            f"{target.card.name}"
         )
-    agreeing.add(draft)
+    known.add(draft)

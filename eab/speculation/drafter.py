@@ -1,4 +1,4 @@
-"""What the engine asks of a drafter."""
+"""What the engine needs of a drafter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,29 +7,32 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """A path that asks for guesses.
+    """A path that asks for draft tokens.
 
-    text: the tokens so far, prompt included; not to be changed. step: of the first guess. lineage:
-    see eab.branching.random_streams.
-    most: guesses that are of use.
+    Attributes:
+        path: Its id.
+        stream_key: The key of its random stream (see `eab.branching.random_streams`).
+        tokens: Its tokens so far, with the prompt; not to be changed.
+        step: The step of the first draft token.
+        limit: The number of draft tokens that are of use.
     """
 
     path: int
     stream_key: int
-    text: Sequence[int]
+    tokens: Sequence[int]
     step: int
-    most: int
+    limit: int
 
 
 class Drafter(Protocol):
-    """Guesses the next tokens of the paths of one run. Path 0 exists from the start."""
+    """Drafts the next tokens of the paths of one run. Path 0 exists from the start."""
 
-    def propose(self, contexts: Sequence[DraftRequest]) -> list[list[int]]:
-        """Per context at most `most` tokens that may follow its text."""
+    def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
+        """For each request at most `limit` tokens that may follow its tokens."""
         ...
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """End `path`; each child begins with its text."""
+        """End `path`; each child begins with its tokens."""
         ...
 
     def release(self, path: int) -> None:

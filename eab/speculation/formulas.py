@@ -1,8 +1,8 @@
 """What speculation should bring, in formulas. Pure Python.
 
-alpha: probability that a guess is right if those before it were, the same for all guesses (an
-assumption). length: guesses per pass. Leviathan, Kalman, Matias (2023), arXiv 2211.17192; their
-gamma is `length`.
+`alpha` is the probability that a draft token is accepted if those before it were, assumed to be the
+same for all draft tokens; `length` is the number of draft tokens per pass. From Leviathan, Kalman,
+Matias (2023), arXiv 2211.17192, who call the length gamma.
 """
 
 from collections.abc import Callable
@@ -11,25 +11,30 @@ from eab.config import MAX_DRAFT
 
 
 def expected_tokens(alpha: float, length: int) -> float:
-    """Tokens that a pass confirms on a single path, (1 - alpha^(length + 1)) / (1 - alpha);
-    equation 1.
+    """Tokens that a pass gives on a single path, (1 - alpha^(length + 1)) / (1 - alpha).
+
+    Equation 1 of the paper.
     """
-    return sum(alpha**guess for guess in range(length + 1))
+    return sum(alpha**index for index in range(length + 1))
 
 
 def speed_up(
     alpha: float, length: int, draft_cost: float, pass_cost: Callable[[int], float]
 ) -> float:
-    """Time of plain decoding over that with guesses, for a single path.
+    """Time of plain decoding over the time with speculation, for a single path.
 
-    draft_cost: a guess, in passes of one token. pass_cost: a pass of so many tokens, likewise;
-    theorem 3.8 takes it to be 1, which no CPU does.
+    Args:
+        alpha: See above.
+        length: See above.
+        draft_cost: Time of one draft token, in passes of one token.
+        pass_cost: Tokens of a pass -> its time, in passes of one token. Theorem 3.8 of the paper
+            takes it to be 1, which is true on no CPU.
     """
     return expected_tokens(alpha, length) / (length * draft_cost + pass_cost(length + 1))
 
 
 def best_length(alpha: float, draft_cost: float, pass_cost: Callable[[int], float]) -> int:
-    """The length up to MAX_DRAFT that is fastest; 0 if guessing does not pay."""
+    """The fastest length, at most MAX_DRAFT; 0 if speculation does not pay."""
     return max(
         range(MAX_DRAFT + 1), key=lambda length: speed_up(alpha, length, draft_cost, pass_cost)
     )

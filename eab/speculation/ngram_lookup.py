@@ -1,7 +1,8 @@
-"""Guesses without a model: what followed the same tokens before.
+"""Draft tokens without a model: what followed the same tokens before.
 
-Prompt lookup (Saxena, 2023, github.com/apoorvumang/prompt-lookup-decoding) looks in the path's own
-text; sibling lookup also in the other paths of the tree, since siblings repeat each other.
+Prompt lookup (Saxena, 2023, github.com/apoorvumang/prompt-lookup-decoding; vLLM calls it ngram)
+searches the path's own tokens. Sibling lookup also searches the other paths of the tree, because
+siblings repeat each other.
 """
 
 from collections.abc import Sequence
@@ -9,62 +10,67 @@ from typing import Final
 
 from eab.speculation.drafter import DraftRequest
 
-LONGEST, SHORTEST = 3, 2  # tokens that must be the same
-_NGrams = dict[
-    tuple[int, ...], tuple[list[int], int]
-]  # what came last after an n-gram: a text, and where in it
+MAX_NGRAM, MIN_NGRAM = 3, 2  # tokens that must be the same
+
+# N-gram -> where it came last: a path's tokens, and the index after the n-gram.
+_NGrams = dict[tuple[int, ...], tuple[list[int], int]]
 
 
 class NgramLookup:
-    """See Drafter. siblings: look in all paths of the run, not only in the path's own text."""
+    """See Drafter.
+
+    Args:
+        siblings: Search all paths of the run, not only the path's own tokens.
+    """
 
     def __init__(self, siblings: bool) -> None:
         self._siblings: Final = siblings
         self._ngrams: dict[int, _NGrams] = {0: {}}
-        self._texts: dict[int, list[int]] = {0: []}
+        self._tokens: dict[int, list[int]] = {0: []}
 
-    def propose(self, contexts: Sequence[DraftRequest]) -> list[list[int]]:
-        """See Drafter.propose. All paths are looked at before any of them asks."""
-        for context in contexts:
-            self._learn(context)
-        return [self._follow(context) for context in contexts]
+    def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
+        """See Drafter.propose. All paths are indexed before the first one is searched."""
+        for request in requests:
+            self._index(request)
+        return [self._find(request) for request in requests]
 
-    def _learn(self, context: DraftRequest) -> None:
-        text, ngrams = self._texts[context.path], self._ngrams[context.path]
-        for token in context.text[len(text) :]:
-            for size in range(SHORTEST, LONGEST + 1):
-                if len(text) >= size:
-                    ngrams[tuple(text[-size:])] = (text, len(text))
-            text.append(token)
+    def _index(self, request: DraftRequest) -> None:
+        """Note the n-grams of the tokens that are new since the last request of this path."""
+        tokens, ngrams = self._tokens[request.path], self._ngrams[request.path]
+        for token in request.tokens[len(tokens) :]:
+            for size in range(MIN_NGRAM, MAX_NGRAM + 1):
+                if len(tokens) >= size:
+                    ngrams[tuple(tokens[-size:])] = (tokens, len(tokens))
+            tokens.append(token)
 
-    def _follow(self, context: DraftRequest) -> list[int]:
-        """The tokens after the latest place that ended like this text, by the longest n-gram that
-        has one.
+    def _find(self, request: DraftRequest) -> list[int]:
+        """What followed the last n-gram of these tokens the latest time, for the longest n-gram
+        that came before.
         """
-        ngrams = self._ngrams[context.path]
-        for size in range(LONGEST, SHORTEST - 1, -1):
-            found = ngrams.get(tuple(context.text[-size:]))
+        ngrams = self._ngrams[request.path]
+        for size in range(MAX_NGRAM, MIN_NGRAM - 1, -1):
+            found = ngrams.get(tuple(request.tokens[-size:]))
             if found is not None:
-                return self._copied(*found, context)
+                return self._copy(*found, request)
         return []
 
-    def _copied(self, text: list[int], place: int, context: DraftRequest) -> list[int]:
-        """What follows that place; if it is the path's own end that is copied, the copy goes on
-        with itself.
+    def _copy(self, source: list[int], start: int, request: DraftRequest) -> list[int]:
+        """The tokens from `start` on. A copy that reaches the end of the path's own tokens goes on
+        from its beginning, since the path repeats itself.
         """
-        guess = text[place : place + context.most]
-        period = len(guess)
-        if text is self._texts[context.path]:
-            guess += [guess[index % period] for index in range(period, context.most)]
-        return guess
+        draft = source[start : start + request.limit]
+        period = len(draft)
+        if source is self._tokens[request.path]:
+            draft += [draft[index % period] for index in range(period, request.limit)]
+        return draft
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""
-        ngrams, text = self._ngrams.pop(path), self._texts.pop(path)
+        ngrams, tokens = self._ngrams.pop(path), self._tokens.pop(path)
         for child in children:
             self._ngrams[child] = ngrams if self._siblings else dict(ngrams)
-            self._texts[child] = list(text)
+            self._tokens[child] = list(tokens)
 
     def release(self, path: int) -> None:
-        """See Drafter.release. What it wrote may still be found."""
-        del self._ngrams[path], self._texts[path]
+        """See Drafter.release. With siblings its tokens can still be found."""
+        del self._ngrams[path], self._tokens[path]

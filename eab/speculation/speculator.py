@@ -1,4 +1,4 @@
-"""The guesses of one run: who makes them, how many, and what became of them."""
+"""The speculation of one run: a drafter, and the rule for how many tokens it drafts."""
 
 import time
 from collections.abc import Sequence
@@ -18,54 +18,67 @@ from eab.speculation.ngram_lookup import NgramLookup
 
 
 class Speculator:
-    """See the modules of this package. stops: tokens that end a text; they are never guessed."""
+    """Asks the drafter before each pass, and tells the length rule what came of it.
 
-    def __init__(self, drafter: Drafter, length: DraftLength, stops: frozenset[int]) -> None:
-        self.drafter, self.length = drafter, length
-        self.draft_seconds, self.asked = (
-            0.0,
-            False,
-        )  # of the latest guesses; whether there were to be any
+    Attributes:
+        drafter: Where draft tokens come from.
+        draft_seconds: How long the drafter took for the current pass.
+    """
+
+    def __init__(self, drafter: Drafter, length: DraftLength, stop_ids: frozenset[int]) -> None:
+        self.drafter = drafter
+        self.draft_seconds = 0.0
+        self._length, self._stop_ids = length, stop_ids
+        self._asked = False  # whether the drafter was asked before the current pass
         self._out_of_memory = False
-        self._stops = stops
 
-    def propose(self, contexts: Sequence[DraftRequest]) -> list[list[int]]:
-        """Guesses per context."""
-        start, most = time.perf_counter(), self.length.most()
-        guesses: list[list[int]] = [[] for _ in contexts]
-        self.asked = bool(most) and not self._out_of_memory
-        if self.asked:
-            asked = [replace(context, most=min(most, context.most)) for context in contexts]
+    def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
+        """Draft tokens for each request; never one that ends the text."""
+        start, limit = time.perf_counter(), self._length.choose()
+        drafts: list[list[int]] = [[] for _ in requests]
+        self._asked = limit > 0 and not self._out_of_memory
+        if self._asked:
+            limited = [replace(one, limit=min(limit, one.limit)) for one in requests]
             try:
-                guesses = [self._until_stop(guess) for guess in self.drafter.propose(asked)]
-            except (MemoryLimitError, torch.OutOfMemoryError):  # the run goes on without guesses
-                self._out_of_memory = True
+                drafts = [self._before_stop(draft) for draft in self.drafter.propose(limited)]
+            except (MemoryLimitError, torch.OutOfMemoryError):
+                self._out_of_memory = True  # the run goes on without speculation
         self.draft_seconds = time.perf_counter() - start
-        return guesses
+        return drafts
 
-    def heard(
-        self,
-        tokens: int,
-        seconds: float,
-        verified: Sequence[tuple[int, int]],
-        paths: int,
-        steps: int,
+    def observe(
+        self, tokens: int, seconds: float, drafts: Sequence[tuple[int, int]], paths: int, steps: int
     ) -> None:
-        """What the pass with the latest guesses did; see eab.speculation.draft_length.PassOutcome."""
-        self.length.heard(
-            PassOutcome(tokens, seconds, self.draft_seconds, self.asked, verified, paths, steps)
+        """Note what the pass with the latest draft tokens did.
+
+        Args:
+            tokens, seconds, drafts, paths, steps: See `eab.speculation.draft_length.PassOutcome`.
+        """
+        self._length.observe(
+            PassOutcome(tokens, seconds, self.draft_seconds, self._asked, drafts, paths, steps)
         )
 
-    def _until_stop(self, guess: list[int]) -> list[int]:
-        end = next((place for place, token in enumerate(guess) if token in self._stops), len(guess))
-        return guess[:end]
+    def _before_stop(self, draft: list[int]) -> list[int]:
+        end = next(
+            (index for index, token in enumerate(draft) if token in self._stop_ids), len(draft)
+        )
+        return draft[:end]
 
 
 def make_speculator(
     config: BranchingConfig, target: LanguageModel, draft: LanguageModel | None, policy: Policy
 ) -> Speculator | None:
-    """What the config asks for; None for plain decoding. ConfigError or ModelError if the draft
-    model cannot serve.
+    """The speculation that the settings ask for; None for plain decoding.
+
+    Args:
+        config: The settings of the run.
+        target: The model that generates.
+        draft: The draft model; needed only for the drafter `model`.
+        policy: What decides the run; a draft model drafts what this policy would choose.
+
+    Raises:
+        ConfigError: The drafter is `model` and there is no draft model.
+        ModelError: The draft model has another vocabulary.
     """
     drafter: Drafter
     match config.drafter:
@@ -82,6 +95,9 @@ def make_speculator(
             drafter = NgramLookup(siblings=config.drafter == "sibling-lookup")
         case _:
             assert_never(config.drafter)
-    reads = config.drafter == "model"
-    length = FixedLength(config.draft_length) if config.draft_length else AdaptiveLength(reads)
+    length: DraftLength = (
+        FixedLength(config.draft_length)
+        if config.draft_length
+        else AdaptiveLength(draft_model=config.drafter == "model")
+    )
     return Speculator(drafter, length, target.stop_ids)

@@ -1,5 +1,6 @@
-"""What became of the guesses of a run: counts and times, from its events. Pure Python; all of it
-measured.
+"""What became of the draft tokens of a run: counts and times, from its events.
+
+Pure Python; everything here is measured.
 """
 
 from collections.abc import Iterable
@@ -10,46 +11,52 @@ from eab.run import Run
 
 @dataclass(frozen=True, slots=True)
 class SpeculationStats:
-    """steps: decode steps after the first, which the prompt's pass decides; passes: forward passes
-    that they took.
+    """The decode steps of a run after the first, which the pass of the prompt decides.
 
-    guesses, right: tokens. failed: how often a path had a wrong guess; those after it were in vain.
-    draft_seconds, forward_seconds, seconds: of these passes; the last with all that belongs to a
-    step.
-    tokens: through the model in these passes.
+    Attributes:
+        steps: Their number.
+        forward_passes: The forward passes that they took.
+        draft_tokens: How many tokens were drafted.
+        accepted: How many of these were accepted.
+        rejected: How often a draft token was rejected. Those after it are discarded unverified, and
+            not counted here.
+        draft_seconds: What the drafter took in these passes.
+        forward_seconds: What the passes took.
+        seconds: What the passes took with everything that belongs to a step.
+        tokens: Tokens that went through the model in these passes.
     """
 
     steps: int
-    passes: int
-    guesses: int
-    right: int
-    failed: int
+    forward_passes: int
+    draft_tokens: int
+    accepted: int
+    rejected: int
     draft_seconds: float
     forward_seconds: float
     seconds: float
     tokens: int
 
     @property
-    def acceptance(self) -> float | None:
-        """Estimate of alpha: of the guesses that were tried in earnest, those that were right."""
-        tried = self.right + self.failed
-        return self.right / tried if tried else None
+    def acceptance_rate(self) -> float | None:
+        """Accepted over verified draft tokens: an estimate of alpha (see `formulas`)."""
+        verified = self.accepted + self.rejected
+        return self.accepted / verified if verified else None
 
     @property
-    def tokens_per_pass(self) -> float | None:
-        """Steps that a forward pass brought."""
-        return self.steps / self.passes if self.passes else None
+    def steps_per_pass(self) -> float | None:
+        """Steps that a forward pass decided, on average."""
+        return self.steps / self.forward_passes if self.forward_passes else None
 
 
 def speculation_stats(run: Run) -> SpeculationStats:
-    """Of a run, or of a part of it."""
+    """The counts and times of a run, or of a part of it."""
     timed = [step.timing for step in run.steps[1:] if step.timing is not None]
     return SpeculationStats(
         steps=max(0, len(run.steps) - 1),
-        passes=sum(step.forward_passes for step in run.steps[1:]),
-        guesses=sum(len(tried.draft_tokens) for tried in run.speculations),
-        right=sum(tried.accepted for tried in run.speculations),
-        failed=sum(tried.verified - tried.accepted for tried in run.speculations),
+        forward_passes=sum(step.forward_passes for step in run.steps[1:]),
+        draft_tokens=sum(len(one.draft_tokens) for one in run.speculations),
+        accepted=sum(one.accepted for one in run.speculations),
+        rejected=sum(one.verified - one.accepted for one in run.speculations),
         draft_seconds=sum(one.draft_seconds for one in timed),
         forward_seconds=sum(one.forward_seconds for one in timed),
         seconds=sum(one.seconds for one in timed),
@@ -57,20 +64,23 @@ def speculation_stats(run: Run) -> SpeculationStats:
     )
 
 
-def pass_line(runs: Iterable[Run]) -> tuple[float, float] | None:
-    """Seconds of a pass of T tokens as start + slope * T, least squares over the runs' mean passes.
+def fit_pass_seconds(runs: Iterable[Run]) -> tuple[float, float] | None:
+    """Fit the seconds of a pass of T tokens to start + slope * T.
 
-    None without passes of different sizes.
+    Least squares over the runs' mean passes.
+
+    Returns:
+        Start (seconds) and slope (seconds per token); None without passes of different sizes.
     """
-    found = [one for one in map(speculation_stats, runs) if one.passes]
-    sizes = [one.tokens / one.passes for one in found]
-    seconds = [one.forward_seconds / one.passes for one in found]
+    found = [one for one in map(speculation_stats, runs) if one.forward_passes]
+    sizes = [one.tokens / one.forward_passes for one in found]
+    seconds = [one.forward_seconds / one.forward_passes for one in found]
     if len(sizes) < 2 or max(sizes) - min(sizes) < 0.5:
         return None
-    middle, mean = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
-    spread = sum((size - middle) ** 2 for size in sizes)
-    slope = max(
-        0.0,
-        sum((size - middle) * (s - mean) for size, s in zip(sizes, seconds, strict=True)) / spread,
+    mean_size, mean_seconds = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
+    variance = sum((size - mean_size) ** 2 for size in sizes)
+    covariance = sum(
+        (size - mean_size) * (one - mean_seconds) for size, one in zip(sizes, seconds, strict=True)
     )
-    return max(0.0, mean - slope * middle), slope
+    slope = max(0.0, covariance / variance)
+    return max(0.0, mean_seconds - slope * mean_size), slope

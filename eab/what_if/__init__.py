@@ -1,1 +1,1 @@
-"""A finished run at other settings, recomputed from its events without the model."""
+"""A finished run at other settings, computed from its events without the model."""

@@ -1,16 +1,16 @@
-"""A finished run at another threshold or another r, worked out from its events alone: no model.
+"""A finished run at another threshold or another growth step r, computed from its events alone.
 
-    again = resimulate(events, threshold_nats=1.2)
+    what_if = resimulate(events, threshold_nats=1.2)
 
-The engine's own bookkeeping (eab.engine.generation, the run's cache) goes through the run once
-more. Instead of a model, the recorded decisions tell it what comes next; the cache's tensors are on
-PyTorch's `meta` device, where they have a size and no content. So weights, ids, the path limit,
-rows and bytes are what the engine would make, by its own code. Rows
-and bytes are those of the tree cache, whatever cache the run had: the tokens do not depend on it.
+The engine's own bookkeeping (`eab.engine.generation` and a tree cache) makes the run once more. The
+recorded decisions replace the model: they say what comes next. The tensors of the cache are on
+PyTorch's `meta` device, where a tensor has a size and no content. So weights, path ids, the path
+limit, rows and bytes come from the engine's own code. Rows and bytes are always those of the tree
+cache, whatever cache the run had: the tokens do not depend on it.
 
-While no path limit acts and `min_fork_weight` is 0, the tree at a higher threshold is a sub-tree of
-the recorded one (a draw depends on (seed, lineage, step) alone), and the result is exact. A place
-where the trace does not hold what the engine would do is a Doubt.
+While the path limit drops nothing and `min_fork_weight` is 0, the tree at a higher threshold is a
+sub-tree of the recorded one, because a draw depends on (seed, stream key, step) alone; the result
+is then exact. Where the events do not say what the engine would do, the result has an Unknown.
 """
 
 import math
@@ -25,6 +25,7 @@ from eab.branching.policies import Child, Leaf, Member, make_policy
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import AUTO, AllocationStep, BranchingConfig
+from eab.engine.build import new_cache
 from eab.engine.generation import Generation
 from eab.errors import ConfigError, MemoryLimitError, RecordError
 from eab.events import (
@@ -42,13 +43,16 @@ from eab.what_if.trace import Decision, Trace, Unknown, Why
 DTYPES: Final = {
     name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")
 }
-MOST_LAYERS: Final = 1024
+MAX_LAYERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The events of the re-read run, and where they may differ from those of the engine; nowhere if
-    it is exact.
+    """A resimulated run.
+
+    Attributes:
+        events: Its events.
+        unknowns: Where these may differ from those of the engine; none if the result is exact.
     """
 
     events: tuple[Event, ...]
@@ -58,17 +62,23 @@ class WhatIf:
 def resimulate(
     events: Iterable[Event], threshold_nats: float | None = None, r: AllocationStep | None = None
 ) -> WhatIf:
-    """The recorded run at another threshold (nats), another r, or both; None keeps what the run
-    had.
+    """Compute the recorded run at another threshold, another growth step, or both.
 
-    Raises ConfigError if a setting is out of range or the run's policy cannot be re-read at another
-    threshold, and RecordError if the recorded run has not started or contradicts itself.
+    Args:
+        events: The recorded run.
+        threshold_nats: The entropy threshold (nats); None keeps the recorded one.
+        r: The growth step; None keeps the recorded one.
+
+    Raises:
+        ConfigError: A setting is out of range, or the policy of the run allows no other threshold
+            without the model.
+        RecordError: The recorded run has not started, or its events contradict each other.
     """
     try:
         trace = Trace(events)
         started = _started(trace.started, threshold_nats, r)
         probe = [Probed(step, entropy) for step, entropy in enumerate(trace.run.probe)]
-        return _Resimulator(trace, started, probe if threshold_nats is None else []).read()
+        return _Resimulator(trace, started, probe if threshold_nats is None else []).run()
     except (
         IndexError,
         KeyError,
@@ -80,51 +90,50 @@ def resimulate(
         if isinstance(error, ConfigError):
             raise
         raise RecordError(
-            f"the run cannot be read again: its events contradict each other ({error!r:.120})"
+            f"the run cannot be resimulated: its events contradict each other ({error!r:.120})"
         ) from error
 
 
 def _started(
     recorded: RunStarted, threshold_nats: float | None, r: AllocationStep | None
 ) -> RunStarted:
+    """The header of the resimulated run."""
     config = replace(
         recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r
     )
     if config.r == AUTO and config.attention == "padded":
         raise ConfigError(
-            "with padded attention r = auto goes by times measured in the run; choose a number for r"
+            "with padded attention r = auto depends on measured times; choose a number for r"
         )
     recorded = replace(recorded, draft=None)
     if threshold_nats is None:
         return replace(recorded, config=config)
     if config.policy == "original" and threshold_nats != recorded.threshold_nats:
         raise ConfigError(
-            "under the policy original the number of children depends on how many paths live, so a run at another "
-            "threshold cannot be told from this one; make it with the model"
+            "under the policy original the number of children depends on how many paths live, so a "
+            "run at another threshold cannot be computed from this one; make it with the model"
         )
     config = replace(config, entropy_threshold=float(threshold_nats), threshold_unit="nats")
     return replace(recorded, config=config, threshold_nats=float(threshold_nats))
 
 
 class RecordedModel:
-    """What a Generation asks of a model (see eab.models.base), answered by the trace; it cannot
-    predict.
-    """
+    """What a Generation needs of a model (`eab.models.base`), from a trace; it cannot predict."""
 
     def __init__(self, trace: Trace) -> None:
         self.card = trace.started.model
-        self.kv_shape = _weightless(self.card)
+        self.kv_shape = _kv_shape(self.card)
         self.context = len(trace.started.prompt_tokens) + trace.started.config.max_new_tokens
         self.stop_ids = frozenset(trace.stop_tokens)
         prompt = zip(trace.started.prompt_tokens, trace.started.prompt_texts, strict=True)
         self._texts = {token: (text, False) for token, text in prompt} | trace.texts
 
     def forward(self, passes: Sequence[ForwardBatch]) -> NoReturn:
-        """A recording predicts nothing new."""
+        """Not possible: a recorded run has no model."""
         raise NotImplementedError("a recorded run has no model")
 
     def encode(self, prompt: str, config: BranchingConfig) -> NoReturn:
-        """The prompt is in the recording already."""
+        """Not possible: the recorded run has its prompt's tokens, and no tokenizer."""
         raise NotImplementedError("a recorded run has no tokenizer")
 
     def text(self, token: int) -> str:
@@ -136,45 +145,41 @@ class RecordedModel:
         return self._texts[token][1]
 
 
-def _weightless(card: ModelCard) -> KVShape:
-    """The model's rows, on a device where tensors hold nothing."""
+def _kv_shape(card: ModelCard) -> KVShape:
+    """The KV shape of the recorded model, on a device where tensors have no content."""
     sizes = (card.layers, card.kv_heads, card.head_dim)
-    if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > MOST_LAYERS:
+    if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > MAX_LAYERS:
         raise RecordError(
-            f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has such rows"
+            f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has "
+            "such rows"
         )
     shape = KVShape(
         *sizes, DTYPES[card.dtype], torch.device("meta"), counts_as=card.device.partition(":")[0]
     )
     if shape.row_bytes != card.row_bytes:
         raise RecordError(
-            f"the run's model says {card.row_bytes} bytes per row, its sizes make {shape.row_bytes}"
+            f"the run's model says {card.row_bytes} bytes per row, but its sizes give "
+            f"{shape.row_bytes}"
         )
     return shape
 
 
 class _Resimulator:
-    """One re-reading. `at`: which recorded path each path of the new tree follows. `same`: no step
-    differed so far.
-    """
+    """One resimulation."""
 
     def __init__(self, trace: Trace, started: RunStarted, probe: Sequence[Event]) -> None:
         self.trace, self.started = trace, started
         self.events: list[Event] = [*probe]
         self.unknowns: list[Unknown] = []
-        self.at = {0: 0}
-        self.same = True
+        self.recorded_path = {0: 0}  # path of the new tree -> the recorded path that it follows
+        self.same = True  # every step so far decided as the recorded run did
         self.policy = make_policy(started.config, started.threshold_nats)
-        self.generation = Generation(
-            RecordedModel(trace),
-            started.prompt,
-            started.prompt_tokens,
-            started.config,
-            started.threshold_nats,
-        )
+        model = RecordedModel(trace)
+        cache = new_cache(model, started.config, len(started.prompt_tokens))
+        self.generation = Generation(model, started, cache, self.policy)
 
-    def read(self) -> WhatIf:
-        """Step by step, as eab.engine.loop.generate does."""
+    def run(self) -> WhatIf:
+        """Make all steps, as `eab.engine.loop.generate` does."""
         try:
             ended = self._steps()
         except MemoryLimitError as error:
@@ -188,7 +193,8 @@ class _Resimulator:
         generation = self.generation
         while generation.live:
             decisions = [
-                self.trace.decision(generation.step, self.at[leaf.path]) for leaf in generation.live
+                self.trace.decision(generation.step, self.recorded_path[leaf.path])
+                for leaf in generation.live
             ]
             known = [decision for decision in decisions if decision is not None]
             if len(known) < len(decisions):
@@ -197,12 +203,14 @@ class _Resimulator:
         return RunEnded(generation.step, "finished")
 
     def _cut_short(self) -> RunEnded:
-        """The recorded run ended before its paths did: MemoryLimitError if this one outgrows its
-        memory here too.
+        """End where the recorded run ended although its paths had not.
+
+        Raises:
+            MemoryLimitError: The recorded run exceeded its memory limit here, and so does this one.
         """
         ended = self.trace.ended
         if ended is not None and ended.reason == "failed":
-            self.generation.pack()
+            self.generation.prepare()
         if ended is None or not ended.stopped:  # a run that is stopped at this step ends alike
             last = max(0, self.generation.step - 1)
             self.unknowns += [Unknown(last, leaf.path, "ended") for leaf in self.generation.live]
@@ -214,16 +222,16 @@ class _Resimulator:
         generation, number = self.generation, self.generation.step
         prefilling = True
         while prefilling:
-            packed, growths = generation.pack()
+            batch, growths = generation.prepare()
             self.events += growths
             prefilling = generation.prefilling
             if not prefilling:
                 self.events.append(generation.measure())
                 self._decide(decisions)
-            self.events.append(StepTimed(number, len(packed.ids), 0.0, 0.0))
+            self.events.append(StepTimed(number, len(batch.ids), 0.0, 0.0))
 
     def _decide(self, decisions: Sequence[Decision]) -> None:
-        """What the policy would do here, by what it did in the recorded run."""
+        """Do what the policy would do here, given what it did in the recorded run."""
         generation = self.generation
         live = generation.live
         self.events += [
@@ -247,18 +255,16 @@ class _Resimulator:
         self.events += committed
 
     def _decides_alike(self, leaf: Leaf, decision: Decision) -> bool:
-        return self._wants_fork(leaf, decision) == self._wanted_fork(decision)
+        return self._would_fork(leaf, decision) == self._would_have_forked(decision)
 
-    def _wants_fork(self, leaf: Leaf, decision: Decision) -> bool:
+    def _would_fork(self, leaf: Leaf, decision: Decision) -> bool:
         return self._may_fork(decision, leaf.weight, self.started.threshold_nats)
 
-    def _wanted_fork(self, decision: Decision) -> bool:
+    def _would_have_forked(self, decision: Decision) -> bool:
         return self._may_fork(decision, decision.weight, self.trace.started.threshold_nats)
 
     def _may_fork(self, decision: Decision, weight: float, threshold: float) -> bool:
-        """The rule of `fair`; the other policies do not look at the threshold, or keep the recorded
-        one.
-        """
+        """The rule of the policy `fair`; others ignore the threshold or keep the recorded one."""
         config = self.started.config
         return (
             config.policy == "fair"
@@ -269,10 +275,12 @@ class _Resimulator:
     def _recorded(
         self, leaf: Leaf, decisions: Mapping[int, Decision]
     ) -> tuple[Sequence[Member], Sequence[float | None]]:
-        """Everything was alike so far: the recorded outcome, the path limit's part included."""
+        """The recorded outcome, with what the path limit did; if the run was the same so far."""
         if leaf.finished:
             return [leaf], [
-                self.trace.weight_after(self.generation.step, self.at[leaf.path], leaf.weight)
+                self.trace.weight_after(
+                    self.generation.step, self.recorded_path[leaf.path], leaf.weight
+                )
             ]
         decision = decisions[leaf.path]
         children = _children(leaf, decision, decision.weights)
@@ -285,9 +293,7 @@ class _Resimulator:
     def _derived(
         self, leaf: Leaf, decisions: Mapping[int, Decision]
     ) -> tuple[Sequence[Member], Sequence[float | None]]:
-        """What follows from the recorded decision for a path that now weighs or does something
-        else.
-        """
+        """What follows from the recorded decision for a path whose weight or past now differs."""
         if leaf.finished:
             return [leaf], []
         decision = decisions[leaf.path]
@@ -295,7 +301,7 @@ class _Resimulator:
             self._unknown(leaf, "dropped")
             self.generation.release(leaf.path)
             return [replace(leaf, finished=True)], []
-        if self._wants_fork(leaf, decision) and self._wanted_fork(decision):
+        if self._would_fork(leaf, decision) and self._would_have_forked(decision):
             total = math.fsum(decision.weights)
             if decision.dropped or not math.isclose(total, decision.weight, rel_tol=1e-9):
                 self._unknown(leaf, "limit")
@@ -304,12 +310,12 @@ class _Resimulator:
             return _children(
                 leaf, decision, [leaf.weight * weight / total for weight in decision.weights]
             ), []
-        if self._wants_fork(leaf, decision):
+        if self._would_fork(leaf, decision):
             self._unknown(leaf, "fork")
         return [self._unforked(leaf, decision)], []
 
     def _unforked(self, leaf: Leaf, decision: Decision) -> Child:
-        """The path goes on with the child that would have come without a fork."""
+        """Continue the path with the child that would have come without a fork."""
         heir = decision.heir
         if heir is None:
             self._unknown(leaf, "heir")
@@ -318,7 +324,7 @@ class _Resimulator:
         return Child(leaf, child.token, child.log_prob, leaf.weight, True)
 
     def _follow(self, committed: Sequence[Event], decisions: Mapping[int, Decision]) -> None:
-        """Note which recorded path each path follows from here on."""
+        """Note which recorded path each path follows after this step."""
         parent = {
             child: event.path
             for event in committed
@@ -327,11 +333,11 @@ class _Resimulator:
         }
         for event in committed:
             if isinstance(event, TokenAppended) and self.same:
-                self.at[event.path] = event.path
+                self.recorded_path[event.path] = event.path
             elif isinstance(event, TokenAppended):
                 decision = decisions[parent.get(event.path, event.path)]
                 tokens = [appended.token for appended in decision.tokens]
-                self.at[event.path] = decision.paths[tokens.index(event.token)]
+                self.recorded_path[event.path] = decision.paths[tokens.index(event.token)]
 
     def _unknown(self, leaf: Leaf, why: Why) -> None:
         self.unknowns.append(Unknown(self.generation.step, leaf.path, why))

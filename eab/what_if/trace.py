@@ -1,8 +1,7 @@
-"""The events of a run as decisions: what each live path saw at a step, and what became of it. Pure
-Python.
+"""The events of a run as decisions: what each live path saw at a step, and what became of it.
 
-eab.what_if.resimulate asks a Trace what to do at another threshold, and notes a Doubt where it does
-not know.
+Pure Python. `eab.what_if.resimulate` asks a Trace what to do at another threshold, and notes an
+Unknown where the Trace does not say.
 """
 
 from collections.abc import Iterable
@@ -27,12 +26,18 @@ from eab.run import Run, RunFold
 
 @dataclass(slots=True)
 class Decision:
-    """One path at one step.
+    """What became of one path at one step.
 
-    weight: before the step. tokens, paths, weights: what it went on with, one entry per child, or
-    its own id if it did not fork; nothing if the path limit dropped it. heir: which of them would
-    have come without a fork, None if the
-    trace does not say. dropped: tokens of children that the limit took at birth.
+    Attributes:
+        predicted: What the decision saw.
+        weight: The path's weight before the step.
+        tokens: The tokens it continued with, one per child; one if it did not fork, none if the
+            path limit dropped it.
+        paths: The ids of the children, or the path's own id if it did not fork.
+        weights: Their weights.
+        heir: Index of the child that would have come without a fork; None if the trace does not
+            say.
+        dropped: The tokens of children that the path limit dropped at birth.
     """
 
     predicted: Predicted
@@ -49,14 +54,17 @@ Why = Literal["fork", "limit", "heir", "dropped", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A place of the re-read run where only the model can say what comes.
+    """A place of the resimulated run where only the model can say what comes.
 
-    fork: here it would fork, and the recorded run did not. limit: it forks, but the path limit took
-    a part of the
-    children. heir: it does not fork, and the trace does not say which child would have come then;
-    the heaviest is
-    shown. dropped: the limit took this path in the recorded run; it stays as it was. ended: the
-    recorded run ended here.
+    Attributes:
+        step: The step of the run.
+        path: The path in the resimulated run.
+        why: `fork`: the path would fork here, and in the recorded run it did not.
+            `limit`: the path forks, but the path limit dropped some of its children.
+            `heir`: the path does not fork, and the trace does not say which child would have come
+            then; the heaviest is shown.
+            `dropped`: the path limit dropped this path in the recorded run; it stays as it was.
+            `ended`: the recorded run ended here.
     """
 
     step: int
@@ -65,7 +73,18 @@ class Unknown:
 
 
 class Trace:
-    """A recorded run, to be looked up by step and path. RecordError if it has not started."""
+    """A recorded run that can be asked by step and path.
+
+    Attributes:
+        run: The recorded run.
+        started: Its header.
+        ended: Its last event; None if it is missing.
+        stop_tokens: Tokens that ended a path.
+        texts: Token id -> text, and whether it is a control token.
+
+    Raises:
+        RecordError: The run has not started, or its events contradict each other.
+    """
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._fold = RunFold()
@@ -86,17 +105,17 @@ class Trace:
         return self._fold.started_run()
 
     def decision(self, step: int, path: int) -> Decision | None:
-        """What became of a live path at this step; None where the run had ended."""
+        """What became of a live path at this step; None if the run had ended."""
         found = self._decisions.get((step, path))
         complete = found is not None and (found.tokens or (step, path) in self._changes)
         return found if complete else None
 
     def weight_after(self, step: int, path: int, before: float) -> float | None:
-        """What a finished path weighs after this step; None if it was dropped."""
+        """The weight of a finished path after this step; None if it was dropped."""
         return self._changes.get((step, path), before)
 
     def _note_before(self, event: Event) -> None:
-        """What needs the state before the event."""
+        """Note what needs the state before the event."""
         match event:
             case Predicted():
                 if event.path < len(self.run.paths):
@@ -112,6 +131,7 @@ class Trace:
                 )
 
     def _note_after(self, event: Event) -> None:
+        """Note what needs the state after the event."""
         match event:
             case TokenAppended():
                 self._append(event)
@@ -140,6 +160,7 @@ class Trace:
     def _at(self, step: int, path: int) -> Decision:
         if (step, path) not in self._decisions:
             raise RecordError(
-                f"path {path} goes on at step {step} without a prediction; the run cannot be read again"
+                f"path {path} continues at step {step} without a prediction; the run cannot be "
+                "resimulated"
             )
         return self._decisions[step, path]

@@ -17,6 +17,7 @@ from table_model import TableModel, random_table
 from eab.analysis.answers import Answers, group_answers, normalised
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
 from eab.run import Run, fold
@@ -251,7 +252,7 @@ def test_the_truth_lies_within_the_bounds_for_every_policy(
         policy=policy,
         seed=seed,
     )
-    answers = group_answers(fold(generate(model, "0", config)))
+    answers = group_answers(fold(generate(model, Request("0", config))))
     exact = exact_answers(model, length)
     for answer in answers.ranked:
         assert answer.low - SLACK <= exact[normalised(answer.text)] <= answer.high + SLACK
@@ -282,7 +283,7 @@ def test_weights_of_answers_are_unbiased_under_the_fair_policy(max_paths: int) -
         config = BranchingConfig(
             entropy_threshold=1.0, max_paths=max_paths, max_new_tokens=length, seed=seed
         )
-        ranked = group_answers(fold(generate(model, "0", config))).ranked
+        ranked = group_answers(fold(generate(model, Request("0", config)))).ranked
         weights = {normalised(answer.text): answer.weight for answer in ranked}
         estimates.append([weights.get(answer, 0.0) for answer in wanted])
     means, errors = np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(TREES)

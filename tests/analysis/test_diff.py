@@ -16,6 +16,7 @@ from eab.board.diff import diff_message
 from eab.board.layout import tidy
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import Forked, RunStarted
 from eab.figures.diff import cost_lines, cost_table, takeaway_sentence, tree_sentence
 from eab.run import Run, fold
@@ -24,7 +25,7 @@ LENGTH = 6
 
 
 def grown(model: TableModel, prompt: str = "0 1", **settings: object) -> Run:
-    return fold(generate(model, prompt, BranchingConfig(max_new_tokens=LENGTH, **settings)))  # type: ignore[arg-type]
+    return fold(generate(model, Request(prompt, BranchingConfig(max_new_tokens=LENGTH, **settings))))  # type: ignore[arg-type]
 
 
 def bundled(file: str) -> Run:
@@ -103,8 +104,8 @@ def test_independent_texts_fork_once_and_more_of_them_change_none() -> None:
         list(
             generate(
                 model,
-                "0",
-                BranchingConfig(policy="independent", max_paths=count, max_new_tokens=LENGTH),
+                Request("0",
+                BranchingConfig(policy="independent", max_paths=count, max_new_tokens=LENGTH)),
             )
         )
         for count in (3, 8)
@@ -121,7 +122,7 @@ def test_independent_texts_come_as_often_as_the_model_says() -> None:
     seen: Counter[tuple[int, ...]] = Counter()
     for seed in range(20):
         config = BranchingConfig(policy="independent", max_paths=256, max_new_tokens=2, seed=seed)
-        seen.update(texts_of(fold(generate(model, "0 1", config))))
+        seen.update(texts_of(fold(generate(model, Request("0 1", config)))))
     total = sum(seen.values())
     z = [
         (seen[text] - total * p) / math.sqrt(total * p * (1 - p))
@@ -140,7 +141,7 @@ def test_the_budget_in_texts_is_their_number_and_in_tokens_what_they_send() -> N
         tree = grown(model, entropy_threshold=1.0, max_paths=64, seed=seed)
         config = independent(tree, "tokens")
         assert (config.policy, config.cache, config.seed) == ("independent", "tree", seed)
-        spent.append(fold(generate(model, "0 1", config)).tokens_through_model())
+        spent.append(fold(generate(model, Request("0 1", config))).tokens_through_model())
         paid.append(tree.tokens_through_model())
     assert 0.9 < sum(spent) / sum(paid) < 1.1
 

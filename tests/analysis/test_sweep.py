@@ -10,8 +10,9 @@ import pytest
 from eab.analysis.sweep import CACHES, Sweep, cache_sweep, fold_sweep
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
-from eab.engine.loop import generate, until
-from eab.engine.sweeping import compare
+from eab.engine.loop import generate, stop_when
+from eab.engine.request import Request
+from eab.engine.sweeping import run_sweep
 from eab.errors import PromptError
 from eab.events import Event, KvMeasured, Probed, RunEnded, RunStarted, StepTimed, TokenAppended
 from eab.figures import caches
@@ -28,7 +29,7 @@ CACHE_VARIANTS = cache_sweep().variants
 
 @pytest.fixture(scope="module")
 def events(twins) -> list[Event]:
-    return list(compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS))
+    return list(run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def sweep(events: list[Event]) -> Sweep:
 
 
 def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, sweep):
-    alone = fold(generate(twins("qwen2").ours, PROMPT, CONFIG))
+    alone = fold(generate(twins("qwen2").ours, Request(PROMPT, CONFIG)))
     assert [cache for cache, _ in sweep.pairs] == list(CACHES)
     for cache, run in sweep.pairs:
         assert run.started.config == replace(CONFIG, cache=cache)
@@ -58,7 +59,7 @@ def test_costs_are_those_of_the_events(events, sweep):
         )
         own = events[place:end]
         place = end + 1
-        held = [event.bytes_held for event in own if isinstance(event, KvMeasured)]
+        held = [event.usage.bytes_held for event in own if isinstance(event, KvMeasured)]
         timed = [event for event in own if isinstance(event, StepTimed)]
         cost = costs[cache]
         assert (cost.most_held_bytes, cost.held_last_bytes) == (max(held), held[-1])
@@ -104,8 +105,8 @@ def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
 
 def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
     sweep = cache_sweep()
-    for event in until(
-        compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS),
+    for event in stop_when(
+        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
         lambda: len(sweep.runs) == 2 and len(sweep.runs[1].steps) == 3,
     ):
         sweep.apply(event)
@@ -118,8 +119,8 @@ def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_fir
 ):
     monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 2)
     sweep = cache_sweep()
-    for event in until(
-        compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS),
+    for event in stop_when(
+        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
         lambda: len(sweep.runs) == 2,
     ):
         sweep.apply(event)
@@ -130,7 +131,7 @@ def test_the_warm_up_is_not_seen_and_no_longer_than_the_run(twins):
     config = replace(CONFIG, max_new_tokens=1)
     started = [
         event
-        for event in compare(twins("qwen2").ours, PROMPT, config, CACHE_VARIANTS)
+        for event in run_sweep(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS)
         if isinstance(event, RunStarted)
     ]
     assert [event.config for event in started] == [replace(config, cache=cache) for cache in CACHES]
@@ -138,7 +139,7 @@ def test_the_warm_up_is_not_seen_and_no_longer_than_the_run(twins):
 
 def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twins):
     config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
-    events = list(compare(twins("qwen2").ours, PROMPT, config, CACHE_VARIANTS))
+    events = list(run_sweep(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS))
     sweep = fold_sweep(events, cache_sweep())
     assert isinstance(events[0], Probed)
     assert [len(run.probe) for run in sweep.runs] == [10] * 4
@@ -149,7 +150,7 @@ def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twi
 def test_bad_prompts_are_refused_before_the_first_event(twins):
     for prompt in ("", "  ", "\ud800", "w5 " * 200):
         with pytest.raises(PromptError):
-            next(compare(twins("qwen2").ours, prompt, CONFIG, CACHE_VARIANTS))
+            next(run_sweep(twins("qwen2").ours, Request(prompt, CONFIG), CACHE_VARIANTS))
 
 
 EXTREMES = [
@@ -166,7 +167,7 @@ EXTREMES = [
 @pytest.mark.parametrize("settings", EXTREMES, ids=str)
 def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
     sweep = fold_sweep(
-        compare(twins("llama").ours, PROMPT, replace(CONFIG, **settings), CACHE_VARIANTS),
+        run_sweep(twins("llama").ours, Request(PROMPT, replace(CONFIG, **settings)), CACHE_VARIANTS),
         cache_sweep(),
     )
     assert sweep.agreed
@@ -176,7 +177,7 @@ def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
 def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
     prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
     config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
-    sweep = fold_sweep(compare(twins("qwen2").ours, prompt, config, CACHE_VARIANTS), cache_sweep())
+    sweep = fold_sweep(run_sweep(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS), cache_sweep())
     ended = {cache: run.ended.reason for cache, run in sweep.pairs}
     assert ended == {
         "tree": "finished",
@@ -202,7 +203,7 @@ class LooksAway(DeepCopyCache):
 
 def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
-    sweep = fold_sweep(compare(twins("qwen2").ours, PROMPT, CONFIG, CACHE_VARIANTS), cache_sweep())
+    sweep = fold_sweep(run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS), cache_sweep())
     [other, broken, last] = sweep.agreements()
     assert (broken.variant, broken.explained) == ("deep-copy", False)
     assert broken.entropy_gap > 1e-5
@@ -252,10 +253,11 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(sweep):
     run = sweep.runs[0]
     shared, private = caches.paths_figure(run).data
     row, kv = run.started.model.row_bytes, run.peak_kv()
+    step = next(step.step for step in run.steps if step.kv is kv)
     for number, path in enumerate(kv.paths):
         assert shared.y[number] * 1024 == pytest.approx(path.shared * row)
         assert (shared.y[number] + private.y[number]) * 1024 == pytest.approx(
-            row * (len(PROMPT.split()) + kv.step)
+            row * (len(PROMPT.split()) + step)
         )
     assert f"{len(kv.paths)} paths see" in caches.paths_sentence(run)
 

@@ -22,6 +22,7 @@ from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import KvMeasured, Progressed, RowsAllocated, RunStarted, StepTimed
 from eab.record import dumps, loads
@@ -52,8 +53,8 @@ def test_the_tokens_are_the_same(
     twins: Callable[..., Any], family: str, settings: dict[str, Any]
 ) -> None:
     model = twins(family).ours
-    plain = list(generate(model, "w5 w7 w9", BranchingConfig(**BASE, r=16)))
-    other = list(generate(model, "w5 w7 w9", BranchingConfig(**BASE | settings)))
+    plain = list(generate(model, Request("w5 w7 w9", BranchingConfig(**BASE, r=16))))
+    other = list(generate(model, Request("w5 w7 w9", BranchingConfig(**BASE | settings))))
     assert len(fold(plain).leaves()) > 2
     for ours, theirs in zip(decisions(other), decisions(plain), strict=True):
         assert type(ours) is type(theirs)
@@ -68,7 +69,7 @@ def test_what_r_was_chosen_is_in_the_events_and_in_the_file(twins: Callable[...,
     config = BranchingConfig(
         max_paths=1, max_new_tokens=40, r="auto", attention="padded", entropy_threshold=20.0
     )
-    events = list(generate(twins("llama").ours, "w5 w7 w9", config))
+    events = list(generate(twins("llama").ours, Request("w5 w7 w9", config)))
     growths = [event for event in events if isinstance(event, RowsAllocated) and event.r]
     assert growths
     held = next(event.rows for event in events if isinstance(event, RowsAllocated))
@@ -89,7 +90,7 @@ def test_a_length_that_is_known_gets_the_closed_form(
         max_paths=1, max_new_tokens=64, r="auto", attention="padded", policy="greedy"
     )
     monkeypatch.setattr(model, "stop_ids", frozenset())
-    events = list(generate(model, "w5", config))
+    events = list(generate(model, Request("w5", config)))
     chosen = [event.r for event in events if isinstance(event, RowsAllocated) and event.r]
     assert chosen[:7] == [8] * 7  # sqrt(64 + 2)
 
@@ -162,7 +163,7 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
 ) -> None:
     model = twins("llama").ours
     recorded, real = (
-        fold(generate(model, "w5 w7 w9", BranchingConfig(**BASE | {"seed": seed, "r": found})))
+        fold(generate(model, Request("w5 w7 w9", BranchingConfig(**BASE | {"seed": seed, "r": found}))))
         for found in (5, r)
     )
     demand = demand_of(recorded)

@@ -12,6 +12,7 @@ from app.server import bundled_runs
 from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import StepTimed
 from eab.figures.captions import entropy_sentence, memory_sentence, tree_sentence
 from eab.models.huggingface import HuggingFaceModel
@@ -143,15 +144,14 @@ def test_a_run_without_forks_says_what_the_threshold_should_be_below(
     embedded: HuggingFaceModel,
 ) -> None:
     config = BranchingConfig(entropy_threshold=15.0, max_new_tokens=6)
-    run = fold(generate(embedded, "Once upon a time", config))
+    run = fold(generate(embedded, Request("Once upon a time", config)))
     highest = max(token.entropy for token in run.paths[0].tokens)
     assert f"highest entropy was {highest:.2f} nats" in tree_sentence(run)
 
 
 def test_before_anything_happened_the_sentences_say_so() -> None:
-    run = fold(STORY[:1])  # it has started, and no more
     for sentence in (tree_sentence, entropy_sentence, memory_sentence):
-        assert "yet" in sentence(run)
+        assert "yet" in sentence(fold(STORY[:1]))
 
 
 def test_before_a_run_starts_its_message_has_all_fields_of_a_keyframe() -> None:

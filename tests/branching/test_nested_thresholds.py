@@ -10,6 +10,7 @@ from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import KvMeasured, LimitActed, RowsAllocated, StepTimed
 from eab.run import Run, fold
 
@@ -20,7 +21,7 @@ NO_FORK = 20.0
 def grow(model: TableModel, threshold: float, **settings: object) -> Run:
     events = list(
         generate(
-            model, "0", BranchingConfig(entropy_threshold=threshold, max_paths=256, **settings)
+            model, Request("0", BranchingConfig(entropy_threshold=threshold, max_paths=256, **settings))
         )
     )
     assert not any(isinstance(event, LimitActed) for event in events)
@@ -101,7 +102,7 @@ def test_the_same_seed_decides_the_same_whatever_r_is(
             policy=policy,
             r=r,
         )
-        events = list(generate(TableModel(random_table(chain, 6), stop_ids=[5]), "0 1", config))
+        events = list(generate(TableModel(random_table(chain, 6), stop_ids=[5]), Request("0 1", config)))
         return [event for event in events[1:] if not isinstance(event, MEASUREMENTS)]
 
     assert decisions(r) == decisions(1)

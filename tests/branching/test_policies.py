@@ -12,6 +12,7 @@ from eab.branching.random_streams import ROOT, uniform
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import (
     Event,
     Forked,
@@ -34,7 +35,7 @@ def same_line(probabilities: list[float]) -> Table:
 
 def events_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> list[Event]:
     settings = {"max_new_tokens": 1, "entropy_threshold": 0.0} | settings
-    return list(generate(TableModel(table, stop_ids), "0", BranchingConfig(**settings)))
+    return list(generate(TableModel(table, stop_ids), Request("0", BranchingConfig(**settings))))
 
 
 def tree_of(table: Table, stop_ids: tuple[int, ...] = (), **settings: object) -> Run:

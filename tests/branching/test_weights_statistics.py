@@ -13,6 +13,7 @@ from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import StepTimed
 from eab.run import Run, fold
 
@@ -33,7 +34,7 @@ FUNCTIONALS: dict[str, Callable[[Text], float]] = {
 
 def weigh(model: TableModel, config: BranchingConfig) -> list[float]:
     """For each functional, the weighted sum over the leaves of one tree."""
-    samples = fold(generate(model, "0", config)).samples()
+    samples = fold(generate(model, Request("0", config))).samples()
     return [
         sum(sample.weight * f(sample.token_ids) for sample in samples) for f in FUNCTIONALS.values()
     ]
@@ -80,7 +81,7 @@ def test_after_every_step_the_weights_of_the_leaves_sum_to_one(
         policy=policy,
     )
     model = TableModel(random_table(chain, size, concentration), sorted(stops))
-    events = generate(model, "0", config)
+    events = generate(model, Request("0", config))
     run = Run(next(events))
     for event in events:
         run.apply(event)

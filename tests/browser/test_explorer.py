@@ -225,7 +225,7 @@ def test_a_broken_run_file_is_explained(open_page: Callable[..., Page], tmp_path
     file = tmp_path / "broken.eab"
     file.write_bytes(b"this is no run")
     page.locator("input[type=file]").set_input_files(file)
-    expect(page.get_by_text("is no run file of the EAB Explorer")).to_be_visible()
+    expect(page.get_by_text("is not a run file of the EAB Explorer")).to_be_visible()
     wait_for_board(page)
 
 

@@ -16,6 +16,7 @@ from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import MemoryLimitError
 from eab.events import Growth
 from eab.run import fold
@@ -143,7 +144,7 @@ def test_a_run_decides_the_same_with_and_without_lanes(twins, monkeypatch):
     def texts() -> list[tuple[int, ...]]:
         return [
             sample.token_ids
-            for sample in fold(generate(twins("qwen2").ours, "w5 w9 w33 w2", config)).samples()
+            for sample in fold(generate(twins("qwen2").ours, Request("w5 w9 w33 w2", config))).samples()
         ]
 
     plain = texts()

@@ -23,6 +23,7 @@ from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import MemoryLimitError
 from eab.events import KvMeasured, RowsAllocated
 from eab.run import Run
@@ -269,7 +270,7 @@ def test_a_cache_refuses_to_grow_past_its_limit_and_stays_usable():
 def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
     model = TableModel(random_table(3, 7), stop_ids=[6])
     config = BranchingConfig(entropy_threshold=0.5, max_paths=9, max_new_tokens=20, r=2, seed=4)
-    events, prompt = generate(model, "2 5 1", config), [2, 5, 1]
+    events, prompt = generate(model, Request("2 5 1", config)), [2, 5, 1]
     run = Run(next(events))
     for event in events:
         if isinstance(event, KvMeasured):
@@ -288,7 +289,7 @@ def test_the_bytes_in_the_events_are_those_of_the_rows():
     model = TableModel(random_table(1, 6))
     config = BranchingConfig(entropy_threshold=0.5, max_paths=8, max_new_tokens=15, r=3)
     rows = 0
-    for event in generate(model, "0 1 2 3", config):
+    for event in generate(model, Request("0 1 2 3", config)):
         if isinstance(event, RowsAllocated):
             assert event.rows_copied == rows
             assert event.bytes_copied == rows * model.kv_shape.row_bytes
@@ -302,5 +303,5 @@ def test_the_bytes_in_the_events_are_those_of_the_rows():
 
 def test_with_r_at_its_maximum_the_rows_are_allocated_once():
     config = BranchingConfig(entropy_threshold=0.3, max_paths=6, max_new_tokens=12, r=12)
-    events = list(generate(TableModel(random_table(1, 6)), "0 1", config))
+    events = list(generate(TableModel(random_table(1, 6)), Request("0 1", config)))
     assert sum(isinstance(event, RowsAllocated) for event in events) == 1

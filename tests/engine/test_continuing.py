@@ -1,5 +1,5 @@
-"""Growing from a token of a run: exact token ids, the same predictions, and what cannot grow says
-so.
+"""Continuing a run from one of its tokens: exact token ids, the same predictions, and errors in
+words.
 """
 
 import gzip
@@ -12,8 +12,9 @@ from app.widgets.results import as_python
 from eab import record
 from eab.api import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
-from eab.engine.continuing import grow
+from eab.engine.continuing import continue_from
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import ModelError, PromptError, RecordError
 from eab.events import PathFinished, Predicted, RunStarted, StepTimed
 from eab.run import Run, fold
@@ -24,26 +25,26 @@ CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=8, max_new_tokens=10)
 @pytest.fixture(scope="module")
 def run(twins) -> Run:
     """It forks at its first step, so its first path has no token."""
-    return fold(generate(twins("llama").ours, "w5 w9 w3", CONFIG))
+    return fold(generate(twins("llama").ours, Request("w5 w9 w3", CONFIG)))
 
 
 def first_prediction(events) -> Predicted:
     return next(event for event in events if isinstance(event, Predicted))
 
 
-def test_a_grown_run_predicts_what_the_run_itself_predicted_next(run, twins):
+def test_a_continued_run_predicts_what_the_run_itself_predicted_next(run, twins):
     model = twins("llama").ours
     places = [(path.id, index) for path in run.paths for index in range(len(path.tokens) - 1)]
     assert len(places) > 15
     for path, index in places[::3]:
         taken = run.continuation(path, index)
-        found = first_prediction(grow(model, run.started, taken, CONFIG))
+        found = first_prediction(generate(model, continue_from(model, run.started, taken, CONFIG)))
         expected = run.paths[path].tokens[index + 1]
         assert found.entropy == pytest.approx(expected.entropy, abs=1e-9)
         assert [c.token for c in found.candidates] == [c.token for c in expected.candidates]
 
 
-def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_grew_from(run, twins):
+def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_continues(run, twins):
     model = twins("llama").ours
     leaf = max(run.leaves(), key=lambda path: len(run.lineage(path.id)))
     assert len(run.lineage(leaf.id)) > 1
@@ -51,20 +52,21 @@ def test_the_ids_are_those_of_the_run_and_of_the_run_that_it_grew_from(run, twin
     own = run.sample(leaf.id).token_ids
     before = len(own) - len(leaf.tokens)
     assert taken == (*own[: before + 1], leaf.tokens[1].candidates[2].token)
-    grown = fold(grow(model, run.started, taken, CONFIG))
+    grown = fold(generate(model, continue_from(model, run.started, taken, CONFIG)))
     assert grown.started.prompt_tokens == run.started.prompt_tokens + taken
     assert grown.started.continued == len(taken)
     assert grown.started.beginning == "w5 w9 w3" + "".join(map(model.text, taken))
     first = next(path for path in grown.paths if path.tokens)
     again = grown.continuation(first.id, 0)
     assert again == (*taken, first.tokens[0].token)
-    twice = fold(grow(model, grown.started, again, CONFIG))
+    twice = fold(generate(model, continue_from(model, grown.started, again, CONFIG)))
     assert twice.started.prompt_tokens == run.started.prompt_tokens + again
 
 
-def test_what_is_shown_as_python_repeats_a_grown_run(run, twins):
+def test_what_is_shown_as_python_repeats_a_continued_run(run, twins):
     model = twins("llama").ours
-    grown = fold(grow(model, run.started, run.continuation(run.paths[0].children[0], 0, 1), CONFIG))
+    taken = run.continuation(run.paths[0].children[0], 0, 1)
+    grown = fold(generate(model, continue_from(model, run.started, taken, CONFIG)))
     code = as_python(grown.started)
     [argument] = [line.split("continued=")[1] for line in code.splitlines() if "continued=" in line]
     ids = tuple(int(part) for part in argument.strip("():").split(",") if part.strip())
@@ -75,7 +77,7 @@ def test_what_is_shown_as_python_repeats_a_grown_run(run, twins):
 def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
     table = TableModel(random_table(2, 5), stop_ids=[4])
     with pytest.raises(PromptError, match="stop token"):
-        next(generate(table, "0", CONFIG, continued=[1, 4]))
+        next(generate(table, Request("0", CONFIG, (1, 4))))
     for place in ((99, 0), (-1, 0), (0, 99), (0, 0, 99)):
         with pytest.raises(PromptError):
             run.continuation(*place)
@@ -85,22 +87,28 @@ def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
 
 def test_another_model_is_named_in_words(run, twins):
     with pytest.raises(ModelError, match="Choose the model that made it"):
-        grow(twins("gpt2").ours, run.started, run.continuation(run.paths[0].children[0], 0), CONFIG)
+        continue_from(
+            twins("gpt2").ours,
+            run.started,
+            run.continuation(run.paths[0].children[0], 0),
+            CONFIG,
+        )
 
 
 def test_a_file_without_the_new_field_loads_and_one_that_lies_does_not(run, twins):
     taken = run.continuation(run.paths[0].children[0], 0)
-    events = list(grow(twins("llama").ours, run.started, taken, CONFIG))
+    model = twins("llama").ours
+    events = list(generate(model, continue_from(model, run.started, taken, CONFIG)))
     assert record.loads(record.dumps(events)) == events
     header, started, *rest = gzip.decompress(record.dumps(events)).decode().split("\n")
-    told = json.loads(started)
-    del told["continued"]
-    old = record.loads(gzip.compress("\n".join([header, json.dumps(told), *rest]).encode()))
+    fields = json.loads(started)
+    del fields["continued"]
+    old = record.loads(gzip.compress("\n".join([header, json.dumps(fields), *rest]).encode()))
     assert isinstance(old[0], RunStarted)
     assert old[0].continued == 0
-    told["continued"] = len(told["prompt_tokens"]) + 1
+    fields["continued"] = len(fields["prompt_tokens"]) + 1
     with pytest.raises(RecordError, match="continued"):
-        record.loads(gzip.compress("\n".join([header, json.dumps(told), *rest]).encode()))
+        record.loads(gzip.compress("\n".join([header, json.dumps(fields), *rest]).encode()))
 
 
 @pytest.mark.parametrize("policy", ["fair", "original"])
@@ -113,7 +121,7 @@ def test_leaves_and_weights_of_any_step_are_those_of_the_run_at_that_step(twins,
         policy=policy,
         seed=2,
     )
-    events = list(generate(twins("qwen2").ours, "w5 w9 w3", config))
+    events = list(generate(twins("qwen2").ours, Request("w5 w9 w3", config)))
     whole, growing = fold(events), Run(events[0])
     assert {"pruned", "forked"} <= {path.status for path in whole.paths} or policy == "original"
     for event in events[1:]:

@@ -1,4 +1,4 @@
-"""Whatever the engine does with its cache, every leaf says what the plain model says about it."""
+"""Whatever the engine does with its cache, every leaf has the probabilities of the plain model."""
 
 from dataclasses import replace
 from typing import get_args
@@ -16,8 +16,9 @@ from equality import (
 from transformers import AutoModelForCausalLM
 
 from eab.config import BranchingConfig, CacheName
-from eab.engine.generation import Generation
+from eab.engine.build import build
 from eab.engine.loop import generate, step
+from eab.engine.request import Request
 from eab.events import Event, Forked, Predicted, Pruned, RowsAllocated, StepTimed
 from eab.models.loading import EMBEDDED_FOLDER
 from eab.run import fold
@@ -59,7 +60,7 @@ SETTINGS = {
 def test_every_leaf_equals_a_full_forward_pass_without_a_cache(twins, family, settings):
     for seed in (1, 2):
         config = BranchingConfig(max_new_tokens=14, seed=seed, **settings)
-        run = fold(generate(twins(family).ours, PROMPT, config))
+        run = fold(generate(twins(family).ours, Request(PROMPT, config)))
         assert len(run.leaves()) > (config.max_paths > 1)
         assert_leaves_match(run, twins(family).plain, EXACT)
 
@@ -67,20 +68,20 @@ def test_every_leaf_equals_a_full_forward_pass_without_a_cache(twins, family, se
 @pytest.mark.parametrize("family", FAMILIES[4:])
 def test_further_families_equal_a_full_forward_pass_without_a_cache(twins, family):
     config = BranchingConfig(max_new_tokens=16, entropy_threshold=1.5, max_paths=9, r=4)
-    run = fold(generate(twins(family).ours, PROMPT, config))
+    run = fold(generate(twins(family).ours, Request(PROMPT, config)))
     assert_leaves_match(run, twins(family).plain, EXACT)
 
 
 def test_a_run_that_forks_and_prunes_much_is_among_those_compared(twins):
     config = BranchingConfig(max_new_tokens=14, seed=1, **SETTINGS["fork everywhere"])
-    events = list(generate(twins("qwen2").ours, PROMPT, config))
+    events = list(generate(twins("qwen2").ours, Request(PROMPT, config)))
     assert sum(isinstance(event, Forked) for event in events) > 10
     assert sum(isinstance(event, Pruned) for event in events) > 5
 
 
 def test_the_candidates_shown_are_the_most_likely_tokens_of_the_plain_model(twins):
     pair, config = twins("llama"), BranchingConfig(max_new_tokens=4, temperature=0.8)
-    events = list(generate(pair.ours, PROMPT, config))
+    events = list(generate(pair.ours, Request(PROMPT, config)))
     first = next(event for event in events if isinstance(event, Predicted))
     with torch.inference_mode():
         prompt = torch.tensor([list(pair.ours.encode(PROMPT, config))])
@@ -103,7 +104,7 @@ def test_the_allocation_step_r_changes_no_decision(twins, policy):
             policy=policy,
             r=r,
         )
-        events = list(generate(twins("qwen2").ours, PROMPT, config))
+        events = list(generate(twins("qwen2").ours, Request(PROMPT, config)))
         return [event for event in events[1:] if not isinstance(event, MEASUREMENTS)]
 
     expected = decisions(1)
@@ -122,7 +123,7 @@ def test_every_cache_gives_the_same_run(twins, family, policy):
             cache=cache,
             seed=3,
         )
-        return list(generate(twins(family).ours, PROMPT, config))
+        return list(generate(twins(family).ours, Request(PROMPT, config)))
 
     expected = fold(events("tree"))
     assert sum(path.status == "forked" for path in expected.paths) > 3
@@ -139,7 +140,7 @@ def test_a_prompt_in_chunks_goes_through_every_cache(twins, monkeypatch, cache):
     monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 7)
     prompt = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(20))
     config = BranchingConfig(max_new_tokens=5, entropy_threshold=1.5, max_paths=6, cache=cache)
-    events = list(generate(twins("qwen2").ours, prompt, config))
+    events = list(generate(twins("qwen2").ours, Request(prompt, config)))
     assert_leaves_match(fold(events), twins("qwen2").plain, EXACT)
     through = [event.tokens for event in events if isinstance(event, StepTimed)][:3]
     assert through == ([7, 14, 20] if cache == "recompute" else [7, 7, 6])
@@ -152,9 +153,7 @@ def test_runs_with_different_caches_share_a_forward_pass(twins, cache):
         BranchingConfig(max_new_tokens=6, entropy_threshold=1.5, max_paths=5, cache=name)
         for name in ("tree", cache)
     ]
-    both = [
-        Generation(model, PROMPT, model.encode(PROMPT, config), config, 1.5) for config in configs
-    ]
+    both = [build(model, Request(PROMPT, config), threshold_nats=1.5) for config in configs]
     events: list[list[Event]] = [[one.started] for one in both]
     while any(one.live for one in both):
         for own, new in zip(events, step(model, both), strict=True):
@@ -166,9 +165,11 @@ def test_runs_with_different_caches_share_a_forward_pass(twins, cache):
 def test_the_embedded_model_gives_the_same_texts_under_every_cache(embedded, cache):
     plain = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32).eval()
     config = BranchingConfig(max_new_tokens=20, entropy_threshold=0.8, max_paths=12, cache=cache)
-    run = fold(generate(embedded, "Once upon a time there was a little", config))
+    run = fold(generate(embedded, Request("Once upon a time there was a little", config)))
     expected = fold(
-        generate(embedded, "Once upon a time there was a little", replace(config, cache="tree"))
+        generate(
+            embedded, Request("Once upon a time there was a little", replace(config, cache="tree"))
+        )
     )
     assert [sample.token_ids for sample in run.samples()] == [
         sample.token_ids for sample in expected.samples()
@@ -180,7 +181,7 @@ def test_a_long_prompt_goes_through_in_chunks_and_equals_one_pass(twins, monkeyp
     monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 7)
     prompt = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(45))
     config = BranchingConfig(max_new_tokens=8, entropy_threshold=1.5, max_paths=6)
-    events = list(generate(twins("qwen2").ours, prompt, config))
+    events = list(generate(twins("qwen2").ours, Request(prompt, config)))
     run = fold(events)
     assert_leaves_match(run, twins("qwen2").plain, EXACT)
     timed = [event.tokens for event in events if isinstance(event, StepTimed) and event.step == 0]
@@ -203,11 +204,11 @@ def test_runs_that_share_a_forward_pass_decide_as_they_do_alone(twins):
         for index in range(3)
     ]
     alone = [
-        list(generate(model, prompt, config))
+        list(generate(model, Request(prompt, config)))
         for prompt, config in zip(prompts, configs, strict=True)
     ]
     together = [
-        Generation(model, prompt, model.encode(prompt, config), config, config.entropy_threshold)
+        build(model, Request(prompt, config), config.entropy_threshold)
         for prompt, config in zip(prompts, configs, strict=True)
     ]
     events: list[list[Event]] = [[generation.started] for generation in together]
@@ -230,6 +231,6 @@ def test_the_embedded_model_in_float32_equals_its_plain_forward_pass(embedded, p
         config = BranchingConfig(
             max_new_tokens=24, entropy_threshold=0.8, max_paths=12, seed=seed, policy=policy
         )
-        run = fold(generate(embedded, "Once upon a time there was a little", config))
+        run = fold(generate(embedded, Request("Once upon a time there was a little", config)))
         assert len(run.leaves()) > 3
         assert_leaves_match(run, plain, 2e-4)

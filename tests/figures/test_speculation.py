@@ -8,24 +8,25 @@ from hypothesis import strategies as st
 
 from eab.analysis.sweep import Sweep, draft_length_sweep, fold_sweep
 from eab.config import BranchingConfig
+from eab.engine.request import Request
 from eab.events import Speculated
 from eab.figures import speculation
 from eab.figures.captions import cost_sentence
 from eab.run import fold
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
-from eab.speculation.stats import pass_line, speculation_stats
+from eab.speculation.stats import fit_pass_seconds, speculation_stats
 
 
 @pytest.fixture(scope="module")
 def sweep(twins) -> Sweep:
-    from eab.engine.sweeping import compare
+    from eab.engine.sweeping import run_sweep
 
     target, draft = twins("llama").ours, twins("llama", 1).ours
     empty = draft_length_sweep("model")
     config = BranchingConfig(
         max_new_tokens=30, max_paths=1, entropy_threshold=20.0, temperature=0.4
     )
-    return fold_sweep(compare(target, "w5 w9 w33 w2", config, empty.variants, draft), empty)
+    return fold_sweep(run_sweep(target, Request("w5 w9 w33 w2", config), empty.variants, draft), empty)
 
 
 def test_the_variants_are_plain_some_lengths_and_adaptive(sweep):
@@ -45,17 +46,17 @@ def test_the_outcome_counts_what_the_events_say(sweep):
     for name, run in sweep.pairs:
         found = speculation_stats(run)
         assert found.steps == 29
-        assert found.passes + found.right >= 29 or name == "plain"
-        assert found.guesses == sum(len(one.draft_tokens) for one in run.speculations)
-        assert found.right == sum(one.accepted for one in run.speculations)
+        assert found.forward_passes + found.accepted >= 29 or name == "plain"
+        assert found.draft_tokens == sum(len(one.draft_tokens) for one in run.speculations)
+        assert found.accepted == sum(one.accepted for one in run.speculations)
         assert (
-            found.tokens == found.passes + found.guesses
+            found.tokens == found.forward_passes + found.draft_tokens
         )  # one path: a token of its own in each pass, and the guesses
         assert (
-            found.steps == found.passes + found.right
+            found.steps == found.forward_passes + found.accepted
         )  # and each pass brings one step more than it had guesses right
     plain = speculation_stats(sweep.runs[0])
-    assert (plain.guesses, plain.acceptance, plain.tokens_per_pass) == (0, None, 1.0)
+    assert (plain.draft_tokens, plain.acceptance_rate, plain.steps_per_pass) == (0, None, 1.0)
 
 
 def test_the_chips_spell_the_text_and_each_wrong_guess_stands_before_the_token_that_came(
@@ -65,9 +66,9 @@ def test_the_chips_spell_the_text_and_each_wrong_guess_stands_before_the_token_t
         chips = speculation.chips(run, 0)
         text = [chip["text"] for chip in chips if chip["kind"] != "wrong"]
         assert len(text) == 30
-        assert sum(chip["kind"] == "right" for chip in chips) == speculation_stats(run).right
+        assert sum(chip["kind"] == "right" for chip in chips) == speculation_stats(run).accepted
         wrong = [index for index, chip in enumerate(chips) if chip["kind"] == "wrong"]
-        assert len(wrong) <= speculation_stats(run).failed
+        assert len(wrong) <= speculation_stats(run).rejected
         assert all(chips[index + 1]["kind"] == "own" for index in wrong)
         assert all(chips[index + 1]["text"] != chips[index]["text"] for index in wrong)
 
@@ -79,7 +80,7 @@ def test_chips_of_a_tree_follow_the_guesses_through_its_forks(twins):
     config = BranchingConfig(
         max_new_tokens=20, entropy_threshold=2.4, max_paths=7, drafter="model", draft_length=3
     )
-    run = fold(generate(model, "w5 w9 w33 w2", config, model))
+    run = fold(generate(model, Request("w5 w9 w33 w2", config), model))
     for leaf in run.leaves():
         lineage = run.lineage(leaf.id)
         kinds = [
@@ -119,7 +120,7 @@ def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(
 
 
 def test_a_comparison_without_guesses_says_so(twins):
-    from eab.engine.sweeping import compare
+    from eab.engine.sweeping import run_sweep
 
     empty = draft_length_sweep("prompt-lookup")
     assert (
@@ -129,7 +130,7 @@ def test_a_comparison_without_guesses_says_so(twins):
     assert speculation.surface_sentence(empty) == "There is nothing to compute a speed-up from yet."
     assert speculation.outcome_table(empty).empty
     config = BranchingConfig(max_new_tokens=2, max_paths=1, entropy_threshold=20.0)
-    short = fold_sweep(compare(twins("llama").ours, "w5 w9", config, empty.variants), empty)
+    short = fold_sweep(run_sweep(twins("llama").ours, Request("w5 w9", config), empty.variants), empty)
     assert speculation.acceptance(short) is None
     assert not speculation.surface_figure(short).data
 
@@ -138,7 +139,7 @@ def test_the_costs_of_a_run_say_how_often_the_drafter_was_right(sweep):
     found = speculation_stats(sweep.runs[3])
     words = cost_sentence(sweep.runs[3])
     assert (
-        f"Drafter model: {found.right} of {found.guesses} guesses right; 29 steps in {found.passes} forward"
+        f"Drafter model: {found.accepted} of {found.draft_tokens} guesses right; 29 steps in {found.forward_passes} forward"
         in words
     )
     assert "Drafter" not in cost_sentence(sweep.runs[0])
@@ -165,10 +166,10 @@ def test_published_values_of_the_formulas():
 
 
 def test_the_pass_line_finds_planted_costs(sweep):
-    start, slope = pass_line(run for _, run in sweep.pairs) or (-1.0, -1.0)
+    start, slope = fit_pass_seconds(run for _, run in sweep.pairs) or (-1.0, -1.0)
     assert start >= 0
     assert slope >= 0
-    assert pass_line([sweep.runs[0]]) is None
+    assert fit_pass_seconds([sweep.runs[0]]) is None
 
 
 def test_speculated_events_are_within_the_run(sweep):

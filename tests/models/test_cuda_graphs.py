@@ -24,8 +24,9 @@ from eab.caches.shape import KVShape
 from eab.caches.static_buffers import ALIGNED, MOST_FRAMES
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.generation import Generation
+from eab.engine.build import build
 from eab.engine.loop import generate, step
+from eab.engine.request import Request
 from eab.events import Event, RowsAllocated
 from eab.models.cuda_graphs import MOST_FAILURES, Capture, CudaGraphRunner, Replay, _retire
 from eab.models.huggingface import HuggingFaceModel
@@ -100,9 +101,9 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
 )
 def test_replayed_passes_make_the_same_run(capturing, twins, tracer, family, settings):
     config = BranchingConfig(max_new_tokens=24, attention="padded", **settings)
-    events = list(generate(capturing(family, tracer.capture), PROMPT, config))
+    events = list(generate(capturing(family, tracer.capture), Request(PROMPT, config)))
     assert tracer.replayed > tracer.traced + 3
-    assert decisions(events) == decisions(list(generate(twins(family).ours, PROMPT, config)))
+    assert decisions(events) == decisions(list(generate(twins(family).ours, Request(PROMPT, config))))
     assert_leaves_match(fold(events), twins(family).plain, EXACT)
 
 
@@ -113,7 +114,7 @@ def test_a_pass_is_captured_when_its_size_keeps_coming_and_anew_when_the_tensors
         max_paths=1, entropy_threshold=20.0, max_new_tokens=13, r=4, attention="padded"
     )
     model = capturing("llama", tracer.capture)
-    events = list(generate(model, PROMPT, config))
+    events = list(generate(model, Request(PROMPT, config)))
     growths = [event for event in events if isinstance(event, RowsAllocated)]
     assert len(growths) == 4, "the prompt, and three times four of the twelve tokens that are read"
     assert tracer.traced == 3, "of each four passes two are only read, the third is also captured"
@@ -128,10 +129,10 @@ def test_runs_beside_each_other_each_find_their_own_numbers(capturing, twins, tr
         max_new_tokens=14, max_paths=3, entropy_threshold=2.0, r=8, attention="padded"
     )
     seeds = [replace(config, seed=seed) for seed in range(3)]
-    runs = list(zip(*zip_longest(*(generate(model, PROMPT, one) for one in seeds)), strict=True))
+    runs = list(zip(*zip_longest(*(generate(model, Request(PROMPT, one)) for one in seeds)), strict=True))
     assert tracer.replayed > 9
     for one, events in zip(seeds, runs, strict=True):
-        alone = list(generate(twins("llama").ours, PROMPT, one))
+        alone = list(generate(twins("llama").ours, Request(PROMPT, one)))
         assert decisions([event for event in events if event is not None]) == decisions(alone)
 
 
@@ -140,8 +141,7 @@ def test_passes_of_two_runs_in_one_are_read_together(capturing, twins, tracer):
     config = BranchingConfig(
         max_new_tokens=10, max_paths=3, entropy_threshold=2.0, r=8, attention="padded"
     )
-    tokens = model.encode(PROMPT, config)
-    both = [Generation(model, PROMPT, tokens, replace(config, seed=seed), 2.0) for seed in (1, 2)]
+    both = [build(model, Request(PROMPT, replace(config, seed=seed)), 2.0) for seed in (1, 2)]
     events: list[list[Event]] = [[one.started] for one in both]
     while all(one.live for one in both):
         for found, new in zip(events, step(model, both), strict=True):
@@ -152,7 +152,7 @@ def test_passes_of_two_runs_in_one_are_read_together(capturing, twins, tracer):
 
 
 def test_sliced_passes_are_not_captured(capturing, tracer):
-    list(generate(capturing("llama", tracer.capture), PROMPT, BranchingConfig(max_new_tokens=8)))
+    list(generate(capturing("llama", tracer.capture), Request(PROMPT, BranchingConfig(max_new_tokens=8))))
     assert tracer.traced == 0
 
 
@@ -177,8 +177,8 @@ def test_what_cannot_be_captured_is_read_and_tried_a_few_times(
     capturing, twins, caplog, capture, reason
 ):
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    events = list(generate(capturing("llama", capture), PROMPT, config))
-    assert decisions(events) == decisions(list(generate(twins("llama").ours, PROMPT, config)))
+    events = list(generate(capturing("llama", capture), Request(PROMPT, config)))
+    assert decisions(events) == decisions(list(generate(twins("llama").ours, Request(PROMPT, config))))
     assert [reason in message for message in caplog.messages] == [True] * MOST_FAILURES
 
 
@@ -214,7 +214,7 @@ def test_replays_are_checked_on_new_numbers_before_the_first_run(capturing, twin
     model = capturing("llama", freezes)
     model._captured = CudaGraphRunner(lambda: freezes, model._replays)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
+    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
     assert 1 <= len(caplog.messages) <= MOST_FAILURES
     assert all("replays say otherwise than the model" in message for message in caplog.messages)
 
@@ -227,7 +227,7 @@ def test_a_check_that_breaks_breaks_no_run(capturing, twins, tracer, caplog):
     model = capturing("llama", tracer.capture)
     model._captured = CudaGraphRunner(lambda: tracer.capture, breaks)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
+    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
     assert tracer.traced == 0
     assert ["out of memory" in message for message in caplog.messages] == [True] * MOST_FAILURES
 
@@ -239,7 +239,7 @@ def test_a_check_without_a_replay_proves_nothing(capturing, twins, caplog):
     )  # no stream for the check, then as many as one likes
     model._captured = CudaGraphRunner(lambda: next(free, freezes), model._replays)
     config = BranchingConfig(max_new_tokens=30, max_paths=3, r=4, attention="padded")
-    assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
+    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
     assert len(caplog.messages) == MOST_FAILURES
 
 
@@ -253,7 +253,7 @@ def test_without_a_free_stream_passes_are_read(capturing, twins):
     model = capturing("llama", waits)
     model._captured = CudaGraphRunner(lambda: None, lambda: True)
     config = BranchingConfig(max_new_tokens=8, r=8, attention="padded")
-    assert_leaves_match(fold(generate(model, PROMPT, config)), twins("llama").plain, EXACT)
+    assert_leaves_match(fold(generate(model, Request(PROMPT, config))), twins("llama").plain, EXACT)
 
 
 def test_a_stream_is_free_again_when_all_its_graphs_are_reset():

@@ -21,6 +21,7 @@ from transformers import (
 from eab import token_text
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import ModelError, PromptError
 from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
 from eab.models.token_bytes import TokenTexts
@@ -144,9 +145,9 @@ def test_the_context_is_what_every_layer_reads_in_full(kind, more, context, word
 def test_a_sliding_window_limits_prompt_and_new_tokens_together(words):
     model = wrap_model(causal("MistralConfig", sliding_window=16), words)
     fits = BranchingConfig(max_new_tokens=11, entropy_threshold=20)
-    assert len(fold(generate(model, "w5 w6 w7 w8 w9", fits)).samples()[0].tokens) >= 1
+    assert len(fold(generate(model, Request("w5 w6 w7 w8 w9", fits))).samples()[0].tokens) >= 1
     with pytest.raises(PromptError, match="reads 16 in all"):
-        list(generate(model, "w5 w6 w7 w8 w9 w10", fits))
+        list(generate(model, Request("w5 w6 w7 w8 w9 w10", fits)))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ def test_a_system_message_comes_before_the_prompt(chatty):
 
 def test_chat_without_a_template_is_refused_in_words(twins):
     with pytest.raises(ModelError, match="llama has no chat template; run it without chat"):
-        next(generate(twins("llama").ours, "w5", BranchingConfig(chat=True)))
+        next(generate(twins("llama").ours, Request("w5", BranchingConfig(chat=True))))
 
 
 def test_every_id_that_ends_a_text_stops_a_path(words):
@@ -277,7 +278,7 @@ def test_every_id_that_ends_a_text_stops_a_path(words):
     wrapped = wrap_model(model, words)
     assert wrapped.stop_ids == {1, 2, 40, 41}
     config = BranchingConfig(max_new_tokens=60, entropy_threshold=0.5, max_paths=40)
-    samples = fold(generate(wrapped, "w5 w6", config)).samples()
+    samples = fold(generate(wrapped, Request("w5 w6", config))).samples()
     ends = {sample.token_ids[-1] for sample in samples if sample.finish_reason == "stop"}
     assert len(ends) > 1
     assert ends <= wrapped.stop_ids
@@ -292,7 +293,7 @@ def test_every_id_that_ends_a_text_stops_a_path(words):
 def test_a_wrapped_model_still_generates_the_same_with_transformers(kind, words):
     plain, model = causal(kind).eval(), causal(kind).eval()
     wrapped = wrap_model(model, words)
-    running = generate(wrapped, "w5 w6", BranchingConfig(max_new_tokens=20))
+    running = generate(wrapped, Request("w5 w6", BranchingConfig(max_new_tokens=20)))
     for _ in range(30):
         next(running)
     prompts = torch.tensor([[3, 5, 8, 13, 21], [0, 0, 7, 9, 4]])
@@ -311,8 +312,8 @@ def test_two_runs_of_one_model_do_not_disturb_each_other(twins):
     model = twins("qwen2").ours
     config = BranchingConfig(max_new_tokens=10, entropy_threshold=1.5, max_paths=6)
     prompts = ("w5 w6", "w40 w41 w42")
-    alone = [fold(generate(model, prompt, config)).samples() for prompt in prompts]
-    running = [generate(model, prompt, config) for prompt in prompts]
+    alone = [fold(generate(model, Request(prompt, config))).samples() for prompt in prompts]
+    running = [generate(model, Request(prompt, config)) for prompt in prompts]
     runs = [RunFold(), RunFold()]
     for pair in zip_longest(*running):
         for run, event in zip(runs, pair, strict=True):
@@ -388,7 +389,7 @@ def test_ids_beyond_the_vocabulary_and_control_tokens_have_a_text_too(words):
 def test_the_sentencepiece_model_runs_end_to_end(stories_folder):
     model = load_model(str(stories_folder), device="cpu")
     config = BranchingConfig(max_new_tokens=12, entropy_threshold=1.0, max_paths=6)
-    run = fold(generate(model, "Once upon a time", config))
+    run = fold(generate(model, Request("Once upon a time", config)))
     assert run.started is not None
     assert "".join(run.started.prompt_texts[1:]).strip() == "Once upon a time"
     assert len(run.samples()) > 1

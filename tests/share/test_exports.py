@@ -11,6 +11,7 @@ import pytest
 from app.server import bundled_runs
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import Event, RunStarted, StepTimed
 from eab.figures.tables import steps_table, tokens_table
 from eab.models.huggingface import HuggingFaceModel
@@ -45,7 +46,7 @@ def test_the_program_makes_the_very_run(
     short = BranchingConfig(
         **{name: getattr(config, name) for name in config.__slots__} | {"max_new_tokens": 12}
     )
-    events = list(generate(embedded, prompt, short))
+    events = list(generate(embedded, Request(prompt, short)))
     started = next(event for event in events if isinstance(event, RunStarted))
     scope: dict[str, Any] = {}
     exec(compile(as_python(started), "program", "exec"), scope)

@@ -24,6 +24,7 @@ from eab.board.still import tree_svg
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import NotebookError, PromptError
 from eab.events import Event, StepTimed
 from eab.models.loading import EMBEDDED_FOLDER
@@ -66,7 +67,7 @@ def test_explore_makes_the_run_that_generate_makes() -> None:
     live = eab.explore(model, "0", entropy_threshold=1.0, max_new_tokens=6, seed=4)
     run = live.wait()
     plain = list(
-        generate(model, "0", BranchingConfig(entropy_threshold=1.0, max_new_tokens=6, seed=4))
+        generate(model, Request("0", BranchingConfig(entropy_threshold=1.0, max_new_tokens=6, seed=4)))
     )
     assert decisions(live.events) == decisions(plain)
     assert live.status == "Done after 6 steps"

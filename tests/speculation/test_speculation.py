@@ -1,5 +1,5 @@
-"""A run with guesses is the run without them, in fewer forward passes; and the guesses are what
-they claim to be.
+"""A run with speculation is the run without it, in fewer forward passes; and the draft tokens are
+what they claim to be.
 """
 
 from collections import Counter
@@ -18,6 +18,7 @@ from eab.caches.ledger import check_limit
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.engine.lookahead import Lookahead
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.events import Event, KvMeasured, RunStarted, Speculated, StepTimed
 from eab.run import Run, fold
@@ -42,36 +43,38 @@ SETTINGS = {
 }
 
 
-def tries(events: list[Event]) -> list[Speculated]:
+def speculated(events: list[Event]) -> list[Speculated]:
     return [event for event in events if isinstance(event, Speculated)]
 
 
 @pytest.mark.parametrize("length", [0, 1, 4])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_guesses_change_no_decision(twins, settings, drafter, length):
+def test_speculation_changes_no_decision(twins, settings, drafter, length):
     target, draft = twins("llama"), twins("llama", 1).ours
     for seed in (1, 2):
         plain = BranchingConfig(max_new_tokens=24, seed=seed, **settings)
         config = replace(plain, drafter=drafter, draft_length=length)
-        events = list(generate(target.ours, PROMPT, config, draft))
-        assert_same_decisions(fold(events), fold(generate(target.ours, PROMPT, plain)))
+        events = list(generate(target.ours, Request(PROMPT, config), draft))
+        assert_same_decisions(fold(events), fold(generate(target.ours, Request(PROMPT, plain))))
         assert_leaves_match(fold(events), target.plain, EXACT)
 
 
 @pytest.mark.parametrize("cache", get_args(CacheName))
-def test_guesses_change_no_decision_with_any_cache(twins, cache):
+def test_speculation_changes_no_decision_with_any_cache(twins, cache):
     model = twins("qwen2").ours
     plain = BranchingConfig(
         max_new_tokens=20, entropy_threshold=2.4, max_paths=7, cache=cache, seed=3
     )
-    events = list(generate(model, PROMPT, replace(plain, drafter="model", draft_length=3), model))
-    assert any(one.accepted for one in tries(events))
-    assert_same_decisions(fold(events), fold(generate(model, PROMPT, plain)))
+    events = list(
+        generate(model, Request(PROMPT, replace(plain, drafter="model", draft_length=3)), model)
+    )
+    assert any(one.accepted for one in speculated(events))
+    assert_same_decisions(fold(events), fold(generate(model, Request(PROMPT, plain))))
 
 
 @pytest.mark.parametrize("length", [1, 3, 7])
-def test_a_draft_model_that_is_the_target_is_always_right(twins, length):
+def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length):
     model = twins("llama").ours
     config = BranchingConfig(
         max_new_tokens=33,
@@ -81,13 +84,12 @@ def test_a_draft_model_that_is_the_target_is_always_right(twins, length):
         draft_length=length,
         seed=4,
     )
-    events = list(generate(model, PROMPT, config, model))
+    events = list(generate(model, Request(PROMPT, config), model))
     run = fold(events)
     assert len(list(run.tokens(0))) == 33
-    assert all(one.accepted == len(one.draft_tokens) for one in tries(events))
-    assert run.passes == 1 + -(
-        -(33 - 1) // (length + 1)
-    )  # after the prompt, each pass confirms length + 1 tokens
+    assert all(one.accepted == len(one.draft_tokens) for one in speculated(events))
+    # After the prompt, each pass gives length + 1 tokens.
+    assert run.forward_passes == 1 + -(-(33 - 1) // (length + 1))
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -101,19 +103,23 @@ def test_what_was_accepted_is_the_text_and_what_was_not_is_not(embedded, drafter
         draft_length=4,
     )
     events = list(
-        generate(embedded, "Anna has a red ball. Ben has a red ball. Anna has a", config, embedded)
+        generate(
+            embedded,
+            Request("Anna has a red ball. Ben has a red ball. Anna has a", config),
+            embedded,
+        )
     )
     text = [token.token for token in fold(events).tokens(0)]
-    assert sum(one.accepted for one in tries(events)) > 2
-    for one in tries(events):
-        right = text[one.step : one.step + one.accepted]
-        assert list(one.draft_tokens[: one.accepted]) == right
+    assert sum(one.accepted for one in speculated(events)) > 2
+    for one in speculated(events):
+        expected = text[one.step : one.step + one.accepted]
+        assert list(one.draft_tokens[: one.accepted]) == expected
         if one.verified > one.accepted:
             assert one.draft_tokens[one.accepted] != text[one.step + one.accepted]
-        assert one.texts == tuple(map(embedded.text, one.draft_tokens))
+        assert one.draft_texts == tuple(map(embedded.text, one.draft_tokens))
 
 
-def test_rows_of_wrong_guesses_are_given_back_without_copying(twins):
+def test_rows_of_rejected_draft_tokens_are_free_again_without_copying(twins):
     model, draft = twins("llama").ours, twins("llama", 1).ours
     config = BranchingConfig(
         max_new_tokens=40,
@@ -123,20 +129,17 @@ def test_rows_of_wrong_guesses_are_given_back_without_copying(twins):
         draft_length=4,
         r=64,
     )
-    events = list(generate(model, PROMPT, config, draft))
-    assert any(one.accepted < len(one.draft_tokens) for one in tries(events))
+    events = list(generate(model, Request(PROMPT, config), draft))
+    assert any(one.accepted < len(one.draft_tokens) for one in speculated(events))
     measured = [event for event in events if isinstance(event, KvMeasured)]
     prompt = len(fold(events).started.prompt_tokens)
-    for (
-        event
-    ) in measured:  # the rows in use hold the text as far as it is certain, and nothing else
-        assert (
-            prompt + event.step <= event.rows_private <= prompt + event.step + config.draft_length
-        )
-    assert measured[-1].bytes_copied == 0
+    for event in measured:  # rows in use hold the certain tokens, and nothing else
+        certain = prompt + event.step
+        assert certain <= event.usage.rows_private <= certain + config.draft_length
+    assert measured[-1].usage.bytes_copied == 0
 
 
-def test_a_guess_never_ends_a_text(twins):
+def test_a_draft_token_never_ends_a_text(twins):
     model = twins("llama").ours
     for seed in range(6):
         config = BranchingConfig(
@@ -147,8 +150,8 @@ def test_a_guess_never_ends_a_text(twins):
             draft_length=6,
             seed=seed,
         )
-        events = list(generate(model, PROMPT, config, model))
-        assert not any(set(one.draft_tokens) & model.stop_ids for one in tries(events))
+        events = list(generate(model, Request(PROMPT, config), model))
+        assert not any(set(one.draft_tokens) & model.stop_ids for one in speculated(events))
 
 
 def test_the_texts_have_the_distribution_of_the_target():
@@ -160,7 +163,7 @@ def test_the_texts_have_the_distribution_of_the_target():
     runs = 4000
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(runs):
-        run = fold(generate(target, "2", replace(config, seed=seed), draft))
+        run = fold(generate(target, Request("2", replace(config, seed=seed)), draft))
         found[tuple(token.token for token in run.tokens(0))] += 1
     assert set(found) <= set(exact)
     common = [text for text, mass in exact.items() if mass * runs >= 5]
@@ -168,30 +171,23 @@ def test_the_texts_have_the_distribution_of_the_target():
     expected = np.array([exact[text] for text in common]) * runs
     assert len(common) > 30
     chi_square, freedom = ((counts - expected) ** 2 / expected).sum(), len(common) - 1
-    assert (
-        chi_square < freedom + 4 * (2 * freedom) ** 0.5
-    )  # four standard deviations; seeded: fails for good, or never
+    # Four standard deviations; seeded, so it fails always or never.
+    assert chi_square < freedom + 4 * (2 * freedom) ** 0.5
 
 
-def ask(lookup: NgramLookup, path: int, text: list[int], most: int = 4) -> list[int]:
-    [guess] = lookup.propose([DraftRequest(path, 0, text, len(text), most)])
-    return guess
+def ask(lookup: NgramLookup, path: int, text: list[int], limit: int = 4) -> list[int]:
+    [draft] = lookup.propose([DraftRequest(path, 0, text, len(text), limit)])
+    return draft
 
 
 def test_prompt_lookup_continues_the_latest_place_that_ended_alike():
     lookup = NgramLookup(siblings=False)
     assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7]) == [8, 9, 1, 6]
-    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7]) == [
-        2,
-        6,
-        7,
-        2,
-    ]  # a text that repeats itself goes on so
+    repeats = [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7]
+    assert ask(lookup, 0, repeats) == [2, 6, 7, 2], "a text that repeats itself goes on so"
     assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7, 30]) == []
-    assert ask(lookup, 0, [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7, 30, 5, 6, 7], most=2) == [
-        8,
-        9,
-    ]  # three agree: better
+    longer = [5, 6, 7, 8, 9, 1, 6, 7, 2, 6, 7, 30, 5, 6, 7]
+    assert ask(lookup, 0, longer, limit=2) == [8, 9], "three tokens that agree go before two"
 
 
 def test_sibling_lookup_also_reads_the_other_paths():
@@ -208,26 +204,24 @@ def test_sibling_lookup_also_reads_the_other_paths():
 def run_of(
     start: float, per_token: float, draft: float, alpha: float, paths: int = 1
 ) -> tuple[list[int], float]:
-    """Lengths that AdaptiveLength chooses where a pass of T tokens takes start + per_token * T
-    seconds.
-
-    And its time over that of plain decoding.
+    """Lengths that AdaptiveLength chooses, and its time over that of plain decoding, where a pass
+    of T tokens takes start + per_token * T seconds.
     """
     length, chosen, random, taken, plain = AdaptiveLength(), [], np.random.default_rng(0), 0.0, 0.0
     for _ in range(120):
-        most = length.most()
-        chosen.append(most)
-        right = [int(np.argmin([*(random.random(most) < alpha), False])) for _ in range(paths)]
-        verified = [(most, count) for count in right] if most else []
-        tokens = paths * (1 + most)
+        limit = length.choose()
+        chosen.append(limit)
+        accepted = [int(np.argmin([*(random.random(limit) < alpha), False])) for _ in range(paths)]
+        drafts = [(limit, count) for count in accepted] if limit else []
+        tokens = paths * (1 + limit)
         seconds = start + per_token * tokens
-        length.heard(
+        length.observe(
             PassOutcome(
-                tokens, seconds, draft * most * paths, most > 0, verified, paths, 1 + min(right)
+                tokens, seconds, draft * limit * paths, limit > 0, drafts, paths, 1 + min(accepted)
             )
         )
-        taken += seconds + draft * most * paths
-        plain += (1 + min(right)) * (start + per_token * paths)
+        taken += seconds + draft * limit * paths
+        plain += (1 + min(accepted)) * (start + per_token * paths)
     return chosen, taken / plain
 
 
@@ -239,31 +233,27 @@ def test_the_adaptive_length_pays_or_is_silent():
     assert 1 <= np.median(fair[20:]) <= 4
     assert faster < 0.8
     for costly, slower in (
-        run_of(
-            start=1.0, per_token=0.01, draft=1.5, alpha=0.9
-        ),  # the draft is as slow as the target
-        run_of(start=0.1, per_token=1.0, draft=0.0, alpha=0.7),  # a longer pass costs what it saves
-        run_of(
-            start=1.0, per_token=0.03, draft=0.0, alpha=0.0
-        ),  # never right, and free but for the tokens
-        run_of(
-            start=1.0, per_token=0.3, draft=0.1, alpha=0.5, paths=20
-        ),  # someone is always guessed wrong
+        # The draft model is as slow as the target.
+        run_of(start=1.0, per_token=0.01, draft=1.5, alpha=0.9),
+        # A longer pass costs what it saves.
+        run_of(start=0.1, per_token=1.0, draft=0.0, alpha=0.7),
+        # Never accepted, and free except for the tokens.
+        run_of(start=1.0, per_token=0.03, draft=0.0, alpha=0.0),
+        # In every pass some path has a rejected token.
+        run_of(start=1.0, per_token=0.3, draft=0.1, alpha=0.5, paths=20),
         run_of(start=1.0, per_token=0.03, draft=0.03, alpha=0.7, paths=8),
     ):
         assert np.mean(costly[20:]) < 0.6
-        assert slower < 1.08, (
-            "trying costs a share of the time that is bounded, and the first guesses"
-        )
+        assert slower < 1.08, "trials cost a bounded share of the time, and the first drafts more"
 
 
 def test_a_drafter_that_finds_nothing_and_takes_its_time_is_hardly_asked():
     length = AdaptiveLength()
     asked = 0
     for _ in range(120):
-        most = length.most()
-        asked += most > 0
-        length.heard(PassOutcome(4, 1.0, 0.5 if most else 0.0, most > 0, [], 4, 1))
+        limit = length.choose()
+        asked += limit > 0
+        length.observe(PassOutcome(4, 1.0, 0.5 if limit else 0.0, limit > 0, [], 4, 1))
     assert 1 <= asked <= 10
 
 
@@ -271,9 +261,9 @@ def test_a_drafter_that_cannot_serve_is_refused_in_words(twins, embedded):
     model = twins("llama").ours
     config = BranchingConfig(drafter="model", max_new_tokens=4)
     with pytest.raises(ConfigError, match="no draft model is given"):
-        next(generate(model, PROMPT, config))
+        next(generate(model, Request(PROMPT, config)))
     with pytest.raises(ModelError, match="4096 tokens instead of 72"):
-        next(generate(model, PROMPT, config, embedded))
+        next(generate(model, Request(PROMPT, config), embedded))
     with pytest.raises(
         ConfigError, match="draft_length is 17; it must be a whole number from 0 to 16"
     ):
@@ -284,49 +274,49 @@ def test_a_drafter_that_cannot_serve_is_refused_in_words(twins, embedded):
         BranchingConfig(drafter="oracle")
 
 
-def test_a_run_with_guesses_is_saved_and_read_again(twins):
+def test_a_run_with_speculation_is_saved_and_loaded(twins):
     model = twins("llama").ours
     config = BranchingConfig(
         max_new_tokens=12, drafter="model", draft_length=2, entropy_threshold=2.5
     )
-    events = list(generate(model, PROMPT, config, model))
+    events = list(generate(model, Request(PROMPT, config), model))
     assert record.loads(record.dumps(events)) == events
     assert isinstance(events[0], RunStarted)
     assert events[0].draft == model.card
     timed = [event for event in events if isinstance(event, StepTimed)]
     assert sum(event.draft_seconds for event in timed) > 0
-    assert fold(events).passes == len(timed)
+    assert fold(events).forward_passes == len(timed)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"accepted": 3},
-        {"judged": 3},
+        {"verified": 3},
         {"accepted": -1},
-        {"texts": ("a",)},
+        {"draft_texts": ("a",)},
         {"path": 7},
-        {"drafted": (-1, 2)},
+        {"draft_tokens": (-1, 2)},
     ],
 )
-def test_a_file_with_impossible_guesses_is_refused(twins, wrong):
+def test_a_file_with_impossible_draft_tokens_is_refused(twins, wrong):
     model = twins("llama").ours
     config = BranchingConfig(
         max_new_tokens=12, drafter="model", draft_length=2, entropy_threshold=20.0, max_paths=1
     )
-    events = list(generate(model, PROMPT, config, model))
+    events = list(generate(model, Request(PROMPT, config), model))
     place = next(index for index, event in enumerate(events) if isinstance(event, Speculated))
     events[place] = replace(events[place], **wrong)
     with pytest.raises(RecordError):
         record.loads(record.dumps(events))
 
 
-def test_every_prefix_of_a_run_with_guesses_folds(twins):
+def test_every_prefix_of_a_run_with_speculation_folds(twins):
     model = twins("llama").ours
     config = BranchingConfig(
         max_new_tokens=10, drafter="model", draft_length=2, entropy_threshold=2.0, max_paths=6
     )
-    events = generate(model, PROMPT, config, model)
+    events = generate(model, Request(PROMPT, config), model)
     run = Run(next(events))
     for event in events:
         run.apply(event)
@@ -337,22 +327,26 @@ def test_every_prefix_of_a_run_with_guesses_folds(twins):
 
 def test_a_path_that_is_ahead_keeps_its_own_predictions_alone():
     predictions = Predictions(torch.zeros(6, 40), BranchingConfig())
-    ahead = Lookahead([1, 2], read=1, draft_tokens=[7, 8, 9])
-    assert ahead.confirm(predictions, 2, [7, 8, 5, 4], to_itself=True) == (2, 3)
-    assert (ahead.text, ahead.read) == ([1, 2, 7, 8, 5], 4)
-    assert [(len(own.entropies), line) for own, line in ahead.lines] == [(3, 0), (3, 1), (3, 2)]
+    state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8, 9])
+    assert state.verify(predictions, 2, [7, 8, 5, 4], own_copy=True) == (2, 3)
+    assert (state.tokens, state.num_computed) == ([1, 2, 7, 8, 5], 4)
+    assert [(len(own.entropies), index) for own, index in state.predictions] == [
+        (3, 0),
+        (3, 1),
+        (3, 2),
+    ]
 
 
-def test_where_the_path_may_fork_a_guess_is_neither_right_nor_wrong():
-    ahead = Lookahead([1, 2], read=1, draft_tokens=[7, 8])
-    assert ahead.confirm(
-        Predictions(torch.zeros(3, 40), BranchingConfig()), 0, [7, None, 3], to_itself=False
+def test_where_the_path_may_fork_a_draft_token_is_neither_accepted_nor_rejected():
+    state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8])
+    assert state.verify(
+        Predictions(torch.zeros(3, 40), BranchingConfig()), 0, [7, None, 3], own_copy=False
     ) == (1, 1)
-    assert ahead.text == [1, 2, 7]
+    assert state.tokens == [1, 2, 7]
 
 
 @pytest.mark.parametrize("drafter", ["prompt-lookup", "sibling-lookup"])
-def test_where_the_rows_of_guesses_do_not_fit_a_pass_goes_without_them(
+def test_where_the_rows_of_draft_tokens_do_not_fit_a_pass_goes_without_them(
     embedded, drafter, monkeypatch
 ):
     refused = []
@@ -372,13 +366,13 @@ def test_where_the_rows_of_guesses_do_not_fit_a_pass_goes_without_them(
         r=1,
     )
     prompt = "Question: What is the capital of France?"
-    expected = fold(generate(embedded, prompt, plain))
-    most = max(step.kv.bytes_held for step in expected.steps if step.kv is not None)
+    expected = fold(generate(embedded, Request(prompt, plain)))
+    peak = max(step.kv.bytes_held for step in expected.steps if step.kv is not None)
     monkeypatch.setattr("eab.caches.tree.check_limit", limited)
-    limit = -(-most // 2**20)
+    limit = -(-peak // 2**20)
     config = replace(plain, drafter=drafter, draft_length=16, kv_limit_mib=limit)
-    run = fold(generate(embedded, prompt, config))
-    assert refused, "the guesses did not fit"
+    run = fold(generate(embedded, Request(prompt, config)))
+    assert refused, "the draft tokens did not fit"
     assert run.ended is not None
     assert run.ended.reason == "finished"
     assert [leaf.id for leaf in run.leaves()] == [leaf.id for leaf in expected.leaves()]

@@ -1,4 +1,4 @@
-"""What equal runs have in common: decisions, and the log-probabilities of a plain forward pass."""
+"""What equal runs share: decisions, and the log-probabilities of a plain forward pass."""
 
 from collections.abc import Sequence
 
@@ -27,12 +27,10 @@ def processed(logits: torch.Tensor, config: BranchingConfig) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def plain_reading(
+def plain_log_probs_and_entropies(
     model: torch.nn.Module, prompt: Sequence[int], new: Sequence[int], config: BranchingConfig
 ) -> tuple[list[float], list[float]]:
-    """Log-probability and entropy at each new token, from one full forward pass without any
-    cache.
-    """
+    """Log-probability and entropy at each new token, from one full forward pass without a cache."""
     logits = model(torch.tensor([[*prompt, *new]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
     log_probs = processed(logits, config)
     entropies = torch.special.entr(log_probs.exp()).sum(-1)
@@ -44,7 +42,7 @@ def assert_leaves_match(run: Run, model: torch.nn.Module, tolerance: float) -> N
     prompt, config = run.started.prompt_tokens, run.started.config
     for leaf in run.leaves():
         tokens = list(run.tokens(leaf.id))
-        log_probs, entropies = plain_reading(
+        log_probs, entropies = plain_log_probs_and_entropies(
             model, prompt, [token.token for token in tokens], config
         )
         assert [token.log_prob for token in tokens] == pytest.approx(log_probs, abs=tolerance)
@@ -52,9 +50,7 @@ def assert_leaves_match(run: Run, model: torch.nn.Module, tolerance: float) -> N
 
 
 def assert_same_decisions(run: Run, expected: Run) -> None:
-    """The same tree with the same tokens; weights, log-probabilities and entropies but for
-    rounding.
-    """
+    """The same tree and tokens; weights, log-probabilities and entropies equal up to rounding."""
     assert len(run.paths) == len(expected.paths)
     for path, wanted in zip(run.paths, expected.paths, strict=True):
         assert (path.parent, path.children, path.status) == (

@@ -1,5 +1,5 @@
-"""A re-read run is what the engine makes: event by event, rows and bytes included; where it may not
-be, it says so.
+"""A resimulated run is what the engine makes, event by event, with rows and bytes; where it may
+differ, it says so.
 """
 
 import math
@@ -22,7 +22,8 @@ from app.server import bundled_runs
 from eab import record
 from eab.cli.commands import app
 from eab.config import BranchingConfig
-from eab.engine.loop import generate, until
+from eab.engine.loop import generate, stop_when
+from eab.engine.request import Request
 from eab.errors import ConfigError, EabError, RecordError
 from eab.events import (
     Event,
@@ -47,13 +48,11 @@ PROMPT = fold(
 
 
 def engine(model: TableModel, prompt: str = "0 1", **settings: object) -> list[Event]:
-    return list(generate(model, prompt, BranchingConfig(**settings)))  # type: ignore[arg-type]
+    return list(generate(model, Request(prompt, BranchingConfig(**settings))))  # type: ignore[arg-type]
 
 
 def timeless(events: Iterable[Event]) -> list[Event]:
-    """Without what a re-read run does not have (times) and what only it has (that it was
-    re-read).
-    """
+    """Without what a resimulated run does not have (times), and what only it has (its mark)."""
     kept = []
     for event in events:
         if isinstance(event, StepTimed):
@@ -63,7 +62,7 @@ def timeless(events: Iterable[Event]) -> list[Event]:
 
 
 def assert_alike(ours: Iterable[Event], theirs: Iterable[Event]) -> None:
-    """Equal, but for the last digits of weights: a re-read one comes from ratios of recorded
+    """Equal up to the last digits of weights: a resimulated weight comes from ratios of recorded
     ones.
     """
     ours, theirs = timeless(ours), timeless(theirs)
@@ -102,11 +101,11 @@ def test_without_limits_a_higher_threshold_and_another_r_are_exact(
     if any(isinstance(event, LimitActed | Pruned) for event in recorded):
         note("limited")
         return
-    reading = resimulate(recorded, threshold + higher, r[1])
-    assert not reading.unknowns
-    assert fold(reading.events).started.what_if == "exact"
+    what_if = resimulate(recorded, threshold + higher, r[1])
+    assert not what_if.unknowns
+    assert fold(what_if.events).started.what_if == "exact"
     assert_alike(
-        reading.events, engine(model, entropy_threshold=threshold + higher, r=r[1], **settings)
+        what_if.events, engine(model, entropy_threshold=threshold + higher, r=r[1], **settings)
     )
 
 
@@ -131,14 +130,14 @@ def test_whatever_is_called_exact_is_what_the_engine_makes(
         "seed": seed,
     }
     recorded = engine(model, entropy_threshold=thresholds[0], **settings)
-    reading = resimulate(recorded, thresholds[1])
+    what_if = resimulate(recorded, thresholds[1])
     limited = any(isinstance(event, LimitActed | Pruned) for event in recorded)
-    note(f"limited {limited}, {'not exact' if reading.unknowns else 'exact'}")
-    run = fold(reading.events)
+    note(f"limited {limited}, {'not exact' if what_if.unknowns else 'exact'}")
+    run = fold(what_if.events)
     assert math.isclose(sum(leaf.weight for leaf in run.leaves()), 1.0, rel_tol=1e-9)
-    assert record.loads(record.dumps(reading.events)) == list(reading.events)
-    if not reading.unknowns:
-        assert_alike(reading.events, engine(model, entropy_threshold=thresholds[1], **settings))
+    assert record.loads(record.dumps(what_if.events)) == list(what_if.events)
+    if not what_if.unknowns:
+        assert_alike(what_if.events, engine(model, entropy_threshold=thresholds[1], **settings))
 
 
 @settings(max_examples=60)
@@ -158,32 +157,32 @@ def test_another_r_is_exact_under_every_limit_and_policy(
     settings = {"entropy_threshold": threshold, "max_paths": max_paths, "policy": policy}
     settings |= {"max_new_tokens": length, "seed": seed}
     model = TableModel(random_table(chain, 6), stop_ids=[5])
-    reading = resimulate(engine(model, cache=cache, r=r[0], **settings), r=r[1])
-    assert not reading.unknowns
-    assert_alike(reading.events, engine(model, r=r[1], **settings))
+    what_if = resimulate(engine(model, cache=cache, r=r[0], **settings), r=r[1])
+    assert not what_if.unknowns
+    assert_alike(what_if.events, engine(model, r=r[1], **settings))
 
 
 @pytest.mark.parametrize(
     "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
 )
-def test_a_bundled_run_read_again_as_it_was_is_itself_byte_for_byte(
+def test_a_bundled_run_resimulated_without_changes_is_itself_byte_for_byte(
     recording: bundled_runs.Recording,
 ) -> None:
     events = bundled_runs.events_of(recording)
     assert timeless(resimulate(events).events) == timeless(events)
 
 
-def test_the_embedded_model_makes_what_was_re_read(embedded) -> None:
+def test_the_embedded_model_makes_what_was_resimulated(embedded) -> None:
     prompt, config = (
         PROMPT,
         BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4),
     )
-    recorded = list(generate(embedded, prompt, config))
+    recorded = list(generate(embedded, Request(prompt, config)))
     assert not any(isinstance(event, LimitActed) for event in recorded)
-    reading = resimulate(recorded, 1.0, r=3)
-    assert not reading.unknowns
-    made = list(generate(embedded, prompt, replace(config, entropy_threshold=1.0, r=3)))
-    ours, theirs = fold(reading.events), fold(made)
+    what_if = resimulate(recorded, 1.0, r=3)
+    assert not what_if.unknowns
+    made = list(generate(embedded, Request(prompt, replace(config, entropy_threshold=1.0, r=3))))
+    ours, theirs = fold(what_if.events), fold(made)
     assert 1 < len(theirs.leaves()) < len(fold(recorded).leaves())
     assert [sample.token_ids for sample in ours.samples()] == [
         sample.token_ids for sample in theirs.samples()
@@ -193,55 +192,55 @@ def test_the_embedded_model_makes_what_was_re_read(embedded) -> None:
     assert ours.tokens_through_model() == theirs.tokens_through_model()
 
 
-def test_a_stopped_run_reads_as_the_engine_stopped_at_the_same_step() -> None:
+def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
     def stopped(threshold: float) -> list[Event]:
         config = BranchingConfig(
             entropy_threshold=threshold, max_new_tokens=9, max_paths=256, branch_factor=2
         )
         seen: list[Event] = []
-        events = generate(TableModel(random_table(5, 6)), "0", config)
-        for event in until(
+        events = generate(TableModel(random_table(5, 6)), Request("0", config))
+        for event in stop_when(
             events, lambda: sum(isinstance(event, StepTimed) for event in seen) == 4
         ):
             seen.append(event)
         return seen
 
-    reading = resimulate(stopped(0.4), 1.2)
-    assert not reading.unknowns
-    assert reading.events[-1] == RunEnded(4, "stopped")
-    assert_alike(reading.events, stopped(1.2))
+    what_if = resimulate(stopped(0.4), 1.2)
+    assert not what_if.unknowns
+    assert what_if.events[-1] == RunEnded(4, "stopped")
+    assert_alike(what_if.events, stopped(1.2))
 
 
 def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
     model = TableModel(random_table(5, 6))
     recorded = engine(model, entropy_threshold=1.2, max_new_tokens=6, max_paths=256)
-    reading = resimulate(recorded, 0.8)
+    what_if = resimulate(recorded, 0.8)
     wanted = {
         (event.step, event.path)
         for event in recorded
         if isinstance(event, Predicted) and 0.8 <= event.entropy < 1.2
     }
     assert wanted
-    assert {(doubt.step, doubt.path) for doubt in reading.unknowns} == wanted
-    assert {doubt.why for doubt in reading.unknowns} == {"fork"}
-    assert fold(reading.events).started.what_if == "approximate"
+    assert {(unknown.step, unknown.path) for unknown in what_if.unknowns} == wanted
+    assert {unknown.why for unknown in what_if.unknowns} == {"fork"}
+    assert fold(what_if.events).started.what_if == "approximate"
     texts = [
         {sample.token_ids for sample in fold(events).samples()}
-        for events in (reading.events, recorded)
+        for events in (what_if.events, recorded)
     ]
     assert texts[0] == texts[1]
 
 
 def test_a_path_that_becomes_heavy_enough_to_fork_is_marked() -> None:
-    """Two equal children at first (0.69 nats), then four equal ones (1.39 nats): each child is too
+    """Two equal children at first (0.69 nats), then four equal ones (1.39 nats); each child is too
     light to fork.
     """
     first, later = np.tile([0.5, 0.5, 0.0, 0.0], (4, 1)), np.full((4, 4), 0.25)
     model = TableModel(np.stack([first, later, later]))
     settings = {"max_new_tokens": 3, "branch_factor": 2, "min_fork_weight": 0.6}
     recorded = engine(model, entropy_threshold=0.5, **settings)
-    reading = resimulate(recorded, 1.0)
-    assert reading.unknowns == (Unknown(1, 0, "fork"), Unknown(2, 0, "fork"))
+    what_if = resimulate(recorded, 1.0)
+    assert what_if.unknowns == (Unknown(1, 0, "fork"), Unknown(2, 0, "fork"))
     made = engine(model, entropy_threshold=1.0, **settings)
     forks = [(event.step, event.path) for event in made if isinstance(event, Forked)]
     assert forks[0] == (1, 0), "where the engine forks, indeed"
@@ -253,10 +252,10 @@ def test_what_the_path_limit_took_is_marked() -> None:
             next(one for one in bundled_runs.recordings() if one.file == "asked.eab")
         )
     )
-    reading = resimulate(events, 1.56)
-    assert {doubt.why for doubt in reading.unknowns} >= {"limit", "heir", "dropped"}
-    run = fold(reading.events)
-    lost = [doubt.path for doubt in reading.unknowns if doubt.why == "dropped"]
+    what_if = resimulate(events, 1.56)
+    assert {unknown.why for unknown in what_if.unknowns} >= {"limit", "heir", "dropped"}
+    run = fold(what_if.events)
+    lost = [unknown.path for unknown in what_if.unknowns if unknown.why == "dropped"]
     assert all(run.paths[path].status == "live" for path in lost), (
         "it stays where the trace leaves it"
     )
@@ -272,7 +271,7 @@ def test_a_threshold_in_another_unit_becomes_nats_and_the_probe_goes() -> None:
     assert (started.config.entropy_threshold, started.config.threshold_unit) == (1.3, "nats")
 
 
-def test_a_run_that_outgrew_its_memory_does_so_again_or_ends_in_doubt() -> None:
+def test_a_run_that_outgrew_its_memory_does_so_again_or_has_an_unknown_end() -> None:
     model = TableModel(random_table(3, 6))
     settings = {
         "entropy_threshold": 0.3,
@@ -286,7 +285,7 @@ def test_a_run_that_outgrew_its_memory_does_so_again_or_ends_in_doubt() -> None:
     assert recorded[-1].reason == "failed"
     assert resimulate(recorded).events[-1] == recorded[-1]
     smaller = resimulate(recorded, r=8)
-    assert [doubt.why for doubt in smaller.unknowns] == ["ended"], (
+    assert [unknown.why for unknown in smaller.unknowns] == ["ended"], (
         "with a smaller r it would have gone on"
     )
 
@@ -345,7 +344,7 @@ def test_events_that_contradict_themselves_are_refused_in_words(name: str) -> No
 
 @settings(max_examples=150)
 @given(gone=st.lists(st.integers(1, 160), max_size=3), threshold=st.floats(0.0, 3.0))
-def test_a_run_with_missing_events_is_refused_or_read_but_never_breaks(
+def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_breaks(
     gone: list[int], threshold: float
 ) -> None:
     events = list(
@@ -358,7 +357,7 @@ def test_a_run_with_missing_events_is_refused_or_read_but_never_breaks(
         assert fold(resimulate(left, threshold).events).leaves()
 
 
-def test_a_reading_of_a_reading_that_was_not_exact_is_not_exact() -> None:
+def test_the_what_if_of_a_what_if_that_was_not_exact_is_not_exact() -> None:
     events = next(
         bundled_runs.events_of(one) for one in bundled_runs.recordings() if one.file == "asked.eab"
     )
@@ -369,8 +368,8 @@ def test_a_reading_of_a_reading_that_was_not_exact_is_not_exact() -> None:
 
 def test_run_files_from_before_have_no_mark() -> None:
     code = (
-        "import sys; from eab import record, trace; from app import gallery; "
-        "events = bundled_runs.events_of(bundled_runs.recordings()[0]); trace.Trace(events); "
+        "import sys; from eab.what_if.trace import Trace; from app.server import bundled_runs; "
+        "events = bundled_runs.events_of(bundled_runs.recordings()[0]); Trace(events); "
         "assert events[0].what_if == ''; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)

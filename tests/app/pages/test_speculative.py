@@ -34,8 +34,8 @@ def test_the_recorded_draft_lengths_agree_and_their_guesses_save_passes() -> Non
     assert recorded.agreed
     found = {line.name: line.found for line in speculation.lines(recorded)}
     passes = [
-        found["plain"].passes,
-        *(found[name].passes for name in list(found)[1 : 1 + len(DRAFT_LENGTHS)]),
+        found["plain"].forward_passes,
+        *(found[name].forward_passes for name in list(found)[1 : 1 + len(DRAFT_LENGTHS)]),
     ]
     assert passes == sorted(passes, reverse=True)
     assert passes[-1] < passes[0] / 2

@@ -177,7 +177,7 @@ def test_a_saved_run_with_broken_bytes_costs_only_itself(store: Store) -> None:
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("UPDATE runs SET file = ? WHERE id = ?", (b"no run", broken.id))
         db.commit()
-    with pytest.raises(RecordError, match="the saved run “broken” is no run file"):
+    with pytest.raises(RecordError, match="the saved run “broken” is not a run file"):
         store.load(broken.id)
     assert tuple(store.load(whole.id)[1]) == EVENTS
 

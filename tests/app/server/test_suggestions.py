@@ -15,6 +15,7 @@ from app.server import bundled_runs
 from app.server.suggestions import suggestions
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import RunEnded
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
@@ -23,14 +24,14 @@ QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 
 
 def test_the_threshold_offered_makes_the_same_prompt_fork(embedded: HuggingFaceModel) -> None:
-    run = fold(generate(embedded, "Once upon a time", QUIET))
+    run = fold(generate(embedded, Request("Once upon a time", QUIET)))
     assert [path.status for path in run.paths] == ["finished"]
     [suggestion] = suggestions(run)
     lower = replace(QUIET, entropy_threshold=suggestion.widgets["threshold_nats"])
     assert f"{lower.entropy_threshold:.2f} nats" in suggestion.label
     assert any(
         path.status == "forked"
-        for path in fold(generate(embedded, "Once upon a time", lower)).paths
+        for path in fold(generate(embedded, Request("Once upon a time", lower))).paths
     )
 
 

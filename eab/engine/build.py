@@ -1,0 +1,149 @@
+"""From a request to a `Generation`: the only place where the parts of a run are put together."""
+
+from eab.branching.policies import make_policy
+from eab.caches.base import KVCache
+from eab.caches.calibration import calibrated
+from eab.caches.factory import make_cache
+from eab.caches.growth import GrowthRule, Workload, automatic, best_r
+from eab.config import BranchingConfig
+from eab.engine.generation import Generation
+from eab.engine.request import Request
+from eab.errors import PromptError
+from eab.events import RunStarted
+from eab.models.base import LanguageModel
+from eab.speculation.speculator import make_speculator
+
+MAX_PROMPT_CHARACTERS = 200_000
+
+
+def build(
+    model: LanguageModel,
+    request: Request,
+    threshold_nats: float,
+    draft: LanguageModel | None = None,
+) -> Generation:
+    """Make the cache, the policy and the speculator of a run, and the run from them.
+
+    With r = "auto" this may measure the machine for a few seconds; see `check_and_calibrate`.
+
+    Args:
+        model: The model that generates.
+        request: Prompt and settings.
+        threshold_nats: The entropy threshold of the settings, in nats.
+        draft: The draft model; used only if the settings choose the drafter `model`.
+
+    Raises:
+        PromptError: The prompt is empty, too long, or has already ended.
+        ConfigError: The drafter is `model` and there is no draft model.
+        ModelError: The draft model has another vocabulary.
+    """
+    tokens, config = encode(model, request), request.config
+    policy = make_policy(config, threshold_nats)
+    started = RunStarted(
+        request.prompt,
+        tokens,
+        tuple(map(model.text, tokens)),
+        model.card,
+        config,
+        threshold_nats,
+        draft=draft.card if draft is not None and config.drafter == "model" else None,
+        continued=len(request.continued),
+    )
+    return Generation(
+        model,
+        started,
+        new_cache(model, config, len(tokens)),
+        policy,
+        make_speculator(config, model, draft, policy),
+    )
+
+
+def check_and_calibrate(model: LanguageModel, request: Request) -> None:
+    """Do the parts of `build` that may fail or take seconds, so that `build` is then quick.
+
+    The measured costs are kept for the whole process. Call this before a run waits for its turn.
+
+    Raises:
+        PromptError: See `encode`.
+    """
+    _growth_rule(model, request.config, len(encode(model, request)))
+
+
+def new_cache(model: LanguageModel, config: BranchingConfig, prompt_length: int) -> KVCache:
+    """An empty KV cache as the settings ask for, for a prompt of `prompt_length` tokens."""
+    return make_cache(
+        config.cache,
+        model.kv_shape,
+        _growth_rule(model, config, prompt_length),
+        config.kv_limit_mib * 2**20,
+        config.attention == "padded",
+    )
+
+
+def _growth_rule(
+    model: LanguageModel, config: BranchingConfig, prompt_length: int
+) -> int | GrowthRule:
+    """The growth step r of the tree cache, or the rule that chooses it at every growth.
+
+    Only where attention visits spare rows does "auto" weigh copies against spare rows. The costs of
+    both are then measured on this machine, which takes a few seconds once per model. The length of
+    the run is known in advance only for a single path that no token can end.
+    """
+    if config.r != "auto":
+        return config.r
+    if config.attention == "sliced" or config.cache != "tree":
+        return automatic(None)
+    costs = calibrated(model.kv_shape, prompt_length + config.max_new_tokens)
+    if config.max_paths == 1 and not model.stop_ids:
+        return best_r(costs, Workload(config.max_new_tokens, prompt_length))
+    return automatic(costs)
+
+
+def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
+    """The token ids that the run starts from: the prompt's, then `request.continued`.
+
+    Raises:
+        PromptError: The prompt is empty, no valid text or too long for the model, or a continued
+            token is unknown or ends the text.
+    """
+    _check_prompt(request.prompt)
+    _check_continued(model, request.continued)
+    tokens = (*model.encode(request.prompt, request.config), *request.continued)
+    if len(tokens) == len(request.continued):
+        raise PromptError("the tokenizer makes no token of this prompt; write some words")
+    new_tokens = request.config.max_new_tokens
+    if len(tokens) > model.context - new_tokens:
+        raise PromptError(
+            f"the prompt has {len(tokens)} tokens and max_new_tokens is {new_tokens}, but the "
+            f"model {model.card.name} reads {model.context} in all. Shorten the prompt or lower "
+            "max_new_tokens"
+        )
+    return tokens
+
+
+def _check_prompt(prompt: str) -> None:
+    if not prompt.strip():
+        raise PromptError("the prompt is empty; write a few words for the model to continue")
+    if len(prompt) > MAX_PROMPT_CHARACTERS:
+        raise PromptError(
+            f"the prompt has {len(prompt):,} characters; at most {MAX_PROMPT_CHARACTERS:,} are "
+            "allowed. Shorten it"
+        )
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"the prompt is not valid text at character {error.start + 1}; type it again"
+        ) from error
+
+
+def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
+    unknown = next((token for token in continued if not 0 <= token < model.card.vocab_size), None)
+    if unknown is not None:
+        raise PromptError(
+            f"there is no token {unknown}; {model.card.name} knows 0 to {model.card.vocab_size - 1}"
+        )
+    if any(token in model.stop_ids for token in continued):
+        raise PromptError(
+            "the text has ended there: nothing grows after a stop token. Choose another token"
+        )
