@@ -12,11 +12,26 @@ app: .venv/installed
 test: .venv/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
-check: .venv/installed-dev
+check: .venv/installed-dev check-js
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The browser runs the JavaScript as it is: Node only checks it, so it may be missing, but not in CI.
+.PHONY: check-js
+check-js:
+	@if command -v npm >/dev/null; then \
+		$(MAKE) --silent node_modules/.package-lock.json && npm run --silent check; \
+	elif [ -n "$$CI" ]; then \
+		echo "The JavaScript cannot be checked: npm is missing. Install Node.js 20 or newer." >&2; exit 1; \
+	else \
+		echo "The JavaScript is not checked: npm is missing. Install Node.js 20 or newer to check it."; \
+	fi
+
+node_modules/.package-lock.json: package.json package-lock.json
+	npm ci --no-audit --no-fund
+	touch $@
 
 # Remake the bundled runs with the engine, the README's moving picture from the real page, and the notebook's outputs.
 runs: .venv/installed

@@ -131,7 +131,7 @@ def draw() -> None:
     dragged = (
         partial(what_if.drag, picture) if not active and what_if.can_be_dragged(picture) else None
     )
-    board.mount(message, on_grow=grow if told is picture else None, on_reread=dragged)
+    board.mount(message, on_grow=grow if told is picture else None, on_what_if=dragged)
     if not active:
         what_if.controls_of(picture, again, above)
     if live is not None and st.session_state.polled == "running":

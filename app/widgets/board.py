@@ -1,4 +1,4 @@
-"""The board as a Streamlit component: one registration, and what each tab has been sent."""
+"""The board as a Streamlit component: registered once, with one message feed per browser tab."""
 
 from collections.abc import Callable
 from typing import Any, Final, Literal
@@ -24,55 +24,68 @@ def message(
     autoplay: bool,
     cursor: int | None = None,
 ) -> dict[str, Any]:
-    """What to tell this tab's board about the run; see eab.board.messages.Feed. cursor: the step to
-    begin at.
-    """
+    """The next message for this tab's board; see `eab.board.messages.Feed.message`."""
     return _feed().message(run, key, mode, autoplay, cursor)
 
 
 def mount(
     message: dict[str, Any],
     on_grow: Callable[[TokenAddress], None] | None = None,
-    on_reread: Callable[[str, float], None] | None = None,
+    on_what_if: Callable[[str, float], None] | None = None,
     key: str = _KEY,
 ) -> None:
     """Put a board on the page with this message.
 
-    on_grow: offer to grow from a token, and call this when asked. on_reread: let the threshold be
-    dragged, and call this with the run's key and the threshold.
+    Args:
+        message: What to show, from `message` or `eab.board.diff.diff_message`.
+        on_grow: Called with the token to grow from. None: growing is not offered.
+        on_what_if: Called with the run's key and a threshold in nats while the threshold line is
+            dragged. None: the line cannot be dragged.
+        key: Names the component on the page. Only the board with the default key reports its
+            cursor.
     """
 
-    def dragged() -> None:
-        wish = st.session_state[key]["reread"]
-        if on_reread is not None:
-            on_reread(wish["run"], wish["threshold"])
+    def grow() -> None:
+        if on_grow is not None:
+            on_grow(TokenAddress(**st.session_state[key]["grow"]))
 
-    offers = {"grows": on_grow is not None, "rereads": on_reread is not None, "rests": key == _KEY}
+    def what_if() -> None:
+        if on_what_if is not None:
+            request = st.session_state[key]["what_if"]
+            on_what_if(request["run"], request["threshold"])
+
+    offers = {
+        "grow": on_grow is not None,
+        "what_if": on_what_if is not None,
+        "cursor": key == _KEY,
+    }
     _mount(
         key=key,
-        data=[
-            message | offers
-        ],  # in a list: Streamlit looks for tables in a dict, and imports pandas for that
+        # In a list: Streamlit would look for tables in a dict, and import pandas for that.
+        data=[message | {"offers": offers}],
         default={"cursor": None},
-        on_resync_change=_feed().resync,
-        on_cursor_change=_nothing,
-        on_grow_change=lambda: (
-            on_grow(TokenAddress(**st.session_state[key]["grow"])) if on_grow else None
-        ),
-        on_reread_change=dragged,
+        on_keyframe_change=_feed().request_keyframe,
+        on_cursor_change=_keep_cursor,
+        on_grow_change=grow,
+        on_what_if_change=what_if,
     )
 
 
 def cursor(key: str) -> int | None:
-    """The step at which the cursor of this tab rests (half a second or longer), if its board shows
-    the run `key`.
+    """The step at which the cursor of this tab has been for half a second or longer.
+
+    Args:
+        key: The run's key.
+
+    Returns:
+        None if the board shows another run, or has not reported yet.
     """
-    rested = st.session_state.get(_KEY, {}).get("cursor")
-    return int(rested["step"]) if rested and rested["run"] == key else None
+    reported = st.session_state.get(_KEY, {}).get("cursor")
+    return int(reported["step"]) if reported and reported["run"] == key else None
 
 
-def _nothing() -> None:
-    """A cursor at rest is only noted: Streamlit keeps it, and runs the fragment again."""
+def _keep_cursor() -> None:
+    """Nothing more to do: Streamlit keeps the value, and runs the fragment again."""
 
 
 def _feed() -> Feed:

@@ -139,8 +139,8 @@ def _again(shown: Shown, threshold: float | None, r: AllocationStep) -> Again:
     if r != run_before.started.config.r:
         sentences.append(rows_sentence(shown.events, reading.events))
     message = {
-        "again": f"{threshold} {r}",
-        "marks": marks(run, reading.unknowns),
+        "what_if": f"{threshold} {r}",
+        "unknowns": marks(run, reading.unknowns),
         "autoplay": False,
     }
     read = replace(

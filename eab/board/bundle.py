@@ -1,42 +1,114 @@
-"""The board's JavaScript and style, for whoever puts it on a page: Streamlit, a notebook, a page
-that stands alone.
+"""The board's JavaScript and style, each as one text, for a page of any host.
 
-The modules in `eab/board/static/` are written as modules; each page takes them as one text, without
-imports.
+The files in `eab/board/static/` are ordinary modules, so that editors and `tsc` understand them. A
+host (Streamlit, a notebook, a page that must not load anything) takes one script instead, so the
+modules are joined here: no build step, no dependency.
+
+Each module becomes a function that returns its exports. Its other names stay private, so two
+modules may use the same one. Only these forms are understood, one per statement, from the start of
+a line:
+
+    import { name, other } from "./module.js";
+    export function name / export class name / export const name
+    export default ...   (in the module of a host only)
 """
 
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final, Literal
 
 FOLDER: Final = Path(__file__).parent / "static"
 Host = Literal["streamlit", "widget", "page"]
 
-_MODULES: Final = (
-    "svg",
-    "arrange",
-    "tree",
-    "charts",
-    "controls",
-    "inspector",
-    "finder",
-    "table",
-    "pictures",
-    "records",
-    "replay",
-    "board",
-)
-_IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
-_EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
-_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
+_STYLES: Final = ("board", "tree", "charts", "diff", "controls", "details", "narrow")  # in order
+_COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
+_IMPORT: Final = re.compile(r'^import \{([\w\s,]+)\} from "\./(\w+)\.js";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=(?:function|class|const) (\w+))", re.MULTILINE)
+_LEFT_OVER: Final = re.compile(r"^(?:import|export)\b(?! default).*", re.MULTILINE)
 
 
-def javascript(host: Host) -> str:
-    """All modules and the one that feeds the board in this host; only a default export stays."""
-    sources = ((FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in (*_MODULES, host))
-    return "".join(_EXPORT.sub("", _IMPORT.sub("", _COMMENT.sub("", source))) for source in sources)
+def javascript(host: Host, folder: Path = FOLDER) -> str:
+    """Join the module that feeds the board in this host with all that it needs.
+
+    Args:
+        host: Name of that module; its default export, if any, stays.
+        folder: Where the modules are.
+
+    Returns:
+        One module without imports.
+
+    Raises:
+        ValueError: A module is missing, does not export what another imports, imports itself in a
+            circle, or is written in a form that is not understood.
+    """
+    modules = _with_imports(host, folder)
+    for module in modules.values():
+        module.check_imports(modules)
+    graph = {name: module.imports.keys() for name, module in modules.items()}
+    try:
+        order = TopologicalSorter(graph).static_order()
+        return "".join(modules[name].as_text(is_host=name == host) for name in order)
+    except CycleError as error:
+        circle = " -> ".join(error.args[1])
+        raise ValueError(f"modules of the board import each other in a circle: {circle}") from None
 
 
 def stylesheet() -> str:
     """The style of the board; each rule is for `.eab` alone."""
-    return (FOLDER / "board.css").read_text(encoding="utf-8")
+    return "".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
+
+
+class _Module:
+    """The source of a module, without comments.
+
+    Attributes:
+        imports: By module, the names that are imported from it.
+        exports: The names that others may import.
+    """
+
+    def __init__(self, name: str, source: str) -> None:
+        code = _COMMENT.sub("", source)
+        self.name = name
+        self.imports = {
+            module: re.findall(r"\w+", names) for names, module in _IMPORT.findall(code)
+        }
+        self.exports = _EXPORT.findall(code)
+        self._body = _EXPORT.sub("", _IMPORT.sub("", code))
+        if left_over := _LEFT_OVER.search(self._body):
+            raise ValueError(
+                f"{name}.js: {left_over[0]!r} cannot be joined; eab/board/bundle.py says what can"
+            )
+
+    def check_imports(self, modules: dict[str, "_Module"]) -> None:
+        for module, names in self.imports.items():
+            if missing := set(names) - set(modules[module].exports):
+                exports = ", ".join(modules[module].exports) or "nothing"
+                raise ValueError(
+                    f"{self.name}.js imports {', '.join(sorted(missing))} from {module}.js, "
+                    f"which exports {exports}"
+                )
+
+    def as_text(self, is_host: bool) -> str:
+        imports = "".join(
+            f"const {{ {', '.join(names)} }} = ${module};\n"
+            for module, names in self.imports.items()
+        )
+        if is_host:
+            return imports + self._body
+        exports = f"return {{ {', '.join(self.exports)} }};"
+        return f"const ${self.name} = (() => {{\n{imports}{self._body}{exports}\n}})();\n"
+
+
+def _with_imports(host: str, folder: Path) -> dict[str, _Module]:
+    """The module, and all that it imports, directly or not."""
+    found: dict[str, _Module] = {}
+    wanted = {host: "the host"}
+    while wanted:
+        name, importer = wanted.popitem()
+        file = folder / f"{name}.js"
+        if not file.is_file():
+            raise ValueError(f"{file} is missing; it is imported by {importer}")
+        found[name] = _Module(name, file.read_text(encoding="utf-8"))
+        wanted |= {module: f"{name}.js" for module in found[name].imports if module not in found}
+    return found

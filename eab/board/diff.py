@@ -1,4 +1,4 @@
-"""What a board is sent about two runs: one tree of both, and whose each path is."""
+"""What a board is sent about two runs: one tree of both, and whose path each is."""
 
 from typing import Any
 
@@ -9,7 +9,16 @@ from eab.run import Run
 
 
 def diff_message(a: Run, b: Run, key: str) -> dict[str, Any]:
-    """What to tell a board: one tree of both runs, and whose each path is."""
+    """The message about two runs of one prompt.
+
+    Args:
+        a: Drawn as side A.
+        b: Drawn as side B.
+        key: Names the two runs together, so that the board starts afresh with others.
+
+    Returns:
+        JSON values, as of `board_message`, and `sides`: "both", "a" or "b" by the path's id.
+    """
     both = merge(a, b)
     last = max((token.step for path in both.run.paths for token in path.tokens), default=0)
     nothing = {"shared": 0, "private": 0, "spare": 0, "independent": 0, "paths": []}

@@ -1,9 +1,9 @@
 """Where the boxes of the tree stand: left to right, one row per leaf, parents in the middle of
 their children.
 
-Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap, so boxes never
-overlap: subtrees keep to rows of their own, and a child stands right of its parent. Pruned leaves
-are stubs in lower rows.
+Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap, and each subtree
+has rows of its own, so boxes never overlap. Pruned leaves are stubs in lower rows.
+`eab/board/static/layout.js` computes the same for a part of the tree.
 """
 
 import unicodedata
@@ -17,11 +17,11 @@ from eab.run import Path, Run
 
 ROW: Final = 28.0
 STUB_ROW: Final = 20.0
-BOX_HEIGHT: Final = 24.0  # boxes of stubs are lower: see eab/board/static/tree.js
+BOX_HEIGHT: Final = 24.0  # as in eab/board/static/path_box.js
 STUB_HEIGHT: Final = 17.0
 GAP: Final = 58.0
 PADDING: Final = 20.0
-LONGEST: Final = 44  # characters of a box
+LONGEST: Final = 44  # characters in a box
 PROMPT_LONGEST: Final = 34
 
 _NARROW: Final = frozenset("iljtfrI.,;:!|'` ()[]")
@@ -30,14 +30,21 @@ _WIDE: Final = frozenset("mwMW@%—…")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One box per path, in order of birth: left edge, middle line, width. The whole is `width` x
-    `height`.
+    """The boxes of all paths, by the path's id.
+
+    Attributes:
+        x: Left edge of each box.
+        y: Middle line of each box.
+        box_widths: Width of each box.
+        prompt_width: Width of the prompt's box, which begins at 0.
+        width: Width of the whole.
+        height: Height of the whole.
     """
 
     x: tuple[float, ...]
     y: tuple[float, ...]
-    box: tuple[float, ...]
-    prompt_box: float
+    box_widths: tuple[float, ...]
+    prompt_width: float
     width: float
     height: float
 
@@ -45,27 +52,29 @@ class Layout:
 def tidy(run: Run) -> Layout:
     """Lay out all paths of the run; an empty run has no boxes."""
     prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
-    prompt_box = text_width(prompt) + PADDING
-    boxes = [_box_width(path) for path in run.paths]
+    prompt_width = text_width(prompt) + PADDING
+    widths = [_box_width(path) for path in run.paths]
     x: list[float] = []
     for path in run.paths:  # parents are born before their children
         x.append(
-            prompt_box + GAP / 2 if path.parent < 0 else x[path.parent] + boxes[path.parent] + GAP
+            prompt_width + GAP / 2
+            if path.parent < 0
+            else x[path.parent] + widths[path.parent] + GAP
         )
     y, height = _middle_lines(run.paths)
-    right = max((left + width for left, width in zip(x, boxes, strict=True)), default=prompt_box)
-    return Layout(tuple(x), tuple(y), tuple(boxes), prompt_box, right, max(ROW, height))
+    right = max((left + width for left, width in zip(x, widths, strict=True)), default=prompt_width)
+    return Layout(tuple(x), tuple(y), tuple(widths), prompt_width, right, max(ROW, height))
 
 
 def _middle_lines(paths: Sequence[Path]) -> tuple[list[float], float]:
-    """y of each path and the height of all rows; iterative, for trees deeper than Python's
-    stack.
+    """y of each path and the height of all rows. Without recursion: trees may be deeper than
+    Python's stack.
     """
     y = [0.0] * len(paths)
     height = 0.0
-    waiting = [(0, False)] if paths else []
-    while waiting:
-        path, children_done = waiting.pop()
+    pending = [(0, False)] if paths else []
+    while pending:
+        path, children_done = pending.pop()
         children = [child for child in paths[path].children if child < len(paths)]
         if not children:
             row = STUB_ROW if paths[path].status == "pruned" else ROW
@@ -74,8 +83,8 @@ def _middle_lines(paths: Sequence[Path]) -> tuple[list[float], float]:
         elif children_done:
             y[path] = (y[children[0]] + y[children[-1]]) / 2
         else:
-            waiting.append((path, True))
-            waiting += [(child, False) for child in reversed(children)]
+            pending.append((path, True))
+            pending += [(child, False) for child in reversed(children)]
     return y, height
 
 
@@ -84,22 +93,22 @@ def _box_width(path: Path) -> float:
 
 
 def pieces(path: Path) -> list[str]:
-    """Each token's part of the path's visible text; a character split over tokens belongs to its
-    last one.
+    """The visible text of a path, one piece per token.
 
-    Control tokens have no part in it: that a path ended is shown by its mark.
+    A character that is split over several tokens belongs to the last of them. The piece of a
+    control token is empty: the mark of the path shows that it has ended.
     """
     found: list[str] = []
-    held = ""
+    incomplete = ""
     for token in path.tokens:
-        held += "" if token.special else token.text
-        if _incomplete(held):
+        incomplete += "" if token.special else token.text
+        if _is_incomplete(incomplete):
             found.append("")
             continue
-        found.append(_visible(held))
-        held = ""
-    if held and found:
-        found[-1] = _visible(held)
+        found.append(_visible(incomplete))
+        incomplete = ""
+    if incomplete and found:
+        found[-1] = _visible(incomplete)
     return found
 
 
@@ -108,8 +117,8 @@ def _visible(text: str) -> str:
     return token_text.visible_join([text])
 
 
-def _incomplete(text: str) -> bool:
-    """Whether the text ends in bytes that the next token could make a character of."""
+def _is_incomplete(text: str) -> bool:
+    """Whether the text ends in the first bytes of a character."""
     tail = text[-3:].encode("utf-8", "surrogateescape")[-3:]
     for length in range(1, len(tail) + 1):
         first = tail[-length]
@@ -121,7 +130,7 @@ def _incomplete(text: str) -> bool:
 
 
 def shorten(text: str, longest: int) -> str:
-    """The text, or its two ends around an ellipsis."""
+    """The text, or its two ends around an ellipsis if it has more than `longest` characters."""
     if len(text) <= longest:
         return text
     head = longest * 3 // 5
@@ -129,8 +138,8 @@ def shorten(text: str, longest: int) -> str:
 
 
 def text_width(text: str) -> float:
-    """About how wide the text is at 13 px in a sans-serif font; browsers measure, layouts must
-    guess.
+    """Roughly the width of the text at 13 px in a sans-serif font; only a browser could measure
+    it.
     """
     return sum(_character_width(character) for character in text)
 

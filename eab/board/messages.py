@@ -1,9 +1,12 @@
-"""What the board in the browser is told: records of paths and steps, the layout, and the sentences
-under the pictures.
+"""What the board in the browser is sent: records of paths and steps, the layout of the tree, and
+the sentences under the pictures.
 
 Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds
-the paths that changed at or after that step, their tokens and the steps from about then on; the
-layout always holds all paths, since boxes move. A `Feed` remembers what one board has been told.
+the paths that changed at or after that step, with their tokens, and the steps from about then on.
+It always holds the whole layout, because all boxes may move. With `since_step` 0 it is a keyframe:
+it needs no message before it. A `Feed` remembers what one board has been sent.
+
+The same types stand in `eab/board/static/types.d.ts`; `eab/board/static/records.js` decodes them.
 """
 
 import math
@@ -15,15 +18,18 @@ from eab.board.layout import PROMPT_LONGEST, pieces, shorten, tidy
 from eab.figures.captions import entropy_sentence, memory_sentence, sentences_at, tree_sentence
 from eab.run import Path, Run, Step, Token
 
-BYTES_OF_CHARACTER: Final = 4  # so many tokens back, a token's part of the text may still change
+MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
 OVERLAP: Final = 4  # messages: the browser may miss some of them
 KEYFRAME: Final = 60  # messages
 
 
 @dataclass
 class Feed:
-    """What to tell one board next. `steps`: what the messages about the run `key` had reached, the
-    newest last.
+    """What one board has been sent.
+
+    Attributes:
+        key: Name of the run.
+        steps: The last step of each message since the last keyframe, the newest last.
     """
 
     key: str = ""
@@ -37,22 +43,27 @@ class Feed:
         autoplay: bool = False,
         cursor: int | None = None,
     ) -> dict[str, Any]:
-        """A recorded run is told whole. A live one is told from a few messages back, now and then
-        whole.
+        """The next message: a recorded run whole, a live one from a few messages back.
 
-        key: names the run, so that the board starts afresh with another one; then it stands at the
-        step `cursor`, plays from the beginning (`autoplay`), or shows the last step.
+        Args:
+            run: The run to show; None before it starts.
+            key: Names the run, so that the board starts afresh with another one.
+            mode: Whether the run still grows.
+            autoplay: Play the run from its beginning, if it is new to the board.
+            cursor: The step at which a run that is new to the board is shown; None for the last.
+
+        Returns:
+            JSON values.
         """
         if self.key != key:
             self.key = key
-            self.resync()
+            self.request_keyframe()
         if mode == "replay":
-            self.resync()
+            self.request_keyframe()
         since = self._since()
-        self.steps += (
-            [max(0, len(run.steps) - 1) if run is not None else 0] if mode == "live" else []
-        )
-        message = board_message(run, since) if run is not None else _EMPTY
+        if mode == "live":
+            self.steps.append(max(0, len(run.steps) - 1) if run is not None else 0)
+        message = board_message(run, since) if run is not None else _NOT_STARTED
         return message | {
             "run": key,
             "mode": mode,
@@ -60,8 +71,8 @@ class Feed:
             "cursor": cursor,
         }
 
-    def resync(self) -> None:
-        """The board missed something: the next message tells everything."""
+    def request_keyframe(self) -> None:
+        """Make the next message a keyframe, for example because the board missed something."""
         self.steps.clear()
 
     def _since(self) -> int:
@@ -69,10 +80,9 @@ class Feed:
         return 0 if whole else self.steps[max(0, len(self.steps) - OVERLAP)]
 
 
-# Before the run starts there is nothing to draw.
-_EMPTY: Final[dict[str, Any]] = {
+_NOT_STARTED: Final[dict[str, Any]] = {
     "version": 0,
-    "since": 0,
+    "since_step": 0,
     "prompt": "",
     "threshold": None,
     "policy": "",
@@ -82,7 +92,7 @@ _EMPTY: Final[dict[str, Any]] = {
     "row_bytes": 0,
     "max_steps": 0,
     "ended": "",
-    "layout": {"x": [], "y": [], "box": [], "prompt_box": 0, "width": 0, "height": 0},
+    "layout": {"x": [], "y": [], "box_widths": [], "prompt_width": 0, "width": 0, "height": 0},
     "paths": [],
     "steps": [],
     "sentences": {"tree": "", "entropy": "", "memory": ""},
@@ -90,14 +100,15 @@ _EMPTY: Final[dict[str, Any]] = {
 
 
 def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
-    """JSON values for `eab/board/static/`; since_step = 0 is the whole run (a keyframe). Entropies
-    in nats, KV in bytes.
+    """What changed in the run at or after `since_step`; 0 for a keyframe.
+
+    Returns:
+        JSON values. Entropies and the threshold in nats, KV in bytes.
     """
-    started = run.started
-    layout = tidy(run)
+    started, layout = run.started, tidy(run)
     return {
         "version": run.events_seen,
-        "since": since_step,
+        "since_step": since_step,
         "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST),
         "threshold": started.threshold_nats,
         "policy": started.config.policy,
@@ -110,8 +121,8 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
         "layout": {
             "x": [round(value, 1) for value in layout.x],
             "y": [round(value, 1) for value in layout.y],
-            "box": [round(value, 1) for value in layout.box],
-            "prompt_box": round(layout.prompt_box, 1),
+            "box_widths": [round(value, 1) for value in layout.box_widths],
+            "prompt_width": round(layout.prompt_width, 1),
             "width": round(layout.width, 1),
             "height": round(layout.height, 1),
         },
@@ -128,29 +139,31 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
 
 
 def _path_record(path: Path, since_step: int) -> dict[str, Any]:
-    """`tokens` begin with the path's token number `from`; the browser has those before it."""
-    first = sum(token.step < since_step - BYTES_OF_CHARACTER for token in path.tokens)
+    """`tokens` begin with the path's token number `first_token`; the browser has those before."""
+    first = sum(token.step < since_step - MAX_BYTES_OF_CHARACTER for token in path.tokens)
     records = zip(path.tokens[first:], pieces(path)[first:], strict=True)
     return {
         "id": path.id,
         "parent": path.parent,
         "status": path.status,
-        "reason": path.finish_reason,
+        "finish_reason": path.finish_reason,
         "weights": [list(change) for change in path.weights],
         "share": round(path.share, 6),
         "born": path.born,
         "touched": path.touched,
-        "limited": path.limited_steps,
-        "from": first,
+        "limited_steps": path.limited_steps,
+        "first_token": first,
         "tokens": [_token_record(token, piece) for token, piece in records],
     }
 
 
 def _token_record(token: Token, piece: str) -> list[Any]:
-    """[piece of the path's text, the token alone, probability, entropy, [[candidate, probability],
-    ...], taken]
+    """One token as an array. Tokens are nearly all of a message: with the names of their fields the
+    messages of the bundled runs would be 1.8 times as large.
 
-    taken: which of the candidates it is, or -1.
+    Returns:
+        [piece of the path's text, text of the token alone, probability, entropy,
+        [[text, probability] of each candidate], index of the taken candidate or -1]
     """
     candidates = [
         [token_text.visible(candidate.text), candidate.probability]
@@ -174,12 +187,15 @@ def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
     measured = [step for step in run.steps[since_step:] if step.kv is not None]
     sentences = sentences_at(run, [step.step for step in measured])
     return [
-        _step_record(run, step) | {"sentences": said}
-        for step, said in zip(measured, sentences, strict=True)
+        _step_record(run, step) | {"sentences": of_step}
+        for step, of_step in zip(measured, sentences, strict=True)
     ]
 
 
 def _step_record(run: Run, step: Step) -> dict[str, Any]:
+    """KV in bytes; `independent`: if each path had a cache of its own. `paths`: [path, shared,
+    private].
+    """
     assert step.kv is not None
     row = run.started.model.row_bytes
     return {

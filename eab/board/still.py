@@ -1,5 +1,5 @@
-"""The tree of a run as a still SVG, for places that run no scripts: the preview of a repository, a
-print.
+"""The tree of a run as a still SVG, for places that run no scripts, such as the preview of a
+repository or a print.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from eab.figures.captions import tree_sentence
 from eab.run import Path, Run
 
 MARGIN: Final = 14.0
-MARKS: Final = 60.0  # room right of a box for its mark
+MARKS: Final = 60.0  # room for the mark at the right of a box
 TITLE: Final = 24.0
 
 _INK, _SOFT, _LINE, _FORK, _ENDED = "#1f1f1f", "#6a6a6a", "#c9c9c9", "#8a2e7a", "#00664b"
@@ -33,8 +33,8 @@ _MARKS: Final = {
 
 
 def tree_svg(run: Run) -> str:
-    """All paths in boxes, left to right; an edge is as wide as its path's weight is high. Light, on
-    white.
+    """All paths in boxes, left to right, in light colours on white; heavier paths have wider
+    edges.
     """
     layout = tidy(run)
     width, height = layout.width + 2 * MARGIN + MARKS, layout.height + 2 * MARGIN + TITLE
@@ -64,17 +64,20 @@ def tree_svg(run: Run) -> str:
 def _prompt(stage: Xml.Element, run: Run, layout: Layout) -> None:
     prompt = shorten(token_text.visible(run.started.beginning), PROMPT_LONGEST)
     middle = layout.y[0] if layout.y else layout.height / 2
-    _frame(stage, 0, middle, layout.prompt_box, BOX_HEIGHT, {"fill": "#e0eef6"})
+    _frame(stage, 0, middle, layout.prompt_width, BOX_HEIGHT, {"fill": "#e0eef6"})
     _text(stage, 10, middle + 4.5, prompt)
 
 
 def _edge(stage: Xml.Element, path: Path, layout: Layout) -> None:
     root = path.parent < 0
-    left = layout.prompt_box if root else layout.x[path.parent] + layout.box[path.parent]
+    left = layout.prompt_width if root else layout.x[path.parent] + layout.box_widths[path.parent]
     start = layout.y[path.id] if root else layout.y[path.parent]
     right, end = layout.x[path.id], layout.y[path.id]
     middle = (left + right) / 2
-    curve = f"M{left:.1f} {start:.1f}C{middle:.1f} {start:.1f} {middle:.1f} {end:.1f} {right:.1f} {end:.1f}"
+    curve = (
+        f"M{left:.1f} {start:.1f}"
+        f"C{middle:.1f} {start:.1f} {middle:.1f} {end:.1f} {right:.1f} {end:.1f}"
+    )
     width = 1 + 6 * min(1.0, path.weight) ** 0.5
     Xml.SubElement(
         stage, "path", {"d": curve, "fill": "none", "stroke": _LINE, "stroke-width": f"{width:.2f}"}
@@ -82,7 +85,7 @@ def _edge(stage: Xml.Element, path: Path, layout: Layout) -> None:
 
 
 def _box(stage: Xml.Element, path: Path, layout: Layout) -> None:
-    x, y, width = layout.x[path.id], layout.y[path.id], layout.box[path.id]
+    x, y, width = layout.x[path.id], layout.y[path.id], layout.box_widths[path.id]
     pruned = path.status == "pruned"
     dashes = {"stroke-dasharray": "4 3"} if pruned else {}
     _frame(stage, x, y, width, STUB_HEIGHT if pruned else BOX_HEIGHT, {"fill": "#ffffff", **dashes})
@@ -103,7 +106,7 @@ def _box(stage: Xml.Element, path: Path, layout: Layout) -> None:
 
 
 def _frame(
-    stage: Xml.Element, x: float, middle: float, width: float, height: float, look: dict[str, str]
+    stage: Xml.Element, x: float, middle: float, width: float, height: float, style: dict[str, str]
 ) -> None:
     place = {
         "x": f"{x:.1f}",
@@ -111,7 +114,7 @@ def _frame(
         "width": f"{width:.1f}",
         "height": f"{height:.0f}",
     }
-    Xml.SubElement(stage, "rect", {**place, "rx": "6", "stroke": _LINE, **look})
+    Xml.SubElement(stage, "rect", {**place, "rx": "6", "stroke": _LINE, **style})
 
 
 def _text(
@@ -120,7 +123,7 @@ def _text(
     y: float,
     words: str,
     colour: str = _INK,
-    look: dict[str, str] | None = None,
+    style: dict[str, str] | None = None,
 ) -> None:
     place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "fill": colour, "xml:space": "preserve"}
-    Xml.SubElement(stage, "text", {**place, **(look or {})}).text = words
+    Xml.SubElement(stage, "text", {**place, **(style or {})}).text = words

@@ -122,7 +122,7 @@ class LiveWidget(BoardWidget):
                     self._send_status(self._progress())
         except Exception as error:  # any error is shown in the notebook
             self._error = error
-        self._feed.resync()  # the last message is whole: a saved notebook keeps it
+        self._feed.request_keyframe()  # the last message is whole: a saved notebook keeps it
         self.running = False
         self._send_status(self._ending())
         atexit.unregister(self._leave)
@@ -148,10 +148,10 @@ class LiveWidget(BoardWidget):
         return f"{'Stopped' if self._stop.is_set() else 'Done'} after {steps}"
 
     def _on_request(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
-        if content.get("wish") == "stop":
+        if content.get("request") == "stop":
             self.stop()
-        elif content.get("wish") == "all":
-            self._feed.resync()
+        elif content.get("request") == "keyframe":
+            self._feed.request_keyframe()
             if not self.running:
                 self._send_status(self.status)
 

@@ -54,7 +54,7 @@ def trees(draw: st.DrawFn) -> Run:
 @given(trees())
 def test_no_two_boxes_overlap(run: Run) -> None:
     layout = tidy(run)
-    boxes = sorted(zip(layout.y, layout.x, layout.box, strict=True))
+    boxes = sorted(zip(layout.y, layout.x, layout.box_widths, strict=True))
     for index, (y, x, width) in enumerate(boxes):
         for other_y, other_x, other_width in boxes[index + 1 :]:
             if other_y - y >= ROW * 0.9:
@@ -68,8 +68,8 @@ def test_no_two_boxes_overlap_where_some_are_stubs_and_one_is_the_prompt(
 ) -> None:
     run = fold(invented_run(seed, steps, paths))
     layout = tidy(run)
-    boxes = [(0.0, layout.prompt_box, layout.y[0], BOX_HEIGHT)]
-    for path, x, width, y in zip(run.paths, layout.x, layout.box, layout.y, strict=True):
+    boxes = [(0.0, layout.prompt_width, layout.y[0], BOX_HEIGHT)]
+    for path, x, width, y in zip(run.paths, layout.x, layout.box_widths, layout.y, strict=True):
         boxes.append((x, x + width, y, STUB_HEIGHT if path.status == "pruned" else BOX_HEIGHT))
     for index, (left, right, y, height) in enumerate(boxes):
         for other_left, other_right, other_y, other_height in boxes[:index]:
@@ -89,7 +89,9 @@ def test_children_stand_to_the_right_and_parents_in_the_middle(run: Run) -> None
     layout = tidy(run)
     for path in run.paths:
         for child in path.children:
-            assert layout.x[child] == pytest.approx(layout.x[path.id] + layout.box[path.id] + GAP)
+            assert layout.x[child] == pytest.approx(
+                layout.x[path.id] + layout.box_widths[path.id] + GAP
+            )
         if path.children:
             ends = [layout.y[child] for child in path.children]
             assert layout.y[path.id] == pytest.approx((ends[0] + ends[-1]) / 2)
@@ -102,12 +104,14 @@ def test_everything_lies_inside_and_every_leaf_has_a_row_of_its_own(run: Run) ->
     leaves = [layout.y[path.id] for path in run.paths if not path.children]
     assert sorted(leaves) == [(row + 0.5) * ROW for row in range(len(leaves))]
     assert layout.height == len(leaves) * ROW
-    assert max(x + width for x, width in zip(layout.x, layout.box, strict=True)) <= layout.width
+    assert (
+        max(x + width for x, width in zip(layout.x, layout.box_widths, strict=True)) <= layout.width
+    )
 
 
 def test_an_empty_run_has_no_boxes() -> None:
     layout = tidy(fold(invented_run(1, 1, 1)[:1]))
-    assert len(layout.x) == len(layout.y) == len(layout.box) == 1
+    assert len(layout.x) == len(layout.y) == len(layout.box_widths) == 1
 
 
 def test_a_very_deep_tree_does_not_exhaust_the_stack() -> None:

@@ -1,4 +1,4 @@
-"""What the browser is told: JSON, idempotent, complete; and the sentences under the pictures."""
+"""What the browser is sent: JSON, idempotent, complete; and the sentences under the pictures."""
 
 import json
 from typing import Any
@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 
 from app.server import bundled_runs
-from eab.board import bundle
-from eab.board.messages import board_message
+from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
@@ -32,10 +31,10 @@ def as_browser(messages: list[dict[str, Any]]) -> tuple[dict[int, Any], dict[int
             before = paths.get(path["id"], {"touched": -1, "tokens": [], "born": path["born"]})
             if before["touched"] > path["touched"]:
                 continue
-            assert path["from"] <= len(before["tokens"])
-            tokens = before["tokens"][: path["from"]] + path["tokens"]
-            born = before["born"] if path["from"] else path["born"]
-            paths[path["id"]] = path | {"tokens": tokens, "born": born, "from": 0}
+            assert path["first_token"] <= len(before["tokens"])
+            tokens = before["tokens"][: path["first_token"]] + path["tokens"]
+            born = before["born"] if path["first_token"] else path["born"]
+            paths[path["id"]] = path | {"tokens": tokens, "born": born, "first_token": 0}
         steps |= {step["step"]: step for step in message["steps"]}
     return paths, steps
 
@@ -155,11 +154,8 @@ def test_before_anything_happened_the_sentences_say_so() -> None:
         assert "yet" in sentence(fold(STORY[:1]))
 
 
-@pytest.mark.parametrize(("host", "exports"), [("streamlit", 1), ("widget", 1), ("page", 0)])
-def test_the_joined_javascript_has_no_imports_and_at_most_one_export(
-    host: bundle.Host, exports: int
-) -> None:
-    source = bundle.javascript(host)
-    assert "import " not in source
-    assert source.count("export ") == source.count("export default") == exports
-    assert "</script" not in source.lower()  # or it could not stand in a page
+def test_before_a_run_starts_its_message_has_all_fields_of_a_keyframe() -> None:
+    waiting, started = (Feed().message(run, "one", "live") for run in (None, fold(STORY[:1])))
+    assert waiting.keys() == started.keys()
+    assert waiting["layout"].keys() == started["layout"].keys()
+    assert waiting["since_step"] == 0

@@ -81,7 +81,7 @@ def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(
     board: Callable[..., BoardPage],
 ) -> None:
     shown = board(reduced_motion="reduce")
-    shown.feed(STORY, grows=True)
+    shown.feed(STORY, offers={"grow": True})
     shown.root.focus()
     shown.press("End", "ArrowDown", "t", "/")
     shown.root.focus()
@@ -106,7 +106,7 @@ def test_tab_reaches_every_control_in_view_and_each_shows_its_focus(
 
 def test_every_control_has_a_name_and_the_tree_its_roles(board: Callable[..., BoardPage]) -> None:
     shown = board(reduced_motion="reduce")
-    shown.feed(STORY, grows=True)
+    shown.feed(STORY, offers={"grow": True})
     for control in shown.page.locator(".eab button, .eab input, .eab select").all():
         name = control.get_attribute("aria-label") or control.text_content() or ""
         assert any(character.isalpha() for character in name), control.evaluate(
@@ -114,7 +114,7 @@ def test_every_control_has_a_name_and_the_tree_its_roles(board: Callable[..., Bo
         )
     expect(shown.page.get_by_role("tree")).to_have_count(1)
     assert shown.page.get_by_role("treeitem").count() > 5
-    expect(shown.page.locator("p.for-readers[aria-live]")).to_contain_text("fork")
+    expect(shown.page.locator("p.visually-hidden[aria-live]")).to_contain_text("fork")
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
@@ -163,7 +163,7 @@ def test_everything_open_at_once_is_no_wider_than_the_screen(
     board: Callable[..., BoardPage], width: int
 ) -> None:
     shown = board(width=width, reduced_motion="reduce")
-    shown.feed(STORY, grows=True)
+    shown.feed(STORY, offers={"grow": True})
     shown.root.focus()
     shown.press("End", "ArrowDown", "t", "?", "/")
     expect(shown.page.locator(".table-box").first).to_be_visible()
@@ -176,5 +176,5 @@ def test_without_motion_nothing_is_animated(board: Callable[..., BoardPage]) -> 
     assert shown.page.evaluate(f"{BOARD}.getAnimations({{ subtree: true }}).length") == 0
     shown.root.focus()
     shown.press("Home", "End")
-    moving = f"[...{BOARD}.getRootNode().__board.tree.nodes.values()].some(node => node.at.x !== node.target.x)"
+    moving = f"[...{BOARD}.getRootNode().__board.tree.boxes.values()].some(box => box.at.x !== box.target.x)"
     assert shown.page.evaluate(moving) is False

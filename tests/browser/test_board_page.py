@@ -13,7 +13,7 @@ from invented_runs import WORDS, invented_run
 from playwright.sync_api import expect
 
 from eab.board.messages import board_message
-from eab.events import StepTimed
+from eab.events import Forked, StepTimed
 from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
@@ -60,11 +60,24 @@ def test_a_gap_asks_for_everything_and_an_old_message_changes_nothing(
     )
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.feed(fold(STORY), since=15, mode="live")
-    assert shown.page.evaluate("triggers") == ["resync"]
+    assert shown.page.evaluate("triggers") == ["keyframe"]
     shown.feed(fold(STORY), mode="live")
     shown.expect_cursor(19)
     shown.feed(fold(STORY[: half + 1]), mode="live")
     shown.expect_cursor(19)
+
+
+def test_a_new_box_is_at_its_place_before_the_next_frame(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    forked = next(index for index, event in enumerate(STORY) if isinstance(event, Forked))
+    shown.feed(fold(STORY[:forked]), mode="live")
+    without_place = shown.page.evaluate(
+        f"""message => {{ feed(message);
+        const boxes = [...{BOARD}.querySelectorAll('.box.path, .edge')];
+        return boxes.filter(box => !box.hasAttribute(box.matches('.edge') ? 'd' : 'transform')).length; }}""",
+        board_message(fold(STORY)) | {"run": "one", "mode": "replay", "autoplay": False},
+    )
+    assert without_place == 0
 
 
 def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) -> None:
@@ -102,7 +115,7 @@ def test_another_run_begins_with_nothing_chosen(board: Callable[..., BoardPage])
     expect(shown.page.locator(".inspector .candidates")).to_have_count(1)
     shown.feed(fold(invented_run(9, 5, 3)), name="another")
     expect(shown.page.locator(".inspector .candidates")).to_have_count(0)
-    expect(shown.page.locator(".eab.choosing")).to_have_count(0)
+    expect(shown.page.locator(".eab.highlighting")).to_have_count(0)
     shown.expect_cursor(4)
 
 
@@ -200,9 +213,9 @@ def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Callable[..., 
     leaf = run.steps[-1].kv.paths[0].path  # type: ignore[union-attr]
     shown.box(leaf).locator(".label").hover()
     lineage = run.lineage(leaf)
-    expect(shown.page.locator(".box.path.chosen")).to_have_count(len(lineage))
-    expect(shown.page.locator("polyline.trace.chosen")).to_have_count(len(lineage))
-    expect(shown.page.locator(".path-bar .shared.chosen")).to_have_count(1)
+    expect(shown.page.locator(".box.path.highlighted")).to_have_count(len(lineage))
+    expect(shown.page.locator("polyline.trace.highlighted")).to_have_count(len(lineage))
+    expect(shown.page.locator(".path-bar .shared.highlighted")).to_have_count(1)
     expect(shown.page.locator(".tooltip")).to_contain_text("nats")
 
 

@@ -41,7 +41,7 @@ def test_sentences_and_weights_are_those_of_the_cursor(board: Callable[..., Boar
         for name in ("tree", "entropy", "memory"):
             expect(shown.page.locator(f".{name}-panel .sentence")).to_have_text(said[name])
         width = shown.page.evaluate(
-            f"{BOARD}.getRootNode().__board.tree.nodes.get({changed.id}).edge.style.strokeWidth"
+            f"{BOARD}.getRootNode().__board.tree.boxes.get({changed.id}).edge.style.strokeWidth"
         )
         assert float(width) == pytest.approx(1 + 6 * weight**0.5, abs=0.01)
         widths.add(width)
@@ -145,6 +145,18 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(board: Callable[..., 
     expect(shown.page.locator(".inspector .why")).to_contain_text("written in the next step")
 
 
+def test_the_kv_chart_names_the_cache_and_what_it_is_compared_with(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    expect(shown.page.locator("svg.memory")).to_contain_text("EAB")
+    expect(shown.page.locator("svg.memory")).to_contain_text("separate caches")
+    shown.feed(REAL, name="two", cache="deep-copy")
+    expect(shown.page.locator("svg.memory")).to_contain_text("deep-copy")
+    expect(shown.page.locator("svg.memory")).not_to_contain_text("EAB")
+
+
 def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
     board: Callable[..., BoardPage],
 ) -> None:
@@ -156,7 +168,7 @@ def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
         len(path.tokens[0].candidates)
     )
     expect(shown.page.locator(".inspector button")).to_have_count(0)
-    shown.feed(REAL, name="two", grows=True)
+    shown.feed(REAL, name="two", offers={"grow": True})
     shown.page.evaluate(f"{BOARD}.getRootNode().__board.select({path.id}, 0)")
     shown.page.locator(".inspector .candidates button").nth(2).click()
     forced = path.tokens[0].candidates[2].text

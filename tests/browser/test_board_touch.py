@@ -16,7 +16,7 @@ STORY = invented_run(5, 20, 8)
 @pytest.fixture
 def shown(board: Callable[..., BoardPage]) -> BoardPage:
     made = board(has_touch=True, is_mobile=True)
-    made.feed(fold(STORY), rereads=True)
+    made.feed(fold(STORY), offers={"what_if": True})
     return made
 
 
@@ -47,14 +47,16 @@ def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, besid
     shown.page.locator("svg.entropy").scroll_into_view_if_needed()
     scrolled = shown.page.evaluate("scrollY")
     label = shown.page.locator(".threshold-label")
-    expect(label).to_have_text("forks from 1.20 nats ↕")
+    expect(label).to_have_text("threshold 1.20 nats ↕")
     cursor = shown.data("cursor")
     x, y = middle(shown, "svg.entropy .grip")
     swipe(shown, (x, y + beside), (0, -60))
     assert shown.page.evaluate("scrollY") == scrolled
     moved = y - middle(shown, "svg.entropy .grip")[1]
     assert moved == pytest.approx(60 - beside, abs=1.5)  # to where the finger is
-    assert shown.page.evaluate("triggers.every((name) => name === 'reread') && triggers.length") > 0
+    assert (
+        shown.page.evaluate("triggers.every((name) => name === 'what_if') && triggers.length") > 0
+    )
     assert shown.data("cursor") == cursor
 
 

@@ -38,7 +38,7 @@ def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(
     assert before > 3
     drag(page, "ArrowRight", 90)
     expect(page.get_by_text("Read again without the model")).to_be_visible(timeout=60 * SECONDS)
-    expect(page.locator(".eab .threshold-label")).to_contain_text("forks from 2.10 nats")
+    expect(page.locator(".eab .threshold-label")).to_contain_text("threshold 2.10 nats")
     until(page, lambda: forks(page) < before)
     page.get_by_role("button", name="As it was").click()
     expect(page.locator(".eab .box.path:not(.hidden)")).to_have_count(paths)
@@ -79,10 +79,10 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[
     page = open_page()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     page.locator(".eab").press("End")
-    expect(page.locator(".eab .needs-run")).to_have_count(0)
+    expect(page.locator(".eab .unknown")).to_have_count(0)
     drag(page, "ArrowLeft", 60)
-    expect(page.locator(".eab svg.tree .needs-run").first).to_be_visible(timeout=60 * SECONDS)
-    expect(page.locator(".eab svg.entropy .needs-run").first).to_be_visible()
+    expect(page.locator(".eab svg.tree .unknown").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.locator(".eab svg.entropy .unknown").first).to_be_visible()
     page.get_by_role("button", name="Take it for a run").click()
     expect(page.get_by_role("slider", name="Entropy threshold (nats)")).to_have_value("0.6")
 

@@ -20,10 +20,10 @@ def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(
     expect(page.get_by_text("The same tokens with 6 draft lengths.")).to_be_visible(
         timeout=60 * SECONDS
     )
-    expect(page.locator(".chips .text .right").first).to_be_visible(timeout=60 * SECONDS)
-    few = page.locator(".chips .text .right").count()
+    expect(page.locator(".chips .text .accepted").first).to_be_visible(timeout=60 * SECONDS)
+    few = page.locator(".chips .text .accepted").count()
     page.get_by_role("radiogroup", name="Draft length").get_by_text("8 guesses").click()
-    expect(page.locator(".chips .text .right")).not_to_have_count(few, timeout=30 * SECONDS)
+    expect(page.locator(".chips .text .accepted")).not_to_have_count(few, timeout=30 * SECONDS)
     expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=60 * SECONDS)
 
     page.get_by_role("textbox", name="Prompt").fill("Anna has a red ball. Ben has")
@@ -44,8 +44,8 @@ def test_tokens_are_text_and_each_kind_has_a_sign_besides_its_colour(
     page = open_page("/speculative")
     chips = [
         {"kind": "own", "text": "<img src=x onerror=alert(1)>"},
-        {"kind": "wrong", "text": " $x$ **bold**"},
-        {"kind": "right", "text": "مرحبا"},
+        {"kind": "rejected", "text": " $x$ **bold**"},
+        {"kind": "accepted", "text": "مرحبا"},
     ]
     page.evaluate(
         """async ([code, chips]) => {
@@ -60,6 +60,6 @@ def test_tokens_are_text_and_each_kind_has_a_sign_besides_its_colour(
     shown = page.locator("#alone .text .chip")
     expect(shown).to_have_count(3)
     expect(shown.nth(0)).to_have_text("<img␣src=x␣onerror=alert(1)>")
-    expect(shown.nth(1)).to_have_text("×␣$x$␣**bold** (guessed wrong, replaced by the next)")
-    expect(shown.nth(2)).to_have_text("✓مرحبا (guessed right)")
+    expect(shown.nth(1)).to_have_text("×␣$x$␣**bold** (rejected draft token, replaced by the next)")
+    expect(shown.nth(2)).to_have_text("✓مرحبا (accepted draft token)")
     assert page.locator("#alone img").count() == 0

@@ -109,11 +109,11 @@ def test_a_live_run_grows_and_can_be_stopped(cell: Callable[..., Page]) -> None:
     expect(page.locator(".eab .status")).to_have_text("Step 10 of 20")
     cursor_is(page, 9)
     page.get_by_role("button", name="End the run").click()
-    assert page.evaluate("sent") == [{"wish": "stop"}]
+    assert page.evaluate("sent") == [{"request": "stop"}]
     for event in STORY[half:]:
         run.apply(event)
     message = feed.message(run, "notebook", "live")
-    assert message["since"] > 0
+    assert message["since_step"] > 0
     page.evaluate(
         "([message]) => { change('message', message); change('running', false); }", [message]
     )
@@ -130,7 +130,7 @@ def test_a_board_that_opens_late_asks_for_everything(cell: Callable[..., Page]) 
         "run": "another"
     }
     page.evaluate("([message]) => change('message', message)", [late])
-    assert page.evaluate("sent") == [{"wish": "all"}]
+    assert page.evaluate("sent") == [{"request": "keyframe"}]
 
 
 def test_hostile_text_stays_text(cell: Callable[..., Page]) -> None:

@@ -82,7 +82,7 @@ def test_stop_in_the_browser_ends_the_run_at_its_next_step() -> None:
     live = eab.explore(model, "0", max_new_tokens=50)
     for _ in range(3):
         model.may_go_on.release()
-    live._handle_custom_msg({"wish": "stop"}, [])
+    live._handle_custom_msg({"request": "stop"}, [])
     for _ in range(2):
         model.may_go_on.release()
     run = live.wait()
@@ -96,7 +96,7 @@ def test_a_board_that_missed_something_is_told_everything() -> None:
     live = eab.explore(TableModel(random_table(3, 5)), "0", max_new_tokens=4)
     run = live.wait()
     live.message = {}
-    live._handle_custom_msg({"wish": "all"}, [])
+    live._handle_custom_msg({"request": "keyframe"}, [])
     assert live.message.items() >= board_message(run).items()
 
 

@@ -1,4 +1,4 @@
-"""A bare page with one board, as a notebook or Streamlit would feed it, for the tests that look at
+"""A bare page with one board that gets its messages as Streamlit would send them, for the tests of
 the board alone.
 """
 
@@ -23,9 +23,10 @@ _MOUNT = """async ([code, css]) => {
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
   Object.assign(window, { triggers: [], states: [], places: [] });
   const setTriggerValue = (name, value) => (name === "grow" ? places.push(value) : triggers.push(name));
+  const offering = (message) => ({ ...message, offers: { cursor: true, ...message.offers } });
   const setStateValue = (name, value) => states.push([name, value]);
   const host = { parentElement: root, setStateValue, setTriggerValue };
-  window.feed = (message) => { window.leave = module.default({ data: [{ rests: true, ...message }], ...host }); };
+  window.feed = (message) => { window.leave = module.default({ data: [offering(message)], ...host }); };
 }"""
 
 

@@ -1,39 +1,56 @@
-// A text as chips, one per token: written by the model itself, guessed right, or guessed wrong and replaced.
+// A text as chips, one per token: the model's own, an accepted draft token, or a rejected one.
 // Text goes through textContent only: it is the model's, and may look like anything.
 
-const MARKS = { own: "", right: "✓", wrong: "×" };
-const NAMES = { own: "the model's own", right: "guessed right", wrong: "guessed wrong, replaced by the next" };
+/** @typedef {"own" | "accepted" | "rejected"} Kind */
+/** @typedef {{ kind: Kind, text: string }} Chip */
+/** @typedef {(HTMLElement | ShadowRoot) & { __chips?: HTMLElement }} Parent */
 
-function chip({ kind, text }) {
-  const box = document.createElement("span");
-  box.className = `chip ${kind}`;
-  box.title = NAMES[kind];
-  const mark = document.createElement("span");
-  mark.className = "mark";
-  mark.setAttribute("aria-hidden", "true");
-  mark.textContent = MARKS[kind];
-  const words = document.createElement(kind === "wrong" ? "s" : "span");
-  words.textContent = text.replaceAll(" ", "␣");
-  const name = document.createElement("span");
-  name.className = "for-readers";
-  name.textContent = kind === "own" ? "" : ` (${NAMES[kind]})`;
-  box.append(mark, words, name);
+/** @type {Record<Kind, { mark: string, name: string }>} */
+const KINDS = {
+  own: { mark: "", name: "the model's own" },
+  accepted: { mark: "✓", name: "accepted draft token" },
+  rejected: { mark: "×", name: "rejected draft token, replaced by the next" },
+};
+
+/**
+ * @param {"span" | "s" | "p"} name
+ * @param {string} className
+ * @param {string} [text]
+ */
+function element(name, className, text = "") {
+  const made = document.createElement(name);
+  made.className = className;
+  made.textContent = text;
+  return made;
+}
+
+/** @param {Chip} chip */
+function chipBox({ kind, text }) {
+  const { mark, name } = KINDS[kind];
+  const box = element("span", `chip ${kind}`);
+  box.title = name;
+  const sign = element("span", "mark", mark);
+  sign.setAttribute("aria-hidden", "true");
+  const words = element(kind === "rejected" ? "s" : "span", "", text.replaceAll(" ", "␣"));
+  const spoken = element("span", "visually-hidden", kind === "own" ? "" : ` (${name})`);
+  box.append(sign, words, spoken);
   return box;
 }
 
-export default function ({ data, parentElement }) {
-  const root = (parentElement.__chips ??= parentElement.appendChild(document.createElement("div")));
-  root.className = "chips";
-  const key = document.createElement("p");
-  key.className = "key";
-  for (const kind of Object.keys(MARKS)) {
-    const entry = chip({ kind, text: "token" });
-    const words = document.createElement("span");
-    words.textContent = NAMES[kind];
-    key.append(entry, words);
+function legend() {
+  const key = element("p", "key");
+  for (const kind of /** @type {Kind[]} */ (Object.keys(KINDS))) {
+    key.append(chipBox({ kind, text: "token" }), element("span", "", KINDS[kind].name));
   }
-  const text = document.createElement("p");
-  text.className = "text";
-  text.append(...(data?.chips ?? []).map(chip));
-  root.replaceChildren(key, text);
+  return key;
+}
+
+/** @param {{ data?: { chips: Chip[] } | null, parentElement: Parent }} component */
+export default function ({ data, parentElement }) {
+  parentElement.__chips ??= parentElement.appendChild(document.createElement("div"));
+  const root = parentElement.__chips;
+  root.className = "chips";
+  const text = element("p", "text");
+  text.append(...(data?.chips ?? []).map(chipBox));
+  root.replaceChildren(legend(), text);
 }

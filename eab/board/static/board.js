@@ -1,41 +1,212 @@
-// The board: one run as tree, entropy trace and KV bars, with one cursor (a step) over the three.
-// `update(message)` takes what eab/board/messages.py makes; records may come twice. Who brings the messages is not known
-// here: streamlit.js, widget.js and page.js do. What a host may set: `resync(version)` asks for the whole run,
-// `rested(run, step)` hears where the cursor came to rest, `grow(place)` makes a new run from a token, and
-// `reread(threshold)` reads the run again at another threshold.
+// The board: one run as tree, entropy chart and KV chart, with one cursor (a step) over the three.
+//
+// `update(message)` takes what eab/board/messages.py sends; messages may come twice. The board does
+// not know who brings them: streamlit.js, widget.js and page.js do.
 
-import { element, textFont } from "./svg.js";
-import { arrange } from "./arrange.js";
-import { TreeView } from "./tree.js";
-import { EntropyView, MemoryView } from "./charts.js";
-import { Inspector } from "./inspector.js";
+/** @import { Layout, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
+/** @import { TokenAddress, TokenPlace, View } from "./types.d.ts" */
+import { element } from "./elements.js";
+import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
-import { TableView } from "./table.js";
-import { Records } from "./records.js";
+import { Highlight } from "./highlight.js";
+import { Inspector } from "./inspector.js";
+import { keyList, onKey } from "./keys.js";
+import { arrange, EMPTY_LAYOUT } from "./layout.js";
+import { MemoryChart } from "./memory_chart.js";
+import { Panel } from "./panel.js";
+import { tokenCountAt } from "./path_state.js";
+import { Presentation } from "./presentation.js";
+import { decodeRun, NO_RUN, Records } from "./records.js";
 import { Replay } from "./replay.js";
-import { keyList, onKey, panel, showState, tools, transport } from "./controls.js";
+import { SilenceNotice } from "./silence.js";
+import { Sizes } from "./sizes.js";
+import { TableView } from "./table.js";
+import { setTextFont } from "./text.js";
+import { Toolbar } from "./toolbar.js";
+import { Tooltip } from "./tooltip.js";
+import { Transport } from "./transport.js";
+import { TreeView } from "./tree.js";
 
-const SILENCE_MS = 8000; // a live run that says nothing for so long: its step is slow, or the connection is gone
-const MANY = 120; // paths: from then on stretches are folded, unless the user chose otherwise
-const NOTHING = { tree: "", entropy: "", memory: "" };
+const MANY_PATHS = 120; // from then on texts are folded, unless the user chose otherwise
+const ANNOUNCE_MS = 5000; // between two announcements to screen readers
+const EASE = 0.28; // the part of its way that a box goes in a frame
 
 export class Board {
+  // What a host may set.
+
+  /** Records are missing: send the whole run. @type {((version: number) => void) | null} */
+  onKeyframeNeeded = null;
+  /** The cursor rests at this step. @type {((run: string, step: number) => void) | null} */
+  onCursorRest = null;
+  /** The user wants a new run from this token. @type {((address: TokenAddress) => void) | null} */
+  onGrow = null;
+  /** What if the run had had this threshold? @type {((threshold: number) => void) | null} */
+  onWhatIf = null;
+
+  // The run.
+
+  records = new Records();
+  /** @type {RunInfo} */
+  run = NO_RUN;
+  version = -1;
+  /** The settings that a finished run is shown with instead of its own; "" as recorded. */
+  whatIf = "";
+  /** What only a run of the model could tell, by path and token. @type {Map<string, string>} */
+  unknowns = new Map();
+  /** Of two runs in one tree: whose each path is. @type {Side[] | null} */
+  sides = null;
+  /** The layout of all paths, and of those in view. @type {Layout} */
+  wholeLayout = EMPTY_LAYOUT;
+  /** @type {Layout} */
+  layout = EMPTY_LAYOUT;
+
+  // What the user looks at.
+
+  /** @type {{ path: number | null, token: number }} */
+  selected = { path: null, token: 0 };
+  /** The path that is shown with its relatives only. @type {number | null} */
+  focused = null;
+  folded = false;
+  foldChosen = false; // whether the user chose it
+  aligned = false; // the tree lies by step, like the entropy chart
+
+  reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
+  animates = !this.reducedMotion.matches;
+  frame = 0;
+  announcedAt = 0;
+
+  /** @param {HTMLElement | ShadowRoot} host */
   constructor(host) {
-    this.records = new Records();
-    this.layout = this.told = { x: [], y: [], box: [], prompt_box: 0, width: 0, height: 0 };
-    Object.assign(this, { version: -1, maxSteps: 0, threshold: 1, minForkWeight: 0, rowBytes: 0, cache: "" });
-    Object.assign(this, { prompt: "", ended: "", mode: "replay", aligned: false, presenting: false, folded: false, focused: null });
-    this.selected = { path: null, token: 0 };
-    this.hovered = null;
-    this.lineage = null;
-    this.again = "";
-    this.marks = new Map();
-    this.sides = null;
-    this.still = matchMedia("(prefers-reduced-motion: reduce)");
-    this.animates = !this.still.matches;
+    const label = "Run: tree, entropy and KV cache. Press ? for the keys.";
+    this.root = element("div", { class: "eab", tabindex: "0", role: "group", "aria-label": label });
+    this.sizes = new Sizes(
+      (picture, before, now) =>
+        now.width !== before.width || (picture !== this.tree.svg && now.height !== before.height),
+      () => this.redraw(),
+    );
+    this.tooltip = new Tooltip(this.root);
     this.replay = new Replay(this);
-    this.build(host);
+    this.highlight = new Highlight(this);
+    this.presentation = new Presentation(this);
+    this.tree = new TreeView(this);
+    this.entropy = new EntropyChart(this);
+    this.memory = new MemoryChart(this);
+    this.inspector = new Inspector(this);
+    this.finder = new Finder(this);
+    this.table = new TableView(this);
+    this.silence = new SilenceNotice();
+    this.keyList = keyList();
+    this.announcement = element("p", { class: "visually-hidden", "aria-live": "polite" });
+    /** @type {View[]} */
+    this.views = [this.tree, this.entropy, this.memory, this.inspector, this.table];
+    this.build();
+    this.root.addEventListener("keydown", (event) => onKey(this, event));
+    host.append(this.root);
+    for (const { svg } of [this.tree, this.entropy, this.memory]) this.sizes.observe(svg);
   }
+
+  build() {
+    const toolbar = new Toolbar(this);
+    const transport = new Transport(this);
+    const tree = new Panel(this, "tree", "Tree of texts", this.tree);
+    const entropy = new Panel(this, "entropy", "Entropy per step", this.entropy);
+    const memory = new Panel(this, "memory", "KV cache", this.memory);
+    tree.addControls(toolbar.root, this.finder.root);
+    const charts = element("div", { class: "charts" });
+    charts.append(entropy.root, memory.root);
+    this.views.push(toolbar, transport, tree, entropy, memory);
+    this.root.append(
+      tree.root,
+      transport.root,
+      this.silence.root,
+      this.keyList,
+      this.inspector.root,
+      charts,
+      this.table.root,
+      this.tooltip.root,
+      this.announcement,
+    );
+  }
+
+  /** Nothing runs on; the host makes a new board if it needs one again. */
+  close() {
+    cancelAnimationFrame(this.frame);
+    for (const part of [this.sizes, this.silence, this.replay, this.entropy, this.table]) {
+      part.close();
+    }
+    this.root.remove();
+  }
+
+  // ---- messages
+
+  /** @param {Message} message */
+  update(message) {
+    this.applyTheme();
+    const isNewRun = message.run !== this.run.key;
+    if (!isNewRun && (message.what_if ?? "") !== this.whatIf) this.clearForWhatIf();
+    if (!isNewRun && message.version < this.version) return;
+    const isGap = message.since_step > 0 && (isNewRun || message.since_step > this.lastStep);
+    if (isGap) return this.onKeyframeNeeded?.(message.version);
+    if (isNewRun) this.clear();
+    this.takeRun(message, isNewRun);
+    const complete = message.paths.every((path) => this.records.addPath(path));
+    if (!complete) return this.onKeyframeNeeded?.(message.version);
+    for (const step of message.steps) this.records.addStep(step);
+    if (!this.foldChosen && this.paths.size > MANY_PATHS) this.folded = true;
+    this.arrange();
+    this.replay.onMessage(isNewRun, message);
+    this.announce();
+    this.silence.onMessage(this.run.mode === "live" && !this.run.ended);
+    this.render();
+  }
+
+  /**
+   * What a message says besides paths and steps.
+   * @param {Message} message
+   * @param {boolean} isNewRun
+   */
+  takeRun(message, isNewRun) {
+    this.run = decodeRun(message);
+    this.version = message.version;
+    this.wholeLayout = message.layout;
+    this.whatIf = message.what_if ?? "";
+    const unknowns = message.unknowns ?? [];
+    this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));
+    this.sides = message.sides ?? null;
+    this.root.classList.toggle("has-unknowns", this.unknowns.size > 0);
+    this.root.classList.toggle("diff", this.sides !== null);
+    // By step, both trees are whole and stand above their entropies.
+    if (isNewRun && this.sides && !this.aligned) this.toggleAligned();
+  }
+
+  /** The same run with other settings: other paths, but the same scales and the same step. */
+  clearForWhatIf() {
+    const { cursor, follow } = this.replay;
+    const { highestEntropy, highestBytes } = this.records;
+    this.clear();
+    Object.assign(this.replay, { cursor, follow });
+    Object.assign(this.records, { highestEntropy, highestBytes });
+  }
+
+  clear() {
+    this.version = -1;
+    this.records.clear();
+    this.tree.clear();
+    this.finder.clear();
+    this.replay.clear();
+    this.highlight.clear();
+    this.selected = { path: null, token: 0 };
+    this.focused = null;
+  }
+
+  announce() {
+    const now = Date.now();
+    if (now - this.announcedAt < ANNOUNCE_MS && !this.run.ended) return;
+    this.announcedAt = now;
+    this.announcement.textContent = this.run.sentences.tree;
+  }
+
+  // ---- what there is at the cursor
 
   get cursor() {
     return this.replay.cursor;
@@ -49,222 +220,90 @@ export class Board {
     return this.records.paths;
   }
 
-  // ---- building
-
-  build(host) {
-    this.root = element("div", { class: "eab", tabindex: "0", role: "group", "aria-label": "Run: tree, entropy and KV cache. Press ? for the keys." });
-    this.tree = new TreeView(this);
-    this.entropy = new EntropyView(this);
-    this.memory = new MemoryView(this);
-    this.inspector = new Inspector(this);
-    this.finder = new Finder(this);
-    this.table = new TableView(this);
-    this.live = element("p", { class: "for-readers", "aria-live": "polite" });
-    this.news = element("p", { class: "news", role: "status", hidden: "" });
-    this.tipBox = element("div", { class: "tooltip", hidden: "", "aria-hidden": "true" });
-    this.help = keyList();
-    const charts = element("div", { class: "charts" });
-    charts.append(
-      panel(this, "Entropy per step", "entropy"),
-      panel(this, "KV cache", "memory"),
-    );
-    const tree = panel(this, "Tree of texts", "tree");
-    tree.insertBefore(tools(this), this.tree.svg);
-    tree.insertBefore(this.finder.root, this.tree.svg);
-    this.root.append(tree, transport(this), this.news, this.help, this.inspector.root, charts, this.table.root, this.tipBox, this.live);
-    this.root.addEventListener("keydown", (event) => onKey(this, event));
-    this.root.addEventListener("fullscreenchange", () => document.fullscreenElement || this.present(false));
-    host.append(this.root);
-    this.sizes = new Map();
-    this.observer = new ResizeObserver((entries) => this.resized(entries));
-    for (const { svg } of [this.tree, this.entropy, this.memory]) this.observer.observe(svg);
-  }
-
-  // Nothing runs on; the host makes a new board if it needs one again.
-  close() {
-    this.observer.disconnect();
-    cancelAnimationFrame(this.frame);
-    for (const timer of [this.silence, this.replay.resting, this.entropy.wish, this.table.waiting]) clearTimeout(timer);
-    this.root.remove();
-  }
-
-  // ---- taking messages in
-
-  update(message) {
-    this.theme();
-    if (message.run === this.run && (message.again ?? "") !== this.again) this.readAgain();
-    if (message.version < this.version && message.run === this.run) return;
-    if (message.since > 0 && (message.run !== this.run || message.since > this.lastStep)) return this.resync?.(message.version);
-    const fresh = message.run !== this.run;
-    if (fresh) this.forget();
-    Object.assign(this, { run: message.run, version: message.version, mode: message.mode, prompt: message.prompt, ended: message.ended, told: message.layout, sentences: message.sentences });
-    Object.assign(this, { maxSteps: message.max_steps, threshold: message.threshold ?? 1, minForkWeight: message.min_fork_weight, policy: message.policy, branchFactor: message.branch_factor, cache: message.cache, rowBytes: message.row_bytes });
-    this.remark(message);
-    if (fresh && this.sides && !this.aligned) this.toggleAligned(); // both trees whole, above their entropies
-    const complete = message.paths.every((record) => this.records.take(record));
-    if (!complete) return this.resync?.(message.version);
-    for (const step of message.steps) this.records.takeStep(step);
-    if (!this.choseFold && this.paths.size > MANY) this.folded = true;
-    this.arrange();
-    this.replay.arrived(fresh, message);
-    this.announce();
-    this.listen();
-    this.render();
-  }
-
-  // What is told of a run that was read again, or of two runs in one tree.
-  remark({ again, marks, sides }) {
-    this.again = again ?? "";
-    this.marks = new Map((marks ?? []).map(([path, token, words]) => [`${path}.${token}`, words]));
-    this.sides = sides ?? null;
-    this.root.classList.toggle("marked", this.marks.size > 0);
-    this.root.classList.toggle("contrast", this.sides !== null);
-  }
-
-  // Words on what only a run with the model could tell about this token.
-  markAt(path, token) {
-    return this.marks.get(`${path}.${token}`) ?? "";
-  }
-
-  // The same run at another threshold or r: other paths, the same scales and the same place in time.
-  readAgain() {
-    const { cursor, follow } = this.replay;
-    const { highestEntropy, highestBytes } = this.records;
-    this.forget();
-    Object.assign(this.replay, { cursor, follow });
-    Object.assign(this.records, { highestEntropy, highestBytes });
-  }
-
-  forget() {
-    this.version = -1;
-    this.records.forget();
-    this.tree.forget();
-    this.finder.forget();
-    this.replay.forget();
-    this.root.classList.remove("choosing");
-    this.selected = { path: null, token: 0 };
-    Object.assign(this, { lineage: null, hovered: null, focused: null });
-  }
-
-  announce() {
-    const now = Date.now();
-    if (now - (this.announcedAt || 0) < 5000 && !this.ended) return;
-    this.announcedAt = now;
-    this.live.textContent = this.sentences.tree;
-  }
-
-  // A live run that falls silent says so; what has come stays usable.
-  listen() {
-    clearTimeout(this.silence);
-    this.news.hidden = true;
-    if (this.mode !== "live" || this.ended) return;
-    this.silence = setTimeout(() => {
-      this.news.textContent = `No news for ${SILENCE_MS / 1000} seconds: the step is slow, or the connection is gone. What has come can be replayed meanwhile.`;
-      this.news.hidden = false;
-    }, SILENCE_MS);
-  }
-
-  // ---- what is to be seen at the cursor
-
   shownPaths() {
-    return [...this.paths.values()].filter((path) => path.tokens.length && path.born <= this.cursor && this.keeps(path.id));
+    const begun = (/** @type {Path} */ path) => path.tokens.length && path.born <= this.cursor;
+    return [...this.paths.values()].filter((path) => begun(path) && this.inFocus(path.id));
   }
 
-  tokensShown(path) {
-    return Math.max(0, Math.min(path.tokens.length, this.cursor - path.born + 1));
+  /** @returns {Sentences} */
+  sentences() {
+    return this.records.stepAt(this.cursor)?.sentences ?? this.run.sentences;
   }
 
-  statusAt(path) {
-    if (path.status === "live") return "live";
-    const lastStep = path.born + path.tokens.length - 1;
-    if (path.status === "forked") return this.cursor > lastStep ? "forked" : "live";
-    return this.cursor >= Math.max(lastStep, path.status === "pruned" ? path.touched : 0) ? path.status : "live";
+  /**
+   * What only a run of the model could tell about a token, in words; "" if nothing.
+   * @param {number} path
+   * @param {number} token
+   */
+  unknownAt(path, token) {
+    return this.unknowns.get(`${path}.${token}`) ?? "";
   }
 
-  weightAt(path) {
-    return path.weights.findLast(([step]) => step <= this.cursor)?.[1] ?? path.weights[0][1];
-  }
-
-  stepAt(step) {
-    return this.records.steps.get(step) || this.records.steps.get(this.lastStep);
-  }
-
-  sentencesNow() {
-    return this.stepAt(this.cursor)?.sentences ?? this.sentences ?? NOTHING;
-  }
-
-  keeps(id) {
+  /** @param {number} id */
+  inFocus(id) {
     return this.focused === null || this.records.related(id, this.focused);
   }
 
-  // What stays bright while a path is chosen: its ancestors, itself, and what grew out of it.
-  kinClass(id) {
-    const side = this.sides ? ` side-${this.sides[id]}` : "";
-    if (this.lineage === null) return side;
-    const chosen = this.hovered ?? this.selected.path;
-    return side + (this.lineage.has(id) ? " chosen" : "") + (this.lineage.has(id) || this.records.lineageOf(id).has(chosen) ? " kin" : "");
-  }
-
+  /**
+   * The index of the selected token if it is in this path, otherwise -1.
+   * @param {Path} path
+   */
   selectedIn(path) {
     return this.selected.path === path.id ? this.selected.token : -1;
   }
 
-  // ---- choosing and moving
+  // ---- selecting and moving
 
+  /**
+   * @param {number | null} path
+   * @param {number} token
+   */
   select(path, token) {
     this.selected = { path, token: Math.max(0, token) };
-    this.highlight(null);
+    this.highlight.hover(null);
     this.render();
   }
 
-  highlight(path) {
-    this.hovered = path;
-    const wanted = path === null ? this.selected.path : path;
-    const before = this.lineage ? [...this.lineage].join() : "";
-    this.lineage = wanted === null ? null : this.records.lineageOf(wanted);
-    this.root.classList.toggle("choosing", this.lineage !== null);
-    if ((this.lineage ? [...this.lineage].join() : "") !== before) this.render();
+  /** The user moved the cursor: the selection goes with it along its text. */
+  cursorMoved() {
+    const path = this.selected.path === null ? undefined : this.paths.get(this.selected.path);
+    if (!path) return this.render();
+    const place = this.records.tokenOfStep(path, this.cursor);
+    this.select(place.path, place.token);
   }
 
-  // The user moved the cursor: the chosen token goes with it along its line.
-  moved() {
-    if (this.selected.path === null) return this.render();
-    const { path, token } = this.records.onLine(this.selected.path, this.cursor);
-    this.select(path, token);
-  }
-
-  // Show this token, whatever hides it now.
+  /**
+   * Show this token, whatever hides it now.
+   * @param {TokenPlace} place
+   */
   reveal({ path, token }) {
-    const step = this.paths.get(path).born + token;
-    if (!this.keeps(path)) this.focus(null);
+    const step = (this.paths.get(path)?.born ?? 0) + token;
+    if (!this.inFocus(path)) this.focus(null);
     if (step > this.cursor) this.replay.goTo(step);
-    this.tree.touched = false;
+    this.tree.camera.release();
     this.select(path, token);
   }
 
-  walk(direction) {
-    const shown = this.shownPaths().sort((a, b) => this.layout.y[a.id] - this.layout.y[b.id]);
+  /**
+   * Select the last token of the path above or below.
+   * @param {-1 | 0 | 1} direction 0: of the selected path itself
+   */
+  selectNeighbour(direction) {
+    const { y } = this.layout;
+    const shown = this.shownPaths().sort((one, other) => y[one.id] - y[other.id]);
     if (!shown.length) return;
     const at = shown.findIndex((path) => path.id === this.selected.path);
     const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];
-    this.select(next.id, this.tokensShown(next) - 1);
-    this.tree.focusOn(next.id);
+    this.select(next.id, tokenCountAt(next, this.cursor) - 1);
+    this.tree.focusBox(next.id);
   }
 
+  /** Escape: close what is open, one thing at a time. */
   leave() {
-    if (!this.help.hidden) return this.toggleHelp();
+    if (!this.keyList.hidden) return this.toggleKeys();
     if (this.focused !== null) return this.focus(null);
     this.select(null, 0);
     this.root.focus({ preventScroll: true });
-  }
-
-  tip(event, words = "") {
-    this.tipBox.hidden = event === null;
-    if (event === null) return;
-    this.tipBox.textContent = words;
-    const box = this.root.getBoundingClientRect();
-    const left = Math.min(event.clientX - box.left + 12, box.width - this.tipBox.offsetWidth - 4);
-    this.tipBox.style.transform = `translate(${left.toFixed(0)}px, ${(event.clientY - box.top + 18).toFixed(0)}px)`;
   }
 
   // ---- ways to look at it
@@ -272,13 +311,14 @@ export class Board {
   toggleAligned() {
     this.aligned = !this.aligned;
     this.root.classList.toggle("aligned", this.aligned);
-    this.tree.touched = this.tree.aimed = false;
+    this.tree.camera.release();
+    this.tree.camera.placed = false;
     this.render();
   }
 
   toggleFolded() {
     this.folded = !this.folded;
-    this.choseFold = true;
+    this.foldChosen = true;
     this.rearrange();
   }
 
@@ -286,18 +326,24 @@ export class Board {
     this.focus(this.focused === null ? this.selected.path : null);
   }
 
+  /** @param {number | null} path */
   focus(path) {
     this.focused = path;
     this.rearrange();
   }
 
   arrange() {
-    this.layout = arrange(this, this.told);
+    this.layout = arrange(this, this.wholeLayout);
   }
 
   rearrange() {
     this.arrange();
-    this.tree.touched = false;
+    this.tree.camera.release();
+    this.render();
+  }
+
+  fit() {
+    this.tree.camera.toggleWhole();
     this.render();
   }
 
@@ -306,88 +352,46 @@ export class Board {
     this.render();
   }
 
-  toggleFullScreen() {
-    if (document.fullscreenElement) document.exitFullscreen();
-    else this.root.requestFullscreen?.().catch(() => {});
-  }
-
-  // Full screen where the browser allows it; larger text in any case.
-  togglePresenting() {
-    this.present(!this.presenting);
-    if (this.presenting !== Boolean(document.fullscreenElement)) this.toggleFullScreen();
-  }
-
-  present(wanted) {
-    this.presenting = wanted;
-    this.root.classList.toggle("presenting", wanted);
-    this.tree.touched = false;
-    this.render();
-  }
-
-  toggleHelp() {
-    this.help.hidden = !this.help.hidden;
-    this.render();
-  }
-
-  fit() {
-    this.tree.whole = this.tree.touched || !this.tree.whole;
-    this.tree.touched = false;
+  toggleKeys() {
+    this.keyList.hidden = !this.keyList.hidden;
     this.render();
   }
 
   // ---- drawing
 
   render() {
-    this.animates = !this.still.matches;
-    this.tree.render();
-    this.entropy.render();
-    this.memory.render();
-    this.inspector.render();
-    this.table.render();
-    const sentences = this.sentencesNow();
-    for (const name of ["tree", "entropy", "memory"]) this[`${name}Sentence`].textContent = sentences[name];
-    showState(this);
-    Object.assign(this.root.dataset, { cursor: this.cursor, paths: this.shownPaths().length, playing: this.replay.playing });
-    this.replay.rest();
-    this.wake();
+    this.animates = !this.reducedMotion.matches;
+    for (const view of this.views) view.render();
+    const { dataset } = this.root;
+    dataset.cursor = String(this.cursor);
+    dataset.paths = String(this.shownPaths().length);
+    dataset.playing = String(this.replay.playing);
+    this.replay.reportRest();
+    this.requestFrame();
   }
 
-  theme() {
+  applyTheme() {
     const style = getComputedStyle(this.root);
-    textFont(style.fontFamily);
-    const [red, green, blue] = style.color.match(/[\d.]+/g) || [0, 0, 0];
-    this.root.classList.toggle("dark", Number(red) + Number(green) + Number(blue) > 384);
+    setTextFont(style.fontFamily);
+    const [red, green, blue] = (style.color.match(/[\d.]+/g) ?? ["0", "0", "0"]).map(Number);
+    this.root.classList.toggle("dark", red + green + blue > 384);
   }
 
-  retheme() {
+  /** Sizes or colours have changed. */
+  redraw() {
     if (this.version < 0) return;
-    this.theme();
+    this.applyTheme();
     this.render();
   }
 
-  // Sizes are noted when they change: to ask for them while drawing would lay the page out each time.
-  sizeOf(svg) {
-    if (!this.sizes.has(svg)) this.sizes.set(svg, { width: svg.clientWidth || 600, height: svg.clientHeight || 220 });
-    return this.sizes.get(svg);
-  }
-
-  resized(entries) {
-    let redraw = false;
-    for (const { target, contentRect: { width, height } } of entries) {
-      const before = this.sizeOf(target);
-      redraw ||= width !== before.width || (target !== this.tree.svg && height !== before.height);
-      if (width) this.sizes.set(target, { width, height });
-    }
-    if (redraw) this.retheme();
-  }
-
-  wake() {
+  requestFrame() {
     if (!this.frame) this.frame = requestAnimationFrame((now) => this.onFrame(now));
   }
 
+  /** @param {number} now ms */
   onFrame(now) {
     this.frame = 0;
-    const gliding = this.tree.tick(this.animates ? 0.28 : 1);
-    if (this.replay.tick(now) || gliding) this.wake();
+    const moving = this.tree.tick(this.animates ? EASE : 1);
+    if (this.replay.tick(now) || moving) this.requestFrame();
   }
 }

@@ -1,24 +1,40 @@
 // Find words in the texts of the tree, also where they go over a fork.
 
-import { element } from "./svg.js";
-import { button } from "./controls.js";
+/** @import { Board } from "./board.js" */
+/** @import { Path, TokenPlace } from "./types.d.ts" */
+import { iconButton, wordButton } from "./buttons.js";
+import { element } from "./elements.js";
+import { textOf } from "./path_state.js";
 
-const MOST = 500; // places
+const MAX_PLACES = 500;
 
 export class Finder {
+  /** @param {Board} board */
   constructor(board) {
     this.board = board;
     this.root = element("div", { class: "finder", role: "search", hidden: "" });
-    this.input = element("input", { type: "search", "aria-label": "Find in the texts", placeholder: "Find in the texts" });
+    const name = "Find in the texts";
+    this.input = element("input", { type: "search", "aria-label": name, placeholder: name });
     this.count = element("output", { "aria-live": "polite" });
-    this.root.append(this.input, button("Next", "Next place (Enter)", () => this.next(1)), this.count, button("✕", "Close the search (Escape)", () => this.close()));
+    this.root.append(
+      this.input,
+      wordButton("Next", "the next place (Enter)", () => this.next(1)),
+      this.count,
+      iconButton("close", "Close the search (Escape)", () => this.close()),
+    );
     this.input.addEventListener("input", () => this.find());
-    this.root.addEventListener("keydown", (event) => this.key(event));
-    this.forget();
+    this.root.addEventListener("keydown", (event) => this.onKey(event));
+    /** Where the words end. @type {TokenPlace[]} */
+    this.places = [];
+    /** @type {Set<number>} */
+    this.paths = new Set();
+    this.current = -1;
   }
 
-  forget() {
-    Object.assign(this, { places: [], paths: new Set(), at: -1 });
+  clear() {
+    this.places = [];
+    this.paths = new Set();
+    this.current = -1;
     this.input.value = this.count.textContent = "";
     this.root.hidden = true;
   }
@@ -30,14 +46,16 @@ export class Finder {
   }
 
   close() {
-    this.forget();
+    this.clear();
     this.board.render();
     this.board.root.focus({ preventScroll: true });
   }
 
-  key(event) {
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
     if (event.key === "Escape") this.close();
-    else if (event.key === "Enter" && event.target === this.input) this.next(event.shiftKey ? -1 : 1);
+    else if (event.key === "Enter" && event.target === this.input)
+      this.next(event.shiftKey ? -1 : 1);
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -45,44 +63,71 @@ export class Finder {
 
   find() {
     const wanted = this.input.value.toLowerCase();
-    this.places = wanted ? [...this.board.paths.values()].flatMap((path) => this.within(path, wanted)).slice(0, MOST) : [];
+    const paths = wanted ? [...this.board.paths.values()] : [];
+    this.places = paths.flatMap((path) => this.placesIn(path, wanted)).slice(0, MAX_PLACES);
     this.paths = new Set(this.places.map((place) => place.path));
-    this.at = -1;
-    this.tell();
+    this.current = -1;
+    this.renderCount();
     this.board.render();
   }
 
-  // Places in one path: what begins in its ancestors is its own if it ends in its text.
-  within(path, wanted) {
-    const before = this.tail(path.parent, wanted.length - 1);
-    const pieces = path.tokens.map((token) => token[0].toLowerCase());
+  /**
+   * The places that end in this path; they may begin in its ancestors.
+   * @param {Path} path
+   * @param {string} wanted
+   */
+  placesIn(path, wanted) {
+    const before = this.textBefore(path, wanted.length - 1);
+    const pieces = path.tokens.map((token) => token.piece.toLowerCase());
     const text = before + pieces.join("");
-    const found = [];
-    for (let from = text.indexOf(wanted); from >= 0; from = text.indexOf(wanted, from + 1)) {
-      let token = 0;
-      for (let left = from + wanted.length - before.length; token < pieces.length - 1 && left > pieces[token].length; token += 1) left -= pieces[token].length;
-      found.push({ path: path.id, token });
+    /** @type {TokenPlace[]} */
+    const places = [];
+    for (let at = text.indexOf(wanted); at >= 0; at = text.indexOf(wanted, at + 1)) {
+      const end = at + wanted.length - before.length; // in the path's own text
+      places.push({ path: path.id, token: tokenAt(pieces, end) });
     }
-    return found;
+    return places;
   }
 
-  tail(id, length) {
+  /**
+   * The end of the text that leads to this path.
+   * @param {Path} path
+   * @param {number} length
+   */
+  textBefore(path, length) {
     let text = "";
-    for (let at = this.board.paths.get(id); at && text.length < length; at = this.board.paths.get(at.parent)) {
-      text = at.tokens.map((token) => token[0].toLowerCase()).join("") + text;
+    let at = this.board.paths.get(path.parent);
+    while (at && text.length < length) {
+      text = textOf(at, at.tokens.length).toLowerCase() + text;
+      at = this.board.paths.get(at.parent);
     }
     return length > 0 ? text.slice(-length) : "";
   }
 
+  /** @param {-1 | 1} direction */
   next(direction) {
     if (!this.places.length) return;
-    this.at = (this.at + direction + this.places.length) % this.places.length;
-    this.tell();
-    this.board.reveal(this.places[this.at]);
+    this.current = (this.current + direction + this.places.length) % this.places.length;
+    this.renderCount();
+    this.board.reveal(this.places[this.current]);
   }
 
-  tell() {
-    const count = this.places.length === MOST ? `${MOST} or more` : this.places.length;
-    this.count.textContent = !this.input.value ? "" : this.at < 0 ? `${count} found` : `${this.at + 1} of ${count}`;
+  renderCount() {
+    const count = this.places.length === MAX_PLACES ? `${MAX_PLACES} or more` : this.places.length;
+    const words = this.current < 0 ? `${count} found` : `${this.current + 1} of ${count}`;
+    this.count.textContent = this.input.value ? words : "";
   }
+}
+
+/**
+ * The token that holds the last of these first characters.
+ * @param {string[]} pieces
+ * @param {number} length
+ */
+function tokenAt(pieces, length) {
+  let token = 0;
+  for (let left = length; token < pieces.length - 1 && left > pieces[token].length; token += 1) {
+    left -= pieces[token].length;
+  }
+  return token;
 }

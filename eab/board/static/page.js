@@ -1,29 +1,48 @@
-// The board as a page of its own: one run, told once, by the data block of the page.
+// The board as a page of its own: one run, in the data block of the page.
 
+/** @import { PageData } from "./types.d.ts" */
 import { Board } from "./board.js";
-import { element } from "./svg.js";
+import { element } from "./elements.js";
 
+/**
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`The page has no element #${id}`);
+  return found;
+}
+
+/**
+ * @param {string[]} cells
+ * @param {"th" | "td"} kind
+ */
+function tableRow(cells, kind) {
+  const row = element("tr");
+  row.append(...cells.map((cell) => element(kind, {}, cell)));
+  return row;
+}
+
+/** @param {PageData["texts"]} texts */
 function textsTable({ columns, lines }) {
+  const head = element("thead");
+  head.append(tableRow(columns, "th"));
+  const body = element("tbody");
+  body.append(...lines.map((cells) => tableRow(cells, "td")));
   const table = element("table");
-  const line = (cells, kind) => {
-    const row = element("tr");
-    cells.forEach((cell) => row.append(element(kind, {}, cell)));
-    return row;
-  };
-  const [head, body] = [element("thead"), element("tbody")];
-  head.append(line(columns, "th"));
-  body.append(...lines.map((cells) => line(cells, "td")));
   table.append(head, body);
   return table;
 }
 
-const page = JSON.parse(document.getElementById("run").textContent);
+/** @type {PageData} */
+const page = JSON.parse(byId("run").textContent ?? "");
 document.title = page.title;
-document.getElementById("title").textContent = page.title;
-document.getElementById("about").textContent = page.about;
-document.getElementById("texts-sentence").textContent = page.texts.sentence;
-document.getElementById("texts").append(textsTable(page.texts));
-const board = new Board(document.getElementById("board"));
+byId("title").textContent = page.title;
+byId("about").textContent = page.about;
+byId("texts-sentence").textContent = page.texts.sentence;
+byId("texts").append(textsTable(page.texts));
+const board = new Board(byId("board"));
 board.update(page.message);
 board.root.focus({ preventScroll: true });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => board.retheme());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => board.redraw());

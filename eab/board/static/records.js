@@ -1,62 +1,187 @@
-// What the board has been told of a run: its paths and steps. Records may come twice, late, or not at all.
+// What the board knows of a run: its paths and steps. Only this module knows how paths, tokens and
+// steps are laid out in a message. Records may come twice, late, or not at all.
+
+/** @import { Message, PathMessage, StepMessage, TokenTuple } from "./types.d.ts" */
+/** @import { Path, RunInfo, Step, Token, TokenPlace } from "./types.d.ts" */
+
+/** @type {RunInfo} */
+export const NO_RUN = {
+  key: null,
+  mode: "replay",
+  prompt: "",
+  threshold: 1,
+  policy: "",
+  branchFactor: 0,
+  minForkWeight: 0,
+  cache: "",
+  rowBytes: 0,
+  maxSteps: 0,
+  ended: "",
+  sentences: { tree: "", entropy: "", memory: "" },
+};
+
+/**
+ * @param {Message} message
+ * @returns {RunInfo}
+ */
+export function decodeRun(message) {
+  return {
+    key: message.run,
+    mode: message.mode,
+    prompt: message.prompt,
+    threshold: message.threshold ?? NO_RUN.threshold,
+    policy: message.policy,
+    branchFactor: message.branch_factor,
+    minForkWeight: message.min_fork_weight,
+    cache: message.cache,
+    rowBytes: message.row_bytes,
+    maxSteps: message.max_steps,
+    ended: message.ended,
+    sentences: message.sentences,
+  };
+}
+
+/**
+ * @param {TokenTuple} tuple
+ * @returns {Token}
+ */
+function decodeToken([piece, text, probability, entropy, pairs, taken]) {
+  const candidates = pairs.map(([candidate, share]) => ({ text: candidate, probability: share }));
+  return { piece, text, probability, entropy, candidates, taken };
+}
+
+/**
+ * @param {PathMessage} message
+ * @param {Path | undefined} before the path as it was known; it has the tokens not in the message
+ * @returns {Path}
+ */
+function decodePath(message, before) {
+  const known = message.first_token > 0 ? before : undefined;
+  return {
+    id: message.id,
+    parent: message.parent,
+    status: message.status,
+    finishReason: message.finish_reason,
+    weights: message.weights.map(([step, weight]) => ({ step, weight })),
+    share: message.share,
+    born: known?.born ?? message.born,
+    touched: message.touched,
+    limitedSteps: message.limited_steps,
+    tokens: [
+      ...(known?.tokens.slice(0, message.first_token) ?? []),
+      ...message.tokens.map(decodeToken),
+    ],
+    firstChild: before?.firstChild ?? null,
+  };
+}
+
+/**
+ * @param {StepMessage} message
+ * @returns {Step}
+ */
+function decodeStep(message) {
+  const paths = message.paths.map(([path, shared, own]) => ({ path, shared, private: own }));
+  return { ...message, paths };
+}
 
 export class Records {
   constructor() {
+    /** @type {Map<number, Path>} */
     this.paths = new Map();
+    /** @type {Map<number, Step>} */
     this.steps = new Map();
-    this.forget();
+    this.highestEntropy = 0;
+    this.highestBytes = 1;
+    this.lastStep = 0;
   }
 
-  forget() {
+  clear() {
     this.paths.clear();
     this.steps.clear();
-    Object.assign(this, { highestEntropy: 0, highestBytes: 1, lastStep: 0 });
+    this.highestEntropy = 0;
+    this.highestBytes = 1;
+    this.lastStep = 0;
   }
 
-  // Whether everything before this record had come.
-  take(record) {
-    const before = this.paths.get(record.id);
-    if (before && before.touched > record.touched) return true;
-    if (record.from > (before ? before.tokens.length : 0)) return false;
-    const tokens = before ? before.tokens.slice(0, record.from).concat(record.tokens) : record.tokens;
-    const born = record.from > 0 ? before.born : record.born;
-    this.paths.set(record.id, { ...record, tokens, born, firstChild: before?.firstChild }); // a message may be given twice: copy
-    const parent = this.paths.get(record.parent);
-    if (parent && (parent.firstChild === undefined || parent.firstChild > record.id)) parent.firstChild = record.id;
-    for (const token of record.tokens) this.highestEntropy = Math.max(this.highestEntropy, token[3]);
+  /**
+   * @param {PathMessage} message
+   * @returns {boolean} whether all tokens before those of the message are known
+   */
+  addPath(message) {
+    const before = this.paths.get(message.id);
+    if (before && before.touched > message.touched) return true;
+    if (message.first_token > (before?.tokens.length ?? 0)) return false;
+    const path = decodePath(message, before);
+    this.paths.set(path.id, path);
+    const parent = this.paths.get(path.parent);
+    if (parent) parent.firstChild = Math.min(parent.firstChild ?? path.id, path.id);
+    for (const { entropy } of path.tokens.slice(message.first_token)) {
+      this.highestEntropy = Math.max(this.highestEntropy, entropy);
+    }
     return true;
   }
 
-  takeStep(step) {
+  /** @param {StepMessage} message */
+  addStep(message) {
+    const step = decodeStep(message);
     this.steps.set(step.step, step);
     this.lastStep = Math.max(this.lastStep, step.step);
-    this.highestBytes = Math.max(this.highestBytes, step.independent, step.shared + step.private + step.spare);
+    const held = step.shared + step.private + step.spare;
+    this.highestBytes = Math.max(this.highestBytes, step.independent, held);
+  }
+
+  /** The records of this step, or of the last one. @param {number} step */
+  stepAt(step) {
+    return this.steps.get(step) ?? this.steps.get(this.lastStep);
   }
 
   forkSteps() {
-    return [...new Set([...this.paths.values()].filter((path) => path.parent >= 0).map((path) => path.born))];
+    const children = [...this.paths.values()].filter((path) => path.parent >= 0);
+    return [...new Set(children.map((path) => path.born))];
   }
 
+  /** @param {number} id */
+  childrenOf(id) {
+    return [...this.paths.values()].filter((path) => path.parent === id);
+  }
+
+  /**
+   * The ids of a path and its ancestors.
+   * @param {number} id
+   * @returns {Set<number>}
+   */
   lineageOf(id) {
     const lineage = new Set();
-    for (let at = id; at !== null && at >= 0; at = this.paths.get(at)?.parent ?? -1) lineage.add(at);
+    for (let at = id; at >= 0; at = this.paths.get(at)?.parent ?? -1) lineage.add(at);
     return lineage;
   }
 
-  // Whether one of them grew out of the other.
+  /**
+   * Whether one of the paths grew out of the other.
+   * @param {number} one
+   * @param {number} other
+   */
   related(one, other) {
     return this.lineageOf(one).has(other) || this.lineageOf(other).has(one);
   }
 
-  // The token of this step before the path, in it, or on the heaviest way out of it.
-  onLine(id, step) {
-    let path = this.paths.get(id);
-    while (step < path.born && path.parent >= 0) path = this.paths.get(path.parent);
-    while (step >= path.born + path.tokens.length) {
-      const children = [...this.paths.values()].filter((child) => child.parent === path.id && child.tokens.length);
-      if (!children.length) break;
-      path = children.reduce((best, child) => (child.share > best.share ? child : best));
+  /**
+   * The token of this step in the path, in one of its ancestors, or on the heaviest way out of it.
+   * @param {Path} path
+   * @param {number} step
+   * @returns {TokenPlace}
+   */
+  tokenOfStep(path, step) {
+    let at = path;
+    for (let parent = this.paths.get(at.parent); parent && step < at.born; ) {
+      at = parent;
+      parent = this.paths.get(at.parent);
     }
-    return { path: path.id, token: Math.max(0, Math.min(path.tokens.length - 1, step - path.born)) };
+    while (step >= at.born + at.tokens.length) {
+      const children = this.childrenOf(at.id).filter((child) => child.tokens.length);
+      if (!children.length) break;
+      at = children.reduce((best, child) => (child.share > best.share ? child : best));
+    }
+    return { path: at.id, token: Math.max(0, Math.min(at.tokens.length - 1, step - at.born)) };
   }
 }

@@ -1,48 +1,78 @@
-// The cursor in time: where it stands, how it moves by itself, and what makes it rest.
+// The cursor: at which step it is, how it moves, and when it has come to rest.
+
+/** @import { Board } from "./board.js" */
+/** @import { Message } from "./types.d.ts" */
 
 const STEPS_PER_SECOND = 6;
 const GLIDE_STEPS_PER_SECOND = 12;
 const REST_MS = 500;
 
 export class Replay {
+  /** @param {Board} board */
   constructor(board) {
     this.board = board;
     this.speed = 1;
-    this.forget();
+    this.cursor = 0;
+    this.follow = true;
+    this.playing = false;
+    this.movedAt = 0; // ms; when playing or gliding last moved the cursor
+    this.reported = 0; // where the host knows the cursor to be
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.rest = undefined;
   }
 
-  forget() {
-    clearTimeout(this.resting);
-    Object.assign(this, { cursor: 0, follow: true, playing: false });
+  clear() {
+    this.close();
+    this.cursor = 0;
+    this.follow = true;
+    this.playing = false;
   }
 
-  // A message has come. fresh: of a run that is new to the board.
-  arrived(fresh, message) {
-    if (fresh && Number.isInteger(message.cursor)) this.goTo(message.cursor);
-    else if (fresh && message.autoplay && this.board.lastStep > 1 && !this.board.still.matches) this.play();
-    else if (this.follow && !this.playing && !this.glides(fresh)) this.cursor = this.board.lastStep;
-    this.cursor = Math.min(this.cursor, this.board.lastStep);
-    if (fresh) this.restedAt = this.cursor;
+  close() {
+    clearTimeout(this.rest);
   }
 
-  // A small model is faster than the eye: while a run is live the cursor glides after it instead of jumping.
-  glides(fresh) {
-    return this.board.mode === "live" && this.board.animates && !(fresh && this.board.ended);
+  /**
+   * A message has come.
+   * @param {boolean} isNewRun
+   * @param {Message} message
+   */
+  onMessage(isNewRun, message) {
+    const { lastStep, reducedMotion } = this.board;
+    const start = isNewRun ? (message.cursor ?? null) : null;
+    if (start !== null) this.goTo(start);
+    else if (isNewRun && message.autoplay && lastStep > 1 && !reducedMotion.matches) this.play();
+    else if (this.follow && !this.playing && !this.glides(isNewRun)) this.cursor = lastStep;
+    this.cursor = Math.min(this.cursor, lastStep);
+    if (isNewRun) this.reported = this.cursor;
   }
 
+  /**
+   * A small model is faster than the eye: the cursor glides after a live run instead of jumping.
+   * @param {boolean} isNewRun
+   */
+  glides(isNewRun) {
+    const { animates, run } = this.board;
+    return run.mode === "live" && animates && !(isNewRun && run.ended);
+  }
+
+  // ---- what the user does
+
+  /** @param {number} step */
   goTo(step) {
     this.playing = false;
     this.cursor = Math.min(this.board.lastStep, Math.max(0, step));
     this.follow = this.cursor === this.board.lastStep;
-    this.board.moved();
+    this.board.cursorMoved();
   }
 
   goToEnd() {
     this.goTo(this.board.lastStep);
   }
 
+  /** @param {-1 | 1} direction */
   goToFork(direction) {
-    const steps = this.board.records.forkSteps().sort((a, b) => direction * (a - b));
+    const steps = this.board.records.forkSteps().sort((one, other) => direction * (one - other));
     this.goTo(steps.find((step) => direction * (step - this.cursor) > 0) ?? this.cursor);
   }
 
@@ -52,53 +82,76 @@ export class Replay {
     this.board.render();
   }
 
-  play() {
-    if (this.cursor >= this.board.lastStep) this.cursor = 0;
-    Object.assign(this, { playing: true, follow: false, playedAt: performance.now() });
-    this.board.wake();
-  }
-
   toggle() {
     if (this.playing) this.playing = false;
     else this.play();
     this.board.render();
   }
 
-  get chasing() {
+  play() {
+    if (this.cursor >= this.board.lastStep) this.cursor = 0;
+    this.playing = true;
+    this.follow = false;
+    this.movedAt = performance.now();
+    this.board.requestFrame();
+  }
+
+  /** @param {number} times */
+  setSpeed(times) {
+    this.speed = times;
+  }
+
+  // ---- movement
+
+  get gliding() {
     return this.follow && this.cursor < this.board.lastStep;
   }
 
-  // One frame; whether the cursor goes on moving.
+  /**
+   * One frame.
+   * @param {number} now ms
+   * @returns {boolean} whether the cursor still moves
+   */
   tick(now) {
-    if (this.playing) this.advance(now);
-    else if (this.chasing) this.glide(now);
-    return this.playing || this.chasing;
+    if (this.playing) this.advance(now, STEPS_PER_SECOND * this.speed, Number.POSITIVE_INFINITY);
+    else if (this.gliding) this.glide(now);
+    return this.playing || this.gliding;
   }
 
+  /** @param {number} now ms */
   glide(now) {
-    const speed = Math.max(GLIDE_STEPS_PER_SECOND, 2 * (this.board.lastStep - this.cursor));
-    const due = Math.min(0.2, (now - (this.glidedAt ?? now)) / 1000) * speed;
-    this.glidedAt ??= now;
-    if (due < 1) return;
-    this.glidedAt = now;
-    this.cursor = Math.min(this.board.lastStep, this.cursor + Math.floor(due));
+    const behind = this.board.lastStep - this.cursor;
+    this.advance(now, Math.max(GLIDE_STEPS_PER_SECOND, 2 * behind), 0.2);
+  }
+
+  /**
+   * Move the cursor as far as the time since its last move allows.
+   * @param {number} now ms
+   * @param {number} speed steps per second
+   * @param {number} longest seconds to count at most
+   */
+  advance(now, speed, longest) {
+    const steps = Math.floor(Math.min(longest, (now - this.movedAt) / 1000) * speed);
+    if (steps < 1) return;
+    this.movedAt = now;
+    this.cursor = Math.min(this.board.lastStep, this.cursor + steps);
+    if (this.playing && this.cursor === this.board.lastStep) {
+      this.playing = false;
+      this.follow = true;
+    }
     this.board.render();
   }
 
-  advance(now) {
-    const due = (now - this.playedAt) / 1000 * STEPS_PER_SECOND * this.speed;
-    if (due < 1) return;
-    this.playedAt = now;
-    this.cursor = Math.min(this.board.lastStep, this.cursor + Math.max(1, Math.floor(due)));
-    if (this.cursor === this.board.lastStep) Object.assign(this, { playing: false, follow: true });
-    this.board.render();
-  }
-
-  // Not while the cursor moves by itself: the host only hears where it came to rest.
-  rest() {
-    clearTimeout(this.resting);
-    const moving = this.playing || (this.follow && !this.board.ended && this.board.mode === "live");
-    if (moving || this.cursor === this.restedAt) return;
-    this.resting = setTimeout(() => this.board.rested?.(this.board.run, (this.restedAt = this.cursor)), REST_MS);
+  /** The host hears where the cursor has come to rest, not where it passes. */
+  reportRest() {
+    clearTimeout(this.rest);
+    const { onCursorRest, run } = this.board;
+    const moving = this.playing || (this.follow && !run.ended && run.mode === "live");
+    if (moving || this.cursor === this.reported || !onCursorRest || run.key === null) return;
+    const key = run.key;
+    this.rest = setTimeout(() => {
+      this.reported = this.cursor;
+      onCursorRest(key, this.cursor);
+    }, REST_MS);
   }
 }

@@ -1,17 +1,23 @@
-// The board as a Streamlit component, version 2: called anew with every message.
+// The board as a Streamlit component, version 2: Streamlit calls this with every message.
 
+/** @import { StreamlitArguments } from "./types.d.ts" */
 import { Board } from "./board.js";
 
+/** @param {StreamlitArguments} component */
 export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const [message] = data ?? [];
-  const board = (parentElement.__board ??= new Board(parentElement));
-  board.resync = (version) => setTriggerValue("resync", version);
-  board.rested = message?.rests ? (run, step) => setStateValue("cursor", { run, step }) : null;
-  board.grow = message?.grows ? (place) => setTriggerValue("grow", place) : null;
-  board.reread = message?.rereads ? (threshold) => setTriggerValue("reread", { run: message.run, threshold }) : null;
+  parentElement.__board ??= new Board(parentElement);
+  const board = parentElement.__board;
+  const { grow = false, what_if = false, cursor = false } = message?.offers ?? {};
+  board.onKeyframeNeeded = (version) => setTriggerValue("keyframe", version);
+  board.onCursorRest = cursor ? (run, step) => setStateValue("cursor", { run, step }) : null;
+  board.onGrow = grow ? (address) => setTriggerValue("grow", address) : null;
+  board.onWhatIf = what_if
+    ? (threshold) => setTriggerValue("what_if", { run: message?.run, threshold })
+    : null;
   if (message) board.update(message);
   return () => {
-    if (board.root.isConnected) return; // Streamlit also tidies up after a call that a later one has overtaken
+    if (board.root.isConnected) return; // Streamlit also cleans up after an earlier call
     board.close();
     delete parentElement.__board;
   };

@@ -1,13 +1,44 @@
-// What the pictures show, as tables: for readers who cannot see them, and for those who want the numbers.
+// The pictures as tables: for those who cannot see them, and for those who want the numbers.
 
-import { element, bytes, percent } from "./svg.js";
+/** @import { Board } from "./board.js" */
+/** @import { Path, PathRows, Step } from "./types.d.ts" */
+import { element } from "./elements.js";
+import { bytes, percent } from "./format.js";
+import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
 
 const PAUSE_MS = 400; // between two fillings while the cursor moves
 
+const PATH_COLUMNS = [
+  "path",
+  "parent",
+  "first step",
+  "tokens",
+  "weight",
+  "share of its fork",
+  "state",
+  "KV shared",
+  "KV private",
+  "text",
+];
+const TOKEN_COLUMNS = ["path", "step", "token", "probability", "entropy", "most likely"];
+
 export class TableView {
+  /** @param {Board} board */
   constructor(board) {
     this.board = board;
-    this.root = element("section", { class: "panel table-panel", "aria-label": "The pictures as tables", hidden: "" });
+    const name = "The pictures as tables";
+    this.root = element("section", { class: "panel table-panel", "aria-label": name, hidden: "" });
+    this.filledAt = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.pause = undefined;
+  }
+
+  close() {
+    clearTimeout(this.pause);
+  }
+
+  isOpen() {
+    return !this.root.hidden;
   }
 
   toggle() {
@@ -18,57 +49,104 @@ export class TableView {
   }
 
   render() {
-    if (this.root.hidden || this.waiting) return;
-    const wait = Math.max(0, (this.filledAt || 0) + PAUSE_MS - performance.now());
-    this.waiting = setTimeout(() => this.fill(), wait);
+    if (this.root.hidden || this.pause !== undefined) return;
+    const wait = Math.max(0, this.filledAt + PAUSE_MS - performance.now());
+    this.pause = setTimeout(() => this.fill(), wait);
   }
 
   fill() {
-    this.waiting = null;
+    this.pause = undefined;
     this.filledAt = performance.now();
     const { board } = this;
-    const step = board.stepAt(board.cursor);
-    const rows = new Map((step?.paths ?? []).map(([path, shared, own]) => [path, [bytes(shared), bytes(own)]]));
+    const step = board.records.stepAt(board.cursor);
+    const rows = new Map(step?.paths.map((one) => [one.path, one]));
     const shown = board.shownPaths();
-    const kv = step ? `KV cache at step ${step.step}: ${bytes(step.shared)} shared, ${bytes(step.private)} private, ${bytes(step.spare)} spare; without sharing ${bytes(step.independent)}.` : "No KV cache yet.";
+    const pathLines = shown.map((path) => this.pathLine(path, rows.get(path.id)));
+    const tokenLines = shown.flatMap((path) => this.tokenLines(path));
+    const threshold = board.run.threshold.toFixed(2);
+    const tokens = `Tokens up to step ${board.cursor} (entropy in nats; threshold ${threshold})`;
     this.root.replaceChildren(
-      element("p", { class: "sentence" }, kv),
-      table(`Paths at step ${board.cursor}`, ["path", "grew from", "from step", "tokens", "weight", "share of its fork", "state", "KV shared", "KV private", "text"], shown.map((path) => this.pathLine(path, rows.get(path.id)))),
-      table(`Tokens up to step ${board.cursor} (entropy in nats; forks from ${board.threshold.toFixed(2)})`, ["path", "step", "token", "probability", "entropy", "most likely"], shown.flatMap((path) => this.tokenLines(path))),
+      element("p", { class: "sentence" }, memoryWords(step)),
+      table(`Paths at step ${board.cursor}`, PATH_COLUMNS, pathLines),
+      table(tokens, TOKEN_COLUMNS, tokenLines),
     );
   }
 
-  pathLine(path, kv) {
-    const { board } = this;
-    const count = board.tokensShown(path);
-    const text = path.tokens.slice(0, count).map((token) => token[0]).join("");
-    const state = board.statusAt(path);
-    const ended = state === "finished" ? (path.reason === "stop" ? "ended by itself" : "cut at the length limit") : state;
-    return [path.id, path.parent < 0 ? "prompt" : path.parent, path.born, count, percent(board.weightAt(path)), percent(path.share), ended, ...(kv ?? ["–", "–"]), text];
+  /**
+   * @param {Path} path
+   * @param {PathRows | undefined} rows
+   */
+  pathLine(path, rows) {
+    const { cursor } = this.board;
+    const count = tokenCountAt(path, cursor);
+    const status = statusAt(path, cursor);
+    const end = path.finishReason === "stop" ? "ended" : "length limit";
+    return [
+      path.id,
+      path.parent < 0 ? "prompt" : path.parent,
+      path.born,
+      count,
+      percent(weightAt(path, cursor)),
+      percent(path.share),
+      status === "finished" ? end : status,
+      rows ? bytes(rows.shared) : "–",
+      rows ? bytes(rows.private) : "–",
+      textOf(path, count),
+    ];
   }
 
+  /** @param {Path} path */
   tokenLines(path) {
-    const forked = path.parent >= 0 ? " ◆ fork" : "";
-    return path.tokens.slice(0, this.board.tokensShown(path)).map(([, alone, probability, entropy, candidates], index) => [
-      path.id, path.born + index, alone, percent(probability), entropy.toFixed(2) + (index ? "" : forked),
-      candidates.slice(0, 3).map(([text, share]) => `“${text}” ${percent(share)}`).join("  "),
+    const tokens = path.tokens.slice(0, tokenCountAt(path, this.board.cursor));
+    return tokens.map(({ text, probability, entropy, candidates }, index) => [
+      path.id,
+      path.born + index,
+      text,
+      percent(probability),
+      entropy.toFixed(2) + (index === 0 && path.parent >= 0 ? " ◆ fork" : ""),
+      candidates
+        .slice(0, 3)
+        .map((candidate) => `“${candidate.text}” ${percent(candidate.probability)}`)
+        .join("  "),
     ]);
   }
 }
 
+/** @param {Step | undefined} step */
+function memoryWords(step) {
+  if (!step) return "No KV cache yet.";
+  const parts = [
+    `${bytes(step.shared)} shared`,
+    `${bytes(step.private)} private`,
+    `${bytes(step.spare)} reserved`,
+  ].join(", ");
+  return `KV cache at step ${step.step}: ${parts}; separate caches: ${bytes(step.independent)}.`;
+}
+
+/**
+ * @param {string} caption
+ * @param {string[]} columns
+ * @param {(string | number)[][]} lines
+ */
 function table(caption, columns, lines) {
-  const made = element("table");
   const head = element("tr");
   head.append(...columns.map((name) => element("th", { scope: "col" }, name)));
-  const [top, body] = [element("thead"), element("tbody")];
+  const top = element("thead");
   top.append(head);
-  for (const cells of lines) {
-    const row = element("tr");
-    row.append(...cells.map((cell, index) => element(index ? "td" : "th", index ? {} : { scope: "row" }, String(cell))));
-    body.append(row);
-  }
+  const body = element("tbody");
+  body.append(...lines.map(tableRow));
+  const made = element("table");
   made.append(element("caption", {}, caption), top, body);
-  const box = element("div", { class: "table-box", tabindex: "0", role: "region", "aria-label": caption });
+  const name = { role: "region", "aria-label": caption };
+  const box = element("div", { class: "table-box", tabindex: "0", ...name });
   box.append(made);
   return box;
+}
+
+/** @param {(string | number)[]} cells */
+function tableRow([name, ...cells]) {
+  const row = element("tr");
+  row.append(element("th", { scope: "row" }, String(name)));
+  row.append(...cells.map((cell) => element("td", {}, String(cell))));
+  return row;
 }

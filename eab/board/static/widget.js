@@ -1,35 +1,54 @@
-// The board as an anywidget: messages are a synchronised value of the model, requests go back as custom messages.
+// The board as an anywidget: messages are a synchronised value of the model, requests go back as
+// custom messages.
 
+/** @import { WidgetModel } from "./types.d.ts" */
 import { Board } from "./board.js";
-import { element } from "./svg.js";
-import { button } from "./controls.js";
+import { wordButton } from "./buttons.js";
+import { element } from "./elements.js";
 
-function stopBar(model) {
-  const bar = element("div", { class: "transport" });
-  const stop = button("Stop generation", "End the run after this step; what it has stays", () => model.send({ wish: "stop" }));
-  const status = element("span", { class: "status", role: "status" });
-  bar.append(stop, status);
-  const show = () => {
-    status.textContent = model.get("status");
-    stop.hidden = !model.get("running");
-    bar.hidden = !status.textContent && stop.hidden;
-  };
-  return { bar, show };
+/** How far the run is, and the button that stops it. */
+class StopBar {
+  /** @param {WidgetModel} model */
+  constructor(model) {
+    this.model = model;
+    this.root = element("div", { class: "transport" });
+    this.stop = wordButton(
+      "Stop generation",
+      "End the run after this step; what it has stays",
+      () => model.send({ request: "stop" }),
+    );
+    this.status = element("span", { class: "status", role: "status" });
+    this.root.append(this.stop, this.status);
+  }
+
+  render() {
+    this.status.textContent = this.model.get("status");
+    this.stop.hidden = !this.model.get("running");
+    this.root.hidden = !this.status.textContent && this.stop.hidden;
+  }
 }
 
+/** @param {{ model: WidgetModel, el: HTMLElement }} cell */
 function render({ model, el }) {
   el.dataset.lmSuppressShortcuts = "true"; // the notebook's own keys stay out of the board
   const board = new Board(el);
-  board.resync = () => model.send({ wish: "all" });
-  const { bar, show } = stopBar(model);
-  board.root.prepend(bar);
+  board.onKeyframeNeeded = () => model.send({ request: "keyframe" });
+  const bar = new StopBar(model);
+  board.root.prepend(bar.root);
   const update = () => board.update(model.get("message"));
-  const listeners = [["change:message", update], ["change:status", show], ["change:running", show]];
+  const renderBar = () => bar.render();
+  /** @type {[string, () => void][]} */
+  const listeners = [
+    ["change:message", update],
+    ["change:status", renderBar],
+    ["change:running", renderBar],
+  ];
   for (const [name, listener] of listeners) model.on(name, listener);
-  const themes = new MutationObserver(() => board.retheme());
-  themes.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-light"] });
-  show();
-  const first = requestAnimationFrame(update); // in the page by then: texts are measured in the page's font
+  const themes = new MutationObserver(() => board.redraw());
+  const attributeFilter = ["class", "data-jp-theme-light"];
+  themes.observe(document.body, { attributes: true, attributeFilter });
+  renderBar();
+  const first = requestAnimationFrame(update); // in the page by then, so texts have its font
   return () => {
     cancelAnimationFrame(first);
     themes.disconnect();

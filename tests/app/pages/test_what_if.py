@@ -43,7 +43,7 @@ def test_a_higher_threshold_prunes_the_tree_at_once_and_as_it_was_brings_it_back
         == len(fold(resimulate(bundled_runs.events_of(MARKET), 1.0).events).paths)
         < len(before["paths"])
     )
-    assert (after["run"], after["threshold"], after["marks"]) == (before["run"], 1.0, [])
+    assert (after["run"], after["threshold"], after["unknowns"]) == (before["run"], 1.0, [])
     assert "Exact" in said(page)
     assert "Most likely of 5 texts" in page.text[0].value, "the results are of what is shown"
     next(button for button in page.button if button.label == "As it was").click().run()
@@ -55,7 +55,7 @@ def test_a_lower_threshold_marks_and_offers_a_run(page: AppTest) -> None:
     recording = next(one for one in bundled_runs.recordings() if one.file == "road.eab")
     page.selectbox(key="recording").set_value(recording).run()
     page.slider(key="again_threshold_recorded-road.eab").set_value(0.05).run()
-    assert told(page)["marks"]
+    assert told(page)["unknowns"]
     assert "it would fork, which the recorded run did not" in said(page)
     next(button for button in page.button if button.label == "Take it for a run").click().run()
     assert page.slider(key="set_threshold_nats").value == 0.05

@@ -1,0 +1,51 @@
+// HTML and SVG elements are created, never parsed from text, so model output stays text.
+
+/** @import { Attributes } from "./types.d.ts" */
+
+/**
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} name
+ * @param {Attributes} [attributes]
+ * @param {string | null} [text]
+ */
+export function element(name, attributes = {}, text = null) {
+  const made = document.createElement(name);
+  set(made, attributes);
+  if (text !== null) made.textContent = text;
+  return made;
+}
+
+/**
+ * @template {keyof SVGElementTagNameMap} K
+ * @param {K} name
+ * @param {Attributes} [attributes]
+ * @param {string | null} [text]
+ */
+export function shape(name, attributes = {}, text = null) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  set(made, attributes);
+  if (text !== null) made.textContent = text;
+  return made;
+}
+
+/**
+ * Set those attributes that differ.
+ * @param {Element} node
+ * @param {Attributes} attributes
+ */
+export function set(node, attributes) {
+  for (const [key, value] of Object.entries(attributes)) {
+    const wanted = String(value);
+    if (node.getAttribute(key) !== wanted) node.setAttribute(key, wanted);
+  }
+}
+
+/**
+ * Path data of a diamond.
+ * @param {number} x middle
+ * @param {number} y middle
+ * @param {number} size half its width
+ */
+export function diamond(x, y, size) {
+  return `M${x.toFixed(1)} ${y - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}Z`;
+}

@@ -1,0 +1,231 @@
+// Entropy against step: one line per path, the threshold, and the cursor.
+
+/** @import { Board } from "./board.js" */
+/** @import { Path } from "./types.d.ts" */
+import { axisTitle, BOTTOM, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
+import { diamond, set, shape } from "./elements.js";
+import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
+import { ticks } from "./scales.js";
+import { ThresholdDrag } from "./threshold_drag.js";
+
+const GRIP = 7; // pixels on either side of the threshold line
+const FORK_SIZE = 5;
+
+/** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
+
+/** @param {Event} event */
+function isGrip(event) {
+  return /** @type {Element} */ (event.target).classList.contains("grip");
+}
+
+export class EntropyChart {
+  /** @param {Board} board */
+  constructor(board) {
+    this.board = board;
+    this.svg = shape("svg", { class: "chart entropy", role: "img" });
+    this.scrubs = false; // whether the pointer moves the cursor
+    this.drag = new ThresholdDrag(this);
+    this.listen();
+  }
+
+  close() {
+    this.drag.close();
+  }
+
+  // ---- pointer
+
+  listen() {
+    // Otherwise a finger on the line scrolls the page: Chromium ignores touch-action on a shape.
+    const keepPage = (/** @type {TouchEvent} */ event) => {
+      if (event.cancelable && event.touches.length === 1 && isGrip(event)) event.preventDefault();
+    };
+    this.svg.addEventListener("touchstart", keepPage, { passive: false });
+    this.svg.addEventListener("pointerdown", (event) => event.button || this.press(event));
+    this.svg.addEventListener("pointermove", (event) => this.move(event));
+    this.svg.addEventListener("pointerup", (event) => this.release(event));
+    this.svg.addEventListener("pointercancel", (event) => this.release(event));
+  }
+
+  /** @param {PointerEvent} event */
+  press(event) {
+    this.svg.setPointerCapture(event.pointerId);
+    this.scrubs = !isGrip(event);
+    if (this.scrubs) this.scrub(event);
+    else this.drag.begin();
+  }
+
+  /** @param {PointerEvent} event */
+  move(event) {
+    if (!event.buttons) this.release(event);
+    else if (this.drag.active) this.drag.move(event);
+    else if (this.scrubs) this.scrub(event);
+  }
+
+  /** @param {PointerEvent} event */
+  release(event) {
+    const clicked = this.drag.active && this.drag.end();
+    if (clicked && event.type === "pointerup") this.scrub(event);
+    this.scrubs = false;
+  }
+
+  /** @param {PointerEvent} event */
+  scrub(event) {
+    const { innerWidth } = frameOf(this.board, this.svg);
+    const share = (event.clientX - this.svg.getBoundingClientRect().left - LEFT) / innerWidth;
+    this.board.replay.goTo(Math.round(share * (this.lastStep() + 1) - 0.5));
+  }
+
+  // ---- scales
+
+  highest() {
+    if (this.drag.active) return this.drag.highest;
+    const { run, records } = this.board;
+    return Math.max(run.threshold * 1.4, records.highestEntropy, 0.1) * 1.06;
+  }
+
+  /** The last step on the axis: while a run is live, the last that it can have. */
+  lastStep() {
+    const { run, lastStep } = this.board;
+    return Math.max(1, run.ended ? lastStep : Math.max(lastStep, run.maxSteps - 1));
+  }
+
+  /**
+   * The middle of a step's band; the tree by step uses it, too.
+   * @param {number} step
+   */
+  x(step) {
+    const { innerWidth } = frameOf(this.board, this.svg);
+    return LEFT + ((step + 0.5) / (this.lastStep() + 1)) * innerWidth;
+  }
+
+  // ---- drawing
+
+  render() {
+    const { board } = this;
+    const { innerWidth, innerHeight } = frameOf(board, this.svg);
+    const band = innerWidth / (this.lastStep() + 1);
+    const highest = this.highest();
+    const x = (/** @type {number} */ step) => LEFT + (step + 0.5) * band;
+    const y = (/** @type {number} */ entropy) => TOP + innerHeight * (1 - entropy / highest);
+    const at = { x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight };
+    this.svg.replaceChildren(
+      ...this.axes(x, y),
+      ...this.traces(x, y),
+      ...this.forks(x, y),
+      ...this.unknowns(x, y),
+      ...this.threshold(y),
+      shape("line", { class: "cursor", ...at }),
+    );
+    set(this.svg, { "aria-label": board.sentences().entropy || "Entropy per step" });
+  }
+
+  /**
+   * @param {Scale} x
+   * @param {Scale} y
+   */
+  axes(x, y) {
+    const { width, height, innerWidth, innerHeight } = frameOf(this.board, this.svg);
+    const steps = ticks(this.lastStep(), Math.max(2, innerWidth / 90)).filter(Number.isInteger);
+    const turned = `translate(12 ${TOP + innerHeight / 2}) rotate(-90)`;
+    const numberY = height - BOTTOM + 15;
+    return [
+      ...ticks(this.highest()).flatMap((value) =>
+        gridLine(String(value), y(value), LEFT, width - RIGHT),
+      ),
+      ...steps.map((step) =>
+        shape("text", { class: "tick-label middle", x: x(step), y: numberY }, String(step)),
+      ),
+      axisTitle("step (token of the path)", { x: LEFT + innerWidth / 2, y: height - 4 }),
+      axisTitle("entropy (nats)", { transform: turned }),
+    ];
+  }
+
+  /** @param {Scale} y */
+  threshold(y) {
+    const { width, innerWidth } = frameOf(this.board, this.svg);
+    const value = this.drag.active ? this.drag.threshold : this.board.run.threshold;
+    const [at, right] = [y(value), width - RIGHT];
+    const draggable = this.board.onWhatIf !== null;
+    const grip = { x: LEFT, y: at - GRIP, width: innerWidth, height: 2 * GRIP };
+    const text = `threshold ${value.toFixed(2)} nats${draggable ? " ↕" : ""}`;
+    return [
+      shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
+      ...(draggable ? [this.grip(grip)] : []),
+      shape("text", { class: "threshold-label end", x: right - 2, y: at - 5 }, text),
+    ];
+  }
+
+  /** @param {{ x: number, y: number, width: number, height: number }} place */
+  grip(place) {
+    const grip = shape("rect", { class: "grip", ...place });
+    grip.append(shape("title", {}, "Drag to see the tree at another threshold"));
+    return grip;
+  }
+
+  /**
+   * @param {Scale} x
+   * @param {Scale} y
+   */
+  traces(x, y) {
+    return this.board.shownPaths().flatMap((path) => {
+      const points = this.points(path).map(([step, entropy]) => [x(step), y(entropy)]);
+      const highlight = this.board.highlight.classOf(path.id);
+      const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.board.cursor));
+      const trace = shape("polyline", {
+        class: `trace ${statusAt(path, this.board.cursor)}${highlight}`,
+        points: points.map((point) => point.map((value) => value.toFixed(1)).join()).join(" "),
+        "stroke-opacity": opacity.toFixed(2),
+      });
+      if (points.length !== 1) return [trace];
+      const [cx, cy] = points[0]; // a line of one point cannot be seen
+      return [trace, shape("circle", { class: `trace-dot${highlight}`, cx, cy, r: 2 })];
+    });
+  }
+
+  /**
+   * Steps and entropies of a path, from the last token of its parent on.
+   * @param {Path} path
+   * @returns {[step: number, entropy: number][]}
+   */
+  points(path) {
+    const before = this.board.paths.get(path.parent)?.tokens.at(-1);
+    const tokens = path.tokens.slice(0, tokenCountAt(path, this.board.cursor));
+    /** @type {[number, number][]} */
+    const points = tokens.map((token, index) => [path.born + index, token.entropy]);
+    return before ? [[path.born - 1, before.entropy], ...points] : points;
+  }
+
+  /**
+   * A mark where paths forked.
+   * @param {Scale} x
+   * @param {Scale} y
+   */
+  forks(x, y) {
+    const { board } = this;
+    const isFirst = (/** @type {Path} */ path) =>
+      board.paths.get(path.parent)?.firstChild === path.id;
+    return board
+      .shownPaths()
+      .filter(isFirst)
+      .map(({ born, tokens: [token] }) => {
+        const d = diamond(x(born), y(token.entropy), FORK_SIZE);
+        return shape("path", { class: "fork", d });
+      });
+  }
+
+  /**
+   * A mark where only a run could tell what would happen.
+   * @param {Scale} x
+   * @param {Scale} y
+   */
+  unknowns(x, y) {
+    const { board } = this;
+    return board.shownPaths().flatMap((path) =>
+      path.tokens.slice(0, tokenCountAt(path, board.cursor)).flatMap((token, index) => {
+        if (!board.unknownAt(path.id, index)) return [];
+        const d = diamond(x(path.born + index), y(token.entropy), FORK_SIZE);
+        return [shape("path", { class: "unknown", d })];
+      }),
+    );
+  }
+}

@@ -1,0 +1,251 @@
+// The box of one path with its edge. It is created once, then moved and filled, never replaced.
+
+/** @import { Cell, Path, Point, Status } from "./types.d.ts" */
+/** @import { TreeView } from "./tree.js" */
+import { diamond, set, shape } from "./elements.js";
+import { percent } from "./format.js";
+import { labelOf } from "./layout.js";
+import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
+import { entropyClass } from "./scales.js";
+import { clip } from "./text.js";
+
+const HEIGHT = 24;
+const STUB_HEIGHT = 17; // of pruned paths
+const STUB_TEXT = 11 / 13;
+const TEXT_X = 13;
+const NEAR = 0.4; // px; a box this close to its place is put there
+
+/**
+ * @param {SVGGElement} layer
+ * @param {string} kind "path" or "prompt"
+ */
+export function boxParts(layer, kind) {
+  const group = shape("g", { class: `box ${kind}`, role: "treeitem", tabindex: "-1" });
+  const frame = shape("rect", { class: "frame", rx: 6, height: HEIGHT, y: -HEIGHT / 2 });
+  const text = shape("text", { class: "label", x: TEXT_X, y: 3 });
+  group.append(frame, text);
+  layer.append(group);
+  return { group, frame, text };
+}
+
+export class PathBox {
+  /**
+   * @param {TreeView} tree
+   * @param {Path} path
+   */
+  constructor(tree, path) {
+    this.tree = tree;
+    this.board = tree.board;
+    this.parent = path.parent;
+    const { group, frame, text } = boxParts(tree.boxLayer, "path");
+    this.group = group;
+    this.frame = frame;
+    this.text = text;
+    this.strip = shape("g", { class: "strip" });
+    this.mark = shape("text", { class: "mark", y: 4 });
+    this.tip = shape("circle", { class: "tip", r: 3.5 });
+    this.share = shape("text", { class: "share", y: -4, x: -6 });
+    this.edge = shape("path", { class: "edge" });
+    group.append(this.strip, this.mark, this.tip, this.share);
+    group.dataset.path = String(path.id);
+    group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));
+    group.addEventListener("pointerleave", () => this.board.highlight.hover(null));
+    tree.edgeLayer.append(this.edge);
+    this.stub = false;
+    this.width = 0;
+    /** Where each token stands in the box. @type {Cell[]} */
+    this.cells = [];
+    this.target = tree.placeOf(path);
+    const start = tree.boxes.get(path.parent)?.rightEnd(); // a child grows out of its parent
+    /** @type {Point} */
+    this.at = start ?? { x: this.target.x, y: this.target.y };
+    this.filledWith = "";
+    this.drawnAt = "";
+  }
+
+  remove() {
+    this.group.remove();
+    this.edge.remove();
+  }
+
+  /** @param {boolean} hidden */
+  hide(hidden) {
+    this.group.classList.toggle("hidden", hidden);
+    this.edge.classList.toggle("hidden", hidden);
+  }
+
+  /** @returns {Point} */
+  rightEnd() {
+    return { x: this.at.x + this.width, y: this.at.y };
+  }
+
+  // ---- filling
+
+  /** @param {Path} path */
+  render(path) {
+    const { board } = this;
+    const status = statusAt(path, board.cursor);
+    const weight = weightAt(path, board.cursor);
+    const count = tokenCountAt(path, board.cursor);
+    this.target = this.tree.placeOf(path);
+    if (!board.animates) this.at = { x: this.target.x, y: this.target.y };
+    this.stub = path.status === "pruned";
+    const classes = `${this.stub ? " stub" : ""}${board.highlight.classOf(path.id)}`;
+    const found = board.finder.paths.has(path.id) ? " found" : "";
+    this.group.setAttribute("class", `box path ${status}${classes}${found}`);
+    this.edge.setAttribute("class", `edge${classes}${found}`);
+    this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
+    const selected = board.selectedIn(path);
+    const { aligned, folded, focused } = board;
+    const contents = [count, path.tokens.length, status, this.stub, weight, selected];
+    const filledWith = [...contents, this.target.width.toFixed(1), aligned, folded, focused].join();
+    if (this.filledWith !== filledWith) {
+      this.filledWith = filledWith;
+      this.fill(path, count, status);
+      this.fillStrip(path, selected);
+    }
+    if (!this.drawnAt) this.draw(); // a new box would stand in the corner until the next frame
+  }
+
+  /**
+   * @param {Path} path
+   * @param {number} count
+   * @param {Status} status
+   */
+  fill(path, count, status) {
+    const { aligned } = this.board;
+    const whole = textOf(path, count);
+    this.text.textContent = aligned
+      ? this.fillAligned(path, count, whole)
+      : this.fillLabel(path, count);
+    const height = this.height();
+    set(this.text, { x: this.textLeft(), y: this.stub ? 1 : 3 });
+    set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
+    set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
+    set(this.tip, { cx: this.width + 8 });
+    const end = path.finishReason === "stop" ? "■" : "…";
+    this.mark.textContent = { forked: "◆", finished: end, pruned: "×", live: "" }[status];
+    this.share.textContent = path.parent < 0 ? "" : percent(path.share);
+    const weight = percent(weightAt(path, this.board.cursor));
+    set(this.group, { "aria-label": `path ${path.id}, ${status}, weight ${weight}: ${whole}` });
+  }
+
+  /**
+   * Width and cells from the words in the box.
+   * @param {Path} path
+   * @param {number} count
+   */
+  fillLabel(path, count) {
+    const label = labelOf(this.board, path, count);
+    const scale = this.stub ? STUB_TEXT : 1;
+    const start = this.textLeft();
+    this.width = label.width * scale + start + 9;
+    this.cells = label.cells.map(({ left, right }) => ({
+      left: start + left * scale,
+      right: start + right * scale,
+    }));
+    return label.text;
+  }
+
+  /**
+   * Width and cells from the steps.
+   * @param {Path} path
+   * @param {number} count
+   * @param {string} text
+   */
+  fillAligned(path, count, text) {
+    const { entropy } = this.board;
+    const { x, width } = this.target;
+    this.width = (width * count) / path.tokens.length;
+    this.cells = Array.from({ length: count }, (_, index) => ({
+      left: Math.max(2, entropy.x(path.born + index - 0.5) - x),
+      right: Math.min(this.width - 2, entropy.x(path.born + index + 0.5) - x),
+    }));
+    return clip(text, width - 9);
+  }
+
+  textLeft() {
+    return this.board.aligned ? 5 : TEXT_X - 2;
+  }
+
+  height() {
+    return this.stub ? STUB_HEIGHT : HEIGHT;
+  }
+
+  /**
+   * Under each token its entropy as a colour, over it a mark where only a run could tell.
+   * @param {Path} path
+   * @param {number} selected
+   */
+  fillStrip(path, selected) {
+    const marks = this.cells.flatMap(({ left, right }, index) => {
+      if (!this.board.unknownAt(path.id, index)) return [];
+      const d = diamond((left + right) / 2, -this.height() / 2, 4.5);
+      return [shape("path", { class: "unknown", d })];
+    });
+    this.strip.replaceChildren(...this.entropyTicks(path, selected), ...marks);
+  }
+
+  /**
+   * @param {Path} path
+   * @param {number} selected
+   */
+  entropyTicks(path, selected) {
+    const y = this.height() / 2 - 5;
+    const ticks = [];
+    let [begin, highest, isSelected] = [-1, 0, false];
+    for (const [index, { left, right }] of this.cells.entries()) {
+      if (begin < 0) begin = left;
+      highest = Math.max(highest, path.tokens[index].entropy);
+      isSelected ||= selected === index;
+      const narrow = right - begin < 2; // tokens behind the ellipsis share a tick
+      if (narrow && index < this.cells.length - 1) continue;
+      const level = entropyClass(highest, this.board.run.threshold);
+      const width = Math.max(1, right - begin - 1).toFixed(1);
+      const place = { x: begin.toFixed(1), y, height: 3.5, width, rx: 1 };
+      ticks.push(
+        shape("rect", { class: `tick ${level}${isSelected ? " selected" : ""}`, ...place }),
+      );
+      [begin, highest, isSelected] = [-1, 0, false];
+    }
+    return ticks;
+  }
+
+  /**
+   * The token at this distance from the box's left edge.
+   * @param {number} x
+   */
+  tokenAt(x) {
+    const found = this.cells.findIndex((cell) => x < cell.right);
+    return found < 0 ? this.cells.length - 1 : found;
+  }
+
+  // ---- movement
+
+  /**
+   * One frame of the way to its place.
+   * @param {number} ease the part of the way that is gone in a frame
+   * @returns {boolean} whether it still moves
+   */
+  tick(ease) {
+    const [dx, dy] = [this.target.x - this.at.x, this.target.y - this.at.y];
+    const x = Math.abs(dx) > NEAR ? this.at.x + dx * ease : this.target.x;
+    const y = Math.abs(dy) > NEAR ? this.at.y + dy * ease : this.target.y;
+    this.at = { x, y };
+    return Math.abs(dx) > NEAR || Math.abs(dy) > NEAR;
+  }
+
+  /** Write where the box and its edge are. */
+  draw() {
+    const start = this.tree.boxes.get(this.parent)?.rightEnd() ?? this.tree.promptEnd();
+    const [x, y] = [this.at.x.toFixed(1), this.at.y.toFixed(1)];
+    const [fromX, fromY] = [start.x.toFixed(1), start.y.toFixed(1)];
+    const drawnAt = [x, y, fromX, fromY].join();
+    if (this.drawnAt === drawnAt) return;
+    this.drawnAt = drawnAt;
+    this.group.setAttribute("transform", `translate(${x} ${y})`);
+    const middle = ((start.x + this.at.x) / 2).toFixed(1);
+    const curve = `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${y} ${x} ${y}`;
+    this.edge.setAttribute("d", curve);
+  }
+}

@@ -1,0 +1,61 @@
+// Dragging the threshold line: what if the run had had another threshold? The host resimulates the
+// run and sends it.
+
+/** @import { EntropyChart } from "./entropy_chart.js" */
+import { frameOf, TOP } from "./chart_frame.js";
+
+const PAUSE_MS = 120; // between two requests while the line is dragged
+
+export class ThresholdDrag {
+  /** @param {EntropyChart} chart */
+  constructor(chart) {
+    this.chart = chart;
+    this.board = chart.board;
+    this.active = false;
+    this.threshold = 0;
+    /** The threshold last asked for. @type {number | null} */
+    this.requested = null;
+    this.highest = 0; // the scale of the chart stays while the line is dragged
+    this.top = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.pause = undefined;
+  }
+
+  /** Note where the chart is: the page may move it meanwhile, but the line follows the pointer. */
+  begin() {
+    this.threshold = this.board.run.threshold;
+    this.highest = this.chart.highest();
+    this.top = this.chart.svg.getBoundingClientRect().top;
+    this.requested = null;
+    this.active = true;
+  }
+
+  /** @param {PointerEvent} event */
+  move(event) {
+    const { innerHeight } = frameOf(this.board, this.chart.svg);
+    const share = 1 - (event.clientY - this.top - TOP) / innerHeight;
+    this.threshold = Math.round(100 * this.highest * Math.min(1, Math.max(0, share))) / 100;
+    this.pause ??= setTimeout(() => this.request(), PAUSE_MS);
+    this.chart.render();
+  }
+
+  request() {
+    this.close();
+    if (!this.active || this.requested === this.threshold) return;
+    this.requested = this.threshold;
+    this.board.onWhatIf?.(this.threshold);
+  }
+
+  /** @returns {boolean} whether the line stayed where it was, so that it was a click */
+  end() {
+    const clicked = this.requested === null && this.threshold === this.board.run.threshold;
+    if (!clicked) this.request();
+    this.active = false;
+    return clicked;
+  }
+
+  close() {
+    clearTimeout(this.pause);
+    this.pause = undefined;
+  }
+}

@@ -1,0 +1,230 @@
+// The types of the board, for `tsc` only: modules name them in `@import` comments, and the browser
+// never loads this file.
+//
+// First what arrives (names as in eab/board/messages.py), then what records.js makes of it.
+
+import type { Board } from "./board.js";
+
+// ---- the message
+
+export type Status = "live" | "forked" | "finished" | "pruned";
+export type Side = "both" | "a" | "b";
+
+/** piece: its part of the path's text. text: the token alone. taken: index of a candidate or -1. */
+export type TokenTuple = [
+  piece: string,
+  text: string,
+  probability: number,
+  entropy: number, // nats
+  candidates: [text: string, probability: number][],
+  taken: number,
+];
+
+export interface PathMessage {
+  id: number;
+  parent: number; // -1 for the first path
+  status: Status;
+  finish_reason: "stop" | "length" | null;
+  weights: [step: number, weight: number][];
+  share: number; // of the fork's weight
+  born: number;
+  touched: number; // step of the last change
+  limited_steps: number[];
+  first_token: number; // index in the path of the first token that this message holds
+  tokens: TokenTuple[];
+}
+
+export interface StepMessage {
+  step: number;
+  shared: number; // bytes, as all below
+  private: number;
+  spare: number;
+  independent: number; // if each path had a cache of its own
+  paths: [path: number, shared: number, private: number][];
+  sentences?: Sentences;
+}
+
+/** Left edge, middle line and width of each path's box by the path's id, in CSS pixels. */
+export interface Layout {
+  x: number[];
+  y: number[];
+  box_widths: number[];
+  prompt_width: number;
+  width: number;
+  height: number;
+}
+
+export interface Sentences {
+  tree: string;
+  entropy: string;
+  memory: string;
+}
+
+export interface Message {
+  run: string; // names the run
+  mode: "live" | "replay";
+  autoplay: boolean;
+  cursor?: number | null; // the step to begin at
+  version: number;
+  since_step: number; // 0: a keyframe
+  prompt: string;
+  threshold: number | null;
+  policy: string;
+  branch_factor: number;
+  min_fork_weight: number;
+  cache: string;
+  row_bytes: number;
+  max_steps: number;
+  ended: string;
+  layout: Layout;
+  paths: PathMessage[];
+  steps: StepMessage[];
+  sentences: Sentences;
+  what_if?: string; // names the settings that a finished run is shown with; "" as recorded
+  unknowns?: [path: number, token: number, words: string][]; // what only the model could tell
+  sides?: Side[]; // of two runs in one tree: whose each path is
+  offers?: Offers;
+}
+
+/** What the Streamlit page lets its board ask for. */
+export interface Offers {
+  grow?: boolean;
+  what_if?: boolean;
+  cursor?: boolean;
+}
+
+// ---- what the board keeps
+
+export interface RunInfo {
+  key: string | null; // null before the first message
+  mode: "live" | "replay";
+  prompt: string;
+  threshold: number;
+  policy: string;
+  branchFactor: number;
+  minForkWeight: number;
+  cache: string;
+  rowBytes: number;
+  maxSteps: number;
+  ended: string;
+  sentences: Sentences;
+}
+
+export interface Candidate {
+  text: string;
+  probability: number;
+}
+
+export interface Token {
+  piece: string;
+  text: string;
+  probability: number;
+  entropy: number;
+  candidates: Candidate[];
+  taken: number;
+}
+
+export interface Path {
+  id: number;
+  parent: number;
+  status: Status;
+  finishReason: "stop" | "length" | null;
+  weights: { step: number; weight: number }[];
+  share: number;
+  born: number;
+  touched: number;
+  limitedSteps: number[];
+  tokens: Token[];
+  firstChild: number | null;
+}
+
+export interface PathRows {
+  path: number;
+  shared: number;
+  private: number;
+}
+
+export interface Step {
+  step: number;
+  shared: number;
+  private: number;
+  spare: number;
+  independent: number;
+  paths: PathRows[];
+  sentences?: Sentences;
+}
+
+/** A token of a path: `token` is its index in the path. */
+export interface TokenPlace {
+  path: number;
+  token: number;
+}
+
+/** The token to grow from. candidate: the one to force, -1 for none. */
+export interface TokenAddress extends TokenPlace {
+  run: string;
+  candidate: number;
+}
+
+// ---- drawing
+
+export type Attributes = Record<string, string | number | boolean>;
+
+export interface Cell {
+  left: number;
+  right: number;
+}
+
+/** The words in a box and where each of its tokens stands in them, in pixels. */
+export interface Label {
+  text: string;
+  width: number;
+  cells: Cell[];
+}
+
+export interface Point {
+  x: number;
+  y: number;
+}
+
+export interface Size {
+  width: number;
+  height: number;
+}
+
+/** What of a picture its file shows, where that is more than the screen shows. */
+export interface PictureArea extends Size {
+  transform: string;
+}
+
+export interface View {
+  render(): void;
+}
+
+// ---- hosts
+
+/** The arguments of a Streamlit component, version 2. */
+export interface StreamlitArguments {
+  data?: [Message] | null;
+  parentElement: (HTMLElement | ShadowRoot) & { __board?: Board };
+  setStateValue(name: string, value: unknown): void;
+  setTriggerValue(name: string, value: unknown): void;
+}
+
+/** What anywidget hands to `render`. */
+export interface WidgetModel {
+  get(name: "message"): Message;
+  get(name: "status"): string;
+  get(name: "running"): boolean;
+  on(event: string, listener: () => void): void;
+  off(event: string, listener: () => void): void;
+  send(content: { request: "stop" | "keyframe" }): void;
+}
+
+/** The data block of an exported page (eab/share/html_page.py). */
+export interface PageData {
+  title: string;
+  about: string;
+  texts: { sentence: string; columns: string[]; lines: string[][] };
+  message: Message;
+}

@@ -1,0 +1,85 @@
+"""The modules of the board as one script: what is imported comes first, and what cannot be joined
+is said in words.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from eab.board import bundle
+
+
+def joined(folder: Path, **modules: str) -> str:
+    """The script of these modules; `page` is the host."""
+    for name, source in modules.items():
+        (folder / f"{name}.js").write_text(source, encoding="utf-8")
+    return bundle.javascript("page", folder)
+
+
+@pytest.mark.parametrize(("host", "exports"), [("streamlit", 1), ("widget", 1), ("page", 0)])
+def test_the_joined_javascript_has_no_imports_and_at_most_one_export(
+    host: bundle.Host, exports: int
+) -> None:
+    source = bundle.javascript(host)
+    assert "import " not in source
+    assert source.count("export ") == source.count("export default") == exports
+    assert "</script" not in source.lower()  # or it could not stand in a page
+
+
+def test_every_module_and_style_is_used() -> None:
+    hosts = ("streamlit", "widget", "page")
+    scripts = "".join(bundle.javascript(host) for host in hosts)
+    for file in bundle.FOLDER.glob("*.js"):
+        assert file.stem in hosts or f"const ${file.stem} = " in scripts, file.name
+    styles = bundle.stylesheet()
+    for file in bundle.FOLDER.glob("*.css"):
+        assert file.stem == "page" or file.read_text(encoding="utf-8") in styles, file.name
+
+
+def test_what_is_imported_comes_first(tmp_path: Path) -> None:
+    script = joined(
+        tmp_path,
+        page='import { a } from "./one.js";\na();\n',
+        one='import { b } from "./two.js";\nexport function a() {\n  b();\n}\n',
+        two="// A comment.\nexport const b = () => {};\n",
+    )
+    places = [script.index(name) for name in ("const $two", "const $one", "const { a } = $one")]
+    assert places == sorted(places)
+    assert "comment" not in script
+
+
+def test_two_modules_may_use_the_same_name(tmp_path: Path) -> None:
+    script = joined(
+        tmp_path,
+        page='import { a } from "./one.js";\nimport { b } from "./two.js";\na + b;\n',
+        one="const SIZE = 1;\nexport const a = SIZE;\n",
+        two="const SIZE = 2;\nexport const b = SIZE;\n",
+    )
+    assert script.count("(() => {") == 2  # each in a function of its own
+
+
+@pytest.mark.parametrize(
+    ("modules", "words"),
+    [
+        ({"page": 'import { a } from "./one.js";\n'}, "one.js is missing; it is imported by page"),
+        (
+            {"page": 'import { a, c } from "./one.js";\n', "one": "export const c = 1;\n"},
+            "page.js imports a from one.js, which exports c",
+        ),
+        (
+            {
+                "page": 'import { a } from "./one.js";\n',
+                "one": 'import { b } from "./two.js";\nexport const a = b;\n',
+                "two": 'import { a } from "./one.js";\nexport const b = a;\n',
+            },
+            "in a circle: (one -> two -> one|two -> one -> two)",
+        ),
+        ({"page": 'import * as all from "./one.js";\n'}, "page.js: 'import .* cannot be joined"),
+        ({"page": "const a = 1;\nexport { a };\n"}, "page.js: 'export .* cannot be joined"),
+    ],
+)
+def test_what_cannot_be_joined_is_said_in_words(
+    tmp_path: Path, modules: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        joined(tmp_path, **modules)
