@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: app test check runs picture notebook clean
+.PHONY: app test check docs runs picture notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
@@ -16,6 +16,10 @@ check: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# docs/settings.md, from the declarations in eab/config.py.
+docs: .venv/installed
+	$(BIN)/python scripts/write_settings.py
 
 # The bundled runs, made again by the real engine; the README's picture, by the real page; the notebook's outputs.
 runs: .venv/installed

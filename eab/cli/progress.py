@@ -1,0 +1,90 @@
+"""Generating with a progress bar on stderr; Ctrl-C stops after the step and keeps what there is."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from eab.analysis.sweep import Sweep, cache_sweep
+from eab.config import BranchingConfig
+from eab.events import Event, RunStarted, StepTimed
+from eab.formatting import counted
+from eab.run import Run
+
+if TYPE_CHECKING:
+    from eab.models.huggingface import HuggingFaceModel
+
+
+def load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
+    """Load a model, and say so while it takes."""
+    with Console(stderr=True).status(f"Loading {name} ..."):
+        from eab.models.loading import load_model
+
+        return load_model(name, device, dtype)
+
+
+def generate_run(
+    model: "HuggingFaceModel",
+    prompt: str,
+    config: BranchingConfig,
+    draft: "HuggingFaceModel | None",
+) -> tuple[list[Event], Run]:
+    """The events of a run and what they fold to."""
+    from eab.engine.loop import generate, until
+
+    events: list[Event] = []
+    state = Run()
+    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+        task = bar.add_task("probing", total=config.max_new_tokens)
+        for event in until(generate(model, prompt, config, draft), interrupted.is_set):
+            events.append(event)
+            state.apply(event)
+            if isinstance(event, RunStarted | StepTimed):
+                paths = counted(len(state.leaves()), "path")
+                bar.update(task, completed=len(state.steps), description=paths)
+    return events, state
+
+
+def compare_caches(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Sweep:
+    """The same run once with each cache."""
+    from eab.engine.loop import until
+    from eab.engine.sweeping import compare
+
+    sweep = cache_sweep()
+    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+        task = bar.add_task("warming up", total=config.max_new_tokens)
+        for event in until(compare(model, prompt, config, sweep.variants), interrupted.is_set):
+            sweep.apply(event)
+            if isinstance(event, RunStarted | StepTimed):
+                bar.update(task, completed=len(sweep.runs[-1].steps), description=sweep.current)
+    return sweep
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[Flag]:
+    """A flag that the first Ctrl-C sets; a second one interrupts as usual."""
+    flag = Flag()
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(*_: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _progress_bar() -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("step {task.completed}/{task.total}"),
+    )
+    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
