@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eab.config import SETTINGS, BranchingConfig
+from eab.config import SETTINGS, SPECULATIVE, BranchingConfig
 from eab.settings import Real, Setting, Switch, Whole
 
 Prompt = Annotated[
@@ -25,7 +25,8 @@ Model = Annotated[
 Draft = Annotated[
     str,
     typer.Option(
-        help="The draft model, for --drafter model; it must have the vocabulary of the model."
+        help="The draft model, for --drafter model; it must have the vocabulary of the model.",
+        rich_help_panel=SPECULATIVE,
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, ...")]
@@ -34,7 +35,9 @@ Dtype = Annotated[
 ]
 AnswerPart = Annotated[
     str,
-    typer.Option(help="Group equal answers, by their whole text or their first sentence: text, sentence."),
+    typer.Option(
+        help="Group equal answers, by their whole text or their first sentence: text, sentence."
+    ),
 ]
 JsonFile = Annotated[
     str, typer.Option("--json", help="Write the results as JSON; - for standard output.")

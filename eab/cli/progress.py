@@ -82,9 +82,17 @@ def _interrupt_flag() -> Iterator[Flag]:
 
 
 def _progress_bar() -> Progress:
+    """A bar on stderr, which is gone when it is done; none where stderr is no terminal."""
+    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("step {task.completed}/{task.total}"),
     )
-    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    return Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

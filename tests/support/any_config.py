@@ -26,6 +26,7 @@ def _any_of(values: Values) -> st.SearchStrategy[Any]:
 _OTHERWISE: dict[str, st.SearchStrategy[Any]] = {
     "entropy_threshold": st.floats(0, 1),  # allowed in every unit
     "chat": st.just(True),  # else there is no system message
+    "kv_limit_mib": st.just(SETTINGS["kv_limit_mib"].default),  # a link does not carry it
 }
 
 CONFIGS = st.builds(
