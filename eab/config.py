@@ -35,6 +35,7 @@ MAX_NEW_TOKENS: Final = 4096
 AUTO: Final = "auto"
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
+R_STEPS: Final = (AUTO, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # on the page
 
 BRANCHING: Final = "Branching"
 SAMPLING: Final = "Sampling"
@@ -208,7 +209,7 @@ class BranchingConfig:
         "tree",
         Choice(get_args(CacheName)),
         KV_CACHE,
-        "KV cache",
+        "Cache",
         "tree: shared rows, written once. concat-cow: shared segments, concatenated at every "
         "step. deep-copy: a full copy for each path. recompute: nothing is kept.",
         more="A row is the K and V of one token in all layers. The cache never changes the tokens.",
@@ -224,7 +225,7 @@ class BranchingConfig:
         "every growth.",
         more="This is the r of BMC (arXiv 2511.12031); eab.caches.growth has the cost model "
         "behind auto. It changes time and bytes, never the tokens.",
-        widget=Steps((AUTO, 1, 2, 4, 8, 16, 32, 64, 128, 256)),
+        widget=Steps(R_STEPS),
     )
     attention: AttentionName = setting(
         "sliced",
