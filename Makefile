@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: app test check runs picture notebook clean
+.PHONY: app test check docs runs picture notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
@@ -32,6 +32,10 @@ check-js:
 node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
+
+# docs/settings.md, from the declarations in eab/config.py.
+docs: .venv/installed
+	$(BIN)/python scripts/write_settings.py
 
 # Remake the bundled runs with the engine, the README's moving picture from the real page, and the notebook's outputs.
 runs: .venv/installed

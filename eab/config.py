@@ -1,11 +1,27 @@
-"""The settings of one run: a frozen value that checks itself, in words."""
+"""The settings of one run, each declared once: eab.settings says what is made of a declaration."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, Literal, get_args
 
 from eab.errors import ConfigError
+from eab.settings import (
+    Buttons,
+    Choice,
+    Menu,
+    NumberBox,
+    Real,
+    Setting,
+    Slider,
+    Steps,
+    Switch,
+    Text,
+    Toggle,
+    Whole,
+    setting,
+    settings_of,
+)
 
 PolicyName = Literal["fair", "original", "greedy", "independent"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
@@ -19,144 +35,271 @@ MAX_NEW_TOKENS: Final = 4096
 AUTO: Final = "auto"
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
+R_STEPS: Final = (AUTO, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # on the page
+
+BRANCHING: Final = "Branching"
+SAMPLING: Final = "Sampling"
+KV_CACHE: Final = "KV cache"
+SPECULATIVE: Final = "Speculative decoding"
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdScale:
+    """The entropy threshold in one unit: its range, its slider on the page, and what it means."""
+
+    values: Real
+    widget: Slider
+    help: str
+
+
+THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
+    "nats": ThresholdScale(
+        Real(0.0, 20.0, hint="nats; 0.65 is about two live options"),
+        Slider(0.0, 4.0, 0.01),
+        "Entropy in nats. e to this power is about the number of words that are still likely.",
+    ),
+    "normalised": ThresholdScale(
+        Real(0.0, 1.0, hint="as threshold_unit=normalised"),
+        Slider(0.0, 1.0, 0.01),
+        "Share of the largest possible entropy, ln V, where V is the size of the vocabulary.",
+    ),
+    "quantile": ThresholdScale(
+        Real(0.0, 1.0, hint="as threshold_unit=quantile"),
+        Slider(0.0, 1.0, 0.01),
+        "Quantile of the entropies that a greedy continuation of your prompt meets.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class BranchingConfig:
-    """What decides a run; the same config, model and prompt give the same tree.
+    """The settings of a run. The same config, model and prompt give the same tree.
 
-    entropy_threshold: fork where the entropy of the processed next-token distribution reaches it.
-    threshold_unit: `nats`; `normalised` (a share of ln V, as in the first EAB implementation); or
-        `quantile` (the q-quantile of the entropies of one greedy probe of the prompt, at least 0.3
-        nats).
-    branch_factor: children per fork (k): the k-1 most likely tokens and one drawn from the rest.
-    min_fork_weight: `fair`: only a path that weighs at least this forks, so that unlikely texts do
-        not fill the tree. 0 lets every path fork; only then is the tree at a higher threshold a
-        sub-tree of the one at a lower.
-    max_paths: `fair`: bounds live and finished paths together; `original`: live paths alone, as
-        published;
-        `independent`: so many texts.
-    temperature, top_k, top_p: the processed distribution; top_k = 0 and top_p = 1 switch the
-    filters off.
-    r: the tree cache's tensors grow by r decode steps' worth of rows (BMC, arXiv 2511.12031). r = 1
-        reallocates at every step, r >= max_new_tokens allocates all rows up front; "auto" chooses
-        at every growth (see eab.caches.growth). It changes time and bytes, never the tokens.
-    attention: of the tree cache. `sliced` ends at the last row in use, so spare rows cost memory
-        only; `padded` visits them under the mask, as passes of fixed shapes must, and r is then a
-        balance of copies and spare rows; on CUDA such passes are captured as graphs where they keep
-        coming (see eab.models.cuda_graphs; no GPU has run it yet).
-    cache: how K and V are kept: `tree` (shared rows, written once), `concat-cow` (shared segments,
-        concatenated at every step), `deep-copy` (a copy for each path), `recompute` (not at all).
-        Like r, it never changes the tokens.
-    kv_limit_mib: the run ends, keeping its tree, before its KV tensors hold more than this. A draft
-        model's own cache has the same limit; where it is reached, guessing ends. A path that
-        guesses took ahead of the others holds rows of steps to come, so with a drafter a run may
-        come to the limit earlier.
-    drafter: who guesses the next tokens, so that one forward pass can confirm several (speculative
-        decoding): nobody, a small draft `model`, `prompt-lookup` (what followed the same words
-        earlier in this text), or `sibling-lookup` (also in the other paths). It changes time, never
-        the tokens.
-    draft_length: tokens guessed per path and pass, at most; 0 chooses by what the run itself shows
-    to pay.
-    chat: render the prompt as a user message with the model's chat template; `system` goes before
-    it.
+    docs/settings.md lists all settings; it is generated from the declarations below.
+
+    Raises:
+        ConfigError: A value is not allowed; the message says what is.
     """
 
-    entropy_threshold: float = 0.65
-    threshold_unit: ThresholdUnit = "nats"
-    branch_factor: int = 3
-    min_fork_weight: float = 0.0
-    max_paths: int = 20
-    max_new_tokens: int = 64
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    r: AllocationStep = 16
-    seed: int = 0
-    policy: PolicyName = "fair"
-    chat: bool = False
-    system: str = ""
-    kv_limit_mib: int = 4096
-    cache: CacheName = "tree"
-    attention: AttentionName = "sliced"
-    drafter: DrafterName = "none"
-    draft_length: int = 0
+    entropy_threshold: float = setting(
+        0.65,
+        THRESHOLD_SCALES["nats"].values,
+        BRANCHING,
+        "Entropy threshold",
+        "Branch where the entropy of the next token's distribution reaches this value. "
+        "A lower threshold gives more branches.",
+        more="The distribution is the one that tokens are drawn from: after temperature, top_k "
+        "and top_p. 0.65 nats is about two equally likely tokens.",
+        option="threshold",
+    )
+    threshold_unit: ThresholdUnit = setting(
+        "nats",
+        Choice(get_args(ThresholdUnit)),
+        BRANCHING,
+        "Threshold unit",
+        "nats: the entropy itself. normalised: its share of the largest possible entropy. "
+        "quantile: how it compares with the entropies along a greedy continuation of the prompt.",
+        more="The largest possible entropy is ln V for a vocabulary of V tokens; the first "
+        "implementation of EAB measured the threshold so. With quantile, the threshold is that "
+        "quantile of the entropies of one greedy probe of the prompt, and at least 0.3 nats.",
+        widget=Menu(get_args(ThresholdUnit)),
+        option="unit",
+    )
+    branch_factor: int = setting(
+        3,
+        Whole(2, 16),
+        BRANCHING,
+        "Branch factor",
+        "Children per fork (k): the k - 1 most likely tokens and one drawn from the rest.",
+        widget=Slider(2, 8),
+    )
+    max_paths: int = setting(
+        20,
+        Whole(1, MAX_PATHS),
+        BRANCHING,
+        "Max paths",
+        "Largest number of paths. fair: live and finished paths together. original: live paths "
+        "only, as published. independent: the number of texts.",
+        widget=Slider(1, 64),
+    )
+    min_fork_weight: float = setting(
+        0.0,
+        Real(0.0, 1.0, hint="0 lets every path fork"),
+        BRANCHING,
+        "Minimum weight to branch",
+        "A path branches only if it weighs at least this, so that unlikely texts do not fill the "
+        "tree (policy fair). The weights stay unbiased; 0 lets every path branch.",
+        more="Only at 0 is the tree at a higher threshold a subtree of the tree at a lower one.",
+        widget=Steps(
+            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1), {0.0: "any weight"}, number="{:.1%}"
+        ),
+    )
+    policy: PolicyName = setting(
+        "fair",
+        Choice(get_args(PolicyName)),
+        BRANCHING,
+        "Policy",
+        "fair: weights are unbiased and sum to 1. original: the published rule, where all texts "
+        "count equally. greedy: the most likely token, no forks. independent: ordinary sampling "
+        "of max_paths texts, for comparison.",
+        widget=Menu(tuple(name for name in get_args(PolicyName) if name != "greedy")),
+    )
+
+    temperature: float = setting(
+        1.0,
+        Real(0.01, 10.0),
+        SAMPLING,
+        "Temperature",
+        "Divides the logits before sampling: below 1 the likely tokens gain, above 1 the unlikely "
+        "ones. The entropy is measured afterwards.",
+        widget=Slider(0.1, 2.0, 0.05),
+    )
+    top_k: int = setting(
+        0,
+        Whole(0, 1_000_000, hint="0 keeps all tokens"),
+        SAMPLING,
+        "Top-k",
+        "Sample from the k most likely tokens only; 0 keeps all tokens. The entropy is measured "
+        "afterwards.",
+        widget=Slider(0, 100),
+    )
+    top_p: float = setting(
+        1.0,
+        Real(0.01, 1.0, hint="1 keeps all tokens"),
+        SAMPLING,
+        "Top-p",
+        "Sample from the most likely tokens that together have this probability; 1 keeps all "
+        "tokens. The entropy is measured afterwards.",
+        widget=Slider(0.05, 1.0, 0.05),
+    )
+    max_new_tokens: int = setting(
+        64,
+        Whole(1, MAX_NEW_TOKENS),
+        SAMPLING,
+        "Max new tokens",
+        "Largest number of tokens generated per path.",
+        widget=Slider(1, 256),
+    )
+    seed: int = setting(
+        0,
+        Whole(0, MAX_SEED),
+        SAMPLING,
+        "Seed",
+        "Seed of the random numbers. The same seed gives the same run.",
+        widget=NumberBox(0, 2**31 - 1),
+    )
+    chat: bool = setting(
+        False,
+        Switch(),
+        SAMPLING,
+        "Chat template",
+        "Send the prompt as a user message in the model's chat template. For instruction-tuned "
+        "models that have one.",
+        widget=Toggle(),
+    )
+    system: str = setting(
+        "",
+        Text(),
+        SAMPLING,
+        "System message",
+        "System message before the prompt; needs chat.",
+    )
+
+    cache: CacheName = setting(
+        "tree",
+        Choice(get_args(CacheName)),
+        KV_CACHE,
+        "Cache",
+        "tree: shared rows, written once. concat-cow: shared segments, concatenated at every "
+        "step. deep-copy: a full copy for each path. recompute: nothing is kept.",
+        more="A row is the K and V of one token in all layers. The cache never changes the tokens.",
+        widget=Menu(get_args(CacheName)),
+    )
+    r: AllocationStep = setting(
+        16,
+        Whole(1, MAX_NEW_TOKENS, hint=f"1 reallocates at every step; or {AUTO!r}", or_word=AUTO),
+        KV_CACHE,
+        "r: steps of spare room per allocation",
+        "When the tree cache is full, it grows by the rows of r decode steps. 1 copies the cache "
+        "at every step, max_new_tokens or more allocates all rows at the start, auto chooses at "
+        "every growth.",
+        more="This is the r of BMC (arXiv 2511.12031); eab.caches.growth has the cost model "
+        "behind auto. It changes time and bytes, never the tokens.",
+        widget=Steps(R_STEPS),
+    )
+    attention: AttentionName = setting(
+        "sliced",
+        Choice(get_args(AttentionName)),
+        KV_CACHE,
+        "Attention reads",
+        "Which rows of the tree cache attention reads. sliced: the used rows. padded: all rows, "
+        "the spare ones under a mask, as fixed shapes need.",
+        more="With sliced, spare rows cost memory only. With padded they also cost time, and r is "
+        "a balance of copies and spare rows. On CUDA, padded passes whose shapes recur are "
+        "captured as CUDA graphs (see eab.models.cuda_graphs; no GPU has run this yet).",
+        widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
+    )
+    kv_limit_mib: int = setting(
+        4096,
+        Whole(1, 1_000_000),
+        KV_CACHE,
+        "KV limit (MiB)",
+        "The run ends, and keeps its tree, before its KV cache holds more than this many MiB.",
+        more="A draft model's own cache has the same limit; when it is reached, drafting ends. "
+        "With a drafter, a run may reach the limit earlier, because a path that is ahead of the "
+        "others holds rows of later steps.",
+    )
+
+    drafter: DrafterName = setting(
+        "none",
+        Choice(get_args(DrafterName)),
+        SPECULATIVE,
+        "Drafter",
+        "Proposes draft tokens that one forward pass verifies. none: no drafts. model: a small "
+        "draft model. prompt-lookup: what followed the same words earlier in this text. "
+        "sibling-lookup: the same, also in the other paths.",
+        more="It changes time, never the tokens.",
+        widget=Menu(get_args(DrafterName)),
+    )
+    draft_length: int = setting(
+        0,
+        Whole(0, MAX_DRAFT, hint="0 adapts it to what pays"),
+        SPECULATIVE,
+        "Draft length",
+        "Most draft tokens per path and forward pass; 0 adapts the number to what saves time in "
+        "this run. It changes time, never the tokens.",
+        widget=Slider(0, MAX_DRAFT),
+    )
 
     def __post_init__(self) -> None:
-        self._check_threshold()
-        _whole("branch_factor", self.branch_factor, 2, 16)
-        _real("min_fork_weight", self.min_fork_weight, 0.0, 1.0, hint="0 lets every path fork")
-        _whole("max_paths", self.max_paths, 1, MAX_PATHS)
-        _whole("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
-        _real("temperature", self.temperature, 0.01, 10.0)
-        _whole("top_k", self.top_k, 0, 1_000_000, hint="0 keeps all tokens")
-        _real("top_p", self.top_p, 0.01, 1.0, hint="1 keeps all tokens")
-        if self.r != AUTO:
-            _whole("r", self.r, 1, MAX_NEW_TOKENS, hint=f"1 reallocates at every step; or {AUTO!r}")
-        _whole("seed", self.seed, 0, MAX_SEED)
-        _whole("kv_limit_mib", self.kv_limit_mib, 1, 1_000_000)
-        _one_of("policy", self.policy, get_args(PolicyName))
-        _one_of("cache", self.cache, get_args(CacheName))
-        _one_of("attention", self.attention, get_args(AttentionName))
-        _one_of("drafter", self.drafter, get_args(DrafterName))
-        _whole("draft_length", self.draft_length, 0, MAX_DRAFT, hint="0 chooses by itself")
-        if not isinstance(self.chat, bool):
-            raise ConfigError(f"chat is {self.chat!r}; it must be true or false")
-        if not isinstance(self.system, str):
-            raise ConfigError(f"system is {self.system!r}; it must be text")
+        for name, declared in SETTINGS.items():
+            if name != "entropy_threshold":
+                declared.values.check(name, getattr(self, name))
+        scale = THRESHOLD_SCALES[self.threshold_unit]
+        scale.values.check("entropy_threshold", self.entropy_threshold)
         if self.system and not self.chat:
             raise ConfigError("system is set but chat is off; a system message needs chat=True")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "BranchingConfig":
-        """The config with these settings; ConfigError also for a name that no setting has."""
-        known = [field.name for field in fields(cls)]
+        """The config with these settings, and the defaults for the others.
+
+        Raises:
+            ConfigError: A value is not allowed, or there is no setting of that name.
+        """
         for name in settings:
-            if name not in known:
-                raise ConfigError(
-                    f"there is no setting {name!r}; the settings are: {', '.join(known)}"
-                )
+            if name not in SETTINGS:
+                raise ConfigError(f"there is no setting {name!r}; {_known_settings(name)}")
         return cls(**settings)
 
-    def _check_threshold(self) -> None:
-        _one_of("threshold_unit", self.threshold_unit, get_args(ThresholdUnit))
-        if self.threshold_unit == "nats":
-            _real(
-                "entropy_threshold",
-                self.entropy_threshold,
-                0.0,
-                20.0,
-                hint="nats; 0.65 is about two live options",
-            )
-        else:
-            _real(
-                "entropy_threshold",
-                self.entropy_threshold,
-                0.0,
-                1.0,
-                hint=f"as threshold_unit={self.threshold_unit}",
-            )
+
+SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
 
 
-def _whole(name: str, value: object, low: int, high: int, hint: str = "") -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(
-            f"{name} is {value!r}; it must be a whole number from {low} to {high}{_bracket(hint)}"
-        )
-
-
-def _real(name: str, value: object, low: float, high: float, hint: str = "") -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[operator, arg-type]
-        raise ConfigError(
-            f"{name} is {value!r}; it must be a number from {low:g} to {high:g}{_bracket(hint)}"
-        )
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name} is {value!r}; it must be one of: {', '.join(allowed)}")
-
-
-def _bracket(hint: str) -> str:
-    return f" ({hint})" if hint else ""
+def _known_settings(name: str) -> str:
+    """The names of all settings, after a question that names the one most like `name`."""
+    names = {known: known for known in SETTINGS}
+    names |= {declared.option: known for known, declared in SETTINGS.items() if declared.option}
+    nearest = get_close_matches(str(name), names, n=1)
+    question = f"did you mean {names[nearest[0]]!r}? The" if nearest else "the"
+    return f"{question} settings are: {', '.join(SETTINGS)}"

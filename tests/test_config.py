@@ -112,6 +112,25 @@ def test_an_unknown_setting_is_answered_with_the_known_ones():
     assert all(field.name in message for field in dataclasses.fields(BranchingConfig))
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("treshold", "entropy_threshold"),  # --threshold on the command line
+        ("temprature", "temperature"),
+        ("top_kk", "top_k"),
+        ("branching_factor", "branch_factor"),
+    ],
+)
+def test_an_unknown_setting_is_answered_with_the_nearest(typed, meant):
+    with pytest.raises(ConfigError, match=f"no setting '{typed}'; did you mean '{meant}'?"):
+        BranchingConfig.from_settings({typed: 1})
+
+
+def test_a_name_like_no_setting_suggests_none():
+    with pytest.raises(ConfigError, match="no setting 'zzz'; the settings are: entropy_threshold"):
+        BranchingConfig.from_settings({"zzz": 1})
+
+
 def test_settings_that_exist_are_taken():
     assert BranchingConfig.from_settings({"r": 3, "policy": "original"}) == BranchingConfig(
         r=3, policy="original"

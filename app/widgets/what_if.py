@@ -13,9 +13,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.state.tab import Shown
-from app.widgets import controls
 from app.widgets.markdown import plain
-from eab.config import AUTO, AllocationStep
+from eab.config import AUTO, R_STEPS, THRESHOLD_SCALES, AllocationStep
 from eab.errors import EabError
 from eab.run import fold
 
@@ -150,7 +149,7 @@ def _again(shown: Shown, threshold: float | None, r: AllocationStep) -> Again:
 
 
 def _r_steps(recorded: AllocationStep) -> list[AllocationStep]:
-    numbers: set[int] = {r for r in (*controls.R_STEPS, recorded) if r != AUTO}
+    numbers: set[int] = {r for r in (*R_STEPS, recorded) if r != AUTO}
     return [AUTO, *sorted(numbers)]
 
 
@@ -167,4 +166,4 @@ def _set_sidebar(threshold_key: str) -> None:
         threshold_key
     ]  # now: what it was when the button was drawn may be old
     st.session_state.set_threshold_unit = "nats"
-    st.session_state.set_threshold_nats = min(threshold, controls.HIGHEST_THRESHOLD["nats"])
+    st.session_state.set_threshold_nats = THRESHOLD_SCALES["nats"].widget.nearest(threshold)

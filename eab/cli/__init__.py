@@ -1,1 +1,5 @@
-"""The command line: `eab run`, `eab replay`, and the rest."""
+"""The command line: the same runs without a browser.
+
+commands has the commands, options what several of them take, progress the bar and Ctrl-C, terminal
+the tables, files what is written.
+"""

@@ -1,7 +1,8 @@
 """A run in words, tables and JSON values: what the command line prints and what scripts read."""
 
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,6 +16,9 @@ from eab.figures.captions import answers_sentence, cost_sentence, sweep_sentence
 from eab.figures.sweep_table import COST_NOTE, sweep_rows
 from eab.run import Path, Run, Sample
 
+Place: TypeAlias = tuple[int, int]  # id of a path, number of its token; -1 if it has none
+WIDE: Final = 100  # columns of a terminal from which on the tables have all their columns
+UNKNOWN: Final = "◇"
 KV_NAMES: Final = (
     "bytes_held",
     "bytes_shared",
@@ -56,10 +60,12 @@ def answers_as_json(answers: Answers) -> dict[str, Any]:
 
 
 def kv_bytes(run: Run) -> dict[str, int]:
-    """Bytes at the step with the most distinct rows: held (measured) = shared + private + spare;
-    independent: computed,
-    the same paths with a cache each. Of the whole run, measured: bytes copied, allocations,
-    peak.
+    """Bytes of the KV cache, by the names in KV_NAMES.
+
+    At the step with the most distinct rows, `bytes_held` (measured) is the sum of `bytes_shared`,
+    `bytes_private` and `bytes_spare`; `bytes_independent` (computed) is what the same paths would
+    take in separate caches. `bytes_copied`, `allocations` and `peak_bytes` are of the whole run,
+    measured. All are 0 for a run that measured nothing.
     """
     kv, last = run.peak_kv(), run.last_kv()
     if kv is None or last is None:
@@ -89,13 +95,19 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
     }
 
 
-def summary(run: Run) -> RenderableType:
-    """The tree, the samples and the cost of a run, for a terminal."""
-    return Group(_tree(run), _sample_table(run), Text(cost_sentence(run)))
+def summary(run: Run, *, narrow: bool = False, unknown: Collection[Place] = ()) -> RenderableType:
+    """The tree, the samples and the cost of a run, for a terminal.
+
+    Args:
+        narrow: The terminal has less than WIDE columns: leave out columns of numbers.
+        unknown: Places of a what-if run that only the model knows; they are marked with UNKNOWN.
+    """
+    samples = _sample_table(run, narrow, unknown)
+    return Group(_tree(run, unknown), samples, Text(cost_sentence(run)))
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
-    """What each variant took, and whether all say the same, as plain JSON values."""
+    """What each variant took, and whether all gave the same tokens, as plain JSON values."""
     costs = sweep.costs()
     started = sweep.runs[0].started if sweep.runs else None
     varied = {name for settings in sweep.variants.values() for name in settings}
@@ -114,20 +126,21 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
 
 
 def sweep_summary(sweep: Sweep) -> RenderableType:
-    """What each variant took, beside each other, for a terminal."""
+    """What the variants took, side by side, for a terminal."""
     table = Table("", *(name for name, _ in sweep.pairs))
     for row in sweep_rows(sweep):
         table.add_row(row.measure, *row.cells)
     return Group(table, Text(COST_NOTE, style="dim"), Text(sweep_sentence(sweep)))
 
 
-def answers_summary(answers: Answers, policy: str) -> RenderableType:
-    """The answers of a run, for a terminal."""
-    table = Table("weight", "at least", "at most", "texts", "answer")
-    for answer in answers.ranked:
-        table.add_row(
-            *_percents(answer), str(len(answer.leaves)), Text(token_text.visible(answer.text))
-        )
+def answers_summary(answers: Answers, policy: str, *, narrow: bool = False) -> RenderableType:
+    """The answers of a run, for a terminal; `narrow` leaves out the number of texts."""
+    names = ["weight", "at least", "at most", "texts", "answer"]
+    rows = [
+        [*_percents(answer), str(len(answer.leaves)), token_text.visible(answer.text)]
+        for answer in answers.ranked
+    ]
+    table = _table(names, rows, leave_out=("texts",) if narrow else ())
     return Group(Text(answers_sentence(answers, policy)), table)
 
 
@@ -135,16 +148,16 @@ def _percents(answer: Answer) -> tuple[str, str, str]:
     return f"{answer.weight:.1%}", f"{answer.low:.1%}", f"{answer.high:.1%}"
 
 
-def _tree(run: Run) -> Tree:
+def _tree(run: Run, unknown: Collection[Place]) -> Tree:
     root = Tree(Text(token_text.visible(run.started.beginning), style="bold"))
     branches = {-1: root}
     for path in run.paths:  # parents are born before their children
-        branches[path.id] = branches[path.parent].add(_path_label(path))
+        branches[path.id] = branches[path.parent].add(_path_label(path, unknown))
     return root
 
 
-def _path_label(path: Path) -> Text:
-    text = token_text.visible_join(token.text for token in path.tokens)
+def _path_label(path: Path, unknown: Collection[Place]) -> Text:
+    text = token_text.visible_join(_marked_texts(path, unknown))
     label = Text.assemble((f"{path.weight:6.1%} ", "cyan"), text)
     if path.status == "forked" and path.fork_entropy is not None:
         label.append(f"  ◆ {path.fork_entropy:.2f} nats", "magenta")
@@ -152,17 +165,37 @@ def _path_label(path: Path) -> Text:
     return label
 
 
-def _sample_table(run: Run) -> Table:
-    table = Table(
-        "weight", "log p (nats)", "mean H (nats)", "tokens", "end", "text", show_lines=False
-    )
-    for sample in run.samples():
-        entropy = sum(sample.entropies) / max(1, len(sample.entropies))
-        numbers = (
-            f"{sample.weight:.1%}",
-            f"{sample.log_prob:.2f}",
-            f"{entropy:.2f}",
-            str(len(sample.token_ids)),
-        )
-        table.add_row(*numbers, sample.finish_reason, Text(token_text.visible(sample.text)))
+def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
+    """The texts of the path's tokens, with UNKNOWN after those at unknown places."""
+    texts = [UNKNOWN] if (path.id, -1) in unknown else []
+    for number, token in enumerate(path.tokens):
+        texts.append(token.text + UNKNOWN if (path.id, number) in unknown else token.text)
+    return texts
+
+
+def _sample_table(run: Run, narrow: bool, unknown: Collection[Place]) -> Table:
+    names = ["weight", "log p (nats)", "mean H (nats)", "tokens", "end", "text"]
+    rows = [_sample_row(sample, unknown) for sample in run.samples()]
+    return _table(names, rows, leave_out=names[1:4] if narrow else ())
+
+
+def _sample_row(sample: Sample, unknown: Collection[Place]) -> list[str]:
+    entropy = sum(sample.entropies) / max(1, len(sample.entropies))
+    is_known = {path for path, _ in unknown}.isdisjoint(sample.lineage)
+    return [
+        f"{sample.weight:.1%}",
+        f"{sample.log_prob:.2f}",
+        f"{entropy:.2f}",
+        str(len(sample.token_ids)),
+        sample.finish_reason if is_known else f"{sample.finish_reason} {UNKNOWN}",
+        token_text.visible(sample.text),
+    ]
+
+
+def _table(names: list[str], rows: list[list[str]], leave_out: Collection[str]) -> Table:
+    """A table without the columns of these names."""
+    kept = [number for number, name in enumerate(names) if name not in leave_out]
+    table = Table(*(names[number] for number in kept))
+    for row in rows:
+        table.add_row(*(Text(row[number]) for number in kept))
     return table

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from eab import record
 from eab.analysis.sweep import CACHES
+from eab.cli.commands import app
+from eab.config import SETTINGS
 from eab.run import fold
 from eab.share.html_page import to_html
 
@@ -21,6 +24,13 @@ def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, **options
     )  # type: ignore[call-overload, no-any-return]
+
+
+def invoke(*arguments: str, columns: int = 120) -> Result:
+    """A command that needs no model, in this process."""
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         str(folder / "a.eab"),
     )
     assert out.returncode == 0, out.stderr
+    assert not out.stderr, "no progress bar where nobody sees it"
     assert "weight" in out.stdout
     return folder / "a.json", folder / "a.eab"
 
@@ -90,6 +101,75 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
     out = eab("export", str(files[1]), "--html", str(tmp_path / "run.html"))
     assert out.returncode == 0, out.stderr
     assert (tmp_path / "run.html").read_text(encoding="utf-8") == to_html(record.load(files[1]))
+    assert out.stdout.startswith(f"Wrote {tmp_path / 'run.html'} (")
+    assert len(out.stdout.splitlines()) == 1
+
+
+def test_help_begins_with_what_it_is_and_lists_each_command_once() -> None:
+    text = " ".join(invoke("--help").output.split())
+    assert "[ARGS]... Generate a tree of texts with a language model" in text
+    for command in ("run", "replay", "what-if", "compare-caches", "export", "app"):
+        assert text.count(f"│ {command} ") == 1
+    assert "eab run" not in text
+    assert "Exit codes: 0 done" in text
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    words = invoke("--version").output.split()
+    assert words[0] == "eab"
+    assert words[1][0].isdecimal()
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [("run", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
+)
+def test_every_setting_is_an_option_in_its_group(command: str, without: tuple[str, ...]) -> None:
+    text = invoke(command, "--help").output
+    for name, declared in SETTINGS.items():
+        option = f"--{(declared.option or name).replace('_', '-')} "
+        assert (f"│ {option}" in text) is (name not in without)
+        if name not in without:
+            assert f"─ {declared.group} ─" in text
+            assert declared.help.split()[0] in text
+
+
+def test_an_option_of_each_kind_sets_its_setting() -> None:
+    out = eab(
+        *("run", PROMPT, "--json", "-", "--max-new-tokens", "2", "--threshold", "0.5"),
+        *("--unit", "normalised", "--r", "auto", "--policy", "independent", "--top-p", "0.9"),
+    )
+    settings = json.loads(out.stdout)["settings"]
+    given = {
+        "max_new_tokens": 2,
+        "entropy_threshold": 0.5,
+        "threshold_unit": "normalised",
+        "r": "auto",
+        "policy": "independent",
+        "top_p": 0.9,
+    }
+    defaults = {name: declared.default for name, declared in SETTINGS.items()}
+    assert settings == defaults | given
+
+
+def test_a_narrow_terminal_drops_columns_instead_of_squeezing_the_text() -> None:
+    wide, narrow = (
+        invoke("replay", "assets/runs/job.eab", "--answers", "sentence", columns=columns).output
+        for columns in (120, 80)
+    )
+    for name in ("log p (nats)", "mean H (nats)", "tokens", "texts"):
+        assert f"┃ {name}" in wide
+        assert f"┃ {name}" not in narrow
+    for name in ("weight", "end", "text", "answer"):
+        assert f"┃ {name}" in narrow
+    assert "teacher. I will work at a school. " in narrow
+
+
+def test_what_if_marks_the_places_that_only_the_model_knows() -> None:
+    lower = invoke("what-if", "assets/runs/ball.eab", "--threshold", "0.9").output
+    assert "Tim asked◇ his dog◇" in lower.replace("\n", "")
+    assert "│ length ◇ │" in lower
+    assert "◇" not in invoke("what-if", "assets/runs/ball.eab").output
 
 
 def test_json_to_standard_output_is_json_alone() -> None:
@@ -203,10 +283,10 @@ def test_compare_memory_to_standard_output_is_json_alone() -> None:
 
 def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> None:
     code = (
-        "import torch; from eab import cli; from eab.caches.concat_cow import ConcatCowCache as broken\n"
+        "import torch; from eab.cli import commands; from eab.caches.concat_cow import ConcatCowCache as broken\n"
         "honest = broken._see\n"
         "broken._see = lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments))\n"
-        "cli.main()"
+        "commands.main()"
     )
     command = [sys.executable, "-c", code, "compare-caches", "The cat", "--max-new-tokens", "3"]
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -229,8 +309,8 @@ def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> N
 
 INTERRUPTED = """
 import os, signal, sys
-from eab.cli.commands import commands
-from eab.engine.loop import loop
+from eab.cli import commands
+from eab.engine import loop
 
 whole_step = loop.step
 

@@ -1,38 +1,35 @@
 """Configs of every kind, for properties that hold for all of them."""
 
-from typing import get_args
+from typing import Any
 
 from hypothesis import strategies as st
 
-from eab.config import (
-    AUTO,
-    MAX_DRAFT,
-    MAX_SEED,
-    AttentionName,
-    BranchingConfig,
-    CacheName,
-    DrafterName,
-    PolicyName,
-    ThresholdUnit,
-)
+from eab.config import SETTINGS, BranchingConfig
+from eab.settings import Choice, Real, Switch, Text, Values, Whole
+
+
+def _any_of(values: Values) -> st.SearchStrategy[Any]:
+    match values:
+        case Whole(low, high, or_word=word):
+            return st.integers(low, high) | (st.just(word) if word else st.nothing())
+        case Real(low, high):
+            return st.floats(low, high)
+        case Choice(names):
+            return st.sampled_from(names)
+        case Switch():
+            return st.booleans()
+        case Text():
+            return st.text(max_size=100)
+    raise TypeError(f"no strategy for {values!r}")
+
+
+_OTHERWISE: dict[str, st.SearchStrategy[Any]] = {
+    "entropy_threshold": st.floats(0, 1),  # allowed in every unit
+    "chat": st.just(True),  # else there is no system message
+    "kv_limit_mib": st.just(SETTINGS["kv_limit_mib"].default),  # a link does not carry it
+}
 
 CONFIGS = st.builds(
     BranchingConfig,
-    entropy_threshold=st.floats(0, 1),
-    threshold_unit=st.sampled_from(get_args(ThresholdUnit)),
-    branch_factor=st.integers(2, 16),
-    min_fork_weight=st.floats(0, 1),
-    max_paths=st.integers(1, 256),
-    temperature=st.floats(0.01, 10),
-    top_k=st.integers(0, 100),
-    top_p=st.floats(0.01, 1),
-    r=st.just(AUTO) | st.integers(1, 512),
-    seed=st.integers(0, MAX_SEED),
-    policy=st.sampled_from(get_args(PolicyName)),
-    cache=st.sampled_from(get_args(CacheName)),
-    attention=st.sampled_from(get_args(AttentionName)),
-    drafter=st.sampled_from(get_args(DrafterName)),
-    draft_length=st.integers(0, MAX_DRAFT),
-    chat=st.just(True),  # else there is no system message
-    system=st.text(max_size=100),
+    **{name: _any_of(declared.values) for name, declared in SETTINGS.items()} | _OTHERWISE,
 )

@@ -1,0 +1,71 @@
+"""What the commands write: run files and JSON, checked before the work and written after it."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from eab import record
+from eab.errors import RecordError
+from eab.events import Event
+
+STANDARD_OUTPUT: Final = "-"
+
+
+def check_writable(json_file: str, record_file: str = "") -> None:
+    """Find out before the work whether its results can be written; empty names are skipped.
+
+    Raises:
+        RecordError: A file cannot be written.
+    """
+    if record_file == STANDARD_OUTPUT:
+        raise RecordError("--record needs a file name; only --json can go to standard output")
+    for name in (json_file, record_file):
+        if name in ("", STANDARD_OUTPUT):
+            continue
+        file, folder = Path(name), Path(name).parent
+        if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
+            raise RecordError(f"{name} cannot be written: it is a folder or read-only")
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise RecordError(
+                f"{name} cannot be written: the folder {folder} is missing or read-only"
+            )
+
+
+def save(events: list[Event], value: dict[str, Any], json_file: str, record_file: str) -> None:
+    """Write a run as a run file and as JSON, where a name is given.
+
+    Raises:
+        RecordError: A file cannot be written; the other one is written all the same.
+    """
+    problems: list[str] = []
+    if record_file:
+        with _collecting(problems):
+            record.save(events, record_file)
+    if json_file:
+        with _collecting(problems):
+            write_json(value, json_file)
+    if problems:
+        raise RecordError("; ".join(problems))
+
+
+def write_json(value: dict[str, Any], file: str) -> None:
+    """Write a value as JSON, to standard output if the file is `-`."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if file == STANDARD_OUTPUT:
+        print(text)
+        return
+    try:
+        Path(file).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"{file} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _collecting(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except RecordError as error:
+        problems.append(str(error))

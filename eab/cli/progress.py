@@ -1,0 +1,102 @@
+"""Generating with a progress bar on stderr; Ctrl-C stops after the step and keeps what there is."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event as Flag
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from eab.analysis.sweep import Sweep, cache_sweep
+from eab.config import BranchingConfig
+from eab.events import Event, RunStarted, StepTimed
+from eab.formatting import counted
+from eab.run import RunFold
+
+if TYPE_CHECKING:
+    from eab.models.huggingface import HuggingFaceModel
+
+
+def load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
+    """Load a model, and say so while it takes."""
+    with Console(stderr=True).status(f"Loading {name} ..."):
+        from eab.models.loading import load_model
+
+        return load_model(name, device, dtype)
+
+
+def generate_run(
+    model: "HuggingFaceModel",
+    prompt: str,
+    config: BranchingConfig,
+    draft: "HuggingFaceModel | None",
+) -> tuple[list[Event], RunFold]:
+    """The events of a run and what they fold to."""
+    from eab.engine.loop import generate, stop_when
+    from eab.engine.request import Request
+
+    events: list[Event] = []
+    generated = generate(model, Request(prompt, config), draft)
+    state = RunFold()
+    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+        task = bar.add_task("probing", total=config.max_new_tokens)
+        for event in stop_when(generated, interrupted.is_set):
+            events.append(event)
+            state.apply(event)
+            if state.run is not None and isinstance(event, RunStarted | StepTimed):
+                paths = counted(len(state.run.leaves()), "path")
+                bar.update(task, completed=len(state.run.steps), description=paths)
+    return events, state
+
+
+def compare_caches(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Sweep:
+    """The same run once with each cache."""
+    from eab.engine.loop import stop_when
+    from eab.engine.request import Request
+    from eab.engine.sweeping import run_sweep
+
+    sweep = cache_sweep()
+    events = run_sweep(model, Request(prompt, config), sweep.variants)
+    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+        task = bar.add_task("warming up", total=config.max_new_tokens)
+        for event in stop_when(events, interrupted.is_set):
+            sweep.apply(event)
+            if isinstance(event, RunStarted | StepTimed):
+                bar.update(task, completed=sweep.current_step, description=sweep.current)
+    return sweep
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[Flag]:
+    """A flag that the first Ctrl-C sets; a second one interrupts as usual."""
+    flag = Flag()
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(*_: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _progress_bar() -> Progress:
+    """A bar on stderr, which is gone when it is done; none where stderr is no terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("step {task.completed}/{task.total}"),
+    )
+    return Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

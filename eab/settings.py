@@ -1,0 +1,252 @@
+"""How a setting is declared: its default, allowed values, words, and widget on the page.
+
+eab.config declares each setting once with `setting`. The validation, the options of the command
+line, the widgets of the page and docs/settings.md are all made from that declaration.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Protocol, TypeVar
+
+from eab.errors import ConfigError
+
+T = TypeVar("T")
+_KEY: Final = "setting"
+
+
+class Values(Protocol):
+    """The values that a setting allows."""
+
+    def check(self, name: str, value: object) -> None:
+        """Raise ConfigError if the value is not allowed; `name` is for the message."""
+        ...
+
+    def __str__(self) -> str:
+        """The allowed values, for a table."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Whole numbers from `low` to `high`, and the word `or_word` if it is not empty."""
+
+    low: int
+    high: int
+    hint: str = ""
+    or_word: str = ""
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        if self.or_word and value == self.or_word:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or not _lies_in(self, value):
+            kind = f"a whole number from {self.low} to {self.high}"
+            raise ConfigError(f"{name} is {value!r}; it must be {kind}{_bracket(self.hint)}")
+
+    def __str__(self) -> str:
+        return f"{self.low} to {self.high}" + (f", or {self.or_word}" if self.or_word else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """Numbers from `low` to `high`."""
+
+    low: float
+    high: float
+    hint: str = ""
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not _lies_in(self, value):  # type: ignore[arg-type]
+            kind = f"a number from {self.low:g} to {self.high:g}"
+            raise ConfigError(f"{name} is {value!r}; it must be {kind}{_bracket(self.hint)}")
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several names."""
+
+    names: tuple[str, ...]
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        if value not in self.names:
+            raise ConfigError(f"{name} is {value!r}; it must be one of: {', '.join(self.names)}")
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """On or off."""
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}; it must be true or false")
+
+    def __str__(self) -> str:
+        return "on, off"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text."""
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} is {value!r}; it must be text")
+
+    def __str__(self) -> str:
+        return "text"
+
+
+def _lies_in(values: Whole | Real, value: float) -> bool:
+    return values.low <= value <= values.high
+
+
+def _bracket(hint: str) -> str:
+    return f" ({hint})" if hint else ""
+
+
+class Widget(Protocol):
+    """What the page offers for a setting; often less than what is allowed."""
+
+    def nearest(self, value: Any) -> Any:
+        """The value on offer that is nearest to an allowed one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """A slider over a range; the type of `low` (int or float) is that of its values."""
+
+    low: float
+    high: float
+    step: float = 1
+
+    def nearest(self, value: float) -> float:
+        """See Widget.nearest."""
+        return type(self.low)(min(max(value, self.low), self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class NumberBox:
+    """A box to type a whole number in."""
+
+    low: int
+    high: int
+
+    def nearest(self, value: int) -> int:
+        """See Widget.nearest."""
+        return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A slider over a few values.
+
+    Attributes:
+        values: Numbers, perhaps with a word among them.
+        labels: What the slider shows for a value; for the others `number` is the format.
+    """
+
+    values: tuple[Any, ...]
+    labels: Mapping[Any, str] = field(default_factory=dict)
+    number: str = "{}"
+
+    def nearest(self, value: Any) -> Any:
+        """See Widget.nearest."""
+        if value in self.values:
+            return value
+        numbers = [choice for choice in self.values if not isinstance(choice, str)]
+        return min(numbers, key=lambda choice: abs(choice - value))
+
+    def label(self, value: Any) -> str:
+        """What the slider shows for this value."""
+        return self.labels.get(value) or self.number.format(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """A drop-down list of names; the first one stands for a name that it does not offer."""
+
+    names: tuple[str, ...]
+
+    def nearest(self, value: str) -> str:
+        """See Widget.nearest."""
+        return value if value in self.names else self.names[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Buttons:
+    """Names side by side, with a label each."""
+
+    labels: Mapping[str, str]
+
+    def nearest(self, value: str) -> str:
+        """See Widget.nearest."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Toggle:
+    """A switch."""
+
+    def nearest(self, value: bool) -> bool:
+        """See Widget.nearest."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One declared setting.
+
+    Attributes:
+        default: What it is where nothing is given.
+        values: What it may be.
+        group: The heading that it stands under.
+        label: Its name on the page.
+        help: What it does, in a sentence or two, for every place that explains it.
+        more: Further facts, for docs/settings.md.
+        widget: What the page offers; None if the page has no widget of the usual kind for it.
+        option: Its name on the command line, if that is not the name of the field.
+    """
+
+    default: Any
+    values: Values
+    group: str
+    label: str
+    help: str
+    more: str = ""
+    widget: Widget | None = None
+    option: str = ""
+
+
+def setting(
+    default: T,
+    values: Values,
+    group: str,
+    label: str,
+    help: str,
+    *,
+    more: str = "",
+    widget: Widget | None = None,
+    option: str = "",
+) -> T:
+    """A dataclass field that carries its Setting; the arguments are those of Setting."""
+    declared = Setting(default, values, group, label, help, more, widget, option)
+    made: T = field(default=default, metadata={_KEY: declared})
+    return made
+
+
+def settings_of(config: type[Any]) -> dict[str, Setting]:
+    """The settings that a dataclass declares, by the name of their field."""
+    return {each.name: each.metadata[_KEY] for each in fields(config)}

@@ -1,0 +1,88 @@
+"""Every setting is declared once, completely, and what is made of the declarations is up to date."""
+
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
+from eab.settings import Buttons, Choice, Menu, NumberBox, Setting, Slider, Steps
+from scripts.write_settings import FILE, settings_page
+
+EVERY = pytest.mark.parametrize(("name", "declared"), SETTINGS.items(), ids=list(SETTINGS))
+KINDS = {field.name: field.type for field in fields(BranchingConfig)}
+
+
+def _on_offer(declared: Setting) -> tuple[Any, ...]:
+    """What the widget can be set to; of a range, its ends."""
+    match declared.widget:
+        case Slider(low, high) | NumberBox(low, high):
+            return (low, high)
+        case Steps(values):
+            return values
+        case Menu(names):
+            return names
+        case Buttons(labels):
+            return tuple(labels)
+    return ()
+
+
+def test_the_page_of_the_settings_is_up_to_date() -> None:
+    assert FILE.read_text(encoding="utf-8") == settings_page(), "run `make docs`"
+
+
+@EVERY
+def test_a_setting_says_what_it_is(name: str, declared: Setting) -> None:
+    assert declared.default == getattr(BranchingConfig(), name)
+    assert declared.label
+    assert declared.group
+    for sentences in (declared.help, declared.more or "."):
+        assert sentences.endswith(".")
+
+
+@EVERY
+def test_what_a_widget_offers_is_allowed(name: str, declared: Setting) -> None:
+    for value in _on_offer(declared):
+        declared.values.check(name, value)
+        assert declared.widget is not None
+        assert declared.widget.nearest(value) == value
+
+
+@EVERY
+def test_a_choice_has_the_names_of_its_type_and_explains_each(name: str, declared: Setting) -> None:
+    if isinstance(declared.values, Choice):
+        assert get_origin(KINDS[name]) is Literal
+        assert declared.values.names == get_args(KINDS[name])
+        for choice in declared.values.names:
+            assert f"{choice}: " in declared.help
+
+
+def test_every_unit_of_the_threshold_has_a_scale() -> None:
+    assert tuple(THRESHOLD_SCALES) == get_args(ThresholdUnit)
+    for scale in THRESHOLD_SCALES.values():
+        for value in (scale.widget.low, scale.widget.high):
+            scale.values.check("entropy_threshold", value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "nearest"),
+    [
+        ("max_paths", 256, 64),
+        ("temperature", 0.01, 0.1),
+        ("temperature", 1, 1.0),
+        ("seed", 2**40, 2**31 - 1),
+        ("r", "auto", "auto"),
+        ("r", 100, 128),
+        ("r", 4096, 256),
+        ("min_fork_weight", 0.2, 0.1),
+        ("policy", "greedy", "fair"),
+        ("policy", "original", "original"),
+    ],
+)
+def test_a_widget_finds_the_nearest_value_that_it_offers(
+    name: str, value: object, nearest: object
+) -> None:
+    widget = SETTINGS[name].widget
+    assert widget is not None
+    assert widget.nearest(value) == nearest
+    assert type(widget.nearest(value)) is type(nearest)
