@@ -18,9 +18,9 @@ st.components.v2.component(
     """,
     isolate_styles=False,
 )()
-from app.state import tab  # noqa: E402 - after the style is on its way
+from app.state import polling  # noqa: E402 - after the style is on its way
 
-tab.forget_what_polls()
+polling.forget_fragments()
 st.navigation(
     [
         st.Page(
