@@ -25,9 +25,9 @@ st.components.v2.component(
     """,
     isolate_styles=False,
 )()
-from app.state import tab  # noqa: E402 - only after the style was sent
+from app.state import polling  # noqa: E402 - only after the style was sent
 
-tab.forget_what_polls()
+polling.forget_fragments()
 st.navigation(
     [
         st.Page(

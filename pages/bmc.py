@@ -7,8 +7,7 @@ from typing import Final
 import streamlit as st
 
 from app.server import model_cache
-from app.server.live_run import LiveReport
-from app.state import measurements, tab
+from app.state import measurements, polling, status, tab
 from app.widgets import controls
 from app.widgets.charts import downloads, draw
 from app.widgets.markdown import plain
@@ -73,14 +72,6 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 
 def start(experiment: Experiment) -> None:
     measurements.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
-
-
-def progress(live: LiveReport) -> tuple[float, str]:
-    """How far a measurement is, as a share and in words."""
-    if (waits := tab.not_moving(live)) is not None:
-        return waits
-    with live.lock:
-        return min(1.0, live.state.progress.share), live.state.progress.words
 
 
 def your_run() -> None:
@@ -161,7 +152,7 @@ def experiments() -> None:
             key=f"run_{name}",
             help=missing or what,
         )
-    tab.watch(measurements.going, progress, going is not None)
+    polling.watch(measurements.going, status.report_progress, going is not None)
     for name in EXPERIMENTS:
         measurements.PLACES[name].note_in_url()
         shown = measurements.PLACES[name].shown().picture
@@ -215,4 +206,4 @@ with st.sidebar:
 your_run()
 experiments()
 st.caption(PAPER)
-tab.draw_what_polls()
+polling.draw_fragments()

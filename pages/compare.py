@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.server import bundled_runs, model_cache
-from app.state import diff, tab
+from app.state import diff, messages, polling, status
 from app.state.diff import INDEPENDENT, Chosen
 from app.widgets import board
 from app.widgets.markdown import plain
@@ -34,21 +34,21 @@ def choose(side: str, label: str) -> Chosen | None:
 
 def take_upload(side: str) -> None:
     upload = st.session_state[f"contrast_upload_{side}"]
-    tab.say("")
+    messages.clear()
     if upload is None:
         return
     try:
         diff.take_file(upload.getvalue(), upload.name, side)
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
 
 
 def start(like: Chosen, budget: Budget) -> None:
-    tab.say("")
+    messages.clear()
     try:
         diff.start(like.run, budget)
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
 
 
 def sampling(a: Chosen, active: bool) -> None:
@@ -127,11 +127,11 @@ with left:
     a = choose("a", "A (solid line)")
 with right:
     b = choose("b", "B (dashed line)")
-for problem in tab.problems(live, live.state.ended if live is not None else None):
+for problem in messages.problems(live, live.state.ended if live is not None else None):
     st.error(plain(problem))
 if a is not None and choices["b"] == INDEPENDENT:
     sampling(a, going is not None and going is live)
-tab.watch(lambda: diff.going(choices.values()) or live, tab.progress, going is not None)
+polling.watch(lambda: diff.going(choices.values()) or live, status.run_progress, going is not None)
 if a is None or b is None:
     st.info("Choose two runs that are complete, or sample B.", icon=":material/info:")
 else:
@@ -139,4 +139,4 @@ else:
         f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{plain(visible(a.run.started.prompt)[:120])}”"
     )
     picture(a, b)
-tab.draw_what_polls()
+polling.draw_fragments()

@@ -10,7 +10,7 @@ import streamlit as st
 from app.server import bundled_runs
 from app.server.live_run import LiveRun
 from app.server.suggestions import suggestions
-from app.state import tab
+from app.state import messages, polling, status, tab
 from app.widgets import board, controls, results, saved_runs, what_if
 from app.widgets.markdown import plain
 from eab.config import BranchingConfig
@@ -31,7 +31,7 @@ def open_saved() -> None:
     try:
         tab.show_saved(st.session_state[saved_runs.CHOSEN])
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
     else:
         fill_in(but=saved_runs.CHOSEN)
 
@@ -43,7 +43,7 @@ def open_upload() -> None:
     try:
         tab.show_file(upload.getvalue(), upload.name)
     except RecordError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
     else:
         fill_in()
 
@@ -54,7 +54,7 @@ def fill_in(but: str = "") -> None:
     """
     choose_nothing(but)
     shown = tab.shown()
-    tab.say(controls.fill_from(shown.prompt, shown.config, shown.model))
+    messages.notify(controls.fill_from(shown.prompt, shown.config, shown.model))
 
 
 def fill_in_first() -> None:
@@ -62,7 +62,7 @@ def fill_in_first() -> None:
     shown, link = tab.shown(), tab.link()
     prompt = shown.prompt if link.prompt is None else link.prompt
     told = controls.fill_from(prompt, link.config or shown.config, link.model or shown.model)
-    tab.say(" ".join(filter(None, (tab.said(), told))))
+    messages.notify(" ".join(filter(None, (messages.message(), told))))
 
 
 def choose_nothing(but: str = "") -> None:
@@ -71,23 +71,23 @@ def choose_nothing(but: str = "") -> None:
 
 
 def run() -> None:
-    tab.say("")
+    messages.clear()
     try:
         config = BranchingConfig.from_settings(controls.settings())
         tab.start(controls.prompt(), config, controls.model_name())
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
     else:
         choose_nothing()
 
 
 def grow(place: tab.TokenAddress) -> None:
-    tab.say("")
+    messages.clear()
     try:
         config = BranchingConfig.from_settings(controls.settings())
         tab.grow(place, config, controls.model_name())
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
         st.session_state.told_in_fragment = True
     else:
         choose_nothing()
@@ -149,9 +149,9 @@ def draw() -> None:
 def tell_of(live: LiveRun) -> None:
     """How far the run is. Where it begins or ends, the page is drawn anew."""
     live.watch()
-    status = live.status
-    st.progress(*tab.progress(live))
-    if status != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
+    now = live.status
+    st.progress(*status.run_progress(live))
+    if now != st.session_state.polled and st.session_state.polled in POLL_SECONDS:
         st.rerun()
 
 
@@ -161,22 +161,22 @@ if "prompt" not in st.session_state:
     controls.ensure_defaults()
     fill_in_first()
 controls.ensure_defaults()
-status = shown.live.status if shown.live is not None else ""
-active = status in POLL_SECONDS
-st.session_state.polled = status
+now = shown.live.status if shown.live is not None else ""
+active = now in POLL_SECONDS
+st.session_state.polled = now
 
 st.subheader("Where does the model hesitate?")
 controls.run_bar(run, tab.stop, active)
 
 notices = st.container()
-for problem in tab.problems(shown.live, shown.ended):
+for problem in messages.problems(shown.live, shown.ended):
     notices.error(plain(problem))
 if shown.live is None:
     notices.caption(f"Recorded run: {plain(shown.title)}. {plain(shown.shows)}")
 
-every = tab.poll_seconds(POLL_SECONDS[status]) if active else None
-tab.part(tell, None if status == "running" else every)
-tab.part(draw, every if status == "running" else None)
+every = polling.interval(POLL_SECONDS[now]) if active else None
+polling.fragment(tell, None if now == "running" else every)
+polling.fragment(draw, every if now == "running" else None)
 
 with st.sidebar:
     st.selectbox(
@@ -206,4 +206,4 @@ if not active and shown.live is not None:
             key=f"mend_{suggestion.label}",
         )
     notices.caption(controls.changed_since(shown.started))
-tab.draw_what_polls()
+polling.draw_fragments()

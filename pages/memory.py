@@ -6,8 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from app.state import tab
-from app.state.sweeps import CACHES, progress, start
+from app.state import messages, polling, status
+from app.state.sweeps import CACHES, start
 from app.widgets import controls
 from app.widgets.charts import downloads, draw, white_background
 from app.widgets.markdown import plain
@@ -37,12 +37,12 @@ All four say the same: the same tokens for the same seed. They differ in time an
 
 
 def run() -> None:
-    tab.say("")
+    messages.clear()
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
         start(CACHES, controls.prompt(), config, controls.model_name(), cache_sweep())
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
 
 
 def results(sweep: Sweep, key: str) -> None:
@@ -101,7 +101,7 @@ picture = shown.picture
 first = next((run.started for _, run in picture.state.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
-    tab.say(
+    messages.notify(
         controls.fill_from(first.prompt, first.config, first.model.name)
         if first is not None
         else ""
@@ -111,14 +111,14 @@ controls.ensure_defaults()
 st.subheader("What does a KV cache save?")
 controls.run_bar(run, CACHES.stop, active)
 notices = st.container()
-for problem in tab.problems(shown.live, None):
+for problem in messages.problems(shown.live, None):
     notices.error(plain(problem))
 if not active and shown.live is not None:
     notices.caption(controls.changed_since(first))
 
 with st.sidebar:
     controls.sidebar(varied="cache")
-CACHES.watch(progress, active)
+CACHES.watch(status.sweep_progress, active)
 with st.expander("What each cache does"):
     st.markdown(WHAT_THEY_DO)
 
@@ -128,4 +128,4 @@ with picture.held_still:
         where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
         st.caption(f"{what} with {where}: “{plain(shorten(visible(first.prompt), 90))}”")
     results(picture.state, picture.key)
-tab.draw_what_polls()
+polling.draw_fragments()

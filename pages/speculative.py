@@ -7,8 +7,8 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import tab
-from app.state.sweeps import DRAFT_LENGTHS, progress, start
+from app.state import messages, polling, status
+from app.state.sweeps import DRAFT_LENGTHS, start
 from app.widgets import controls
 from app.widgets.charts import downloads, draw, white_background
 from app.widgets.chips import chips
@@ -46,7 +46,7 @@ anyway. Guesses are written into spare rows of the KV cache; wrong ones are give
 
 
 def run() -> None:
-    tab.say("")
+    messages.clear()
     drafter = st.session_state.guess_with
     try:
         config = BranchingConfig.from_settings(
@@ -64,7 +64,7 @@ def run() -> None:
             draft_length_sweep(drafter),
         )
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
 
 
 def results(sweep: Sweep, key: str) -> None:
@@ -139,11 +139,11 @@ with right:
         help="One path: a single text, drawn without forks. The tree: with the settings at the left; a step is over "
         "only when all paths have come to it, so guesses save less.",
     )
-for problem in tab.problems(shown.live, None):
+for problem in messages.problems(shown.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
-DRAFT_LENGTHS.watch(progress, active)
+DRAFT_LENGTHS.watch(status.sweep_progress, active)
 with st.expander("How it works"):
     st.markdown(HOW_IT_WORKS)
 
@@ -156,4 +156,4 @@ with picture.held_still:
             f"{what} with {where}, drafter {drafter}: “{plain(shorten(visible(first.prompt), 90))}”"
         )
     results(picture.state, picture.key)
-tab.draw_what_polls()
+polling.draw_fragments()

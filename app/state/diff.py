@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.server import bundled_runs
 from app.server.live_run import LiveRun
-from app.state import tab
+from app.state import process, tab
 from eab import record
 from eab.analysis.diff import Budget, independent_config
 from eab.run import Run, RunFold, fold
@@ -108,7 +108,7 @@ def live_run() -> LiveRun | None:
     names.
     """
     if _LIVE not in st.session_state:
-        found = tab.worker().find(st.query_params.get(_IN_URL, ""), RunFold)
+        found = process.worker().find(st.query_params.get(_IN_URL, ""), RunFold)
         st.session_state[_LIVE] = (
             found if found is not None and found.config.policy == "independent" else None
         )
@@ -129,8 +129,8 @@ def start(like: Run, budget: Budget) -> None:
     config = independent_config(like, budget)
     started = like.started
     taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
-    st.session_state[_LIVE] = tab.worker().grow(
-        started, taken, config, started.model.name, tab.owner()
+    st.session_state[_LIVE] = process.worker().grow(
+        started, taken, config, started.model.name, process.owner()
     )
 
 

@@ -4,7 +4,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from app.server.live_run import LiveReport
-from app.state import tab
+from app.state import process
 from app.state.slot import Slot
 from eab.assets import ASSETS
 from eab.bmc.results import EXPERIMENTS, Experiment, Report, load
@@ -48,7 +48,7 @@ def going() -> LiveReport | None:
 def start(experiment: Experiment, rows: int, model_name: str) -> None:
     """Begin a measurement; one of this tab that is still going is stopped."""
     stop()
-    PLACES[experiment].show(tab.worker().measure(experiment, rows, model_name, tab.owner()))
+    PLACES[experiment].show(process.worker().measure(experiment, rows, model_name, process.owner()))
 
 
 def stop() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import streamlit as st
 
 from app.server.live_run import Live
-from app.state import tab
+from app.state import polling, process, tab
 from eab.analysis.sweep import Sweep
 from eab.bmc.results import Report
 
@@ -64,7 +64,7 @@ class Slot(Generic[Made]):
         """
         if self._key not in st.session_state:
             bundled = Shown(_BUNDLED, self.bundled())
-            live = tab.worker().find(st.query_params.get(self.name, ""), type(bundled.state))
+            live = process.worker().find(st.query_params.get(self.name, ""), type(bundled.state))
             st.session_state[self._key] = (
                 _after(bundled, live) if live is not None and self.fits(live) else bundled
             )
@@ -82,10 +82,10 @@ class Slot(Generic[Made]):
 
     def watch(self, told: Callable[[Live[Any]], tuple[float, str]], active: bool) -> None:
         """Say how far it is until it ends, and in the URL which it is. told, active: see
-        tab.watch.
+        polling.watch.
         """
         self.note_in_url()
-        tab.watch(lambda: self.shown().live, told, active)
+        polling.watch(lambda: self.shown().live, told, active)
 
     def note_in_url(self) -> None:
         """So that a reload finds what is being made, or else what is drawn."""

@@ -1,42 +1,27 @@
-"""What one browser tab looks at: the run on the screen, the link that it was opened with, and the
-worker behind all.
-"""
+"""The run that one browser tab shows, and the link that the tab was opened with."""
 
 import hashlib
-import itertools
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from app.server import bundled_runs, links
 from app.server.links import Link
-from app.server.live_run import Live, LiveRun
-from app.server.model_cache import ModelCache
-from app.server.queue import QueuePosition
+from app.server.live_run import LiveRun
 from app.server.store import default_store
-from app.server.worker import Worker
-from eab import record, token_text
+from app.state.messages import notify
+from app.state.process import owner, worker
+from eab import record
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, RunEnded, RunStarted
-from eab.figures.captions import ENDINGS
-from eab.formatting import counted, human_seconds, ordinal
 from eab.run import Run, RunFold, fold
 
-WARM_UP_AFTER: Final = 5.0  # seconds: the first picture moves before torch is imported
-POLL_SECONDS: Final = 0.25  # while something is made, at least
-POLL_COST: Final = 0.05  # seconds between any two answers; an answer takes about 10 ms on one core
-_DRAWINGS: Final = itertools.count()
-_POLLING: Final = "polling"
-_PROBLEM: Final = "problem"
 _SHOWN: Final = "shown"
 _RUN_IN_URL: Final = "run"
-_OWNER: Final = "owner"
 _LINK: Final = "link_followed"
 
 
@@ -114,14 +99,6 @@ class Shown:
         return self.before if self.run is None and self.before is not None else self
 
 
-@st.cache_resource(show_spinner=False)
-def worker() -> Worker:
-    """The one worker of this process."""
-    made = Worker(ModelCache())
-    made.warm_up("embedded", after=WARM_UP_AFTER)
-    return made
-
-
 def shown() -> Shown:
     """What this tab shows: its own run, what its link names (a reload is one, too), or the first
     bundled recording.
@@ -140,7 +117,7 @@ def link() -> Link:
             st.session_state[_LINK] = links.from_query(st.query_params)
         except LinkError as error:
             st.session_state[_LINK] = Link()
-            say(f"This link cannot be followed: {error}. The page starts as usual")
+            notify(f"This link cannot be followed: {error}. The page starts as usual")
     return cast(Link, st.session_state[_LINK])
 
 
@@ -161,7 +138,7 @@ def _follow(link: Link) -> None:
                 )
     except EabError as error:
         again = ". Its settings are set: press Run to make it again" if link.whole else ""
-        say(f"{error}{again}")
+        notify(f"{error}{again}")
         if _SHOWN not in st.session_state:
             show_recording(bundled_runs.recordings()[0])
     st.session_state[_SHOWN] = replace(st.session_state[_SHOWN], cursor=link.cursor)
@@ -226,64 +203,6 @@ def show_saved(run_id: str) -> None:
     )
 
 
-def watch(
-    find: Callable[[], Live[Any] | None],
-    told: Callable[[Live[Any]], tuple[float, str]],
-    active: bool,
-) -> None:
-    """Say how far what `find` gives is, and draw the page anew when it ends.
-
-    told: its share and words. active: whether the page was drawn as if it were going. A page asks
-    that once, before it
-    draws anything: what ends while the page is drawn must be seen here.
-    """
-
-    def tell() -> None:
-        live = find()
-        if live is not None:
-            live.watch()
-            st.progress(*told(live))
-        if active and (live is None or not live.active):
-            st.rerun()
-
-    part(tell, poll_seconds(POLL_SECONDS) if active else None)
-
-
-def part(draw: Callable[[], None], every: float | None) -> None:
-    """Draw a part of the page, and it alone again every so many seconds; None: only when something
-    in it is touched.
-
-    A poll that comes just when a page has been drawn can make Streamlit forget what of it was not
-    sent yet (its AppSession.request_rerun says how); the page would stand still, half drawn. So a
-    part that polls has a new name on each drawing, as polls of names that are gone do nothing, and
-    is drawn after all others (`draw_what_polls`), as the browser begins to poll when it gets it. A
-    click in it that was sent before the browser had the new page is lost.
-    """
-    place = st.container()
-    if every is None:
-        with place:
-            st.fragment(draw)()
-    else:
-        st.session_state.setdefault(_POLLING, []).append((place, draw, every))
-
-
-def draw_what_polls() -> None:
-    """The end of a page. What is left of a page that was not drawn to its end is forgotten at its
-    beginning.
-    """
-    for place, draw, every in forget_what_polls():
-        draw.__qualname__ = f"{draw.__qualname__} {next(_DRAWINGS)}"
-        with place:
-            st.fragment(draw, run_every=every)()
-
-
-def forget_what_polls() -> list[tuple[DeltaGenerator, Callable[[], None], float]]:
-    """The beginning of a page -> what the one before left."""
-    return cast(
-        list[tuple[DeltaGenerator, Callable[[], None], float]], st.session_state.pop(_POLLING, [])
-    )
-
-
 def note_in_url(place: dict[str, str]) -> None:
     """Write where a reload finds what is on the screen; a change of page wipes it."""
     changed = {name: value for name, value in place.items() if st.query_params.get(name) != value}
@@ -291,80 +210,9 @@ def note_in_url(place: dict[str, str]) -> None:
         st.query_params.update(changed)
 
 
-def poll_seconds(alone: float) -> float:
-    """How often a page may ask: the more runs are watched, the rarer, or the server would answer
-    and nothing else.
-    """
-    return max(alone, POLL_COST * worker().active)
-
-
-def progress(live: LiveRun) -> tuple[float, str]:
-    """How far a live run is, as a share and in words."""
-    if (position := not_moving(live)) is not None:
-        return position
-    run = live.state.run
-    steps = len(run.steps) if run is not None else 0
-    if not live.active:
-        return 1.0, f"{ENDINGS[live.ending[0]]} after {counted(steps, 'step')}"
-    if run is None:
-        return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
-    return min(
-        1.0, steps / run.started.config.max_new_tokens
-    ), f"Step {steps} of {run.started.config.max_new_tokens}"
-
-
-def not_moving(live: Live[Any]) -> tuple[float, str] | None:
-    """Progress and words for a run that has not begun or could not go on; None for one that has
-    begun or ended.
-
-    Not while holding the run's lock: the worker holds the line's while it asks for the run's.
-    """
-    if live.status == "loading":
-        return 0.0, "Loading the model ..."
-    if (place := worker().position(live)) is not None:
-        return 0.0, _in_line(place)
-    return (1.0, "This run could not go on") if live.status == "failed" else None
-
-
-def _in_line(place: QueuePosition) -> str:
-    about = (
-        f", about {human_seconds(place.seconds)} by the pace of the runs before"
-        if place.seconds
-        else ""
-    )
-    return f"Waiting: you are {ordinal(place.place)} of {place.of} in line{about}. Stop leaves the line."
-
-
-def owner() -> str:
-    """Who this tab is, in the line of the runs that wait."""
-    return cast(str, st.session_state.setdefault(_OWNER, secrets.token_hex(8)))
-
-
 def held_still(shown: Shown) -> AbstractContextManager[object]:
     """While this is open the run on the screen does not change."""
     return shown.live.lock if shown.live is not None else nullcontext()
-
-
-def said() -> str:
-    """The message that is kept on the page."""
-    return cast(str, st.session_state.get(_PROBLEM, ""))
-
-
-def problems(live: Live[Any] | None, ended: RunEnded | None) -> list[str]:
-    """What went wrong, for the user to read: with an action just taken, or with the run on the
-    screen.
-    """
-    all_said = (
-        said(),
-        live.message if live is not None else "",
-        ended.message if ended is not None else "",
-    )
-    return [token_text.visible(problem) for problem in all_said if problem]
-
-
-def say(problem: str) -> None:
-    """Keep a message on the page until the next action; an empty one takes it away."""
-    st.session_state[_PROBLEM] = problem
 
 
 def _show_events(

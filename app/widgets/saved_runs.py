@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app.server.store import MAX_NAME, Saved, Store, default_store
-from app.state import tab
+from app.state import messages
 from app.widgets.markdown import plain
 from eab import token_text
 from eab.board.layout import shorten
@@ -118,10 +118,10 @@ def _keep(store: Store, events: Sequence[Event], suggested: str) -> None:
 
 def _try(act: Callable[[], object]) -> bool:
     """Do it, or say on the page why it cannot be done; whether it was done."""
-    tab.say("")
+    messages.clear()
     try:
         act()
     except EabError as error:
-        tab.say(str(error))
+        messages.notify(str(error))
         return False
     return True

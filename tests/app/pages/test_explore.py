@@ -38,7 +38,7 @@ def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:
 )
 def test_no_page_imports_torch_on_the_first_visit(name: str) -> None:
     code = (
-        "from app.state import tab; tab.WARM_UP_AFTER = 600.0; import sys; from page_walk import opened; "
+        "from app.state import process; process.WARM_UP_AFTER = 600.0; import sys; from page_walk import opened; "
         f"page = opened({name!r}); assert not page.exception, page.exception; assert page.main.children; "
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )

@@ -74,7 +74,7 @@ def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None
         registry.add(run)
         run.events += [Probed(0, 0.0)] * 300
         run.fail("ended")
-    assert [registry.find(run.id, Run) is not None for run in runs] == [False] * 6 + [True] * 4
+    assert [registry.find(run.id, RunFold) is not None for run in runs] == [False] * 6 + [True] * 4
 
 
 def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +83,4 @@ def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [Live("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(5)]
     for run in runs:
         registry.add(run)
-    assert all(registry.find(run.id, Run) is run for run in runs)
+    assert all(registry.find(run.id, RunFold) is run for run in runs)

@@ -82,7 +82,7 @@ def test_the_button_sets_the_threshold_and_runs() -> None:
 def test_without_the_model_the_page_replays_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("app.server.model_cache._EMBEDDED_FOLDER", tmp_path)
+    monkeypatch.setattr("app.server.model_cache.ASSETS", tmp_path)
     page = AppTest.from_file(MAIN, default_timeout=30).run()
     assert not page.exception
     assert page.button(key="run_button").disabled

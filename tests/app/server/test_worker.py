@@ -15,7 +15,7 @@ from eab.errors import ModelError
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
 from eab.models.loading import load_model
-from eab.run import Run, fold
+from eab.run import RunFold, fold
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 
@@ -43,12 +43,17 @@ def finished(run: LiveRun) -> bool:
     return not run.active
 
 
+def steps(run: LiveRun) -> int:
+    """Steps of the run so far; 0 before it has started."""
+    return len(run.state.run.steps) if run.state.run is not None else 0
+
+
 def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
     run = worker.start("Once upon a time", CONFIG, "embedded")
     wait_until(lambda: finished(run))
     assert run.status == "ended"
-    assert fold(run.events).samples() == run.state.samples()
-    assert worker.find(run.id, Run) is run
+    assert fold(run.events).samples() == run.state.started_run().samples()
+    assert worker.find(run.id, RunFold) is run
 
 
 def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
@@ -57,32 +62,30 @@ def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
     wait_until(lambda: all(map(finished, runs)))
     alone = worker.start(prompts[1], CONFIG, "embedded")
     wait_until(lambda: finished(alone))
-    assert [run.state.started.prompt for run in runs if run.state.started] == prompts
-    assert runs[1].state.samples() == alone.state.samples()
+    assert [run.state.started_run().started.prompt for run in runs] == prompts
+    assert runs[1].state.started_run().samples() == alone.state.started_run().samples()
 
 
 def test_several_runs_take_turns(worker: Worker) -> None:
     config = BranchingConfig(max_new_tokens=60, max_paths=4)
     first, second = (worker.start("Once upon a time", config, "embedded") for _ in range(2))
-    wait_until(lambda: len(second.state.steps) > 5)
-    assert first.active or len(first.state.steps) == 60
-    assert abs(len(first.state.steps) - len(second.state.steps)) < 30
+    wait_until(lambda: steps(second) > 5)
+    assert first.active or steps(first) == 60
+    assert abs(steps(first) - steps(second)) < 30
     first.stop()
     second.stop()
 
 
 def test_stop_acts_within_one_step(worker: Worker) -> None:
     run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
-    wait_until(lambda: len(run.state.steps) > 3)
+    wait_until(lambda: steps(run) > 3)
     run.stop()
-    steps = len(run.state.steps)
+    before = steps(run)
     wait_until(lambda: finished(run))
-    assert (
-        len(run.state.steps) <= steps + 2
-    )  # the step that was being taken, and one that began meanwhile
+    assert steps(run) <= before + 2  # the step in progress, and one that began meanwhile
     assert run.state.ended is not None
     assert run.state.ended.reason == "stopped"
-    assert run.state.samples()
+    assert run.state.started_run().samples()
 
 
 def test_a_run_that_nobody_watches_is_stopped(
@@ -91,10 +94,10 @@ def test_a_run_that_nobody_watches_is_stopped(
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
     run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: finished(run))
-    assert len(run.state.steps) < 400
+    assert steps(run) < 400
     assert run.state.ended is not None
     assert run.state.ended.reason == "unwatched"
-    assert "(no open tab watched it)" in cost_sentence(run.state)
+    assert "(no open tab watched it)" in cost_sentence(run.state.started_run())
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
@@ -116,8 +119,8 @@ def test_old_runs_are_forgotten_but_not_live_ones(
     for _ in range(5):
         runs.append(worker.start("   ", CONFIG, "embedded"))
         wait_until(lambda: finished(runs[-1]))
-    assert worker.find(runs[0].id, Run) is None
-    assert worker.find(runs[-1].id, Run) is runs[-1]
+    assert worker.find(runs[0].id, RunFold) is None
+    assert worker.find(runs[-1].id, RunFold) is runs[-1]
 
 
 def slow_shelf(started: threading.Event, go_on: threading.Event) -> ModelCache:
@@ -146,7 +149,7 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
     assert slow.state.ended == RunEnded(0, "stopped")
     go_on.set()
     time.sleep(0.2)
-    assert not slow.state.paths, "a run that was stopped while loading must not begin later"
+    assert slow.state.run is None, "a run that was stopped while loading must not begin later"
 
 
 def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
@@ -173,13 +176,13 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(
     monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
     long = BranchingConfig(max_new_tokens=400)
     first = worker.start("Once upon a time", long, "embedded")
-    wait_until(lambda: bool(first.state.steps))
+    wait_until(lambda: steps(first) > 0)
     waiting = worker.start("Once upon a time", long, "embedded")
     wait_until(lambda: worker.position(waiting) is not None)
     waiting.stop()
     assert finished(waiting)
     assert waiting.state.ended == RunEnded(0, "stopped")
-    assert not waiting.state.steps
+    assert waiting.state.run is None
     wait_until(lambda: worker.position(waiting) is None)
     first.stop()
 
@@ -189,7 +192,7 @@ def test_a_bad_prompt_is_told_before_the_wait(
 ) -> None:
     monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
     first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
-    wait_until(lambda: bool(first.state.steps))
+    wait_until(lambda: steps(first) > 0)
     empty = worker.start("  ", CONFIG, "embedded")
     wait_until(lambda: finished(empty))
     assert "the prompt is empty" in empty.message
@@ -204,7 +207,7 @@ def test_who_asks_often_does_not_push_others_back(
     first = worker.start(
         "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", "busy"
     )
-    wait_until(lambda: bool(first.state.steps))
+    wait_until(lambda: steps(first) > 0)
     often = []
     for _ in range(4):
         often.append(worker.start("Once upon a time", CONFIG, "embedded", "busy"))
@@ -232,7 +235,7 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_line(
 ) -> None:
     monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
     first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
-    wait_until(lambda: bool(first.state.steps))
+    wait_until(lambda: steps(first) > 0)
     waiting = worker.start("Once upon a time", CONFIG, "embedded")
     wait_until(lambda: worker.position(waiting) is not None)
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
@@ -249,7 +252,7 @@ def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker
     run = worker.start("The cat sat on", CONFIG, "embedded")
     wait_until(lambda: finished(sweep) and finished(run))
     assert sweep.status == run.status == "ended"
-    assert [one.started.config.cache for one in sweep.state.runs if one.started] == list(CACHES)
+    assert [one.started.config.cache for one in sweep.state.runs] == list(CACHES)
     assert sweep.state.agreed
 
 
@@ -282,9 +285,9 @@ def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Work
         worker.start(" ", CONFIG, "embedded"),
         worker.compare(" ", CONFIG, "embedded", cache_sweep()),
     )
-    assert worker.find(run.id, Run) is run
+    assert worker.find(run.id, RunFold) is run
     assert worker.find(sweep.id, Sweep) is sweep
-    assert worker.find(sweep.id, Run) is None
+    assert worker.find(sweep.id, RunFold) is None
     assert worker.find(run.id, Sweep) is None
 
 

@@ -1,0 +1,44 @@
+"""The problems that a page shows to the user of this tab."""
+
+from typing import Any, Final, cast
+
+import streamlit as st
+
+from app.server.live_run import Live
+from eab import token_text
+from eab.events import RunEnded
+
+_MESSAGE: Final = "message"
+
+
+def notify(message: str) -> None:
+    """Keep a message on the page until the next action."""
+    st.session_state[_MESSAGE] = message
+
+
+def clear() -> None:
+    """Remove the message."""
+    notify("")
+
+
+def message() -> str:
+    """The message that is kept on the page; empty if there is none."""
+    return cast(str, st.session_state.get(_MESSAGE, ""))
+
+
+def problems(live: Live[Any] | None, ended: RunEnded | None) -> list[str]:
+    """What went wrong with the last action, or with what the page shows.
+
+    Args:
+        live: What is being made or was made in this tab, if anything.
+        ended: The last event of the run on the page, if it has ended.
+
+    Returns:
+        Messages for the user, with control characters made visible.
+    """
+    found = (
+        message(),
+        live.message if live is not None else "",
+        ended.message if ended is not None else "",
+    )
+    return [token_text.visible(problem) for problem in found if problem]

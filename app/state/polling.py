@@ -1,0 +1,88 @@
+"""The parts of a page that are redrawn at intervals while something is being made."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, cast
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app.server.live_run import Live
+from app.state.process import worker
+
+POLL_SECONDS: Final = 0.25  # between two polls of a page, at least
+POLL_COST: Final = 0.05  # seconds between any two polls of the server; one takes about 10 ms
+_DRAWINGS: Final = itertools.count()
+_FRAGMENTS: Final = "polling_fragments"
+
+_Polling: TypeAlias = tuple[DeltaGenerator, Callable[[], None], float]
+
+
+def interval(at_least: float) -> float:
+    """Poll interval in seconds.
+
+    It grows with the number of active runs, so that polling cannot saturate the server.
+    """
+    return max(at_least, POLL_COST * worker().active)
+
+
+def fragment(draw: Callable[[], None], every: float | None) -> None:
+    """Put a part of the page here, which is redrawn without the rest of the page.
+
+    A poll that arrives just after a page was drawn can make Streamlit drop what was not sent yet
+    (see its AppSession.request_rerun), and the page would stay half drawn. Therefore a polling
+    fragment has a new name on each drawing, as polls of old names do nothing, and is drawn after
+    everything else (`draw_fragments`), as the browser starts to poll when it receives it. A click
+    in it that was sent before the browser had the new page is lost.
+
+    Args:
+        draw: Draws the part.
+        every: Seconds between redraws; None redraws it only when a widget in it is used.
+    """
+    container = st.container()
+    if every is None:
+        with container:
+            st.fragment(draw)()
+    else:
+        st.session_state.setdefault(_FRAGMENTS, []).append((container, draw, every))
+
+
+def draw_fragments() -> None:
+    """Draw the polling fragments; the last call of every page."""
+    for container, draw, every in forget_fragments():
+        draw.__qualname__ = f"{draw.__qualname__} {next(_DRAWINGS)}"
+        with container:
+            st.fragment(draw, run_every=every)()
+
+
+def forget_fragments() -> list[_Polling]:
+    """Forget the polling fragments that are not drawn yet, and return them.
+
+    The first call of every page: an earlier drawing may have been interrupted before its end.
+    """
+    return cast(list[_Polling], st.session_state.pop(_FRAGMENTS, []))
+
+
+def watch(
+    find: Callable[[], Live[Any] | None],
+    describe: Callable[[Live[Any]], tuple[float, str]],
+    active: bool,
+) -> None:
+    """Show the progress of what `find` returns, and redraw the page when it ends.
+
+    Args:
+        find: Returns what is being made, or what was made last.
+        describe: Its progress, as a share from 0 to 1 and in words.
+        active: Whether the page is drawn as if it were active. A page must ask this once, before
+            it draws anything: what ends while the page is being drawn has to be noticed here.
+    """
+
+    def show_progress() -> None:
+        live = find()
+        if live is not None:
+            live.watch()
+            st.progress(*describe(live))
+        if active and (live is None or not live.active):
+            st.rerun()
+
+    fragment(show_progress, interval(POLL_SECONDS) if active else None)

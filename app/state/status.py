@@ -1,0 +1,71 @@
+"""Progress and queue position of what is being made: a share from 0 to 1, and words."""
+
+from typing import Any
+
+from app.server.live_run import Live, LiveReport, LiveRun, LiveSweep
+from app.server.queue import QueuePosition
+from app.state.process import worker
+from eab.figures.captions import ENDINGS
+from eab.formatting import counted, human_seconds, ordinal
+
+
+def run_progress(live: LiveRun) -> tuple[float, str]:
+    """Progress of a run."""
+    if (early := _not_running(live)) is not None:
+        return early
+    run = live.state.run
+    steps = len(run.steps) if run is not None else 0
+    if not live.active:
+        return 1.0, f"{ENDINGS[live.ending[0]]} after {counted(steps, 'step')}"
+    if run is None:
+        return 0.0, f"Probing the prompt: step {len(live.state.probe)}"
+    last = run.started.config.max_new_tokens
+    return min(1.0, steps / last), f"Step {steps} of {last}"
+
+
+def sweep_progress(live: LiveSweep) -> tuple[float, str]:
+    """Progress of a sweep."""
+    if (early := _not_running(live)) is not None:
+        return early
+    with live.lock:
+        sweep, steps = live.state, live.config.max_new_tokens
+        variants = counted(len(sweep.variants), sweep.kind)
+        if not live.active:
+            return 1.0, f"{ENDINGS[live.ending[0]]}: {len(sweep.pairs)} of {variants}"
+        number = sweep.begun
+        if not number:
+            return 0.0, "Warming up"
+        step = sweep.current_step
+        share = (number - 1 + min(1.0, step / steps)) / len(sweep.variants)
+        return share, f"{sweep.current} ({number} of {variants}): step {step} of {steps}"
+
+
+def report_progress(live: LiveReport) -> tuple[float, str]:
+    """Progress of a BMC measurement."""
+    if (early := _not_running(live)) is not None:
+        return early
+    with live.lock:
+        return min(1.0, live.state.progress.share), live.state.progress.words
+
+
+def _not_running(live: Live[Any]) -> tuple[float, str] | None:
+    """Progress of what is loading, waiting or failed; None for what has started or ended.
+
+    Call it without holding the run's lock: the worker takes the lock of its queue first and that of
+    a run second.
+    """
+    if live.status == "loading":
+        return 0.0, "Loading the model ..."
+    if (position := worker().position(live)) is not None:
+        return 0.0, _queued(position)
+    return (1.0, "This run could not go on") if live.status == "failed" else None
+
+
+def _queued(position: QueuePosition) -> str:
+    about = (
+        f", about {human_seconds(position.seconds)} by the pace of the runs before"
+        if position.seconds
+        else ""
+    )
+    place = f"you are {ordinal(position.place)} of {position.of} in line"
+    return f"Waiting: {place}{about}. Stop leaves the line."
