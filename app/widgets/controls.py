@@ -206,12 +206,12 @@ def choose_model() -> None:
         )
 
 
-def choose_drafter(drafters: Sequence[DrafterName], key: str = "set_drafter") -> None:
-    """Draw the widget of the drafter.
+def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:
+    """Draw a widget with these drafters, where the choice is no setting of the run.
 
     Args:
         drafters: The drafters to choose from.
-        key: Another key where the choice is no setting of the run.
+        key: Where the choice is kept in the session.
     """
     declared = SETTINGS["drafter"]
     st.selectbox(declared.label, drafters, key=key, help=declared.help, **KEPT)

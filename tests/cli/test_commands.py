@@ -253,7 +253,7 @@ def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
     assert value["kv"]["bytes_copied"] > 0
 
 
-def test_compare_memory_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
+def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
     file = tmp_path / "caches.json"
     out = eab("compare-caches", PROMPT, "--max-new-tokens", "6", "--json", str(file))
     assert out.returncode == 0, out.stderr
@@ -276,7 +276,7 @@ def test_compare_memory_prints_a_table_and_the_same_as_json(tmp_path: Path) -> N
     assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 3
 
 
-def test_compare_memory_to_standard_output_is_json_alone() -> None:
+def test_compare_caches_to_standard_output_is_json_alone() -> None:
     out = eab("compare-caches", PROMPT, "--max-new-tokens", "2", "--json", "-")
     assert json.loads(out.stdout)["prompt"] == PROMPT
 
