@@ -1,7 +1,8 @@
-# Two commands: `make app` starts the explorer, `make test` passes the tests. Each sets up what it needs in .venv.
+# `make app` starts the explorer, `make test` runs the tests. Both first install what they need into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= 2
 
 .PHONY: app test check runs picture notebook clean
 
@@ -9,7 +10,7 @@ app: .venv/installed
 	$(BIN)/eab app
 
 test: .venv/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .
@@ -27,10 +28,10 @@ picture: .venv/installed-dev
 notebook: .venv/installed-dev
 	$(BIN)/python scripts/fill_notebook.py
 
-.venv/installed: requirements.txt pyproject.toml
+.venv/installed: requirements.txt pyproject.toml scripts/install.py
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed: make PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -r requirements.txt
+	$(BIN)/python scripts/install.py
 	touch $@
 
 .venv/installed-dev: .venv/installed

@@ -20,8 +20,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from eab.caches.attention import SuffixIndex, masked_pass, split_pass
-from eab.caches.cascade import SuffixBlock, SuffixPart, worthwhile
+from eab.caches.attention import SuffixIndex, cascade_attention, masked_attention
+from eab.caches.cascade import SuffixBlock, SuffixQueries, choose_blocks
 
 CASES = (
     (4, 300, 40),
@@ -64,16 +64,16 @@ def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bo
     mask = blocked.repeat(HEADS // GROUPS, 1)
     halves = (keys.bfloat16(), values.bfloat16(), mask.bfloat16())
     each = np.arange(paths)
-    lanes = [SuffixIndex(SuffixPart(stretch, each[:, None], each), torch.device("cpu"))]
+    lanes = [SuffixIndex(SuffixQueries(stretch, each[:, None], each), torch.device("cpu"))]
     torch.testing.assert_close(
-        split_pass(query, keys, values, None, 0.125, lanes),
-        masked_pass(query, keys, values, mask, 0.125),
+        cascade_attention(query, keys, values, None, 0.125, lanes),
+        masked_attention(query, keys, values, mask, 0.125),
     )
     return (
-        milliseconds(lambda: masked_pass(query, keys, values, mask, 0.125)),
-        milliseconds(lambda: split_pass(query, keys, values, None, 0.125, lanes)),
-        milliseconds(lambda: masked_pass(query.bfloat16(), *halves, 0.125).float()),
-        bool(worthwhile([stretch], seen)),
+        milliseconds(lambda: masked_attention(query, keys, values, mask, 0.125)),
+        milliseconds(lambda: cascade_attention(query, keys, values, None, 0.125, lanes)),
+        milliseconds(lambda: masked_attention(query.bfloat16(), *halves, 0.125).float()),
+        bool(choose_blocks([stretch], seen)),
     )
 
 

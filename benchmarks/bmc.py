@@ -24,11 +24,11 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.bmc.experiments import model_reader, sensitivity_to_r
+from eab.bmc.experiments import sensitivity_to_r, whole_model
 from eab.bmc.results import Report, RTimed, overheads, predicted_r
-from eab.caches.growth import GrowthRule, Workload, automatic, best_r, overhead
+from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, overhead
 from eab.caches.shape import KVShape
-from eab.caches.timing import attention_reader, now, timed_step, tree_with
+from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
 
@@ -88,10 +88,10 @@ def tree(
 
     def prepare() -> Step:
         shape = ours.kv_shape
-        reader = model_reader(ours) if case.whole else attention_reader(shape)
-        cache = tree_with(shape, case.context, r, padded=padded, paths=case.paths)
+        reader = whole_model(ours) if case.whole else attention_alone(shape)
+        cache = prefilled_tree(shape, case.context, r, padded=padded, paths=case.paths)
         paths = range(1, case.paths + 1)
-        return lambda: timed_step(reader, cache, paths).seconds
+        return lambda: time_step(reader, cache, paths).seconds
 
     return prepare
 
@@ -173,7 +173,9 @@ def field_of(
         Competitor(f"tree, r* = {r}, padded", tree(ours, case, r, True), period=r),
         Competitor(f"tree, {ROOM} steps up front, padded", tree(ours, case, ROOM, True)),
         Competitor(
-            "tree, r = auto, sliced", tree(ours, case, automatic(None), False), growth_every=ahead
+            "tree, r = auto, sliced",
+            tree(ours, case, auto_growth_rule(None), False),
+            growth_every=ahead,
         ),
         Competitor(
             "DynamicCache (torch.cat at every step)", theirs(plain, ours, case, static=False)

@@ -16,15 +16,15 @@ from transformers import DynamicCache, PreTrainedModel
 
 from eab.branching.policies import Child, FairPolicy, Leaf, Member, make_policy
 from eab.branching.sampling import Predictions
-from eab.caches.attention import masked_pass
-from eab.caches.static_buffers import ALIGNED
+from eab.caches.attention import masked_attention
+from eab.caches.static_buffers import MASK_ALIGNMENT
 from eab.config import BranchingConfig, CacheName
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
 from eab.engine.loop import step
 from eab.events import Event, KvMeasured, RunStarted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.weight_layouts import PackedLinear
+from eab.models.weight_layouts import PrepackedLinear
 
 THRESHOLD_NATS = 0.5
 
@@ -277,7 +277,7 @@ class Kernels:
         self.name = f"linear layers{' and attention' if tree else ''} of the decode steps alone"
         self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
         self._layers = [
-            layer for layer in model.modules() if isinstance(layer, nn.Linear | PackedLinear)
+            layer for layer in model.modules() if isinstance(layer, nn.Linear | PrepackedLinear)
         ]
         self._model, self._job, self._tree = model, job, tree
 
@@ -310,8 +310,10 @@ class Kernels:
         shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
         query = self._random(shape.kv_heads, shape.group * self._job.paths, shape.head_dim)
         keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
-        mask = self._random(shape.group * self._job.paths, -(-rows // ALIGNED) * ALIGNED)[:, :rows]
-        return lambda: masked_pass(query, keys, values, mask, shape.head_dim**-0.5)
+        mask = self._random(
+            shape.group * self._job.paths, -(-rows // MASK_ALIGNMENT) * MASK_ALIGNMENT
+        )[:, :rows]
+        return lambda: masked_attention(query, keys, values, mask, shape.head_dim**-0.5)
 
     def _random(self, *sizes: int) -> torch.Tensor:
         return torch.randn(sizes, device=self._model.device, dtype=self._model.dtype)

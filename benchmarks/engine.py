@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
-from eab.models.weight_layouts import take_fastest_layout
+from eab.models.weight_layouts import apply_fastest_layout
 
 MIB = 2**20
 LONG_PATHS, LONG_TOKENS = 64, 200
@@ -62,7 +62,7 @@ def load(shape: str, dtype: torch.dtype, device: str) -> Pair:
     """The pair of this shape, with weights stored as `load_model` would store them."""
     plain = plain_model(shape, dtype, device)
     twin = same_weights(plain)
-    layout = take_fastest_layout(twin)
+    layout = apply_fastest_layout(twin)
     ours = wrap_model(twin, AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), shape)
     return Pair(shape, plain, twin, ours, layout)
 
@@ -91,7 +91,7 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
         Engine(pair.ours, job, "deep-copy"),
         Generate(pair.plain, job, job.paths),
     ]
-    if pair.ours.kv_shape.in_frames:
+    if pair.ours.kv_shape.uses_static_buffers:
         competitors.append(Engine(pair.ours, job, cuda_graphs=True))
     if job.paths > 1:
         competitors.append(Generate(pair.plain, job, job.paths, shared_prompt=True))

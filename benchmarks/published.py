@@ -10,7 +10,7 @@ from typing import Any
 
 import transformers
 
-from eab.bmc.machine import machine
+from eab.bmc.machine import describe_machine
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
@@ -28,7 +28,7 @@ def command_line(description: str | None, quick: str) -> argparse.ArgumentParser
 def where(dtype: str) -> str:
     """The machine, the versions, the number format, and the command."""
     command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    return f"{machine()}, transformers {transformers.__version__}, {dtype}. `{command}`"
+    return f"{describe_machine()}, transformers {transformers.__version__}, {dtype}. `{command}`"
 
 
 def publish(options: argparse.Namespace, origin: str, text: str, result: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
-from eab.models.weight_layouts import take_fastest_layout
+from eab.models.weight_layouts import apply_fastest_layout
 from eab.run import Run, fold
 
 FIXED: Final = 4
@@ -154,7 +154,7 @@ def shape_135m() -> Models:
     ours = []
     for model in (plain, plain_draft):
         twin = same_weights(model)
-        take_fastest_layout(twin)
+        apply_fastest_layout(twin)
         ours.append(wrap_model(twin, tokenizer, "135m"))
     return Models(*ours, plain, plain_draft)
 
@@ -222,7 +222,11 @@ def _counts(run: Run | None) -> list[str]:
         return ["-", "-", "-"]
     drafted = sum(len(one.draft_tokens) for one in run.speculations)
     accepted = sum(one.accepted for one in run.speculations)
-    return [str(run.forward_passes), f"{accepted} of {drafted}", f"{len(run.steps) / run.forward_passes:.2f}"]
+    return [
+        str(run.forward_passes),
+        f"{accepted} of {drafted}",
+        f"{len(run.steps) / run.forward_passes:.2f}",
+    ]
 
 
 def ratios_of(measured: list[Job]) -> dict[str, float]:

@@ -1,6 +1,14 @@
-"""Where the bundled files are: models, recorded runs, measurements, the icon."""
+"""Where the files that come with the project are: the page, the models, the recorded runs.
+
+In a checkout they are below its root. An installed wheel carries them in `eab/_bundle`
+(pyproject.toml says how). `HOME` is the folder of `app/`, `pages/` and `assets/`.
+"""
 
 from pathlib import Path
 from typing import Final
 
-ASSETS: Final = Path(__file__).resolve().parent.parent / "assets"
+_EAB = Path(__file__).resolve().parent
+_BUNDLE = _EAB / "_bundle"
+
+HOME: Final = _BUNDLE if _BUNDLE.is_dir() else _EAB.parent
+ASSETS: Final = HOME / "assets"

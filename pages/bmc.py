@@ -15,7 +15,7 @@ from app.widgets.markdown import plain
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
 from eab.bmc.results import Experiment, Report, dumps
 from eab.board.layout import shorten
-from eab.caches.growth import CostModel, automatic
+from eab.caches.growth import CostModel, auto_growth_rule
 from eab.config import AUTO
 from eab.figures.captions import ENDINGS
 from eab.token_text import visible
@@ -102,7 +102,7 @@ def your_run() -> None:
     )
     costs = fitted()
     r = st.select_slider("r: rows for so many steps at a time", (AUTO, *CURVE), key="bmc_r")
-    steps = demand.at(r if isinstance(r, int) else automatic(costs))
+    steps = demand.at(r if isinstance(r, int) else auto_growth_rule(costs))
     draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     if costs is not None:
         curve = {one: overhead_of(demand, one, costs) for one in CURVE}

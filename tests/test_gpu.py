@@ -1,7 +1,8 @@
-"""The engine on CUDA says what it says on the CPU. `pytest -m gpu`; skipped where there is no GPU.
+"""The engine on CUDA computes what it computes on the CPU. Run with `pytest -m gpu`; skipped without a
+GPU.
 
-Norms and rotary angles are taken in float32 whatever the model's dtype, and a GPU rounds them
-otherwise than a CPU.
+Norms and rotary angles are computed in float32 whatever the dtype of the model, and a GPU rounds
+them differently than a CPU.
 """
 
 import gc
@@ -50,49 +51,50 @@ def test_every_leaf_equals_the_plain_model_on_the_cpu(twins, words, family, cach
         {"max_paths": 6, "entropy_threshold": 2.5, "drafter": "sibling-lookup", "draft_length": 2},
     ],
 )
-def test_captured_passes_are_replayed_and_say_what_they_say_uncaptured(
-    twins, words, family, settings
-):
+def test_cuda_graphs_are_replayed_and_make_the_same_run(twins, words, family, settings):
     on_gpu = wrap_model(deepcopy(twins(family).plain).to("cuda"), words, family)
-    captured = on_gpu._captured
-    assert captured is not None
+    runner = on_gpu._graph_runner
+    assert runner is not None
     config = BranchingConfig(max_new_tokens=40, r=13, attention="padded", **settings)
     events, most = [], 0
     for event in generate(on_gpu, Request(PROMPT, config)):
         events.append(event)
-        most = max(most, len(captured._replays))
-    assert most > 0, "passes were replayed"
-    assert captured._failures == 0
+        most = max(most, len(runner._replays))
+    assert most > 0, "graphs were captured"
+    assert runner._failures == 0
     gc.collect()
-    assert not captured._replays, "graphs go with their cache"
-    on_gpu._captured = None
+    assert not runner._replays, "graphs are discarded with their cache"
+    on_gpu._graph_runner = None
     assert decisions(events) == decisions(list(generate(on_gpu, Request(PROMPT, config))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_replays_of_narrow_types_say_what_the_plain_model_says(twins, words, dtype):
+def test_replays_in_narrow_dtypes_agree_with_the_plain_model(twins, words, dtype):
     on_gpu = wrap_model(deepcopy(twins("llama").plain).to("cuda", dtype), words, "llama")
-    assert on_gpu._replays()
-    assert on_gpu._captured is not None
-    assert on_gpu._captured._failures == 0
+    assert on_gpu._replays_agree()
+    assert on_gpu._graph_runner is not None
+    assert on_gpu._graph_runner._failures == 0
 
 
-def test_many_captured_runs_beside_each_other_and_after_each_other(twins, words):
+def test_many_captured_runs_at_once_and_one_after_the_other(twins, words):
     on_gpu = wrap_model(deepcopy(twins("llama").plain).to("cuda"), words, "llama")
-    captured, free = on_gpu._captured, _free_streams(on_gpu.kv_shape.device)
-    assert captured is not None
+    runner, free = on_gpu._graph_runner, _free_streams(on_gpu.kv_shape.device)
+    assert runner is not None
     config = BranchingConfig(
         max_new_tokens=30, r=8, attention="padded", max_paths=4, entropy_threshold=1.5
     )
     for _ in range(3):
         runs, most = (
-            [generate(on_gpu, Request(PROMPT, replace(config, seed=seed))) for seed in range(STREAMS + 2)],
+            [
+                generate(on_gpu, Request(PROMPT, replace(config, seed=seed)))
+                for seed in range(STREAMS + 2)
+            ],
             0,
         )
         collected = []
-        for events in zip_longest(*runs):  # event by event, in turn
+        for events in zip_longest(*runs):  # event by event, alternately
             collected.append(events)
-            most = max(most, len(captured._replays))
+            most = max(most, len(runner._replays))
         assert most > 1
         for run in zip(*collected, strict=True):
             assert_leaves_match(
@@ -101,10 +103,10 @@ def test_many_captured_runs_beside_each_other_and_after_each_other(twins, words)
         del runs
         gc.collect()
         assert len(free) == STREAMS
-    assert captured._failures == 0
+    assert runner._failures == 0
 
 
-def test_a_model_is_loaded_onto_the_gpu_in_bfloat16_by_itself():
+def test_a_model_is_loaded_onto_the_gpu_in_bfloat16_by_default():
     model = load_model("embedded")
     assert (model.card.dtype, model.kv_shape.device.type) == ("bfloat16", "cuda")
     run = fold(generate(model, Request("Once upon a time", BranchingConfig(max_new_tokens=20))))

@@ -208,7 +208,12 @@ def test_a_stopped_run_keeps_its_tree_and_says_so():
         return seen == 3
 
     events = list(
-        stop_when(generate(MODEL, Request("0", BranchingConfig(entropy_threshold=0.4, max_new_tokens=30))), stop)
+        stop_when(
+            generate(
+                MODEL, Request("0", BranchingConfig(entropy_threshold=0.4, max_new_tokens=30))
+            ),
+            stop,
+        )
     )
     assert events[-1] == RunEnded(3, "stopped")
     assert sum(isinstance(event, StepTimed) for event in events) == 3

@@ -1,11 +1,10 @@
-"""A recorded run at any r: which rows the tensors would hold and copy, counted from its events. No
-model, no tensors.
+"""A recorded run at any growth step: which rows the tensors would hold and copy.
 
-Which rows a run needs does not depend on r. Free rows are used again before the tensors grow, so
-the tensors must hold the most rows that were in use so far. That is exact for the tree cache as
-long as no private rows lie in lanes (on a
-CPU: long private parts of many paths); then rows that ended paths leave stay unused for a while,
-and the counts are a lower bound.
+The rows are counted from the events of the run, without a model or tensors. Which rows a run needs
+does not depend on r: free rows are reused before the tensors grow, so the tensors must hold the
+most rows that were in use so far. This is exact for the tree cache as long as it uses no suffix
+blocks (see eab.caches.cascade; on a CPU, for many paths with long private suffixes). With suffix
+blocks, rows of ended paths stay unused for a while, and the counts are a lower bound.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,13 @@ from eab.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One step of a run: rows in use in it, and the paths that took part."""
+    """What one step of a run needs.
+
+    Attributes:
+        step: The step.
+        used: Rows in use.
+        paths: Paths that took part.
+    """
 
     step: int
     used: int
@@ -26,8 +31,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One step at some r: rows in use, rows that the tensors hold, and rows that were copied to
-    make them larger.
+    """What the tensors hold in one step, at some r.
+
+    Attributes:
+        step: The step.
+        used: Rows in use.
+        held: Rows that the tensors hold.
+        copied: Rows that were copied by a growth.
+        grew: Whether the tensors grew.
     """
 
     step: int
@@ -44,7 +55,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a run asks of the tree cache. steps_allowed: max_new_tokens."""
+    """What a run demands of the tree cache.
+
+    Attributes:
+        needs: What each step needs.
+        steps_allowed: max_new_tokens of the run.
+        paths_allowed: max_paths of the run.
+        row_bytes: Bytes of a row.
+    """
 
     needs: tuple[Need, ...]
     steps_allowed: int
@@ -52,29 +70,29 @@ class Demand:
     row_bytes: int
 
     def at(self, r: int | GrowthRule) -> list[Held]:
-        """Step by step what the tensors hold at this r."""
+        """What the tensors hold in each step at this growth step or growth rule."""
         if not self.needs:
             return []
-        held = most = self.needs[0].used
-        if (
-            isinstance(r, int) and r >= self.steps_allowed
-        ):  # all rows that the run can ever need, once
-            held += self.paths_allowed * self.steps_allowed
-        found = [Held(0, most, held, 0, True)]
+        held = peak = self.needs[0].used
+        if isinstance(r, int) and r >= self.steps_allowed:
+            held += self.paths_allowed * self.steps_allowed  # all rows, allocated up front
+        found = [Held(0, peak, held, 0, True)]
         for before, need in zip(self.needs, self.needs[1:], strict=False):
-            most, copied = max(most, need.used), 0
-            if grew := most > held:
+            peak, copied = max(peak, need.used), 0
+            if grew := peak > held:
                 steps = r if isinstance(r, int) else r(before.used, need.paths, need.paths)
-                more = max(min(steps, self.steps_allowed - need.step) * need.paths, most - held)
+                more = max(min(steps, self.steps_allowed - need.step) * need.paths, peak - held)
                 copied, held = held, held + more
             found.append(Held(need.step, need.used, held, copied, grew))
         return found
 
 
 def demand_of(run: Run) -> Demand | None:
-    """What a run asked for; None if nothing was measured, or its cache keeps rows in another way.
+    """What a run demanded of the tree cache.
 
-    None, too, with a drafter: the rows of wrong guesses come and go within a pass.
+    Returns:
+        None if nothing was measured, if the run used another cache, or if it used a drafter: rows
+        of rejected draft tokens are allocated and freed within a forward pass.
     """
     if run.started.config.cache != "tree" or run.started.config.drafter != "none":
         return None
@@ -94,16 +112,21 @@ def demand_of(run: Run) -> Demand | None:
 def predicted_overhead(
     costs: CostModel, steps: Sequence[Held], paths: Sequence[int]
 ) -> tuple[float, float]:
-    """-> seconds that the counted copies and allocations cost by the model, and that the spare rows
-    cost in padded attention.
+    """The overhead of counted steps, predicted by the cost model.
 
-    paths: of each step, as many tokens go through the model.
+    Args:
+        costs: The cost model.
+        steps: The counted steps.
+        paths: Paths in each step, which is also the number of tokens in its forward pass.
+
+    Returns:
+        Seconds of copies and allocations, and seconds that spare rows add to padded attention.
     """
     growths = [step for step in steps[1:] if step.grew]
-    copying = costs.copy_row * sum(step.copied for step in growths) + costs.allocation * len(
-        growths
-    )
+    copied = sum(step.copied for step in growths)
+    copying = costs.copy_row * copied + costs.allocation * len(growths)
     visiting = sum(
-        costs.visit(tokens) * step.spare for step, tokens in zip(steps[1:], paths[1:], strict=True)
+        costs.spare_row_seconds(tokens) * step.spare
+        for step, tokens in zip(steps[1:], paths[1:], strict=True)
     )
     return copying, visiting

@@ -1,9 +1,9 @@
-"""The measurements around BMC, run for real on this machine: generators of points with progress
-between them.
+"""The BMC measurements, run on this machine: generators of points, with progress between them.
 
-Stop by no longer iterating. The first three ask what the paper's experiments ask (copying against
-computing, sensitivity to r, end to end under rejected drafts), the last two what is open: other
-model sizes, and memory. Nothing here is the paper's number.
+To stop a measurement, stop iterating. The first three experiments ask what the paper's experiments
+ask: the cost of copying compared with computing, the sensitivity to r, and speculative decoding
+with rejected draft tokens end to end. The last two ask open questions: other model sizes, and
+memory. No number is taken from the paper.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Final, assert_never
 
 import torch
 
-from eab.bmc.machine import machine
+from eab.bmc.machine import describe_machine
 from eab.bmc.results import (
     Began,
     Experiment,
@@ -32,25 +32,24 @@ from eab.caches.growth import Calibration, Workload, best_r
 from eab.caches.shape import KVShape
 from eab.caches.timing import (
     NO_LIMIT,
-    Reader,
+    RunBatch,
     StepTime,
-    TimedTree,
-    attention_reader,
+    TimedTreeCache,
+    attention_alone,
     now,
-    timed_pair,
-    timed_step,
-    tree_with,
+    prefilled_tree,
+    time_spare_rows,
+    time_step,
 )
 from eab.events import Progressed, RunEnded
 from eab.models.base import LanguageModel
 
-PAUSE_SECONDS: Final = (
-    0.2  # between two pauses, about; a step is not interrupted, nor a round of the calibration
-)
+# About the time between two pauses; neither a step nor a calibration round is interrupted.
+PAUSE_SECONDS: Final = 0.2
 LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
 REPEATS: Final = 9
 ROUNDS: Final = 3
-DRAFTS: Final = 4
+DRAFTS: Final = 4  # draft tokens per forward pass
 REJECTIONS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 MEMORY_R: Final = (1, 4, 16, 64, 256, 1024)
 MEMORY_ROWS: Final = (128, 256, 512, 1024)
@@ -61,18 +60,27 @@ SIZES: Final = {
     "Qwen2.5-0.5B": (24, 2, 64, 7),
 }
 SIZE_ROWS: Final = 256
+PROMPT_ROWS: Final = 16
 
 
-def model_reader(model: LanguageModel) -> Reader:
-    """The whole step: the model's forward pass through the cache."""
-    return lambda one: model.forward([one])
+def whole_model(model: LanguageModel) -> RunBatch:
+    """Runs the whole step: the model's forward pass through the cache."""
+    return lambda batch: model.forward([batch])
 
 
 def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator[ReportEvent]:
-    """The events of one experiment with this model; eab.bmc.results.Report collects them. rows:
-    how long the runs are."""
+    """Run one experiment.
+
+    Args:
+        experiment: Which experiment.
+        model: The model, or its shape where only the KV part is measured.
+        rows: Length of the measured runs.
+
+    Yields:
+        Events, which eab.bmc.results.Report collects.
+    """
     card = model.card
-    yield Began(experiment, card.name, card.dtype, card.row_bytes, machine())
+    yield Began(experiment, card.name, card.dtype, card.row_bytes, describe_machine())
     match experiment:
         case "lengths":
             yield from copy_against_compute(model)
@@ -92,33 +100,34 @@ def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator
 def copy_against_compute(
     model: LanguageModel, lengths: Sequence[int] = LENGTHS
 ) -> Iterator[ReportEvent]:
-    """Experiment 1: at r = 1 every step allocates and copies; how long, beside attention and the
-    whole step, by length."""
+    """Experiment 1: how long allocating and copying takes at r = 1, compared with attention and the
+    whole step, by length.
+    """
     shape = model.kv_shape
     for number, rows in enumerate(lengths):
         yield Progressed(number / len(lengths), f"{rows} rows in use")
-        alone = _steps(attention_reader(shape), shape, rows)
+        alone = _time_steps(attention_alone(shape), shape, rows)
         yield Progressed((number + 0.5) / len(lengths), f"{rows} rows in use, with the model")
         step = None
         if rows + REPEATS <= model.context:
-            step = _median(found.seconds for found in _steps(model_reader(model), shape, rows))
-        growth, attention = (
-            _median(found.growth for found in alone),
-            _median(found.rest for found in alone),
-        )
+            whole = _time_steps(whole_model(model), shape, rows)
+            step = _median(timed.seconds for timed in whole)
+        growth = _median(timed.growth for timed in alone)
+        attention = _median(timed.rest for timed in alone)
         yield LengthTimed(rows, growth, attention, step)
 
 
 def sensitivity_to_r(shape: KVShape, rows: int, rounds: int = ROUNDS) -> Iterator[ReportEvent]:
-    """Experiment 2: the KV part of writing `rows` rows at many r, padded, beside what the cost
-    model predicts; and sliced."""
-    fitted = yield from _calibration(shape, rows, share=0.1)
+    """Experiment 2: the KV part of writing `rows` rows at many r with padded attention, which the
+    cost model predicts, and at a few r with sliced attention.
+    """
+    calibration = yield from _calibrate(shape, rows, share=0.1)
     work = Workload(rows)
-    tried = [(r, True) for r in r_grid(rows, best_r(fitted.costs, work))] + [
+    settings = [(r, True) for r in r_grid(rows, best_r(calibration.costs, work))] + [
         (r, False) for r in (1, 16, rows)
     ]
-    for number, point in _interleaved(shape, work, tried, rounds):
-        yield point if isinstance(point, RTimed) else Progressed(0.1 + 0.9 * number, point)
+    for share, point in _time_settings(shape, work, settings, rounds):
+        yield point if isinstance(point, RTimed) else Progressed(0.1 + 0.9 * share, point)
 
 
 def r_grid(rows: int, predicted: int) -> list[int]:
@@ -127,59 +136,58 @@ def r_grid(rows: int, predicted: int) -> list[int]:
 
 
 def rejected_drafts(model: LanguageModel, rows: int, seed: int = 0) -> Iterator[ReportEvent]:
-    """Experiment 3: DRAFTS drafts are written behind the text and verified in one pass; the
-    rejected ones are given back.
+    """Experiment 3: DRAFTS draft tokens are appended and verified in one forward pass, and the
+    rejected ones are trimmed.
 
-    Which drafts are rejected is drawn at the given rate (simulated); making room, the model's pass
-    and giving back are measured. Making the drafts is not part of it. All ways take the same
-    passes, in turn.
+    Which draft tokens are rejected is simulated, by draws at a given rate. Growing, the model's
+    forward pass and trimming are measured; drafting is not part of it. All ways to store K and V
+    process the same numbers of tokens, alternately.
     """
-    shape, prompt = model.kv_shape, 16
-    rows = min(rows, model.context - prompt - DRAFTS - 1)
-    fitted = yield from _calibration(shape, rows, share=0.1)
+    rows = min(rows, model.context - PROMPT_ROWS - DRAFTS - 1)
+    calibration = yield from _calibrate(model.kv_shape, rows, share=0.1)
     for number, rejection in enumerate(REJECTIONS):
-        yield from _at_rejection(
-            model, rejection, rows, prompt, fitted, random.Random(seed), number / len(REJECTIONS)
-        )
+        share = number / len(REJECTIONS)
+        caches = _caches_by_way(model.kv_shape, rejection, rows, calibration)
+        yield from _time_rejection(model, rejection, rows, caches, random.Random(seed), share)
 
 
 def other_sizes(shape: KVShape, name: str, rounds: int = ROUNDS) -> Iterator[ReportEvent]:
-    """Open check: is the predicted r* good for other models' shapes? The KV part alone, on random
-    numbers.
+    """Open question 1: is the predicted r* good for the shapes of other models?
+
+    Only the KV part is measured, on random numbers.
     """
     shapes = {name: shape} | {
         other: KVShape(layers, heads, size, shape.dtype, shape.device, group)
         for other, (layers, heads, size, group) in SIZES.items()
     }
-    for place, (one, found) in enumerate(shapes.items()):
-        start, width = place / len(shapes), 1 / len(shapes)
-        fitted = yield from _calibration(found, SIZE_ROWS, share=0.3 * width, start=start)
-        predicted = best_r(fitted.costs, Workload(SIZE_ROWS))
+    for index, (model, model_shape) in enumerate(shapes.items()):
+        start, width = index / len(shapes), 1 / len(shapes)
+        calibration = yield from _calibrate(model_shape, SIZE_ROWS, share=0.3 * width, start=start)
+        work = Workload(SIZE_ROWS)
+        predicted = best_r(calibration.costs, work)
         grid = sorted(
             {1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS}
         )
         points: list[RTimed] = []
-        for share, point in _interleaved(
-            found, Workload(SIZE_ROWS), [(r, True) for r in grid], rounds
-        ):
+        for share, point in _time_settings(model_shape, work, [(r, True) for r in grid], rounds):
             if isinstance(point, RTimed):
                 points.append(point)
             else:
-                yield Progressed(start + width * (0.3 + 0.7 * share), f"{one}: {point}")
-        yield SizeTimed(
-            one, found.row_bytes, SIZE_ROWS, predicted, tuple(overheads(points).items())
-        )
+                yield Progressed(start + width * (0.3 + 0.7 * share), f"{model}: {point}")
+        measured = tuple(overheads(points).items())
+        yield SizeTimed(model, model_shape.row_bytes, SIZE_ROWS, predicted, measured)
 
 
 def memory(shape: KVShape) -> Iterator[ReportEvent]:
-    """Open check: what the spare rows and the growths hold, by r and length. Bytes are measured
-    from the tensors.
+    """Open question 2: how much memory spare rows and growths take, by r and length.
+
+    The bytes are those of the tensors (measured).
     """
     for number, r in enumerate(MEMORY_R):
-        cache = tree_with(shape, 0, r, padded=True)
+        cache = prefilled_tree(shape, 0, r, padded=True)
         began = now(shape.device)
         for rows in range(1, MEMORY_ROWS[-1] + 1):
-            cache.pack([1], [[0]])
+            cache.prepare([1], [[0]])
             if rows in MEMORY_ROWS:
                 kv = cache.usage([1])
                 yield MemoryHeld(r, rows, rows * shape.row_bytes, kv.bytes_held, kv.peak_bytes)
@@ -190,142 +198,169 @@ def memory(shape: KVShape) -> Iterator[ReportEvent]:
                 began = now(shape.device)
 
 
-def _calibration(
+def _calibrate(
     shape: KVShape, rows: int, share: float, start: float = 0.0
 ) -> Generator[ReportEvent, None, Calibration]:
-    """Calibrate as the first part of an experiment."""
+    """Calibrate as the first part of an experiment: from `start`, a share of its whole progress."""
     steps = calibrate(shape, rows)
     while True:
         try:
             done = next(steps)
         except StopIteration as end:
-            fitted: Calibration = end.value
-            yield fitted
-            return fitted
+            calibration: Calibration = end.value
+            yield calibration
+            return calibration
         yield Progressed(start + share * done.share, done.words)
 
 
-def _steps(reader: Reader, shape: KVShape, rows: int) -> list[StepTime]:
-    """Steps at r = 1 with about so many rows in use; the first ones are not counted."""
-    cache = tree_with(shape, rows, 1, padded=True)
-    return [timed_step(reader, cache, [1]) for _ in range(REPEATS + 2)][2:]
+def _time_steps(run: RunBatch, shape: KVShape, rows: int) -> list[StepTime]:
+    """Times of steps at r = 1 with about `rows` rows in use; the first two are not counted."""
+    cache = prefilled_tree(shape, rows, 1, padded=True)
+    return [time_step(run, cache, [1]) for _ in range(REPEATS + 2)][2:]
 
 
-def _interleaved(
-    shape: KVShape, work: Workload, tried: Sequence[tuple[int, bool]], rounds: int
+def _time_settings(
+    shape: KVShape, work: Workload, settings: Sequence[tuple[int, bool]], rounds: int
 ) -> Iterator[tuple[float, RTimed | str]]:
-    """Go through the work at each (r, padded), in rounds -> shares and words on the way, and a
-    point for each at the end.
+    """Time the workload at each setting, in rounds.
 
-    Seconds are sums over steps of the step's median over the rounds: a disturbance of one round
-    does not count.
+    Seconds are sums over the steps of each step's median over the rounds, so a disturbance of one
+    round does not count.
+
+    Args:
+        shape: What a row holds.
+        work: What to write.
+        settings: Pairs of r and whether attention is padded.
+        rounds: How often each setting is timed.
+
+    Yields:
+        The share that is done, with a description of the current work, or at the end with a point
+        for each setting.
     """
-    reader = attention_reader(shape)
-    found: dict[tuple[int, bool], list[list[StepTime]]] = {each: [] for each in tried}
-    counts: dict[tuple[int, bool], tuple[int, int]] = {}
+    run = attention_alone(shape)
+    times: dict[tuple[int, bool], list[list[StepTime]]] = {setting: [] for setting in settings}
     for number in range(rounds):
-        for place, (r, padded) in enumerate(random.Random(number).sample(tried, len(tried))):
-            share = (number + place / len(tried)) / rounds
-            yield share, f"round {number + 1} of {rounds}: r = {r}"
-            cache = tree_with(shape, work.prompt, r, padded=padded)
+        shuffled = random.Random(number).sample(settings, len(settings))
+        for index, (r, padded) in enumerate(shuffled):
+            share = (number + index / len(settings)) / rounds
+            words = f"round {number + 1} of {rounds}: r = {r}"
+            yield share, words
+            cache = prefilled_tree(shape, work.prompt, r, padded=padded)
             steps: list[StepTime] = []
             paused = now(shape.device)
-            for index in range(work.rows):
-                bare_first = bool((index + number) % 2)
+            for row in range(work.rows):
+                sliced_first = bool((row + number) % 2)
                 steps.append(
-                    timed_pair(reader, cache, 1, bare_first)
+                    time_spare_rows(run, cache, 1, sliced_first)
                     if padded
-                    else timed_step(reader, cache, [1])
+                    else time_step(run, cache, [1])
                 )
                 if now(shape.device) - paused > PAUSE_SECONDS:
-                    yield (
-                        share,
-                        f"round {number + 1} of {rounds}: r = {r}, {len(steps)} rows of {work.rows}",
-                    )
+                    yield share, f"{words}, {len(steps)} rows of {work.rows}"
                     paused = now(shape.device)
-            found[r, padded].append(steps)
-            copied = sum(index + work.prompt for index, step in enumerate(steps) if step.grew)
-            counts[r, padded] = sum(step.grew for step in steps), copied
-    for (r, padded), runs in found.items():
-        growth = sum(_median(step.growth for step in steps) for steps in zip(*runs, strict=True))
-        rest = sum(_median(step.rest for step in steps) for steps in zip(*runs, strict=True))
-        spare = sum(_median(step.spare for step in steps) for steps in zip(*runs, strict=True))
-        yield 1.0, RTimed(work, r, padded, growth, rest, spare, *counts[r, padded])
+            times[r, padded].append(steps)
+    for (r, padded), runs in times.items():
+        yield 1.0, _timed_setting(work, r, padded, runs)
 
 
-def _at_rejection(
+def _timed_setting(
+    work: Workload, r: int, padded: bool, runs: Sequence[Sequence[StepTime]]
+) -> RTimed:
+    """One setting from its timed runs, which all grow at the same steps."""
+    growth = sum(_median(step.growth for step in steps) for steps in zip(*runs, strict=True))
+    rest = sum(_median(step.rest for step in steps) for steps in zip(*runs, strict=True))
+    spare = sum(_median(step.spare for step in steps) for steps in zip(*runs, strict=True))
+    rows_at_growth = [work.prompt + index for index, step in enumerate(runs[-1]) if step.grew]
+    return RTimed(work, r, padded, growth, rest, spare, len(rows_at_growth), sum(rows_at_growth))
+
+
+def _time_rejection(
     model: LanguageModel,
     rejection: float,
     rows: int,
-    prompt: int,
-    fitted: Calibration,
-    chance: random.Random,
+    caches: dict[str, tuple[TimedTreeCache | DeepCopyCache, int]],
+    rng: random.Random,
     share: float,
 ) -> Iterator[ReportEvent]:
-    caches = _ways(model.kv_shape, rejection, rows, prompt, fitted)
-    reader, device = model_reader(model), model.kv_shape.device
+    """Time all ways at one rejection rate, until each has written `rows` rows.
+
+    Args:
+        model: The model that verifies the draft tokens.
+        rejection: The probability that a draft token is rejected.
+        rows: Rows to write.
+        caches: See `_caches_by_way`.
+        rng: Draws which draft tokens are rejected.
+        share: Share of the rejection rates that is done.
+    """
+    run, device = whole_model(model), model.kv_shape.device
     growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
-    lengths, passes, began = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0), now(device)
+    lengths, passes, paused = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0), now(device)
     while any(length < rows for length in lengths.values()):
-        keep = 1 + next((draft for draft in range(DRAFTS) if chance.random() < rejection), DRAFTS)
+        kept = 1 + next((draft for draft in range(DRAFTS) if rng.random() < rejection), DRAFTS)
         for way, (cache, tokens) in caches.items():
             if lengths[way] >= rows:
                 continue
-            stays = min(keep, tokens, rows - lengths[way])
-            step, given_back = _speculate(reader, cache, tokens, prompt + lengths[way] + stays)
-            growth[way] += step.growth + given_back
+            lengths[way] += min(kept, tokens, rows - lengths[way])
+            step, trimming = _verify_and_trim(run, cache, tokens, PROMPT_ROWS + lengths[way])
+            growth[way] += step.growth + trimming
             rest[way] += step.rest
-            lengths[way] += stays
             passes[way] += 1
-        if now(device) - began > PAUSE_SECONDS:
-            words = f"{rejection:.0%} rejected: {min(lengths.values())} rows of {rows}"
-            yield Progressed(
-                0.1 + 0.9 * (share + min(lengths.values()) / rows / len(REJECTIONS)), words
-            )
-            began = now(device)
+        if now(device) - paused > PAUSE_SECONDS:
+            least = min(lengths.values())
+            words = f"{rejection:.0%} rejected: {least} rows of {rows}"
+            yield Progressed(0.1 + 0.9 * (share + least / rows / len(REJECTIONS)), words)
+            paused = now(device)
     for way, (_, tokens) in caches.items():
         yield RejectionTimed(rejection, way, tokens - 1, passes[way], rows, growth[way], rest[way])
 
 
-def _ways(
-    shape: KVShape, rejection: float, rows: int, prompt: int, fitted: Calibration
-) -> dict[str, tuple[TimedTree | DeepCopyCache, int]]:
-    """By name: a cache with the prompt, and the tokens of a pass."""
-    kept = sum(
-        (1 - rejection) ** drafts for drafts in range(DRAFTS + 1)
-    )  # expected per pass: Leviathan et al., Eq. 1
-    plain = best_r(fitted.costs, Workload(rows, prompt))
-    best = best_r(fitted.costs, Workload(rows, prompt, kept, DRAFTS + 1))
-    best = max(
-        DRAFTS + 1, round(best * kept)
-    )  # in rows: a pass writes all its drafts before any is given back
+def _caches_by_way(
+    shape: KVShape, rejection: float, rows: int, calibration: Calibration
+) -> dict[str, tuple[TimedTreeCache | DeepCopyCache, int]]:
+    """For each way to store K and V, a cache that holds the prompt, and the tokens per forward
+    pass.
+    """
+    prompt, verified, costs = PROMPT_ROWS, DRAFTS + 1, calibration.costs
+    # Expected number of tokens per forward pass: Leviathan et al. (arXiv 2211.17192), Eq. 1
+    kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))
+    plain = best_r(costs, Workload(rows, prompt))
+    # In rows, because a forward pass writes all its draft tokens before any is trimmed
+    drafting = max(verified, round(best_r(costs, Workload(rows, prompt, kept, verified)) * kept))
+
+    def tree(r: int) -> TimedTreeCache:
+        return prefilled_tree(shape, prompt, r, padded=True)
+
     return {
-        "no drafts, r*": (tree_with(shape, prompt, plain, padded=True), 1),
-        "concatenate and crop": (_concatenating(shape, prompt), DRAFTS + 1),
-        "r = 1": (tree_with(shape, prompt, 1, padded=True), DRAFTS + 1),
-        "r*": (tree_with(shape, prompt, best, padded=True), DRAFTS + 1),
-        "all rows up front": (tree_with(shape, prompt, rows + DRAFTS + 1, padded=True), DRAFTS + 1),
+        "no drafts, r*": (tree(plain), 1),
+        "concatenate and crop": (_concatenating_cache(shape, prompt), verified),
+        "r = 1": (tree(1), verified),
+        "r*": (tree(drafting), verified),
+        "all rows up front": (tree(rows + verified), verified),
     }
 
 
-def _speculate(
-    reader: Reader, cache: TimedTree | DeepCopyCache, tokens: int, length: int
+def _verify_and_trim(
+    run: RunBatch, cache: TimedTreeCache | DeepCopyCache, tokens: int, length: int
 ) -> tuple[StepTime, float]:
-    """One pass over so many tokens, of which those from position `length` on are given back ->
-    times of both.
+    """One forward pass over `tokens` tokens, of which those from position `length` on are then
+    trimmed.
+
+    Returns:
+        The time of the forward pass, and the seconds of trimming.
     """
-    step = timed_step(reader, cache, [1], tokens)
+    step = time_step(run, cache, [1], tokens)
     start = now(cache.shape.device)
     cache.trim(1, length)
     return step, now(cache.shape.device) - start
 
 
 @torch.inference_mode()
-def _concatenating(shape: KVShape, prompt: int) -> DeepCopyCache:
-    """The usual way: torch.cat at every pass, and a copy of what stays if drafts are rejected."""
+def _concatenating_cache(shape: KVShape, prompt: int) -> DeepCopyCache:
+    """The usual way: torch.cat at every forward pass, and a copy of the remaining rows if draft
+    tokens are rejected.
+    """
     cache = DeepCopyCache(shape, NO_LIMIT)
-    attend = attention_reader(shape)
-    attend(cache.pack([0], [[0] * prompt]))
+    attention_alone(shape)(cache.prepare([0], [[0] * prompt]))
     cache.fork(0, [1])
     return cache
 

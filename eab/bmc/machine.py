@@ -1,4 +1,4 @@
-"""Where measured figures come from, in a line."""
+"""The machine on which figures were measured, in one line."""
 
 import os
 import platform
@@ -9,8 +9,8 @@ import torch
 from eab.formatting import counted
 
 
-def machine() -> str:
-    """Where figures come from: processor or GPU, threads, versions."""
+def describe_machine() -> str:
+    """Processor or GPU, threads, and the version of PyTorch."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
     threads, cores = (
         counted(torch.get_num_threads(), "thread"),

@@ -1,7 +1,7 @@
-"""What the BMC measurements found: frozen points, a report that collects them, and its file. Pure
-Python.
+"""Results of the BMC measurements: frozen points, a report that collects them, and its file.
 
-All seconds and bytes are measured where the report was made; a prediction is named so.
+All seconds and bytes were measured on the machine that made the report, except those that are
+called predictions. No PyTorch is needed here.
 """
 
 import json
@@ -24,7 +24,15 @@ _FORMAT: Final = {"format": "eab-bmc", "version": 1}
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """Which experiment, with which model, where. machine: processor or GPU, threads, versions."""
+    """The start of an experiment.
+
+    Attributes:
+        experiment: Which experiment.
+        model: Name of the model.
+        dtype: Its data type.
+        row_bytes: Bytes of a row of its KV cache.
+        machine: Processor or GPU, threads, versions.
+    """
 
     experiment: Experiment
     model: str
@@ -35,8 +43,14 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class LengthTimed:
-    """One step at r = 1 with `rows` rows in use: seconds to allocate and copy, of attention in all
-    layers, and of the whole step with the model (None beyond the model's context)."""
+    """One step at r = 1, in seconds.
+
+    Attributes:
+        rows: Rows in use.
+        growth: To allocate and copy.
+        attention: Of attention in all layers.
+        step: Of the whole step with the model; None beyond the model's context.
+    """
 
     rows: int
     growth: float
@@ -46,11 +60,18 @@ class LengthTimed:
 
 @dataclass(frozen=True, slots=True)
 class RTimed:
-    """The KV part of writing `work.rows` rows at one r: seconds of the growths and of the rest, and
-    the exact counts.
+    """The KV part of writing `work.rows` rows at one growth step: seconds and exact counts.
 
-    spare: the part of `rest` that spare rows add, found by reading each pass once with and once
-    without them.
+    Attributes:
+        work: What was written.
+        r: The growth step.
+        padded: Whether attention visited the spare rows.
+        growth: Seconds of the growths.
+        rest: Seconds of everything else.
+        spare: The part of `rest` that spare rows add, measured by running each forward pass once
+            with and once without them.
+        growths: Number of growths.
+        rows_copied: Rows copied by them.
     """
 
     work: Workload
@@ -64,23 +85,29 @@ class RTimed:
 
     @property
     def overhead(self) -> float:
-        """What BMC balances: seconds of the growths, and of visiting spare rows."""
+        """Seconds of the growths and of visiting spare rows, which BMC balances."""
         return self.growth + self.spare
 
     @property
     def seconds(self) -> float:
-        """KV update and attention together."""
+        """Seconds of KV update and attention together."""
         return self.growth + self.rest
 
 
 @dataclass(frozen=True, slots=True)
 class RejectionTimed:
-    """Speculative passes with one way of keeping K and V. The acceptance is simulated, the time is
-    measured.
+    """Speculative decoding with one way to store K and V.
 
-    rejection: the probability that a draft is rejected. drafts: per pass. tokens: kept in all.
-        growth: seconds of making room and of giving rows back; rest: of the model's passes. Making
-        the drafts is not part of it.
+    Which draft tokens are rejected is simulated; the time is measured. Drafting is not part of it.
+
+    Attributes:
+        rejection: The probability that a draft token is rejected.
+        way: How K and V are stored.
+        drafts: Draft tokens per forward pass.
+        passes: Number of forward passes.
+        tokens: Tokens kept by all of them.
+        growth: Seconds to grow the tensors and to trim rejected rows.
+        rest: Seconds of the model's forward passes.
     """
 
     rejection: float
@@ -93,14 +120,21 @@ class RejectionTimed:
 
     @property
     def tokens_per_second(self) -> float:
-        """Kept tokens by the seconds of all passes."""
+        """Kept tokens divided by the seconds of all forward passes."""
         return self.tokens / (self.growth + self.rest)
 
 
 @dataclass(frozen=True, slots=True)
 class SizeTimed:
-    """Whether the predicted r* is a good one for a model's shape: (r, seconds of growths and spare
-    rows), as measured."""
+    """Whether the predicted r* is good for the shape of a model.
+
+    Attributes:
+        name: The model.
+        row_bytes: Bytes of a row of its KV cache.
+        rows: Rows written.
+        predicted: The predicted r*.
+        overheads: Pairs of r and the measured seconds of growths and spare rows.
+    """
 
     name: str
     row_bytes: int
@@ -110,14 +144,20 @@ class SizeTimed:
 
     @property
     def best(self) -> int:
-        """The r with the least measured overhead."""
+        """The r with the smallest measured overhead."""
         return min(self.overheads, key=lambda pair: pair[1])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryHeld:
-    """Bytes of K and V tensors at some r when `rows` rows are in use, and at the worst moment until
-    then.
+    """Bytes of the K and V tensors.
+
+    Attributes:
+        r: The growth step.
+        rows: Rows in use.
+        bytes_used: Bytes of these rows.
+        bytes_held: Bytes that the tensors hold.
+        peak_bytes: The most bytes that the tensors have held so far.
     """
 
     r: int
@@ -133,7 +173,14 @@ _P = TypeVar("_P", bound=Point)
 
 
 class Report:
-    """One experiment so far. Grow it with `apply`; else read it as if frozen."""
+    """One experiment so far. Only `apply` changes it.
+
+    Attributes:
+        began: The start event, if it has started.
+        ended: The end event, if it has ended.
+        progress: The latest progress.
+        points: All points measured so far.
+    """
 
     def __init__(self) -> None:
         self.began: Began | None = None
@@ -142,7 +189,7 @@ class Report:
         self.points: list[Point] = []
 
     def apply(self, event: ReportEvent) -> None:
-        """Take one more event in."""
+        """Add one more event."""
         match event:
             case Began():
                 self.began = event
@@ -164,17 +211,17 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether it came to its end."""
+        """Whether it ran to its end."""
         return self.ended is not None and self.ended.reason == "finished"
 
 
 def overheads(points: Iterable[RTimed]) -> dict[int, float]:
-    """r -> measured seconds of growths and spare rows, of the padded runs."""
+    """Measured seconds of growths and spare rows by r, of the padded runs."""
     return {point.r: point.overhead for point in points if point.padded}
 
 
 def predicted_r(report: Report) -> int | None:
-    """r* of the runs in the report by the calibration in it."""
+    """r* for the runs in the report, predicted by its calibration; None without one of these."""
     timed, fitted = report.of(RTimed), report.fitted
     return best_r(fitted.costs, timed[0].work) if timed and fitted is not None else None
 
@@ -187,11 +234,15 @@ def dumps(report: Report) -> str:
 
 
 def load(path: Path) -> Report:
-    """The report in a file. RecordError says what is wrong with it."""
+    """Read a report from a file.
+
+    Raises:
+        RecordError: Says what is wrong with the file.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict) or {name: value.get(name) for name in _FORMAT} != _FORMAT:
-            raise RecordError(f"{path} is no report of this version")
+            raise RecordError(f"{path} is not a report of this version")
         kind: Any = ReportEvent
         events: list[Any] = [_converter.structure(line, kind) for line in value["events"]]
     except (OSError, ValueError, KeyError, cattrs.BaseValidationError) as error:

@@ -1,3 +1,4 @@
-"""Where a path forks, which children it gets, and what they weigh: the algorithm, apart from models
-and caches.
+"""The branching algorithm: where a path forks, which children it gets, and what they weigh.
+
+It knows nothing of models and caches.
 """

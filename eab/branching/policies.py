@@ -1,13 +1,12 @@
-"""Where a path forks, which children it gets, what they weigh, and who stays when the path limit
-acts.
+"""Branching policies: where a path forks, which children it gets, what they weigh, and which paths
+the path limit drops.
 
-`fair` keeps sum of weight x f(leaf) an unbiased estimate of E f under the processed distribution: a
-child weighs, in expectation, its parent's weight times its probability, and pruning keeps every
-weight in expectation. `original` is the published rule of entropy-adaptive branching, kept to
-reproduce it: see OriginalPolicy. `greedy` takes the most likely token and never forks; it probes a
-prompt for the quantile threshold.
-`independent` is ordinary sampling, to compare with: max_paths texts from the prompt on, none
-knowing of the others.
+`fair` keeps the sum of weight x f(leaf) an unbiased estimate of E f under the processed
+distribution: in expectation, a child weighs its parent's weight times its probability, and pruning
+keeps every weight. `original` is the published rule of entropy-adaptive branching, to reproduce it
+(see OriginalPolicy). `greedy` takes the most likely token and never forks; it probes a prompt for
+the quantile threshold. `independent` is ordinary sampling, for comparison: max_paths texts that
+depend on the prompt only, not on each other.
 """
 
 import math
@@ -23,8 +22,15 @@ from eab.config import BranchingConfig
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A live or finished path. lineage: key of its random stream (eab.branching.random_streams).
-    token: its last one, -1 if none.
+    """A live or finished path.
+
+    Attributes:
+        path: Its id.
+        stream_key: Key of its random stream (see eab.branching.random_streams).
+        weight: Its weight.
+        log_prob: ln of the probability of its tokens.
+        token: Its last token; -1 if it has none.
+        finished: Whether it is complete.
     """
 
     path: int
@@ -37,7 +43,15 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One continuation of a leaf by one token. heir: it is what would have come without a fork."""
+    """One continuation of a leaf by one token.
+
+    Attributes:
+        leaf: The leaf.
+        token: The token.
+        token_log_prob: ln of the token's probability.
+        weight: The weight of the child.
+        heir: Whether it is the child that would have come without a fork.
+    """
 
     leaf: Leaf
     token: int
@@ -55,32 +69,46 @@ class Policy(Protocol):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """Children of each live leaf (line i of the predictions belongs to leaf i); two or more are
-        a fork.
+        """The children of each live leaf; two or more are a fork.
+
+        Args:
+            leaves: The live leaves; leaf i has batch index i in the predictions.
+            predictions: Of this step.
+            step: The step.
         """
         ...
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """New weight of each member, None to drop it. Members: finished leaves and children, in
-        tree order.
+        """The new weight of each member, or None to drop it.
+
+        Args:
+            population: Finished leaves and children, in tree order.
+            step: The step.
         """
         ...
 
     def forced_tokens(
         self, predictions: Predictions, draws: Sequence[tuple[int, int]]
     ) -> list[int | None]:
-        """Per line the token that a path must take there, whatever becomes of the others; None
-        where it may fork.
+        """The tokens that are certain to follow, whatever happens to other paths.
 
-        draws: per line the path's lineage and the step. Speculation compares its drafts with these
-        tokens.
+        Speculative decoding compares draft tokens with them.
+
+        Args:
+            predictions: Of any paths and steps.
+            draws: For each batch index, the path's stream key and the step.
+
+        Returns:
+            For each batch index, the token that the path must take; None where it may fork.
         """
         ...
 
 
 class FairPolicy:
-    """Cells: the k-1 most likely tokens at W x p, and one token drawn from the rest at W x (1 -
-    their mass).
+    """Unbiased branching.
+
+    At a fork, a path of weight W gets the k-1 most likely tokens as children, with weight W x p
+    each, and one token drawn from the rest, with weight W x (1 - their probabilities).
     """
 
     def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
@@ -90,43 +118,50 @@ class FairPolicy:
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         """See Policy.branch."""
-        seed, everyone = self._config.seed, range(len(leaves))
-        heirs = _heirs(predictions, [(leaf.stream_key, step) for leaf in leaves], seed)
+        seed = self._config.seed
+        heirs = _draw_heirs(predictions, [(leaf.stream_key, step) for leaf in leaves], seed)
         forks = [
-            line for line in everyone if self._may_fork(leaves[line], predictions.entropies[line])
+            index
+            for index, leaf in enumerate(leaves)
+            if self._may_fork(leaf, predictions.entropies[index])
         ]
-        heads = [self._head(predictions, line) for line in forks]
-        rest_uniforms = [uniform(seed, leaves[line].stream_key, step, 1) for line in forks]
-        rests = predictions.draw(forks, rest_uniforms, without=heads)
-        choices: list[list[tuple[int, float]]] = [[(_some(heir), 1.0)] for heir in heirs]
-        for line, head, rest in zip(forks, heads, rests, strict=True):
-            choices[line] = self._cells(predictions, line, head, rest, _some(heirs[line]))
+        heads = [self._head(predictions, index) for index in forks]
+        rest_uniforms = [uniform(seed, leaves[index].stream_key, step, 1) for index in forks]
+        rests = predictions.draw(forks, rest_uniforms, excluded=heads)
+        choices: list[list[tuple[int, float]]] = [[(_drawn(heir), 1.0)] for heir in heirs]
+        for index, head, rest in zip(forks, heads, rests, strict=True):
+            choices[index] = self._shares(predictions, index, head, rest, _drawn(heirs[index]))
         return _children(leaves, predictions, choices, heirs)
 
     def _may_fork(self, leaf: Leaf, entropy: float) -> bool:
-        """Any rule that does not look at the draw keeps the weights unbiased."""
+        """Any rule that does not depend on the draw keeps the weights unbiased."""
         return entropy >= self._threshold and leaf.weight >= self._config.min_fork_weight
 
-    def _head(self, predictions: Predictions, line: int) -> list[int]:
-        ranked = zip(predictions.top_tokens[line], predictions.top_probabilities[line], strict=True)
-        return [token for token, probability in ranked if probability > 0][
-            : self._config.branch_factor - 1
-        ]
+    def _head(self, predictions: Predictions, index: int) -> list[int]:
+        """The k-1 most likely tokens, without those of probability zero."""
+        ranked = zip(
+            predictions.top_tokens[index], predictions.top_probabilities[index], strict=True
+        )
+        possible = [token for token, probability in ranked if probability > 0]
+        return possible[: self._config.branch_factor - 1]
 
-    def _cells(
-        self, predictions: Predictions, line: int, head: list[int], rest: int | None, heir: int
+    def _shares(
+        self, predictions: Predictions, index: int, head: list[int], rest: int | None, heir: int
     ) -> list[tuple[int, float]]:
-        """Tokens with their share of the parent's weight; the shares sum to 1."""
-        masses = predictions.top_probabilities[line][: len(head)]
-        cells = list(zip(head, masses, strict=True))
-        rest_mass = 1.0 - math.fsum(masses)
-        if rest is not None and rest_mass > 0:
-            cells.append((rest if heir in head else heir, rest_mass))
-        total = math.fsum(mass for _, mass in cells)
-        return [(token, mass / total) for token, mass in cells]
+        """Tokens with their shares of the parent's weight; the shares sum to 1.
+
+        If the heir is not in the head, it is the token drawn from the rest.
+        """
+        probabilities = predictions.top_probabilities[index][: len(head)]
+        shares = list(zip(head, probabilities, strict=True))
+        rest_share = 1.0 - math.fsum(probabilities)
+        if rest is not None and rest_share > 0:
+            shares.append((rest if heir in head else heir, rest_share))
+        total = math.fsum(share for _, share in shares)
+        return [(token, share / total) for token, share in shares]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: live and finished paths together are at most max_paths."""
+        """See Policy.prune: at most max_paths live and finished paths remain."""
         weights = [member.weight for member in population]
         return fearnhead_clifford(
             weights, self._config.max_paths, pruning_uniform(self._config.seed, step)
@@ -135,20 +170,25 @@ class FairPolicy:
     def forced_tokens(
         self, predictions: Predictions, draws: Sequence[tuple[int, int]]
     ) -> list[int | None]:
-        """See Policy.foresee: the weight of a path may yet rise, so any hesitation counts."""
-        return _heirs_of_the_sure(predictions, draws, self._config.seed, self._threshold)
+        """See Policy.forced_tokens.
+
+        The minimum weight to fork is not considered, because the weight of a path may still
+        increase.
+        """
+        return _heirs_below_threshold(predictions, draws, self._config.seed, self._threshold)
 
 
 class OriginalPolicy:
-    """The published rule, with its behaviour at the budget; leaves count equally (weight 1 /
-    leaves).
+    """The published rule, with its behaviour at the budget; all leaves have weight 1 / leaves.
 
-    With b = max_paths minus the live paths at the start of the step, a path at or above the
-    threshold gets k children if b >= k, b if 0 < b < k, and 2 if b <= 0. So it "forks" into a
-    single child when b = 1 (the tree stops growing one path short of its limit), and at the limit
-    it doubles paths and keeps the most likely: beam search. Children are drawn without replacement.
-    Finished paths leave the budget and are never pruned.
-    Not reproduced: drawing tokens of probability zero when fewer tokens than children are possible.
+    Let b be max_paths minus the number of live paths at the start of the step. A path at or above
+    the threshold gets k children if b >= k, b if 0 < b < k, and 2 if b <= 0. So it "forks" into a
+    single child if b = 1 (the tree stops growing one path below its limit). At the limit it
+    doubles the paths and keeps the most likely ones, which is beam search. Children are drawn
+    without replacement. Finished paths do not count for the budget and are never pruned.
+
+    One thing is not reproduced: drawing tokens of probability zero if fewer tokens than children
+    are possible.
     """
 
     def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
@@ -158,21 +198,20 @@ class OriginalPolicy:
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         """See Policy.branch."""
-        everyone, factor = range(len(leaves)), self._factor(len(leaves))
-        drawn: list[list[int]] = [[] for _ in everyone]
-        open_lines = list(everyone)
-        for index in range(factor):
+        drawn: list[list[int]] = [[] for _ in leaves]
+        drawing = list(range(len(leaves)))  # batch indices that get another child
+        for number in range(self._factor(len(leaves))):
             uniforms = [
-                uniform(self._config.seed, leaves[line].stream_key, step, index)
-                for line in open_lines
+                uniform(self._config.seed, leaves[index].stream_key, step, number)
+                for index in drawing
             ]
             tokens = predictions.draw(
-                open_lines, uniforms, without=[drawn[line] for line in open_lines]
+                drawing, uniforms, excluded=[drawn[index] for index in drawing]
             )
-            for line, token in zip(open_lines, tokens, strict=True):
-                drawn[line] += [] if token is None else [token]
-            open_lines = [
-                line for line in open_lines if predictions.entropies[line] >= self._threshold
+            for index, token in zip(drawing, tokens, strict=True):
+                drawn[index] += [] if token is None else [token]
+            drawing = [
+                index for index in drawing if predictions.entropies[index] >= self._threshold
             ]
         heirs = [tokens[0] for tokens in drawn]
         return _children(
@@ -184,9 +223,7 @@ class OriginalPolicy:
         return min(budget, self._config.branch_factor) if budget > 0 else 2
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: the max_paths most likely live paths stay; the finished ones always
-        do.
-        """
+        """See Policy.prune: the max_paths most likely live paths remain, and all finished ones."""
         live = [index for index, member in enumerate(population) if isinstance(member, Child)]
         by_log_prob = sorted(live, key=lambda index: -_log_prob(population[index]))
         dropped = set(by_log_prob[self._config.max_paths :])
@@ -196,8 +233,8 @@ class OriginalPolicy:
     def forced_tokens(
         self, predictions: Predictions, draws: Sequence[tuple[int, int]]
     ) -> list[int | None]:
-        """See Policy.foresee."""
-        return _heirs_of_the_sure(predictions, draws, self._config.seed, self._threshold)
+        """See Policy.forced_tokens."""
+        return _heirs_below_threshold(predictions, draws, self._config.seed, self._threshold)
 
 
 class GreedyPolicy:
@@ -217,13 +254,13 @@ class GreedyPolicy:
     def forced_tokens(
         self, predictions: Predictions, draws: Sequence[tuple[int, int]]
     ) -> list[int | None]:
-        """See Policy.foresee: it never forks."""
+        """See Policy.forced_tokens: no path forks."""
         return [tokens[0] for tokens in predictions.top_tokens]
 
 
 class IndependentPolicy:
-    """The first step forks into max_paths children, each drawn for itself, so two may be equal;
-    later ones never do.
+    """Ordinary sampling: the first step forks into max_paths children, drawn independently, so two
+    may be equal. Later steps never fork.
     """
 
     def __init__(self, config: BranchingConfig) -> None:
@@ -234,14 +271,14 @@ class IndependentPolicy:
     ) -> list[list[Child]]:
         """See Policy.branch."""
         if step == 0:
-            return [self._starts(leaves[0], predictions)]
-        heirs = _heirs(predictions, [(leaf.stream_key, step) for leaf in leaves], self._config.seed)
-        drawn = [_some(token) for token in heirs]
+            return [self._first_tokens(leaves[0], predictions)]
+        draws = [(leaf.stream_key, step) for leaf in leaves]
+        drawn = [_drawn(token) for token in _draw_heirs(predictions, draws, self._config.seed)]
         return _children(leaves, predictions, [[(token, 1.0)] for token in drawn], drawn)
 
-    def _starts(self, root: Leaf, predictions: Predictions) -> list[Child]:
-        """The first text keeps the random stream of the run, so it is the one that a run without
-        forks gives.
+    def _first_tokens(self, root: Leaf, predictions: Predictions) -> list[Child]:
+        """The first child keeps the random stream of the run, so its text is that of a run without
+        forks.
         """
         count, seed = self._config.max_paths, self._config.seed
         stream_keys = [
@@ -249,7 +286,7 @@ class IndependentPolicy:
             *(child_stream_key(root.stream_key, 0, index) for index in range(1, count)),
         ]
         tokens = [
-            _some(*predictions.draw([0], [uniform(seed, stream_key, 0, 0)]))
+            _drawn(*predictions.draw([0], [uniform(seed, stream_key, 0, 0)]))
             for stream_key in stream_keys
         ]
         log_probs = predictions.log_prob([0] * count, tokens)
@@ -265,8 +302,8 @@ class IndependentPolicy:
     def forced_tokens(
         self, predictions: Predictions, draws: Sequence[tuple[int, int]]
     ) -> list[int | None]:
-        """See Policy.foresee: it forks at the first step alone."""
-        heirs = _heirs(predictions, draws, self._config.seed)
+        """See Policy.forced_tokens: paths fork at the first step only."""
+        heirs = _draw_heirs(predictions, draws, self._config.seed)
         return [heir if step else None for heir, (_, step) in zip(heirs, draws, strict=True)]
 
 
@@ -282,7 +319,7 @@ def make_policy(config: BranchingConfig, threshold_nats: float) -> Policy:
 
 
 def grown(child: Child, path: int, weight: float, step: int) -> Leaf:
-    """The leaf that a child becomes; only the heir keeps its parent's random stream."""
+    """The leaf that a child becomes; only the heir keeps the random stream of its parent."""
     parent = child.leaf
     stream_key = (
         parent.stream_key if child.heir else child_stream_key(parent.stream_key, step, child.token)
@@ -296,10 +333,10 @@ def _children(
     choices: Sequence[Sequence[tuple[int, float]]],
     heirs: Sequence[int | None],
 ) -> list[list[Child]]:
-    """One child per (token, share of the parent's weight)."""
-    lines = [line for line, chosen in enumerate(choices) for _ in chosen]
+    """Children from (token, share of the parent's weight) pairs of each leaf."""
+    indices = [index for index, chosen in enumerate(choices) for _ in chosen]
     log_probs = iter(
-        predictions.log_prob(lines, [token for chosen in choices for token, _ in chosen])
+        predictions.log_prob(indices, [token for chosen in choices for token, _ in chosen])
     )
     return [
         [
@@ -310,19 +347,26 @@ def _children(
     ]
 
 
-def _heirs(
+def _draw_heirs(
     predictions: Predictions, draws: Sequence[tuple[int, int]], seed: int
 ) -> list[int | None]:
-    """Per line the token that comes if the path does not fork. draws: lineage and step."""
+    """The token at each batch index that comes if the path does not fork.
+
+    Args:
+        predictions: Of any paths and steps.
+        draws: For each batch index, the path's stream key and the step.
+        seed: Of the run.
+    """
     return predictions.draw(
         range(len(draws)), [uniform(seed, stream_key, step, 0) for stream_key, step in draws]
     )
 
 
-def _heirs_of_the_sure(
+def _heirs_below_threshold(
     predictions: Predictions, draws: Sequence[tuple[int, int]], seed: int, threshold: float
 ) -> list[int | None]:
-    heirs = zip(_heirs(predictions, draws, seed), predictions.entropies, strict=True)
+    """The heirs where the entropy is below the threshold; None elsewhere."""
+    heirs = zip(_draw_heirs(predictions, draws, seed), predictions.entropies, strict=True)
     return [heir if entropy < threshold else None for heir, entropy in heirs]
 
 
@@ -334,7 +378,9 @@ def _log_prob(member: Member) -> float:
     )
 
 
-def _some(token: int | None) -> int:
+def _drawn(token: int | None) -> int:
     if token is None:
-        raise ValueError("the distribution has no token left; the logits hold NaN or are all -inf")
+        raise ValueError(
+            "no token can be drawn from this distribution; its logits contain NaN or are all -inf"
+        )
     return token

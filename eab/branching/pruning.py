@@ -1,16 +1,23 @@
-"""Pruning to a path limit without bias (Fearnhead and Clifford, 2003)."""
+"""Unbiased pruning to a path limit (Fearnhead and Clifford, 2003)."""
 
 import math
 from collections.abc import Sequence
 
 
 def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> list[float | None]:
-    """Keep `limit` of the weights: new weight, or None for a dropped one; the expectation of each
-    is its old weight.
+    """Keep at most `limit` of the weights; the expectation of each new weight is the old one.
 
-    With c such that sum(min(1, w / c)) = limit, weights of at least c stay as they are; the others
-    are kept with probability w / c, by systematic resampling in the given order, and weigh c then.
-    The sum does not change.
+    Let c be such that sum(min(1, w / c)) = limit. Weights of at least c remain as they are. The
+    others are kept with probability w / c, by systematic resampling in the given order, and then
+    weigh c. The sum of the weights does not change.
+
+    Args:
+        weights: Not negative.
+        limit: How many to keep.
+        uniform: A random number in [0, 1).
+
+    Returns:
+        The new weights; None for those that are dropped.
     """
     if len(weights) <= limit:
         return list(weights)
@@ -25,19 +32,18 @@ def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> 
     for index in light:
         seen += weights[index]
         share = 1.0 if index == light[-1] else seen / light_total
-        reached = min(
-            limit - kept, math.floor(share * (limit - kept) + uniform)
-        )  # rounding must not add or lose one
+        # Rounding must not add or lose one.
+        reached = min(limit - kept, math.floor(share * (limit - kept) + uniform))
         if reached > picked:
-            same = math.isclose(weights[index], c, rel_tol=1e-12)  # not a new weight, only rounding
+            same = math.isclose(weights[index], c, rel_tol=1e-12)  # differs by rounding only
             result[index], picked = weights[index] if same else c, reached
     return result
 
 
 def _threshold(descending: Sequence[float], limit: int) -> tuple[int, float]:
-    """-> how many of the heaviest stay as they are, and c."""
+    """How many of the heaviest weights remain as they are, and c."""
     for kept in range(limit):
         c = math.fsum(descending[kept:]) / (limit - kept)
-        if descending[kept] <= c * (1 - 1e-12):  # a weight that equals c but for rounding stays
+        if descending[kept] <= c * (1 - 1e-12):  # not one that equals c up to rounding
             return kept, c
     return limit, 0.0

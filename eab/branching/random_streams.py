@@ -1,8 +1,8 @@
-"""Counter-based randomness: a draw depends on (seed, lineage, step, index) alone.
+"""Counter-based randomness: a draw depends on (seed, stream_key, step, index) alone.
 
-Never on the batch, the cache, or the other paths. A lineage is a 64-bit key: the first path has
-ROOT; at a fork the child that would have come anyway keeps the key, every other child gets a new
-one.
+It never depends on the batch, the cache, or the other paths. A stream key is a 64-bit key of the
+random stream of a path. The first path has ROOT. At a fork, the heir (the child that would have
+come without the fork) keeps the key, and every other child gets a new one.
 """
 
 import struct
@@ -14,17 +14,19 @@ _PRUNING: Final = 2**64 - 1
 
 
 def uniform(seed: int, stream_key: int, step: int, index: int) -> float:
-    """A number in [0, 1) with 53 random bits."""
+    """A random number in [0, 1) with 53 bits."""
     return (_hash(seed, stream_key, step, index) >> 11) * 2.0**-53
 
 
 def pruning_uniform(seed: int, step: int) -> float:
-    """The draw that prunes to the path limit: a stream of its own, so it disturbs no token."""
+    """The draw for pruning to the path limit, from a stream of its own, so that it changes no
+    token.
+    """
     return uniform(seed, _PRUNING, step, 0)
 
 
 def child_stream_key(stream_key: int, step: int, token: int) -> int:
-    """The key of a child that takes `token` at a fork although its parent would not have."""
+    """The stream key of a child that is not the heir and takes `token` at a fork."""
     return _hash(stream_key, step, token, 2**32) % _PRUNING or 1
 
 

@@ -1,8 +1,7 @@
-"""Attention of one layer over cache rows: one masked pass, or that and lanes, merged by their
-log-sum-exp.
+"""Attention of one layer over cache rows: masked, or cascaded over a shared prefix and suffixes.
 
-Shapes: H query heads in G groups of g = H / G, T queries (tokens), D head size. Query heads of a
-group become query rows, so K and V are not expanded per query head.
+Shapes: H query heads in G groups of g = H / G, T queries (tokens), C rows, D head size. Query
+heads of a group become query rows, so K and V are not expanded per query head.
 """
 
 from collections.abc import Sequence
@@ -11,100 +10,129 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eab.caches.cascade import SuffixPart
+from eab.caches.cascade import SuffixQueries
 
 
 class SuffixIndex:
-    """A SuffixPart on the device: (lanes, most queries of a lane), and indices, None where path i is
-    alone in lane i.
+    """A SuffixQueries on the device.
+
+    Attributes:
+        block: The suffix block.
+        paths: Number of paths in the batch.
+        shape: (suffixes, most queries of one suffix).
+        queries: Flattened batch indices of the queries; None if path i alone sees suffix i.
+        positions: Position of each path in `queries`; None in the same case.
     """
 
-    def __init__(self, part: SuffixPart, device: torch.device) -> None:
-        self.stretch, self.paths = part.stretch, len(part.back)
+    def __init__(self, part: SuffixQueries, device: torch.device) -> None:
+        self.block, self.paths = part.block, len(part.positions)
         self.shape = part.queries.shape
-        straight = part.back.tolist() == list(range(self.shape[0]))
-        self.queries = None if straight else torch.from_numpy(part.queries.ravel()).to(device)
-        self.back = None if straight else torch.from_numpy(part.back).to(device)
+        identity = part.positions.tolist() == list(range(self.shape[0]))
+        self.queries = None if identity else torch.from_numpy(part.queries.ravel()).to(device)
+        self.positions = None if identity else torch.from_numpy(part.positions).to(device)
 
 
-def masked_pass(
+def masked_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> Tensor:
-    """query (G, g * T, D) over rows (G, C, D) under an additive mask (g * T, C) -> (G, g * T,
-    D).
+    """Attention of all queries over all rows, under a mask.
+
+    Args:
+        query: (G, g * T, D).
+        keys: (G, C, D).
+        values: (G, C, D).
+        mask: Added to the scores, (g * T, C); None if every query sees every row.
+        scale: Factor of the scores.
+
+    Returns:
+        (G, g * T, D).
     """
     return functional.scaled_dot_product_attention(
         query[None], keys[None], values[None], attn_mask=mask, scale=scale
     )[0]
 
 
-def split_pass(
+def cascade_attention(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
     mask: Tensor | None,
     scale: float,
-    lanes: Sequence[SuffixIndex],
+    suffixes: Sequence[SuffixIndex],
 ) -> Tensor:
-    """The same over all rows up to the end of the last lane; the mask covers those before the
-    first.
+    """The same over all rows up to the end of the last suffix block (see eab.caches.cascade).
 
-    softmax over A and B together is the average of the softmax over each, weighted by their sums of
-    exponentials.
+    The softmax over rows A and B together is the average of the softmax over A and over B,
+    weighted by their sums of exponentials.
+
+    Args:
+        query: (G, g * T, D).
+        keys: (G, C, D).
+        values: (G, C, D).
+        mask: For the rows before the first suffix block.
+        scale: Factor of the scores.
+        suffixes: The suffix blocks, in the order of their rows.
+
+    Returns:
+        (G, g * T, D).
     """
     groups, _, size = query.shape
-    trunk = lanes[0].stretch.start
-    out, total = _with_log_sum(
-        query[None], keys[None, :, :trunk], values[None, :, :trunk], mask, scale
+    prefix = suffixes[0].block.start
+    out, lse = _attention_with_lse(
+        query[None], keys[None, :, :prefix], values[None, :, :prefix], mask, scale
     )
-    for lane in lanes:
-        own, own_total = _lane_pass(query, keys, values, scale, lane)
-        out = torch.lerp(out, own, torch.sigmoid(own_total - total)[..., None].to(out.dtype))
-        if lane is not lanes[-1]:
-            total = torch.logaddexp(total, own_total)
+    for suffix in suffixes:
+        own, own_lse = _suffix_attention(query, keys, values, scale, suffix)
+        out = torch.lerp(out, own, torch.sigmoid(own_lse - lse)[..., None].to(out.dtype))
+        if suffix is not suffixes[-1]:
+            lse = torch.logaddexp(lse, own_lse)
     return out.reshape(groups, -1, size)
 
 
-def _lane_pass(
-    query: Tensor, keys: Tensor, values: Tensor, scale: float, lane: SuffixIndex
+def _suffix_attention(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, suffix: SuffixIndex
 ) -> tuple[Tensor, Tensor]:
-    """-> (1, G, g * T, D), (1, G, g * T): each query over the rows of its lane."""
+    """Each query over the rows of its suffix.
+
+    Returns:
+        The output, (1, G, g * T, D), and the log-sum-exp of the scores, (1, G, g * T).
+    """
     groups, rows, size = query.shape
-    (lanes, most), stretch = lane.shape, lane.stretch
-    by_path = query.view(groups, -1, lane.paths, size)
-    by_path = by_path if lane.queries is None else by_path[:, :, lane.queries]
-    by_lane = (
-        by_path.view(groups, -1, lanes, most, size)
+    (count, most), block = suffix.shape, suffix.block
+    by_path = query.view(groups, -1, suffix.paths, size)
+    by_path = by_path if suffix.queries is None else by_path[:, :, suffix.queries]
+    by_suffix = (
+        by_path.view(groups, -1, count, most, size)
         .permute(2, 0, 1, 3, 4)
-        .reshape(lanes, groups, -1, size)
+        .reshape(count, groups, -1, size)
     )
-    strips = [
-        tensor[:, stretch.start : stretch.end]
-        .view(groups, stretch.steps, lanes, size)
+    strided = [
+        tensor[:, block.start : block.end]
+        .view(groups, block.steps, count, size)
         .permute(2, 0, 1, 3)
         for tensor in (keys, values)
     ]
-    out, total = _with_log_sum(by_lane, strips[0], strips[1], None, scale)
+    out, lse = _attention_with_lse(by_suffix, strided[0], strided[1], None, scale)
     out = (
-        out.reshape(lanes, groups, -1, most, size)
+        out.reshape(count, groups, -1, most, size)
         .permute(1, 2, 0, 3, 4)
-        .reshape(groups, -1, lanes * most, size)
+        .reshape(groups, -1, count * most, size)
     )
-    total = (
-        total.reshape(lanes, groups, -1, most).permute(1, 2, 0, 3).reshape(groups, -1, lanes * most)
-    )
-    if lane.back is not None:
-        out, total = out[:, :, lane.back], total[:, :, lane.back]
-    return out.reshape(1, groups, rows, size), total.reshape(1, groups, rows)
+    lse = lse.reshape(count, groups, -1, most).permute(1, 2, 0, 3).reshape(groups, -1, count * most)
+    if suffix.positions is not None:
+        out, lse = out[:, :, suffix.positions], lse[:, :, suffix.positions]
+    return out.reshape(1, groups, rows, size), lse.reshape(1, groups, rows)
 
 
-def _with_log_sum(
+def _attention_with_lse(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """PyTorch's CPU kernel, called by its own name because only so it hands out the log of the
-    softmax's sum.
+    """Attention and the log-sum-exp of its scores.
+
+    PyTorch's CPU kernel is called directly, because the public function does not return the
+    log-sum-exp.
     """
-    out, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, 0.0, False, attn_mask=mask, scale=scale
     )
-    return out, total
+    return out, lse

@@ -1,7 +1,9 @@
-"""What the engine asks of a KV cache, and the alphabet of shapes.
+"""The interface of a KV cache, and the letters used for shapes.
 
-P paths, T tokens in one forward pass, C rows of K and V, H query heads, G key/value heads, D head
-size, V vocabulary. A row holds K and V of one token, in every layer.
+A row holds K and V of one token, in every layer.
+
+Shapes: P paths, T tokens in one forward pass, C rows, H query heads, G key/value heads, D head
+size, V vocabulary, K logits to keep.
 """
 
 import itertools
@@ -19,53 +21,77 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
-    """The tokens of one run that go through the model together.
+    """The tokens of one run that go through the model in one forward pass.
 
-    ids, positions: (T,) int64. keep: int64, the tokens whose logits are wanted, path after path.
-    frame: what all these tensors belong to, if their addresses stay; then the next pass of this
-    size overwrites them.
+    Attributes:
+        cache: The cache that prepared the batch; its `attend` serves this batch.
+        ids: Token ids, (T,) int64.
+        positions: Position of each token in its path, (T,) int64.
+        logits_indices: Indices of the tokens whose logits are kept, path after path, (K,) int64.
+        growths: Reallocations and compactions that were necessary for this batch.
+        static_buffers: The buffers that hold these tensors if their addresses do not change. The
+            next batch of this size overwrites them.
     """
 
     cache: "KVCache"
     ids: Tensor
     positions: Tensor
-    keep: Tensor
+    logits_indices: Tensor
     growths: tuple[Growth, ...]
-    frame: "StaticBuffers | None" = None
+    static_buffers: "StaticBuffers | None" = None
 
 
 class KVCache(Protocol):
-    """The KV rows of one run. Paths are named by small integers; path 0 exists from the start,
-    without rows.
+    """The KV rows of one run.
 
-    MemoryLimitError comes before the tensors would hold more bytes than the cache's limit; the
-    cache stays usable.
+    Paths are named by small integers. Path 0 exists from the start, without rows. MemoryLimitError
+    is raised before the tensors would exceed the byte limit; the cache stays usable.
     """
 
-    def reserve(self, rows: int, steps: int) -> Growth | None:
-        """Hold at least `rows` rows, and allocate at most `steps` decode steps ahead from now on.
+    def reserve(self, rows: int, steps: int | None) -> Growth | None:
+        """Hold at least `rows` rows; does nothing in a cache that never allocates ahead.
 
-        A cache that never allocates ahead has nothing to do here.
+        Args:
+            rows: Rows that the tensors must hold.
+            steps: From now on, allocate for at most this many decode steps ahead; None if nobody
+                knows how many will follow.
+
+        Returns:
+            The reallocation, if there was one.
         """
         ...
 
-    def pack(
+    def prepare(
         self,
         paths: Sequence[int],
         tokens: Sequence[Sequence[int]],
-        wanted: Sequence[int] | None = None,
+        logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """Make room for `tokens[i]` at the end of `paths[i]`; the forward pass of the result fills
-        it.
+        """Allocate rows for new tokens; the forward pass of the returned batch fills them.
 
-        The pass holds the new tokens, or whole texts where older rows are not kept. Logits are
-        wanted for the last `wanted[i]` tokens of each path; by default for the last one.
+        Args:
+            paths: The paths that continue.
+            tokens: The new tokens of each path.
+            logits_to_keep: For each path, of how many of its last tokens the logits are kept; by
+                default 1.
+
+        Returns:
+            A batch with the new tokens, or with whole texts if the cache keeps no earlier rows.
         """
         ...
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Store key, value (1, G, T, D) of the pass just packed; query (1, H, T, D) -> output (1,
-        T, H, D).
+        """Store K and V of the prepared batch in one layer, and compute its attention.
+
+        Args:
+            layer: Index of the layer.
+            query: (1, H, T, D).
+            key: (1, G, T, D).
+            value: (1, G, T, D).
+            scale: Factor of the attention scores.
+
+        Returns:
+            The attention output, (1, T, H, D).
         """
         ...
 
@@ -74,27 +100,28 @@ class KVCache(Protocol):
         ...
 
     def release(self, path: int) -> None:
-        """End `path`; the rows that only it saw are free again."""
+        """End `path`; rows that no other path sees become free."""
         ...
 
     def trim(self, path: int, length: int) -> None:
-        """Forget the tokens of `path` from position `length` on (drafts that speculation
-        rejects).
-        """
+        """Remove the tokens of `path` from position `length` on, such as rejected draft tokens."""
         ...
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """Rows and bytes now, with the share of each of these paths."""
+        """Rows and bytes held now, with the share of each of these paths."""
         ...
 
 
-def wanted_lines(counts: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
-    """Of texts of `counts[i]` tokens, one after the other, the places of the last `wanted[i]`
-    tokens of each.
+def logits_indices(counts: Sequence[int], logits_to_keep: Sequence[int] | None) -> list[int]:
+    """Indices of the tokens whose logits are kept, in a batch of concatenated texts.
+
+    Args:
+        counts: Number of tokens of each text.
+        logits_to_keep: For each text, how many of its last tokens to select; by default 1.
     """
     ends = itertools.accumulate(counts)
     return [
-        line
-        for end, last in zip(ends, wanted or [1] * len(counts), strict=True)
-        for line in range(end - last, end)
+        index
+        for end, last in zip(ends, logits_to_keep or [1] * len(counts), strict=True)
+        for index in range(end - last, end)
     ]

@@ -1,11 +1,15 @@
-"""Lanes: stretches of the tree cache in which every row is private to one path, laid out so that no
-copy is needed.
+"""Which rows of the tree cache are private suffixes, laid out for shared-prefix attention.
 
-While the same n paths write one token each, step after step, their rows follow each other in the
-order of the paths: row `start + s * n + i` belongs to lane i. Seen with strides, that is a batch of
-n short sequences, and attention over it visits each row once instead of once per path. What several
-paths share is read in one masked pass over the rows before; the two parts are merged by their
-log-sum-exp.
+Paths of a tree share a prefix and have private suffixes. Shared-prefix attention computes
+attention over the prefix for all paths together and attention over the suffixes for each path,
+and merges the two results by their log-sum-exp. The technique is known as Hydragen (Juravsky et
+al., arXiv 2402.05099) and as cascade inference (FlashInfer).
+
+What is particular here is that the suffixes need no copy. While the same n paths write one token
+each, step after step, their rows follow each other in the order of the paths: row
+`start + s * n + i` belongs to path i. This range of rows is a suffix block. Viewed with strides,
+it is a batch of n short sequences, so attention visits each of its rows once instead of once per
+path. The rows before the first block form the shared prefix, which is read under a mask.
 """
 
 from collections.abc import Sequence
@@ -15,104 +19,122 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Costs in units of one row seen by one path in the masked pass, measured on 2 cores in float32 with
-# heads of 64
-# (benchmarks/attention.py). Fixed numbers: the same run must round the same way every time.
-LANE_ROW: Final = 8  # one row of one lane: short products use the processor badly
-CALL: Final = 10_000  # one more attention call and its merging
+# Costs in units of one row seen by one path in masked attention, measured on 2 cores in float32
+# with heads of size 64 (benchmarks/attention.py). The numbers are fixed, because the same run must
+# round in the same way every time.
+SUFFIX_ROW_COST: Final = 8  # one row of a suffix block: short products use the processor badly
+CALL_COST: Final = 10_000  # one more attention call and its merging
 MAX_BLOCKS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SuffixBlock:
-    """Rows [start, start + steps * lanes) of `writers`, one lane each."""
+    """The rows [start, start + steps * suffixes), interleaved by path.
+
+    Attributes:
+        start: First row.
+        writers: The paths that wrote the rows, one private suffix each.
+        steps: Rows of each suffix.
+    """
 
     start: int
     writers: tuple[int, ...]
     steps: int
 
     @property
-    def lanes(self) -> int:
-        """Number of lanes."""
+    def suffixes(self) -> int:
+        """Number of suffixes."""
         return len(self.writers)
 
     @property
     def end(self) -> int:
-        """First row after it."""
-        return self.start + self.steps * self.lanes
+        """First row after the block."""
+        return self.start + self.steps * self.suffixes
 
 
 @dataclass(frozen=True, slots=True)
-class SuffixPart:
-    """How the paths of a pass look into a stretch.
+class SuffixQueries:
+    """Which paths of a batch attend to which suffix of a block.
 
-    queries: (lanes, m) the queries of each lane, filled up with query 0. back: (P,) where the
-    answer to each query is.
+    Attributes:
+        block: The block.
+        queries: Batch indices of the paths that see each suffix, (suffixes, m), padded with 0.
+        positions: Position of each path in the flattened `queries`, (P,).
     """
 
-    stretch: SuffixBlock
+    block: SuffixBlock
     queries: NDArray[np.int64]
-    back: NDArray[np.int64]
+    positions: NDArray[np.int64]
 
 
-def extended(
-    stretches: Sequence[SuffixBlock], start: int, writers: tuple[int, ...]
+def extend_blocks(
+    blocks: Sequence[SuffixBlock], start: int, writers: tuple[int, ...]
 ) -> list[SuffixBlock]:
-    """The stretches after `writers` wrote one row each from row `start` on."""
-    if stretches and stretches[-1].end == start and stretches[-1].writers == writers:
-        return [*stretches[:-1], SuffixBlock(stretches[-1].start, writers, stretches[-1].steps + 1)]
-    connected = stretches if stretches and stretches[-1].end == start else ()
+    """The blocks after `writers` wrote one row each, from row `start` on."""
+    if blocks and blocks[-1].end == start and blocks[-1].writers == writers:
+        return [*blocks[:-1], SuffixBlock(blocks[-1].start, writers, blocks[-1].steps + 1)]
+    connected = blocks if blocks and blocks[-1].end == start else ()
     return [*connected, SuffixBlock(start, writers, 1)][-MAX_BLOCKS:]
 
 
-def compacted(stretches: Sequence[SuffixBlock], kept: NDArray[np.int64]) -> list[SuffixBlock]:
-    """The stretches after the rows `kept` (ascending) moved to the front, in order; lanes that
-    nobody sees are gone.
+def compact_blocks(blocks: Sequence[SuffixBlock], kept: NDArray[np.int64]) -> list[SuffixBlock]:
+    """The blocks after a compaction.
+
+    Args:
+        blocks: The blocks before.
+        kept: Rows in use, ascending, which move to the front. Suffixes that no path sees are
+            removed.
     """
-    found = []
-    for stretch in stretches:
-        first_rows = stretch.start + np.arange(stretch.lanes)
+    compacted = []
+    for block in blocks:
+        first_rows = block.start + np.arange(block.suffixes)
         alive = np.isin(first_rows, kept)
-        writers = tuple(path for path, lives in zip(stretch.writers, alive, strict=True) if lives)
+        writers = tuple(path for path, lives in zip(block.writers, alive, strict=True) if lives)
         if writers:
-            found.append(
-                SuffixBlock(int(np.searchsorted(kept, stretch.start)), writers, stretch.steps)
+            compacted.append(
+                SuffixBlock(int(np.searchsorted(kept, block.start)), writers, block.steps)
             )
-    return found
+    return compacted
 
 
-def worthwhile(stretches: Sequence[SuffixBlock], seen: NDArray[np.bool_]) -> list[SuffixPart]:
-    """The last stretches, as many as it pays to read in lanes. seen: (P, rows), which rows each
-    path sees.
+def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> list[SuffixQueries]:
+    """Choose how many of the last blocks to read as suffixes, so that the cost is least.
+
+    Args:
+        blocks: All blocks, in the order of their rows.
+        visible: Which rows each path sees, (P, C).
     """
-    best: list[SuffixPart] = []
-    parts: list[SuffixPart] = []
+    best: list[SuffixQueries] = []
+    chosen: list[SuffixQueries] = []
     gain = best_gain = 0
-    for stretch in reversed(stretches):
-        part = _part(stretch, seen)
-        if part is None:
+    for block in reversed(blocks):
+        queries = _assign_queries(block, visible)
+        if queries is None:
             break
-        parts.insert(0, part)
-        rows = stretch.end - stretch.start
-        gain += rows * len(seen) - CALL - LANE_ROW * rows * part.queries.shape[1]
+        chosen.insert(0, queries)
+        rows = block.end - block.start
+        gain += rows * len(visible) - CALL_COST - SUFFIX_ROW_COST * rows * queries.queries.shape[1]
         if gain > best_gain:
-            best, best_gain = list(parts), gain
+            best, best_gain = list(chosen), gain
     return best
 
 
-def _part(stretch: SuffixBlock, seen: NDArray[np.bool_]) -> SuffixPart | None:
-    """None if some path sees no lane of the stretch, or rows of several, or nothing before it for
-    the masked pass.
+def _assign_queries(block: SuffixBlock, visible: NDArray[np.bool_]) -> SuffixQueries | None:
+    """Assign each path to the suffix it sees.
+
+    Returns:
+        None if some path sees no suffix of the block or several, or if it sees no row before the
+        block, so that the shared prefix would be empty for it.
     """
-    sees = seen[:, stretch.start : stretch.start + stretch.lanes]
-    if not (sees.sum(axis=1) == 1).all() or not seen[:, : stretch.start].any(axis=1).all():
+    sees = visible[:, block.start : block.start + block.suffixes]
+    if not (sees.sum(axis=1) == 1).all() or not visible[:, : block.start].any(axis=1).all():
         return None
-    lane = sees.argmax(axis=1)
-    order = np.argsort(lane, kind="stable")
-    first = np.searchsorted(lane[order], lane[order])
-    place = np.arange(len(lane)) - first  # of a query among those of its lane
-    queries = np.zeros((stretch.lanes, int(place.max()) + 1), dtype=np.int64)
-    queries[lane[order], place] = order
-    back = np.empty(len(lane), dtype=np.int64)
-    back[order] = lane[order] * queries.shape[1] + place
-    return SuffixPart(stretch, queries, back)
+    suffix = sees.argmax(axis=1)
+    order = np.argsort(suffix, kind="stable")
+    first = np.searchsorted(suffix[order], suffix[order])
+    rank = np.arange(len(suffix)) - first  # of a query among those of its suffix
+    queries = np.zeros((block.suffixes, int(rank.max()) + 1), dtype=np.int64)
+    queries[suffix[order], rank] = order
+    positions = np.empty(len(suffix), dtype=np.int64)
+    positions[order] = suffix[order] * queries.shape[1] + rank
+    return SuffixQueries(block, queries, positions)

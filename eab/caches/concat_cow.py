@@ -1,11 +1,10 @@
-"""Copy-on-write by concatenation: a path is a chain of segments, and it shares those of its
-ancestors.
+"""Copy-on-write by concatenation: a path is a chain of segments, some shared with other paths.
 
-This is the way of the first EAB implementation. A fork copies nothing: the children point to their
-parent's segments, which nobody changes any more. What a path adds goes into a segment of its own, a
-new and longer tensor at every step (torch.cat). To attend, the segments of the chain are
-concatenated to one temporary tensor, in every layer and for every path; these copies, and the
-moment in which they live, are counted too.
+The first implementation of EAB works this way. A fork copies nothing: the children refer to their
+parent's segments, which no longer change. New tokens of a path go into a segment of its own, which
+becomes a new, longer tensor at every step (torch.cat). For attention, the segments of the chain
+are concatenated to one temporary tensor, in every layer and for every path. These copies count as
+copied bytes, and the temporary tensors count for the peak.
 """
 
 from bisect import insort
@@ -18,15 +17,20 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.ledger import check_limit
-from eab.caches.per_path import PathByPathCache
+from eab.caches.per_path import PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows
 
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """K and V of consecutive tokens, (G, C, D) per layer. paths: how many have it in their
-    chain.
+    """K and V of consecutive tokens, (G, C, D) per layer.
+
+    Attributes:
+        keys: K of each layer.
+        values: V of each layer.
+        rows: Number of tokens.
+        paths: How many paths have the segment in their chain.
     """
 
     keys: list[Tensor]
@@ -41,8 +45,11 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Chain:
-    """What a path sees: the first rows of each shared segment, then its own segment, if it has
-    added anything.
+    """What one path sees.
+
+    Attributes:
+        shared: Segments of its ancestors, each with the number of its first rows that are visible.
+        own: Its own segment, if it has added tokens.
     """
 
     shared: tuple[tuple[_Segment, int], ...] = ()
@@ -57,42 +64,42 @@ class _Chain:
         return sum(rows for _, rows in self.parts)
 
 
-class ConcatCowCache(PathByPathCache):
+class ConcatCowCache(PerPathCache):
     """See KVCache."""
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         self._chains = {0: _Chain()}
-        self._nothing = torch.empty(
+        self._empty = torch.empty(
             (shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device
         )
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of all segments, each counted once, measured."""
+        """Bytes of all segments, each counted once (measured)."""
         return sum(tensor.nbytes for segment in self._segments() for tensor in segment.tensors)
 
     def _segments(self) -> set[_Segment]:
         return {segment for chain in self._chains.values() for segment, _ in chain.parts}
 
-    def pack(
+    def prepare(
         self,
         paths: Sequence[int],
         tokens: Sequence[Sequence[int]],
-        wanted: Sequence[int] | None = None,
+        logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.pack."""
+        """See KVCache.prepare."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._chains[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
             chain = self._chains[path]
             chain.own = chain.own or _Segment(
-                [self._nothing] * self.shape.layers, [self._nothing] * self.shape.layers
+                [self._empty] * self.shape.layers, [self._empty] * self.shape.layers
             )
             chain.own.rows += len(new)
-        return self._pass(paths, tokens, starts, wanted)
+        return self._make_batch(paths, tokens, starts, logits_to_keep)
 
-    def _see(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         chain = self._chains[path]
         assert chain.own is not None
         for tensors, new in ((chain.own.keys, key), (chain.own.values, value)):
@@ -106,8 +113,8 @@ class ConcatCowCache(PathByPathCache):
             [segment.values[layer][:, :rows] for segment, rows in chain.parts], dim=1
         )
         for temporary in (keys, values):
-            self._ledger.made(temporary, copied=temporary.nbytes)
-        self._ledger.dropped(keys, values)  # once this path has attended
+            self._ledger.allocated(temporary, copied=temporary.nbytes)
+        self._ledger.freed(keys, values)  # after the attention of this path
         return keys, values
 
     def fork(self, path: int, children: Sequence[int]) -> None:
@@ -120,34 +127,34 @@ class ConcatCowCache(PathByPathCache):
     def release(self, path: int) -> None:
         """See KVCache.release."""
         for segment, _ in self._chains.pop(path).parts:
-            self._leave(segment)
+            self._release_segment(segment)
 
-    def _leave(self, segment: _Segment) -> None:
+    def _release_segment(self, segment: _Segment) -> None:
         segment.paths -= 1
         if segment.paths == 0:
-            self._ledger.dropped(*segment.tensors)
+            self._ledger.freed(*segment.tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim. Rows of a shared segment that no path sees any more stay until its last
-        path leaves.
+        """See KVCache.trim. Rows of a shared segment that no path sees any more are kept until the
+        last path with this segment ends.
         """
         chain = self._chains[path]
         if chain.own is not None:
             own, kept = chain.own, length - (chain.length - chain.own.rows)
             if kept <= 0:
-                self._leave(own)
+                self._release_segment(own)
                 chain.own = None
             elif kept < own.rows:
-                self._shorten(own, kept)
+                self._truncate(own, kept)
         shared, chain.shared = chain.shared, ()
         for segment, rows in shared:
             kept = min(rows, length - chain.length) if chain.own is None else rows
             if kept > 0:
                 chain.shared += ((segment, kept),)
             else:
-                self._leave(segment)
+                self._release_segment(segment)
 
-    def _shorten(self, own: _Segment, rows: int) -> None:
+    def _truncate(self, own: _Segment, rows: int) -> None:
         own.rows = rows
         for tensors in (own.keys, own.values):
             for layer, old in enumerate(tensors):
@@ -155,35 +162,36 @@ class ConcatCowCache(PathByPathCache):
                 self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage. Spare: rows of shared segments that all their paths have trimmed
-        away.
+        """See KVCache.usage. Spare are rows of shared segments that all their paths have
+        trimmed.
         """
-        seen: defaultdict[_Segment, list[int]] = defaultdict(
-            list
-        )  # how far each of its paths sees, in rising order
+        # For each segment: how many of its rows each of its paths sees, in ascending order.
+        visible: defaultdict[_Segment, list[int]] = defaultdict(list)
         for chain in self._chains.values():
             for segment, rows in chain.parts:
-                insort(seen[segment], rows)
-        used = sum(depths[-1] for depths in seen.values())
-        shared = sum(map(_shared, seen.values()))
+                insort(visible[segment], rows)
+        used = sum(depths[-1] for depths in visible.values())
+        shared = sum(map(_shared_rows, visible.values()))
         return KVUsage(
             bytes_held=self.bytes_held,
             rows_shared=shared,
             rows_private=used - shared,
-            rows_spare=sum(segment.rows for segment in seen) - used,
+            rows_spare=sum(segment.rows for segment in visible) - used,
             rows_independent=sum(self._chains[path].length for path in paths),
-            paths=tuple(self._path_rows(path, seen) for path in paths),
+            paths=tuple(self._path_rows(path, visible) for path in paths),
             **self._ledger.totals(),
         )
 
-    def _path_rows(self, path: int, seen: Mapping[_Segment, list[int]]) -> PathRows:
+    def _path_rows(self, path: int, visible: Mapping[_Segment, list[int]]) -> PathRows:
         chain = self._chains[path]
-        own = sum(max(0, rows - _shared(seen[segment])) for segment, rows in chain.parts)
+        own = sum(max(0, rows - _shared_rows(visible[segment])) for segment, rows in chain.parts)
         return PathRows(path, chain.length - own, own)
 
 
-def _shared(depths: Sequence[int]) -> int:
-    """Rows of a segment that two paths or more see: its first ones, as far as the second longest
-    view.
+def _shared_rows(depths: Sequence[int]) -> int:
+    """Rows of a segment that at least two paths see.
+
+    Every path sees the first rows of the segment, so this is the second largest number of visible
+    rows.
     """
     return depths[-2] if len(depths) > 1 else 0

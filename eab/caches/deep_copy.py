@@ -1,7 +1,8 @@
-"""A private cache for each path, copied whole at a fork: nothing is shared.
+"""A cache of its own for each path, copied as a whole at a fork: nothing is shared.
 
-Each grows by concatenation at every step, in every layer, as the DynamicCache of transformers does.
-At a fork the first child takes over the parent's tensors, and each further child gets a copy.
+Each cache grows by concatenation at every step, in every layer, as the DynamicCache of
+transformers does. At a fork the first child takes over the parent's tensors, and each further
+child gets a copy.
 """
 
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.ledger import check_limit
-from eab.caches.per_path import PathByPathCache
+from eab.caches.per_path import PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows
 
 
 @dataclass(slots=True)
-class _Private:
+class _PathTensors:
     """K and V of one path, (G, C, D) per layer."""
 
     keys: list[Tensor]
@@ -34,35 +35,35 @@ class _Private:
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
-class DeepCopyCache(PathByPathCache):
+class DeepCopyCache(PerPathCache):
     """See KVCache."""
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
-        nothing = torch.empty(
+        empty = torch.empty(
             (shape.kv_heads, 0, shape.head_dim), dtype=shape.dtype, device=shape.device
         )
-        self._paths = {0: _Private([nothing] * shape.layers, [nothing] * shape.layers)}
+        self._paths = {0: _PathTensors([empty] * shape.layers, [empty] * shape.layers)}
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of all paths' tensors, measured."""
+        """Bytes of the tensors of all paths (measured)."""
         return sum(own.nbytes for own in self._paths.values())
 
-    def pack(
+    def prepare(
         self,
         paths: Sequence[int],
         tokens: Sequence[Sequence[int]],
-        wanted: Sequence[int] | None = None,
+        logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.pack."""
+        """See KVCache.prepare."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._paths[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
             self._paths[path].length += len(new)
-        return self._pass(paths, tokens, starts, wanted)
+        return self._make_batch(paths, tokens, starts, logits_to_keep)
 
-    def _see(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         own = self._paths[path]
         for tensors, new in ((own.keys, key), (own.values, value)):
             old = tensors[layer]
@@ -78,22 +79,24 @@ class DeepCopyCache(PathByPathCache):
         own = self._paths.pop(path)
         self._paths[children[0]] = own
         for child in children[1:]:
-            self._paths[child] = _Private(
-                self._copies(own.keys), self._copies(own.values), own.length
+            self._paths[child] = _PathTensors(
+                self._copy(own.keys), self._copy(own.values), own.length
             )
 
-    def _copies(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _copy(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         copies = [tensor.clone() for tensor in tensors]
         for copy in copies:
-            self._ledger.made(copy, copied=copy.nbytes)
+            self._ledger.allocated(copy, copied=copy.nbytes)
         return copies
 
     def release(self, path: int) -> None:
         """See KVCache.release."""
-        self._ledger.dropped(*self._paths.pop(path).tensors)
+        self._ledger.freed(*self._paths.pop(path).tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim: what remains is copied, so that the rest is free."""
+        """See KVCache.trim: the remaining rows are copied, so that the memory of the others is
+        freed.
+        """
         own = self._paths[path]
         if length >= own.length:
             return

@@ -1,4 +1,4 @@
-"""A cache by its name."""
+"""Make a cache by its name."""
 
 from typing import assert_never
 
@@ -15,8 +15,15 @@ from eab.config import CacheName
 def make_cache(
     name: CacheName, shape: KVShape, r: int | GrowthRule, byte_limit: int, padded: bool = False
 ) -> KVCache:
-    """An empty cache for one run. r, padded: see TreeCache; no other cache allocates ahead or holds
-    spare rows.
+    """Make an empty cache for one run.
+
+    Args:
+        name: Which cache.
+        shape: What a row holds.
+        r: Growth step of the tree cache; the other caches never allocate ahead.
+        byte_limit: The most bytes that the cache may hold.
+        padded: Whether attention visits the spare rows of the tree cache; the other caches have
+            none.
     """
     match name:
         case "tree":

@@ -1,17 +1,22 @@
-"""The cost model of allocation every r steps: copies at each growth against spare rows visited at
-each step.
+"""When to reallocate the KV tensors: growth rules, and the cost model behind them.
 
-The tensors grow by R rows when they are full. Until then the spare rows are visited under the mask
-(padded attention). With n rows in use a growth moves n rows and costs `copy_row * n + allocation`;
-it happens every R / m steps if a step keeps m rows. Between growths (R - m) / 2 spare rows are
-visited per step on average, for `spare_row` each. Per step:
+A growth rule chooses the growth step r: for how many decode steps the tensors grow when they are
+full. A large r means few copies, but many spare rows (slack capacity); r = 1 means no spare rows,
+but a copy at every step.
+
+The cost model balances the two for padded attention, which visits the spare rows under the mask.
+The tensors grow by R rows when they are full. With n rows in use, one growth copies n rows and
+takes `copy_row * n + allocation`; if a step keeps m rows, it happens every R / m steps. Between
+two growths, (R - m) / 2 spare rows are visited per step on average, for `spare_row` each. Per
+step:
 
     m (copy_row * n + allocation) / R  +  spare_row * (R - m) / 2
 
-which is least at R* = sqrt(2 m (copy_row * n + allocation) / spare_row). Over N rows after a prompt
-of P rows the mean of n is P + N / 2, hence the closed form below. For m = 1, P = 0 and free
-allocations R* = sqrt(N * copy_row / spare_row), and the number of allocations N / R* grows with the
-square root of N. Derived here; no constant is taken from the paper.
+The minimum is at R* = sqrt(2 m (copy_row * n + allocation) / spare_row). Over N rows after a
+prompt of P rows, the mean of n is P + N / 2; this gives the closed form of `best_rows`. For m = 1,
+P = 0 and free allocations, R* = sqrt(N * copy_row / spare_row), and the number of allocations
+N / R* grows with the square root of N. The formulas are derived here; no constant is taken from
+the paper (BMC, arXiv 2511.12031).
 """
 
 import math
@@ -21,23 +26,23 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, TypeAlias
 
-# (rows in use, paths, tokens of the pass) -> for how many decode steps the tensors should grow
+# (rows in use, paths, tokens of the forward pass) -> growth step r
 GrowthRule: TypeAlias = Callable[[int, int, int], int]
 
-SPARE_SHARE: Final = (
-    4  # where spare rows cost memory only, they are at most a quarter of the rows in use
-)
-MOST_STEPS: Final = 4096
+# Where spare rows cost memory only, a growth adds at most 1 / SLACK_DIVISOR of the rows in use.
+SLACK_DIVISOR: Final = 4
+MAX_GROWTH_STEP: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Seconds, over all layers, K and V.
+    """Constants in seconds, over all layers, K and V together.
 
-    copy_row: to move one row in use into new tensors. allocation: of one growth, however many rows.
-    spare_row: that one
-    spare row adds to a pass of one token. spare_query: that it adds for each further token of the
-    pass.
+    Attributes:
+        copy_row: To copy one row in use into new tensors.
+        allocation: Of one growth, whatever the number of rows.
+        spare_row: What one spare row adds to a forward pass of one token.
+        spare_query: What one spare row adds for each further token of the forward pass.
     """
 
     copy_row: float
@@ -45,17 +50,19 @@ class CostModel:
     spare_row: float
     spare_query: float = 0.0
 
-    def visit(self, tokens: int) -> float:
-        """Seconds that one spare row adds to a pass of so many tokens."""
+    def spare_row_seconds(self, tokens: int) -> float:
+        """Seconds that one spare row adds to a forward pass of `tokens` tokens."""
         return self.spare_row + (tokens - 1) * self.spare_query
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The constants of the cost model, and the two sets of points that they were fitted to.
+    """A fitted cost model, and the measurements that it was fitted to.
 
-    copies: (rows in use, seconds of a growth). visits: (tokens, rows held, seconds of the KV part
-    of a pass).
+    Attributes:
+        costs: The cost model.
+        copies: Growths: (rows in use, seconds).
+        visits: The KV part of forward passes: (tokens, rows held, seconds).
     """
 
     costs: CostModel
@@ -65,10 +72,14 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A run to predict: `rows` are written after a prompt of `prompt` rows.
+    """A run whose overhead is to be predicted.
 
-    kept: rows that stay per forward pass (paths, or accepted drafts and one). tokens: that go
-        through the model per pass.
+    Attributes:
+        rows: Rows written after the prompt.
+        prompt: Rows of the prompt.
+        kept: Rows that remain per forward pass: one per path, or the accepted draft tokens and
+            one more.
+        tokens: Tokens that go through the model per forward pass.
     """
 
     rows: int
@@ -79,70 +90,81 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class GrowthCounts:
-    """Exact counts of a run: growths, rows moved by them, and spare rows summed over the steps."""
+    """Exact counts of a run.
+
+    Attributes:
+        growths: Number of growths.
+        rows_copied: Rows copied by them.
+        spare_visits: Spare rows, summed over the steps.
+    """
 
     growths: int
     rows_copied: int
     spare_visits: int
 
     def seconds(self, costs: CostModel, tokens: int = 1) -> float:
-        """The overhead that these counts cost."""
+        """The overhead of these counts, for forward passes of `tokens` tokens."""
         return (
             costs.copy_row * self.rows_copied
             + costs.allocation * self.growths
-            + costs.visit(tokens) * self.spare_visits
+            + costs.spare_row_seconds(tokens) * self.spare_visits
         )
 
 
 def overhead(costs: CostModel, work: Workload, rows_ahead: float) -> float:
-    """Seconds spent on copies, allocations and spare rows if the tensors grow by `rows_ahead` rows
-    (the closed form)."""
+    """Predicted seconds for copies, allocations and spare rows if the tensors grow by `rows_ahead`
+    rows at a time (closed form).
+    """
     growths = work.rows / rows_ahead
     copied = growths * work.prompt + work.rows * (growths - 1) / 2
     spare = (work.rows / work.kept) * (rows_ahead - work.kept) / 2
-    return costs.copy_row * copied + costs.allocation * growths + costs.visit(work.tokens) * spare
+    return (
+        costs.copy_row * copied
+        + costs.allocation * growths
+        + costs.spare_row_seconds(work.tokens) * spare
+    )
 
 
 def best_rows(costs: CostModel, work: Workload) -> float:
-    """R*: by how many rows the tensors should grow if the length is known; between one pass and all
-    rows.
+    """R*: by how many rows the tensors should grow if the length of the run is known; at least the
+    rows of one forward pass, at most all rows.
     """
     growth = costs.copy_row * (work.rows + 2 * work.prompt) + 2 * costs.allocation
-    return _bounded(work.kept * growth, costs.visit(work.tokens), low=work.kept, high=work.rows)
+    return _bounded_sqrt(
+        work.kept * growth, costs.spare_row_seconds(work.tokens), low=work.kept, high=work.rows
+    )
 
 
 def best_r(costs: CostModel, work: Workload) -> int:
-    """r*: the same in decode steps."""
+    """r*: the same as a growth step, in decode steps."""
     return max(1, round(best_rows(costs, work) / work.kept))
 
 
 def next_r(costs: CostModel, rows: int, paths: int, tokens: int) -> int:
-    """r(n): for how many steps to grow at `rows` rows in use, if nobody knows how long the run will
-    be.
-    """
+    """r(n): the growth step at `rows` rows in use if the length of the run is unknown."""
     growth = 2 * (costs.copy_row * rows + costs.allocation)
-    return max(
-        1,
-        round(
-            _bounded(paths * growth, costs.visit(tokens), low=paths, high=MOST_STEPS * paths)
-            / paths
-        ),
+    rows_ahead = _bounded_sqrt(
+        paths * growth, costs.spare_row_seconds(tokens), low=paths, high=MAX_GROWTH_STEP * paths
     )
+    return max(1, round(rows_ahead / paths))
 
 
-def automatic(costs: CostModel | None) -> GrowthRule:
-    """The rule of r = "auto". Without costs, spare rows are not visited: then grow by a share of
-    the rows in use, so that copies stay proportional to the length and spare rows to the memory in
-    use.
+def auto_growth_rule(costs: CostModel | None) -> GrowthRule:
+    """The growth rule of r = "auto".
+
+    Args:
+        costs: The cost model; None if attention does not visit spare rows. In this case the
+            tensors grow by a share of the rows in use, so that the copied rows stay proportional
+            to the length and the spare rows to the memory in use.
     """
     if costs is None:
-        return lambda rows, paths, tokens: max(1, rows // (SPARE_SHARE * paths))
+        return lambda rows, paths, tokens: max(1, rows // (SLACK_DIVISOR * paths))
     return lambda rows, paths, tokens: next_r(costs, rows, paths, tokens)
 
 
-def count(work: Workload, r: int | GrowthRule) -> GrowthCounts:
-    """The exact counts of a run whose every step keeps `work.kept` (whole) rows, by going through
-    it.
+def count_growths(work: Workload, r: int | GrowthRule) -> GrowthCounts:
+    """Exact counts of a run in which every step keeps `work.kept` rows (a whole number), by
+    simulating it step by step.
     """
     kept = int(work.kept)
     used = held = work.prompt
@@ -156,24 +178,28 @@ def count(work: Workload, r: int | GrowthRule) -> GrowthCounts:
     return GrowthCounts(growths, copied, spare)
 
 
-def fit(
+def fit_cost_model(
     copies: Sequence[tuple[int, float]],
     visits: Mapping[int, Sequence[tuple[int, float]]],
-    most_tokens: int,
+    max_tokens: int,
 ) -> CostModel:
-    """The constants behind measured times.
+    """Fit the constants to measured times with Theil-Sen regression, so that a few disturbed
+    measurements do not change them.
 
-    copies: (rows in use, seconds) of growths. visits: for passes of one token and of `most_tokens`,
-        (rows held, seconds). The lines go through the medians of all pairs (Theil and Sen), so that
-        a few disturbed measurements do not bend them.
+    Args:
+        copies: Growths: (rows in use, seconds).
+        visits: For forward passes of 1 and of `max_tokens` tokens: (rows held, seconds).
+        max_tokens: Tokens of the larger forward passes.
     """
-    allocation, copy_row = _line(copies)
-    one, many = _line(visits[1])[1], _line(visits[most_tokens])[1]
-    return CostModel(copy_row, allocation, one, max(0.0, many - one) / max(1, most_tokens - 1))
+    allocation, copy_row = _theil_sen(copies)
+    one, many = _theil_sen(visits[1])[1], _theil_sen(visits[max_tokens])[1]
+    return CostModel(copy_row, allocation, one, max(0.0, many - one) / max(1, max_tokens - 1))
 
 
-def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """-> value at 0 and slope, neither below 0: time is not negative."""
+def _theil_sen(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Intercept and slope: medians over all pairs of points. Times are not negative, so neither is
+    below 0.
+    """
     slope = statistics.median(
         (y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x1 != x2
     )
@@ -181,9 +207,9 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return max(0.0, statistics.median(y - slope * x for x, y in points)), slope
 
 
-def _bounded(growth: float, visit: float, low: float, high: float) -> float:
-    """sqrt(growth / visit) within the bounds; costs that were measured as nothing, or less, decide
-    at the bounds.
+def _bounded_sqrt(growth: float, visit: float, low: float, high: float) -> float:
+    """sqrt(growth / visit) within the bounds; a cost that was measured as 0 or less gives a
+    bound.
     """
     if growth <= 0:
         return low

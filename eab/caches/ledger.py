@@ -1,8 +1,8 @@
-"""What a cache's tensors cost: counts taken from the tensors themselves, as they come and go.
+"""Bytes and allocations of a cache, counted from its tensors when they are made and freed.
 
-Counted alike for all caches: K and V that were stored before and are moved again, and each tensor
-that is made for it. The new tokens' own K and V are written once by every cache; those bytes are
-not counted as copied.
+All caches count alike. Counted as copied are K and V that were stored before and are moved again.
+Counted as allocations are the tensors made for that. K and V of new tokens are written once by
+every cache; these bytes do not count as copied.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _MIB = 2**20
 
 
 class Totals(TypedDict):
-    """The part of a KVUsage that only grows."""
+    """The fields of a KVUsage that only increase."""
 
     bytes_copied: int
     allocations: int
@@ -25,31 +25,38 @@ class Totals(TypedDict):
 
 @dataclass(slots=True)
 class Ledger:
-    """Bytes alive now, the most that were alive at once, bytes copied, and tensors made."""
+    """Counters of one cache.
+
+    Attributes:
+        live_bytes: Bytes of all tensors that exist now.
+        peak_bytes: The most bytes that existed at once.
+        bytes_copied: Bytes that were stored before and moved again.
+        allocations: Tensors made.
+    """
 
     live_bytes: int = 0
     peak_bytes: int = 0
     bytes_copied: int = 0
     allocations: int = 0
 
-    def made(self, new: Tensor, copied: int = 0) -> None:
-        """A tensor came to life; so many of its bytes were stored elsewhere before."""
+    def allocated(self, new: Tensor, copied: int = 0) -> None:
+        """Count a new tensor, of which `copied` bytes were stored elsewhere before."""
         self.allocations += 1
         self.bytes_copied += copied
         self.live_bytes += new.nbytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
-    def dropped(self, *old: Tensor) -> None:
-        """These tensors are gone."""
+    def freed(self, *old: Tensor) -> None:
+        """Count tensors that no longer exist."""
         self.live_bytes -= sum(tensor.nbytes for tensor in old)
 
     def replaced(self, old: Tensor, new: Tensor, copied: int) -> None:
-        """`new` took the place of `old`; for a moment both were alive."""
-        self.made(new, copied)
-        self.dropped(old)
+        """Count `new` in place of `old`; both existed at once for a moment."""
+        self.allocated(new, copied)
+        self.freed(old)
 
     def totals(self) -> Totals:
-        """What has been counted so far."""
+        """The counters that a KVUsage reports."""
         return Totals(
             bytes_copied=self.bytes_copied, allocations=self.allocations, peak_bytes=self.peak_bytes
         )
@@ -58,12 +65,20 @@ class Ledger:
 def check_limit(
     needed: int, limit: int, advice: str = "", what: str = "the KV cache needs"
 ) -> None:
-    """MemoryLimitError if the cache would hold more bytes than it may; `advice`: what else helps
-    with this cache.
+    """Check that a cache stays within its byte limit.
+
+    Args:
+        needed: Bytes that the cache would hold.
+        limit: Bytes that it may hold.
+        advice: What else helps with this cache, for the error message.
+        what: Beginning of the error message.
+
+    Raises:
+        MemoryLimitError: More bytes are needed than allowed.
     """
     if needed > limit:
         other = f", {advice}" if advice else ""
         raise MemoryLimitError(
-            f"{what} {needed / _MIB:.0f} MiB; kv_limit_mib allows {limit / _MIB:.0f}. Use fewer paths or "
-            f"new tokens{other}, or a higher kv_limit_mib"
+            f"{what} {needed / _MIB:.0f} MiB; kv_limit_mib allows {limit / _MIB:.0f}. "
+            f"Use fewer paths or new tokens{other}, or a higher kv_limit_mib"
         )

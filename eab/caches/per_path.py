@@ -1,7 +1,7 @@
-"""What the caches have in common that answer one path after another: every path has K and V of its
-own to attend to.
+"""The common part of caches that store and attend path by path.
 
-All live paths still share one forward pass per step; only the attention goes path by path.
+All live paths still share one forward pass per step; only the attention is computed separately for
+each path, over K and V of its own.
 """
 
 from abc import abstractmethod
@@ -11,40 +11,46 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eab.caches.base import ForwardBatch, KVCache, wanted_lines
+from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.ledger import Ledger
 from eab.caches.shape import KVShape
 from eab.events import Growth
 
 
-class PathByPathCache(KVCache):
-    """See KVCache. shape: what a row holds. byte_limit: MemoryLimitError instead of holding
-    more.
+class PerPathCache(KVCache):
+    """See KVCache.
+
+    Attributes:
+        shape: What a row holds.
+        byte_limit: The most bytes that the cache may hold; MemoryLimitError is raised before.
     """
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         self.shape, self.byte_limit = shape, byte_limit
         self._ledger = Ledger()
-        self._packed: list[tuple[int, int]] = []  # (path, its tokens in the pass being computed)
+        # (path, number of its tokens) of the prepared batch
+        self._batch: list[tuple[int, int]] = []
 
     @property
     @abstractmethod
     def bytes_held(self) -> int:
-        """Bytes of all K and V tensors that stay until the next step, measured."""
+        """Bytes of all K and V tensors that are kept until the next step (measured)."""
 
     @abstractmethod
-    def _see(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the path's K and V of the pass, (G, T, D) -> all that the path sees, (G, C, D), the
-        new rows last.
+    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store new K and V of a path, (G, T, D) each.
+
+        Returns:
+            All K and V that the path sees, (G, C, D) each, the new rows last.
         """
 
-    def reserve(self, rows: int, steps: int) -> Growth | None:
+    def reserve(self, rows: int, steps: int | None) -> Growth | None:
         """See KVCache.reserve: nothing is allocated ahead."""
         return None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See KVCache.attend."""
-        paths, counts = zip(*self._packed, strict=True)
+        paths, counts = zip(*self._batch, strict=True)
         parts = zip(
             paths,
             query.split(counts, 2),
@@ -53,36 +59,49 @@ class PathByPathCache(KVCache):
             strict=True,
         )
         return torch.cat(
-            [causal(q, *self._see(path, layer, k, v), scale) for path, q, k, v in parts], dim=1
+            [
+                causal_attention(q, *self._update(path, layer, k, v), scale)
+                for path, q, k, v in parts
+            ],
+            dim=1,
         )
 
-    def _pass(
+    def _make_batch(
         self,
         paths: Sequence[int],
         texts: Sequence[Sequence[int]],
         starts: Sequence[int],
-        wanted: Sequence[int] | None,
+        logits_to_keep: Sequence[int] | None,
     ) -> ForwardBatch:
-        """The tokens of each path, from position `starts[i]` on, as one pass."""
-        self._packed = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
+        """A batch of the texts of these paths, each from position `starts[i]` on."""
+        self._batch = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
         device = self.shape.device
         positions = [
             start + index
             for text, start in zip(texts, starts, strict=True)
             for index in range(len(text))
         ]
+        indices = logits_indices([len(text) for text in texts], logits_to_keep)
         return ForwardBatch(
             cache=self,
             ids=torch.tensor([token for text in texts for token in text], device=device),
             positions=torch.tensor(positions, device=device),
-            keep=torch.tensor(wanted_lines([len(text) for text in texts], wanted), device=device),
+            logits_indices=torch.tensor(indices, device=device),
             growths=(),
         )
 
 
-def causal(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """query (1, H, T, D) of the last T of C tokens, keys and values (G, C, D) of them all -> (1, T,
-    H, D).
+def causal_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """Causal attention of the last T of C tokens.
+
+    Args:
+        query: (1, H, T, D).
+        keys: Of all C tokens, (G, C, D).
+        values: Of all C tokens, (G, C, D).
+        scale: Factor of the attention scores.
+
+    Returns:
+        The attention output, (1, T, H, D).
     """
     _, heads, new, size = query.shape
     groups, length, _ = keys.shape
@@ -96,9 +115,8 @@ def causal(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     if new > 1:
         seen = torch.ones(new, length, dtype=torch.bool, device=query.device).tril(length - new)
         mask = seen.repeat(heads // groups, 1)
-    folded = query.reshape(
-        1, groups, heads // groups * new, size
-    )  # or K and V would be expanded per query head
+    # Query heads of a group become query rows; otherwise K and V would be expanded per query head.
+    folded = query.reshape(1, groups, heads // groups * new, size)
     out = functional.scaled_dot_product_attention(
         folded, keys[None], values[None], attn_mask=mask, scale=scale
     )

@@ -1,8 +1,8 @@
 """No cache: every step sends the whole text of every live path through the model again.
 
-Nothing is kept between steps, so nothing is shared, copied or allocated. What it costs is time: the
-tokens through the model grow with paths x length. While a layer attends, its K and V of all these
-tokens are alive; that is the peak.
+Nothing is kept between steps, so nothing is shared, copied or allocated. The cost is time: the
+number of tokens per forward pass grows with paths x length. While a layer computes its attention,
+K and V of all these tokens exist in this layer; this is the peak.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.ledger import check_limit
-from eab.caches.per_path import PathByPathCache
+from eab.caches.per_path import PerPathCache
 from eab.caches.shape import KVShape
 from eab.events import KVUsage, PathRows
 
 
-class Recompute(PathByPathCache):
+class Recompute(PerPathCache):
     """See KVCache.
 
-    byte_limit: nothing is held, but what a pass takes grows with its tokens; it is bound by the K
-    and V that the pass computes over all layers.
+    Nothing is held, but a forward pass takes more memory the more tokens it has. Therefore
+    `byte_limit` bounds K and V that one forward pass computes in all layers.
     """
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
@@ -29,32 +29,34 @@ class Recompute(PathByPathCache):
 
     @property
     def bytes_held(self) -> int:
-        """Nothing outlives the pass."""
+        """Zero: nothing is kept after the forward pass."""
         return 0
 
-    def pack(
+    def prepare(
         self,
         paths: Sequence[int],
         tokens: Sequence[Sequence[int]],
-        wanted: Sequence[int] | None = None,
+        logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.pack: each path's whole text, from position 0."""
+        """See KVCache.prepare: the batch holds the whole text of each path, from position 0."""
         texts = [[*self._texts[path], *new] for path, new in zip(paths, tokens, strict=True)]
         needed = sum(map(len, texts)) * self.shape.row_bytes
-        check_limit(needed, self.byte_limit, what="one pass over all texts computes K and V of")
+        check_limit(
+            needed, self.byte_limit, what="one forward pass over all texts computes K and V of"
+        )
         self._texts |= zip(paths, texts, strict=True)
-        return self._pass(paths, texts, [0] * len(texts), wanted)
+        return self._make_batch(paths, texts, [0] * len(texts), logits_to_keep)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See KVCache.attend. The model made K and V; they are counted while they are in use."""
+        """See KVCache.attend. K and V belong to the model; their bytes count for the peak."""
         self._ledger.peak_bytes = max(self._ledger.peak_bytes, key.nbytes + value.nbytes)
         return super().attend(layer, query, key, value, scale)
 
-    def _see(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return key, value
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See KVCache.fork: texts only."""
+        """See KVCache.fork: only token ids are kept."""
         text = self._texts.pop(path)
         self._texts |= {child: text for child in children}  # never changed in place
 
@@ -67,7 +69,7 @@ class Recompute(PathByPathCache):
         self._texts[path] = self._texts[path][:length]
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage: no rows at all."""
+        """See KVCache.usage: there are no rows."""
         return KVUsage(
             bytes_held=0,
             rows_shared=0,

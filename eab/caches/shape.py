@@ -1,4 +1,4 @@
-"""What one KV row is made of."""
+"""The shape of one KV row, and what follows from the device that holds it."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,17 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What one row is made of; group: how many query heads read each KV head.
+    """What one KV row is made of, and where it is stored.
 
-    counts_as: the kind of device whose books are kept, where the tensors are on `meta` and hold
-    nothing.
+    Attributes:
+        layers: Number of layers.
+        kv_heads: Key/value heads per layer.
+        head_dim: Size of a head.
+        dtype: Data type of K and V.
+        device: Device of K and V.
+        group: Query heads per key/value head (grouped-query attention).
+        simulated_device: For tensors on the `meta` device, which hold no data: the type of the
+            device whose row allocation is reproduced.
     """
 
     layers: int
@@ -19,23 +26,23 @@ class KVShape:
     dtype: torch.dtype
     device: torch.device
     group: int = 1
-    counts_as: str = ""
+    simulated_device: str = ""
 
     @property
-    def in_lanes(self) -> bool:
-        """Whether attention may read long private parts in lanes (see eab.caches.cascade): on CPUs
+    def uses_cascade_attention(self) -> bool:
+        """Whether long private suffixes may be read in blocks (see eab.caches.cascade): on CPUs
         only.
         """
-        return (self.counts_as or self.device.type) == "cpu"
+        return (self.simulated_device or self.device.type) == "cpu"
 
     @property
-    def in_frames(self) -> bool:
-        """Whether padded passes keep their addresses, so that they can be captured (see
-        eab.caches.static_buffers): on CUDA.
+    def uses_static_buffers(self) -> bool:
+        """Whether padded batches use static buffers, so that CUDA graphs can be captured (see
+        eab.caches.static_buffers): on CUDA only.
         """
         return self.device.type == "cuda"
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of K and V of one token over all layers."""
+        """Bytes of one row: K and V of one token in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize

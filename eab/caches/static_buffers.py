@@ -1,6 +1,7 @@
-"""A frame: the tensors of a decode pass at addresses that stay. The next pass of the same size only
-writes new numbers
-there, which is what a captured pass needs: it reads the same memory whenever it is replayed.
+"""Static input buffers for CUDA graphs: the tensors of a decode batch at fixed addresses.
+
+A CUDA graph reads the same memory whenever it is replayed. So the next batch of the same size only
+writes new numbers into these buffers.
 """
 
 from collections import Counter
@@ -14,90 +15,112 @@ from torch import Tensor
 
 from eab.caches.shape import KVShape
 
-MOST_TOKENS: Final = 128  # larger passes keep a GPU busy by themselves
-MOST_FRAMES: Final = 8  # each holds a mask
-ALIGNED: Final = (
-    8  # numbers: CUDA's attention kernels want the lines of a mask to begin at such multiples
-)
+MAX_TOKENS: Final = 128  # larger batches keep a GPU busy without CUDA graphs
+MAX_BUFFERS: Final = 8  # per epoch; each holds a mask
+# CUDA's attention kernels want each row of the mask to begin at a multiple of this many numbers.
+MASK_ALIGNMENT: Final = 8
 
 
 class BufferEpoch:
-    """The time between two growths of a cache. What was captured in it lives and dies together."""
+    """The time between two reallocations of a cache. CUDA graphs captured in one epoch are
+    discarded together.
+    """
 
 
 class StaticBuffers:
-    """For passes of so many tokens, over a cache of so many rows, with logits wanted of so many
-    tokens.
+    """Input buffers for batches of one size over a cache with a fixed number of rows.
 
-    ids, positions, rows: (T,), keep: (K,), all int64. mask: (g * T, C) in the cache's dtype, added
-    to the scores.
+    Attributes:
+        epoch: The epoch in which the buffers are valid.
+        ids: (T,) int64.
+        positions: (T,) int64.
+        rows: The row of each token, (T,) int64.
+        logits_indices: (K,) int64.
+        mask: Added to the attention scores, (g * T, C) in the dtype of the cache.
     """
 
     def __init__(
-        self, shape: KVShape, tokens: int, wanted: int, rows: int, era: BufferEpoch
+        self, shape: KVShape, tokens: int, logits: int, rows: int, epoch: BufferEpoch
     ) -> None:
-        self.era = era
+        """Allocate the buffers.
+
+        Args:
+            shape: What a row of the cache holds.
+            tokens: Tokens per batch (T).
+            logits: Tokens per batch whose logits are kept (K).
+            rows: Rows of the cache (C).
+            epoch: The epoch in which the buffers are valid.
+        """
+        self.epoch = epoch
         self._device = device = shape.device
         pinned = device.type == "cuda"
-        self._waiting = torch.empty(3 * tokens + wanted, dtype=torch.int64, pin_memory=pinned)
-        self._numbers = torch.empty(3 * tokens + wanted, dtype=torch.int64, device=device)
-        self.ids, self.positions, self.rows, self.keep = self._numbers.split(
-            [tokens, tokens, tokens, wanted]
+        self._staging = torch.empty(3 * tokens + logits, dtype=torch.int64, pin_memory=pinned)
+        self._numbers = torch.empty(3 * tokens + logits, dtype=torch.int64, device=device)
+        self.ids, self.positions, self.rows, self.logits_indices = self._numbers.split(
+            [tokens, tokens, tokens, logits]
         )
-        self._seen_waiting = torch.empty((tokens, rows), dtype=torch.bool, pin_memory=pinned)
-        self._seen = torch.empty((tokens, rows), dtype=torch.bool, device=device)
-        width = -(-rows // ALIGNED) * ALIGNED
+        self._visible_staging = torch.empty((tokens, rows), dtype=torch.bool, pin_memory=pinned)
+        self._visible = torch.empty((tokens, rows), dtype=torch.bool, device=device)
+        width = -(-rows // MASK_ALIGNMENT) * MASK_ALIGNMENT
         self.mask = torch.empty((shape.group * tokens, width), dtype=shape.dtype, device=device)[
             :, :rows
         ]
-        self._sent = torch.cuda.Event() if pinned else None  # what waits has reached the device
+        # Recorded when the pinned staging buffers have been copied to the device.
+        self._copied = torch.cuda.Event() if pinned else None
 
     def fill(
         self,
         ids: Sequence[int],
         positions: NDArray[np.int64],
         rows: NDArray[np.int64],
-        keep: Sequence[int],
-        seen: NDArray[np.bool_],
+        logits_indices: Sequence[int],
+        visible: NDArray[np.bool_],
     ) -> None:
-        """Write the numbers of the next pass, in two transfers, in inference mode if the frame was
-        made in it.
+        """Write the next batch, in two transfers to the device.
 
-        seen: (T, C), which rows each token sees.
+        Must be called in inference mode if the buffers were allocated in it.
+
+        Args:
+            ids: Token ids (T).
+            positions: Positions (T,).
+            rows: The row of each token (T,).
+            logits_indices: Indices of the tokens whose logits are kept (K).
+            visible: Which rows each token sees (T, C).
         """
-        if self._sent is not None:
-            self._sent.synchronize()
-        self._waiting.copy_(torch.from_numpy(np.concatenate([ids, positions, rows, keep])))
-        self._seen_waiting.copy_(torch.from_numpy(seen))
-        self._numbers.copy_(self._waiting, non_blocking=True)
-        self._seen.copy_(self._seen_waiting, non_blocking=True)
-        if self._sent is not None:
-            self._sent.record(torch.cuda.current_stream(self._device))
-        by_group: Tensor = self.mask.view(-1, *self._seen.shape)
-        by_group.zero_().masked_fill_(~self._seen, float("-inf"))
+        if self._copied is not None:
+            self._copied.synchronize()
+        numbers = np.concatenate([ids, positions, rows, logits_indices])
+        self._staging.copy_(torch.from_numpy(numbers))
+        self._visible_staging.copy_(torch.from_numpy(visible))
+        self._numbers.copy_(self._staging, non_blocking=True)
+        self._visible.copy_(self._visible_staging, non_blocking=True)
+        if self._copied is not None:
+            self._copied.record(torch.cuda.current_stream(self._device))
+        by_group: Tensor = self.mask.view(-1, *self._visible.shape)
+        by_group.zero_().masked_fill_(~self._visible, float("-inf"))
 
 
 class StaticBufferPool:
-    """The frames of one cache in one era: for small passes of a size that has come twice before, as
-    it will come again.
+    """The static buffers of one cache in one epoch.
 
-    The first few such sizes have frames, and keep them: frames that are replaced one by one would
-    take captured passes with them one by one.
+    Buffers are allocated once a small batch size has been seen twice, since it will likely recur.
+    Only the first few sizes get buffers, and keep them: replacing buffers one by one would discard
+    their CUDA graphs one by one.
     """
 
     def __init__(self, shape: KVShape, rows: int) -> None:
-        self._shape, self._rows, self._era = shape, rows, BufferEpoch()
-        self._came: Counter[tuple[int, int]] = Counter()  # (tokens, wanted)
-        self._frames: dict[tuple[int, int], StaticBuffers] = {}
+        self._shape, self._rows, self._epoch = shape, rows, BufferEpoch()
+        self._times_seen: Counter[tuple[int, int]] = Counter()  # by (tokens, logits)
+        self._buffers: dict[tuple[int, int], StaticBuffers] = {}
 
-    def of(self, tokens: int, wanted: int) -> StaticBuffers | None:
-        """The frame for a pass of this size, if it is to have one."""
-        size = (tokens, wanted)
-        frame = self._frames.get(size)
-        self._came[size] += 1
-        returns = self._came[size] > 2 and tokens <= MOST_TOKENS
-        if frame is None and returns and len(self._frames) < MOST_FRAMES:
-            frame = self._frames[size] = StaticBuffers(
-                self._shape, tokens, wanted, self._rows, self._era
+    def get(self, tokens: int, logits: int) -> StaticBuffers | None:
+        """The buffers for a batch of this size; None if it has none."""
+        size = (tokens, logits)
+        buffers = self._buffers.get(size)
+        self._times_seen[size] += 1
+        recurs = self._times_seen[size] > 2 and tokens <= MAX_TOKENS
+        if buffers is None and recurs and len(self._buffers) < MAX_BUFFERS:
+            buffers = self._buffers[size] = StaticBuffers(
+                self._shape, tokens, logits, self._rows, self._epoch
             )
-        return frame
+        return buffers

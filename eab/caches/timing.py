@@ -1,7 +1,7 @@
-"""Decoding with a stopwatch: the real tree cache, step by step, with growth apart from the rest.
+"""Timed decode steps of the real tree cache, with growth timed apart from the rest.
 
-What reads a pass is either a model, or attention alone: every layer stores and attends, with random
-numbers and no weights.
+A prepared batch is run either by a model or by attention alone: every layer stores K and V and
+attends, with random numbers and without weights.
 """
 
 import time
@@ -18,40 +18,40 @@ from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.events import Growth
 
-Reader: TypeAlias = Callable[[ForwardBatch], object]
+RunBatch: TypeAlias = Callable[[ForwardBatch], object]
 NO_LIMIT = 2**50
 
 
-class TimedTree(TreeCache):
-    """A tree cache that notes how long its growths take, in all.
+class TimedTreeCache(TreeCache):
+    """A tree cache that measures how long its growths take.
 
-    bare: padded attention leaves the spare rows out, with the same kernel and mask, to find out
-    what they add.
+    It uses no static buffers: the kernels are timed as they are launched.
+
+    Attributes:
+        growth_seconds: Seconds of all growths so far.
     """
 
-    growth_seconds = 0.0
-    bare = False
+    def __init__(self, shape: KVShape, r: int | GrowthRule, padded: bool) -> None:
+        super().__init__(shape, r, NO_LIMIT, padded, static_buffers=False)
+        self.growth_seconds = 0.0
 
-    @property
-    def _visited(self) -> int:
-        return self._end if self.bare else super()._visited
-
-    def _frame_for(self, tokens: int, wanted: int) -> None:
-        """None: what is timed is the kernel, launched as it is."""
-
-    def _grow(self, more: int) -> Growth:
+    def grow(self, more: int) -> Growth:
+        """See TreeCache.grow."""
         start = now(self.shape.device)
-        growth = super()._grow(more)
+        growth = super().grow(more)
         self.growth_seconds += now(self.shape.device) - start
         return growth
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step: making room, and everything else. spare: what the spare rows add to the
-    latter.
+    """Seconds of one decode step.
 
-    grew: whether room had to be made.
+    Attributes:
+        growth: Seconds of the reallocation.
+        rest: Seconds of everything else.
+        spare: What the spare rows add to `rest`.
+        grew: Whether the tensors had to grow.
     """
 
     growth: float
@@ -66,23 +66,22 @@ class StepTime:
 
 
 def now(device: torch.device) -> float:
-    """Seconds, once the device has done what it was told."""
+    """Seconds on a monotonic clock, read when the device has finished its work."""
     if device.type == "cuda":
-        torch.cuda.current_stream(
-            device
-        ).synchronize()  # the device as a whole must not be waited for beside a capture
+        # Not the whole device: that is forbidden while another thread captures a CUDA graph.
+        torch.cuda.current_stream(device).synchronize()
     return time.perf_counter()
 
 
-def attention_reader(shape: KVShape) -> Reader:
-    """The KV part of a step alone: in every layer, the new rows are stored and the query is
-    answered.
+def attention_alone(shape: KVShape) -> RunBatch:
+    """Runs the KV part of a step: in every layer, the new rows are stored and attention is
+    computed.
     """
     groups, size, scale = shape.kv_heads, shape.head_dim, shape.head_dim**-0.5
     made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def read(one: ForwardBatch) -> None:
-        tokens = len(one.ids)
+    def run(batch: ForwardBatch) -> None:
+        tokens = len(batch.ids)
         if tokens not in made:
             heads = (groups * shape.group, groups)
             query, key = (
@@ -92,12 +91,12 @@ def attention_reader(shape: KVShape) -> Reader:
             made[tokens] = query, key
         query, key = made[tokens]
         for layer in range(shape.layers):
-            one.cache.attend(layer, query, key, key, scale)
+            batch.cache.attend(layer, query, key, key, scale)
 
-    return read
+    return run
 
 
-def tree_with(
+def prefilled_tree(
     shape: KVShape,
     rows: int,
     r: int | GrowthRule,
@@ -105,69 +104,66 @@ def tree_with(
     padded: bool,
     paths: int = 1,
     steps: int | None = None,
-) -> TimedTree:
-    """A tree cache that holds a prompt of `rows` rows, seen by so many paths, 1 to n, and grows by
-    r steps' worth.
+) -> TimedTreeCache:
+    """A tree cache that holds a prompt.
 
-    The rows hold zeros: no time depends on what they say. steps: how many are to come, if the cache
-    shall know.
+    The rows hold zeros; no time depends on their content.
+
+    Args:
+        shape: What a row holds.
+        rows: Rows of the prompt.
+        r: Growth step or growth rule.
+        padded: Whether attention visits the spare rows.
+        paths: How many paths see the prompt; they are named 1 to `paths`.
+        steps: How many decode steps will follow; None if the cache should not know.
     """
-    cache = TimedTree(shape, r, NO_LIMIT, padded)
+    cache = TimedTreeCache(shape, r, padded)
     if rows:
-        cache.reserve(rows, steps or 1)
-        cache.pack([0], [[0] * rows])
-    if steps is None:
-        cache._steps = None
+        cache.reserve(rows, steps)
+        cache.prepare([0], [[0] * rows])
     cache.fork(0, range(1, paths + 1))
     cache.growth_seconds = 0.0
     return cache
 
 
 @torch.inference_mode()
-def timed_step(
-    reader: Reader, cache: TimedTree | DeepCopyCache, paths: Sequence[int], tokens: int = 1
+def time_step(
+    run: RunBatch, cache: TimedTreeCache | DeepCopyCache, paths: Sequence[int], tokens: int = 1
 ) -> StepTime:
-    """One pass of so many tokens on each path."""
-    before = cache.growth_seconds if isinstance(cache, TimedTree) else 0.0
+    """Time one forward pass with `tokens` tokens on each path."""
+    before = cache.growth_seconds if isinstance(cache, TimedTreeCache) else 0.0
     start = now(cache.shape.device)
-    packed = cache.pack(paths, [[0] * tokens for _ in paths])
-    reader(packed)
+    batch = cache.prepare(paths, [[0] * tokens for _ in paths])
+    run(batch)
     seconds = now(cache.shape.device) - start
-    growth = cache.growth_seconds - before if isinstance(cache, TimedTree) else 0.0
-    return StepTime(growth, seconds - growth, grew=bool(packed.growths))
+    growth = cache.growth_seconds - before if isinstance(cache, TimedTreeCache) else 0.0
+    return StepTime(growth, seconds - growth, grew=bool(batch.growths))
 
 
 @torch.inference_mode()
-def timed_pair(reader: Reader, cache: TimedTree, path: int, bare_first: bool) -> StepTime:
-    """One pass of one token, read twice: over all rows held, and without the spare ones. The
-    difference is what they add.
+def time_spare_rows(
+    run: RunBatch, cache: TimedTreeCache, path: int, sliced_first: bool
+) -> StepTime:
+    """Time one padded forward pass of one token twice: with the spare rows and without them.
 
-    Both take place at nearly the same moment, so that a disturbance of the machine hardly tells in
-    the difference. The second finds the rows in the processor's caches; take turns with
-    `bare_first`.
+    Both runs take place almost at the same moment, so a disturbance of the machine hardly affects
+    their difference, which is what the spare rows add. The second run finds the rows in the
+    processor's caches; therefore alternate `sliced_first`.
     """
     before = cache.growth_seconds
-    packed = cache.pack([path], [[0]])
-    growth = cache.growth_seconds - before
-    if cache.rows == cache._end:
-        return StepTime(
-            growth, _read_once(reader, cache, packed, bare=False), grew=bool(packed.growths)
-        )
+    batch = cache.prepare([path], [[0]])
+    growth, grew = cache.growth_seconds - before, bool(batch.growths)
+    if cache.rows == cache.end:
+        return StepTime(growth, _time_run(run, cache, batch, sliced=False), grew=grew)
     seconds = {
-        bare: _read_once(reader, cache, packed, bare) for bare in (bare_first, not bare_first)
+        sliced: _time_run(run, cache, batch, sliced) for sliced in (sliced_first, not sliced_first)
     }
-    return StepTime(growth, seconds[False], seconds[False] - seconds[True], bool(packed.growths))
+    return StepTime(growth, seconds[False], seconds[False] - seconds[True], grew)
 
 
-def _read_once(reader: Reader, cache: TimedTree, packed: ForwardBatch, bare: bool) -> float:
-    """Seconds to read a pass that is packed; what was written by an earlier reading is written
-    again.
-    """
-    all_seen = cache._seen
-    cache.bare, cache._masked = bare, False
-    cache._seen = all_seen[:, : cache._visited]
+def _time_run(run: RunBatch, cache: TimedTreeCache, batch: ForwardBatch, sliced: bool) -> float:
+    """Seconds to run a prepared batch; running it again overwrites its rows."""
+    cache.end_attention_at(cache.end if sliced else cache.rows)
     start = now(cache.shape.device)
-    reader(packed)
-    seconds = now(cache.shape.device) - start
-    cache.bare, cache._seen = False, all_seen
-    return seconds
+    run(batch)
+    return now(cache.shape.device) - start

@@ -23,6 +23,7 @@ from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
 from eab.analysis.sweep import Sweep, cache_sweep
 from eab.cli import options, terminal
+from eab.cli.app_server import open_app
 from eab.config import BranchingConfig
 from eab.errors import EabError, RecordError, SweepError
 from eab.events import Event, RunEnded, RunStarted, StepTimed
@@ -178,29 +179,7 @@ def export(
     save_html(record.load(file), html)
 
 
-@app.command("app")
-def open_app(
-    port: Annotated[int, typer.Option(help="port of the page")] = 8501,
-    store: Annotated[
-        str, typer.Option(help="file of the saved runs; off: none (also EAB_STORE)")
-    ] = "",
-) -> None:
-    """Open the explorer in the browser."""
-    if store:
-        os.environ["EAB_STORE"] = (
-            store if store == "off" else str(Path(store).expanduser().absolute())
-        )
-    root = Path(__file__).resolve().parents[2]
-    os.chdir(root)  # where .streamlit/config.toml is
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        str(root / "app" / "main.py"),
-        f"--server.port={port}",
-    ]
-    os.execv(sys.executable, command)
+app.command("app")(open_app)
 
 
 def _config(given: dict[str, Any]) -> BranchingConfig:

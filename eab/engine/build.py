@@ -4,7 +4,7 @@ from eab.branching.policies import make_policy
 from eab.caches.base import KVCache
 from eab.caches.calibration import calibrated
 from eab.caches.factory import make_cache
-from eab.caches.growth import GrowthRule, Workload, automatic, best_r
+from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.request import Request
@@ -92,11 +92,11 @@ def _growth_rule(
     if config.r != "auto":
         return config.r
     if config.attention == "sliced" or config.cache != "tree":
-        return automatic(None)
+        return auto_growth_rule(None)
     costs = calibrated(model.kv_shape, prompt_length + config.max_new_tokens)
     if config.max_paths == 1 and not model.stop_ids:
         return best_r(costs, Workload(config.max_new_tokens, prompt_length))
-    return automatic(costs)
+    return auto_growth_rule(costs)
 
 
 def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:

@@ -137,7 +137,7 @@ class Generation:
 
     def _batch(self, pending: Sequence[Sequence[int]]) -> ForwardBatch:
         drafts = [self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass]
-        return self.cache.pack(
+        return self.cache.prepare(
             [leaf.path for leaf in self._in_pass],
             [[*tokens, *drafted] for tokens, drafted in zip(pending, drafts, strict=True)],
             [1 + len(drafted) for drafted in drafts],

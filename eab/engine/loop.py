@@ -77,7 +77,7 @@ def step(model: LanguageModel, generations: Sequence[Generation]) -> list[list[E
     prepared = [generation.prepare() for generation in generations]
     batches = [batch for batch, _ in prepared]
     logits = model.forward(batches)
-    own_logits = logits.split([len(batch.keep) for batch in batches])
+    own_logits = logits.split([len(batch.logits_indices) for batch in batches])
     if logits.is_cuda:  # so that GPU time is not attributed to the decisions
         torch.cuda.current_stream(logits.device).synchronize()
     draft_seconds = [generation.draft_seconds for generation in generations]

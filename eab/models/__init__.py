@@ -1,3 +1,5 @@
-"""Language models: `base` says what the engine needs, `huggingface` drives transformers, `loading`
-finds a model.
+"""Language models.
+
+`base` defines what the engine needs, `huggingface` drives models of transformers, `loading` finds
+a model by its name.
 """

@@ -1,5 +1,6 @@
-"""What the engine needs of a language model. A few lines implement it: the tests use a table of
-probabilities.
+"""What the engine needs of a language model.
+
+A few lines implement it: the tests use a table of probabilities.
 """
 
 from collections.abc import Sequence
@@ -14,9 +15,13 @@ from eab.events import ModelCard
 
 
 class LanguageModel(Protocol):
-    """A decoder that reads a batch of passes. It is shared between runs and never changed by them.
+    """A decoder-only model. It is shared between runs, and they never change it.
 
-    context: positions that it can tell apart. stop_ids: tokens that end a text.
+    Attributes:
+        card: What a reader of a run needs to know about the model.
+        kv_shape: What a row of its KV cache holds.
+        context: How many positions it can tell apart.
+        stop_ids: Tokens that end a text.
     """
 
     card: ModelCard
@@ -24,9 +29,15 @@ class LanguageModel(Protocol):
     context: int
     stop_ids: frozenset[int]
 
-    def forward(self, passes: Sequence[ForwardBatch]) -> Tensor:
-        """One forward pass for the tokens of all passes -> logits of the kept ones, (sum of P,
-        V).
+    def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
+        """Run one forward pass over the tokens of all batches.
+
+        Args:
+            batches: One prepared batch per run.
+
+        Returns:
+            The logits of the tokens that `logits_indices` selects, batch after batch, (sum of K,
+            V).
         """
         ...
 
@@ -39,5 +50,5 @@ class LanguageModel(Protocol):
         ...
 
     def is_special(self, token: int) -> bool:
-        """Whether the token is a control token, no part of the text."""
+        """Whether the token is a control token, which is not part of the text."""
         ...

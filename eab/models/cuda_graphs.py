@@ -1,9 +1,9 @@
-"""Decode passes captured as CUDA graphs: a small model's pass takes a GPU less time than the
-launching of its kernels.
+"""CUDA graphs for decode batches: a GPU runs a small forward pass faster than the CPU launches its
+kernels.
 
-A pass in a frame (eab.caches.static_buffers) reads and writes the same memory until its cache
-grows. So what the model does with it is captured once and replayed as a whole on the next pass's
-numbers.
+A batch in static buffers (eab.caches.static_buffers) reads and writes the same memory until its
+cache grows. So its forward pass is captured once as a CUDA graph, which is replayed as a whole on
+the numbers of the next batch.
 """
 
 import logging
@@ -19,91 +19,107 @@ from torch import Tensor
 from eab.caches.base import ForwardBatch
 from eab.caches.static_buffers import BufferEpoch, StaticBuffers
 
-Read: TypeAlias = Callable[[ForwardBatch], Tensor]  # one forward pass -> logits
-Replay: TypeAlias = Callable[
-    [], Tensor
-]  # the same on what the memory holds now -> the same tensor each time
+Forward: TypeAlias = Callable[[ForwardBatch], Tensor]  # one forward pass -> logits
+# The same forward pass on what the buffers hold now; always returns the same tensor
+Replay: TypeAlias = Callable[[], Tensor]
 Capture: TypeAlias = Callable[[Callable[[], Tensor]], Replay]
-STREAMS: Final = 16  # on each device: caches whose passes are captured at a time
-MOST_FAILURES: Final = 3  # of a model, before nothing of it is captured any more
-TOLERANCE: Final = {
-    torch.float64: 1e-9,
-    torch.float32: 1e-3,
-}  # of a replay's logits; wider for the narrower types
+STREAMS: Final = 16  # per device: how many caches can have CUDA graphs at the same time
+MAX_FAILURES: Final = 3  # of a model, before no more graphs are captured
+# Of replayed logits, relative to the largest; narrower dtypes have a wider tolerance.
+TOLERANCE: Final = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 
 class CudaGraphRunner:
-    """Reads the passes of one model; those in frames are captured.
+    """Runs the batches of one model; those in static buffers are captured and replayed.
 
-    captures: what captures the passes of one era, or None if it cannot now. check: whether passes
-    read here say what the plain model says; nothing of a run is captured until replays on new
-    numbers did. Each first replay must also say what its pass said. What fails is not captured, and
-    the log says why.
+    No graph of a run is captured until replays on new numbers have been verified against the
+    uncaptured model. Besides, the first replay of each graph must agree with its own forward pass.
+    After a failure the forward pass runs uncaptured, and the reason is logged.
     """
 
-    def __init__(self, captures: Callable[[], Capture | None], check: Callable[[], bool]) -> None:
-        self._new_capture, self._check = captures, check
+    def __init__(
+        self, new_capture: Callable[[], Capture | None], verify: Callable[[], bool]
+    ) -> None:
+        """Make a runner without graphs.
+
+        Args:
+            new_capture: Makes a capture function for one buffer epoch; None while no stream is
+                free.
+            verify: Whether forward passes through this runner agree with the plain model.
+        """
+        self._new_capture, self._verify = new_capture, verify
         self._captures: weakref.WeakKeyDictionary[BufferEpoch, Capture | None] = (
             weakref.WeakKeyDictionary()
         )
         self._replays: weakref.WeakKeyDictionary[StaticBuffers, Replay] = (
             weakref.WeakKeyDictionary()
         )
-        self._checked, self._replayed, self._failures = False, 0, 0
+        self._verified, self._replay_count, self._failures = False, 0, 0
 
-    def read(self, one: ForwardBatch, read: Read) -> Tensor:
-        """One forward pass -> logits (K, V), which later passes do not overwrite."""
-        frame = one.frame
-        if frame is None:
-            return read(one)
-        if frame in self._replays:
-            self._replayed += 1
-            return self._replays[frame]().clone()
-        logits = read(one)
+    def run(self, batch: ForwardBatch, forward: Forward) -> Tensor:
+        """Replay the graph of the batch if there is one; otherwise run it, and capture it if
+        possible.
+
+        Returns:
+            Logits, (K, V), which later forward passes do not overwrite.
+        """
+        buffers = batch.static_buffers
+        if buffers is None:
+            return forward(batch)
+        if buffers in self._replays:
+            self._replay_count += 1
+            return self._replays[buffers]().clone()
+        logits = forward(batch)
         try:
-            capture = self._capture_for(frame.era)
+            capture = self._capture_for(buffers.epoch)
             if capture is not None:
-                self._replays[frame] = _agreeing(capture(lambda: read(one)), logits)
-        except (
-            Exception
-        ) as error:  # the model's code meets what it never met, or the GPU's memory is full
-            self._forget(frame.era)
-            self._failed(str(error))
+                self._replays[buffers] = _checked(capture(lambda: forward(batch)), logits)
+        except Exception as error:  # code of the model that cannot be captured, or no GPU memory
+            self._discard(buffers.epoch)
+            self._note_failure(str(error))
         return logits
 
-    def _capture_for(self, era: BufferEpoch) -> Capture | None:
-        if self._failures >= MOST_FAILURES:
+    def _capture_for(self, epoch: BufferEpoch) -> Capture | None:
+        if self._failures >= MAX_FAILURES:
             return None
-        if era not in self._captures:
-            self._captures[era] = self._new_capture() if self._proven() else None
-        return self._captures[era]
+        if epoch not in self._captures:
+            self._captures[epoch] = self._new_capture() if self._is_verified() else None
+        return self._captures[epoch]
 
-    def _proven(self) -> bool:
-        if self._checked:
+    def _is_verified(self) -> bool:
+        if self._verified:
             return True
-        self._checked, before, agrees = True, self._replayed, False  # checking captures, too
+        # Set during the verification, because it captures graphs, too.
+        self._verified, before, agrees = True, self._replay_count, False
         try:
-            agrees = self._check() and self._replayed > before
+            agrees = self._verify() and self._replay_count > before
         finally:
-            self._checked = agrees
+            self._verified = agrees
         if not agrees:
-            self._failed("replays say otherwise than the model, or there were none")
+            self._note_failure("replays disagree with the model, or nothing was replayed")
         return agrees
 
-    def _forget(self, era: BufferEpoch) -> None:
-        self._captures[era] = None  # its graphs go with what captured them
-        for frame in [frame for frame in self._replays if frame.era is era]:
-            del self._replays[frame]
+    def _discard(self, epoch: BufferEpoch) -> None:
+        """Discard all graphs of the epoch; they are reset together (see GraphCapture)."""
+        self._captures[epoch] = None
+        for buffers in [buffers for buffers in self._replays if buffers.epoch is epoch]:
+            del self._replays[buffers]
 
-    def _failed(self, reason: str) -> None:
+    def _note_failure(self, reason: str) -> None:
         self._failures += 1
-        logging.getLogger(__name__).warning("passes are not captured as CUDA graphs: %s", reason)
+        logging.getLogger(__name__).warning(
+            "forward passes are not captured as CUDA graphs: %s", reason
+        )
 
 
-def _agreeing(replay: Replay, logits: Tensor) -> Replay:
-    """The replay, if it says the same. RuntimeError if not."""
+def _checked(replay: Replay, logits: Tensor) -> Replay:
+    """The replay, if it gives these logits.
+
+    Raises:
+        RuntimeError: It gives others.
+    """
     if not torch.allclose(replay(), logits, rtol=0.0, atol=_tolerance(logits), equal_nan=True):
-        raise RuntimeError("a replay says otherwise than its pass")
+        raise RuntimeError("a replay disagrees with its forward pass")
     return replay
 
 
@@ -113,10 +129,10 @@ def _tolerance(logits: Tensor) -> float:
 
 
 class GraphCapture:
-    """Captures the passes of one era on a stream and in a memory pool of their own.
+    """Captures the graphs of one buffer epoch, on a stream and in a memory pool of their own.
 
-    They are reset together, before the stream is used again: with the first graph of a stream that
-    goes, PyTorch frees the cuBLAS workspace that the others of the stream still use
+    The graphs are reset together, before the stream is reused: when the first graph of a stream is
+    destroyed, PyTorch frees the cuBLAS workspace that the other graphs of the stream still use
     (github.com/pytorch/pytorch/issues/193402).
     """
 
@@ -126,14 +142,20 @@ class GraphCapture:
         self._device, self._stream = device, stream
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
-        retire = weakref.finalize(self, _retire, self._graphs, stream, _free_streams(device))
-        retire.atexit = False  # runs may still be replaying then
+        finalizer = weakref.finalize(
+            self, _reset_graphs, self._graphs, stream, _free_streams(device)
+        )
+        finalizer.atexit = False  # runs may still be replaying then
 
-    def capture(self, read: Callable[[], Tensor]) -> Replay:
-        """Read once on the stream, which sets up its libraries; then capture. RuntimeError if it
-        cannot be captured.
+    def capture(self, forward: Callable[[], Tensor]) -> Replay:
+        """Run the forward pass once on the stream as a warm-up, which sets up its libraries; then
+        capture it.
 
-        Not by torch.cuda.graph, which empties the allocator's caches before each capture.
+        torch.cuda.graph is not used, because it empties the allocator's caches before each
+        capture.
+
+        Raises:
+            RuntimeError: The forward pass cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
         with self._one_at_a_time, torch.cuda.device(self._device):
@@ -141,10 +163,10 @@ class GraphCapture:
             self._stream.wait_stream(before)
             try:
                 with torch.cuda.stream(self._stream):
-                    read()
+                    forward()
                     graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                     try:
-                        logits = read()
+                        logits = forward()
                     finally:
                         graph.capture_end()
             finally:
@@ -158,8 +180,8 @@ class GraphCapture:
         return replay
 
 
-def cuda_graphs(device: torch.device) -> Capture | None:
-    """What captures the passes of a new era; None while all streams are taken."""
+def new_graph_capture(device: torch.device) -> Capture | None:
+    """A capture function for a new buffer epoch; None while all streams are in use."""
     try:
         stream = _free_streams(device).pop()
     except IndexError:
@@ -172,7 +194,7 @@ def _free_streams(device: torch.device) -> list[torch.cuda.Stream]:
     return [torch.cuda.Stream(device) for _ in range(STREAMS)]
 
 
-def _retire(
+def _reset_graphs(
     graphs: list[torch.cuda.CUDAGraph], stream: torch.cuda.Stream, free: list[torch.cuda.Stream]
 ) -> None:
     for graph in graphs:

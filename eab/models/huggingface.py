@@ -1,9 +1,9 @@
 """A decoder-only transformers model, driven through the caches of this project.
 
-Our attention function is registered with transformers' AttentionInterface. A forward pass carries
-its passes as a keyword argument that the model hands through to every attention layer; there the
-cache stores the new K and V and answers the query. Without that argument the function is
-transformers' own SDPA, so a model stays usable elsewhere.
+Our attention function is registered with transformers' AttentionInterface. The batches of a forward
+pass are a keyword argument, which the model passes on to every attention layer; there the cache
+stores the new K and V and computes attention. Without this argument the function is transformers'
+own SDPA, so the model stays usable elsewhere.
 """
 
 import weakref
@@ -29,25 +29,32 @@ from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import ModelCard
-from eab.models.cuda_graphs import CudaGraphRunner, cuda_graphs
+from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.token_bytes import TokenTexts
 
 ATTENTION = "eab_cache"
 _NO_LIMIT = 2**40
-# On CUDA. PyTorch prefers cuDNN's on new GPUs: under a mask it prepares anew for every length, and
-# it has been wrong
-# for few KV heads (github.com/pytorch/pytorch/issues/193893).
+# On CUDA. PyTorch prefers the cuDNN kernel on new GPUs; with a mask it is set up again for every
+# length, and it has been wrong for few KV heads (github.com/pytorch/pytorch/issues/193893).
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class HuggingFaceModel:
-    """See eab.models.base.LanguageModel. Refuses, with ModelError, models whose attention is not
-    ordinary.
-    """
+    """See eab.models.base.LanguageModel."""
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
     ) -> None:
+        """Take over a loaded model.
+
+        Args:
+            model: A decoder-only model with ordinary causal attention.
+            tokenizer: Its tokenizer.
+            name: The name that its card shows.
+
+        Raises:
+            ModelError: The model cannot be driven through a tree cache. It is left as it was.
+        """
         _refuse_by_config(model)
         self._model = model.eval()
         self._tokenizer = tokenizer
@@ -67,7 +74,9 @@ class HuggingFaceModel:
             device=str(self.kv_shape.device),
             row_bytes=self.kv_shape.row_bytes,
         )
-        self._captured = self._capturing() if self.kv_shape.in_frames else None
+        self._graph_runner = (
+            self._make_graph_runner() if self.kv_shape.uses_static_buffers else None
+        )
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         try:
@@ -80,33 +89,38 @@ class HuggingFaceModel:
                 f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}"
             ) from error
 
-    def forward(self, passes: Sequence[ForwardBatch]) -> Tensor:
+    def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """See LanguageModel.forward."""
-        if self._captured is not None and len(passes) == 1:
-            return self._captured.read(passes[0], lambda one: self._read([one]))
-        return self._read(passes)
+        if self._graph_runner is not None and len(batches) == 1:
+            return self._graph_runner.run(batches[0], lambda batch: self._forward([batch]))
+        return self._forward(batches)
 
-    def _read(self, passes: Sequence[ForwardBatch]) -> Tensor:
-        starts = torch.tensor([0, *(len(one.ids) for one in passes)]).cumsum(0).tolist()
-        keep = torch.cat([one.keep + start for one, start in zip(passes, starts, strict=False)])
-        with sdpa_kernel(KERNELS) if self.kv_shape.in_frames else nullcontext():
+    def _forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
+        starts = torch.tensor([0, *(len(batch.ids) for batch in batches)]).cumsum(0).tolist()
+        logits_indices = torch.cat(
+            [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
+        )
+        with sdpa_kernel(KERNELS) if self.kv_shape.uses_static_buffers else nullcontext():
             logits: Tensor = self._model(
-                input_ids=torch.cat([one.ids for one in passes])[None],
-                position_ids=torch.cat([one.positions for one in passes])[None],
-                attention_mask=self._no_mask,  # four dimensions: transformers builds none of its own
+                input_ids=torch.cat([batch.ids for batch in batches])[None],
+                position_ids=torch.cat([batch.positions for batch in batches])[None],
+                attention_mask=self._no_mask,
                 use_cache=False,
-                logits_to_keep=keep,
-                eab_passes=passes,
+                logits_to_keep=logits_indices,
+                eab_batches=batches,
             ).logits
         return logits[0]
 
     @property
     def _no_mask(self) -> Tensor:
+        """Has four dimensions, so that transformers does not build a mask."""
         return torch.zeros((1, 1, 1, 1), device=self.kv_shape.device)
 
     def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
-        """See LanguageModel.encode. ModelError if a chat template is asked for and the model has
-        none.
+        """See LanguageModel.encode.
+
+        Raises:
+            ModelError: The config asks for a chat template, but the model has none.
         """
         if not config.chat:
             return tuple(self._tokenizer.encode(prompt))
@@ -127,34 +141,42 @@ class HuggingFaceModel:
         """See LanguageModel.is_special."""
         return self._texts.is_special(token)
 
-    def _capturing(self) -> CudaGraphRunner:
+    def _make_graph_runner(self) -> CudaGraphRunner:
+        # The runner must not keep the model alive.
         device, this = self.kv_shape.device, weakref.ref(self)
         return CudaGraphRunner(
-            lambda: cuda_graphs(device), lambda: (model := this()) is not None and model._replays()
+            lambda: new_graph_capture(device),
+            lambda: (model := this()) is not None and model._replays_agree(),
         )
 
-    def _replays(self) -> bool:
-        """Whether captured passes read a text as plain SDPA does."""
-        return self._error(padded=True) < self._most_error
+    def _replays_agree(self) -> bool:
+        """Whether replayed CUDA graphs compute the same as plain SDPA."""
+        return self._cache_error(padded=True) < self._max_error
 
     def _check_against_plain_forward(self) -> None:
-        """ModelError unless our cache reads a text as plain SDPA does."""
-        if not (error := self._error()) < self._most_error:
+        """Compare logits through our cache with those of plain SDPA.
+
+        Raises:
+            ModelError: They differ.
+        """
+        if not (error := self._cache_error()) < self._max_error:
             raise ModelError(
-                f"{self.card.name} ({self.card.family}) reads a text differently through a tree cache (relative "
-                f"error {error:.2g}); only ordinary causal attention is supported"
+                f"{self.card.name} ({self.card.family}) computes other logits through a tree cache "
+                f"(relative error {error:.2g}); only ordinary causal attention is supported"
             )
 
     @property
-    def _most_error(self) -> float:
+    def _max_error(self) -> float:
         return 1e-3 if self.kv_shape.dtype in (torch.float32, torch.float64) else 0.1
 
     @torch.inference_mode()
-    def _error(self, padded: bool = False) -> float:
-        """The relative error of the last logits of a text that was read in parts through our cache.
+    def _cache_error(self, padded: bool = False) -> float:
+        """The relative error of the last logits of a text that is processed in parts through our
+        cache.
 
-        padded: its end token by token, in passes of fixed shapes, which are captured where that is
-        possible.
+        Args:
+            padded: Process its end token by token, in batches of fixed shape, which are captured
+                as CUDA graphs where this is possible.
         """
         tokens = [(7 + 31 * index) % self.card.vocab_size for index in range(min(12, self.context))]
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
@@ -163,7 +185,8 @@ class HuggingFaceModel:
             if padded
             else [tokens[:-3], tokens[-3:]]
         )
-        ours = [self.forward([cache.pack([0], [part])]) for part in parts if part][-1][-1].float()
+        outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
+        ours = outputs[-1][-1].float()
         plain = (
             self._model(torch.tensor([tokens], device=self.kv_shape.device), use_cache=False)
             .logits[0, -1]
@@ -181,30 +204,43 @@ def cache_attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    eab_passes: Sequence[ForwardBatch] | None = None,
+    eab_batches: Sequence[ForwardBatch] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention function for transformers: query (1, H, T, D), new key and value (1, G, T, D) ->
-    (1, T, H, D).
+    """Attention function for transformers.
+
+    Args:
+        module: The attention layer.
+        query: (1, H, T, D).
+        key: Of the new tokens, (1, G, T, D).
+        value: Of the new tokens, (1, G, T, D).
+        attention_mask: Used without `eab_batches` only.
+        scaling: Factor of the scores; by default 1 / sqrt(D).
+        dropout: Used without `eab_batches` only.
+        eab_batches: The batches of this forward pass; None outside of this project.
+        **kwargs: What else transformers gives.
+
+    Returns:
+        The attention output, (1, T, H, D), and no attention weights.
     """
-    if eab_passes is None:
+    if eab_batches is None:
         plain: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
         return plain
     if kwargs.get("s_aux") is not None:
-        raise ModelError("this model's attention has sinks, which the tree cache does not know")
+        raise ModelError("this model's attention has sinks, which the tree cache does not support")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    lengths = [len(one.ids) for one in eab_passes]
+    lengths = [len(batch.ids) for batch in eab_batches]
     parts = zip(
-        eab_passes,
+        eab_batches,
         query.split(lengths, 2),
         key.split(lengths, 2),
         value.split(lengths, 2),
         strict=True,
     )
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    outputs = [one.cache.attend(layer, q, k, v, scale) for one, q, k, v in parts]
+    outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in parts]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
 
 
@@ -213,21 +249,27 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 def _refuse_by_config(model: PreTrainedModel) -> None:
-    """ModelError for families that a cache of K and V rows under a mask cannot serve."""
+    """Refuse model families that a cache of K and V rows under a mask cannot serve.
+
+    Raises:
+        ModelError: The family is not supported.
+    """
     config = model.config.get_text_config()
     family, reason = config.model_type, None
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    supported = {"full_attention", "sliding_attention"}
+    others = set(getattr(config, "layer_types", None) or ["full_attention"]) - supported
     if model.config.is_encoder_decoder:
         reason = "is an encoder-decoder model; the engine needs a decoder-only one"
     elif not model.can_generate() or not getattr(model, "_supports_attention_backend", False):
         reason = "has no attention that can be given another cache (recurrent, or its own kernel)"
-    elif kinds - {"full_attention", "sliding_attention"}:
-        reason = f"has layers of kind {', '.join(sorted(kinds - {'full_attention', 'sliding_attention'}))}"
+    elif others:
+        reason = f"has layers of kind {', '.join(sorted(others))}"
     elif getattr(config, "attn_logit_softcapping", None) is not None:
         reason = "caps its attention scores, which the fused attention kernels do not do"
     if reason:
         raise ModelError(
-            f"the model family {family!r} {reason}. Choose a Llama, Qwen, Mistral, GPT-2, GPT-NeoX, OPT or Phi"
+            f"the model family {family!r} {reason}. Choose a Llama, Qwen, Mistral, GPT-2, "
+            "GPT-NeoX, OPT or Phi"
         )
 
 
@@ -246,7 +288,7 @@ def _kv_shape(model: PreTrainedModel) -> KVShape:
 
 
 def _context(config: Any) -> int:
-    """Positions that every layer reads in full: the trained length, or the attention window if that
+    """Positions that every layer sees in full: the trained length, or the attention window if it
     is shorter.
     """
     context = int(getattr(config, "max_position_embeddings", None) or 2**20)
@@ -262,7 +304,7 @@ def _context(config: Any) -> int:
 
 
 def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """All ids that end a text: the generation config may list several."""
+    """All token ids that end a text; the generation config may list several."""
     found: set[int] = set()
     sources = (model.generation_config, model.config.get_text_config(), tokenizer)
     for ids in (getattr(source, "eos_token_id", None) for source in sources):

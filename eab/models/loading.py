@@ -1,5 +1,6 @@
-"""Find a model by name: `embedded`, `embedded-draft`, a local folder, or a Hub id. Safetensors
-only, no remote code.
+"""Load a model by its name: `embedded`, `embedded-draft`, a local folder, or a Hub id.
+
+Only weights in safetensors are loaded, and no code from the Hub is run.
 """
 
 from pathlib import Path
@@ -20,15 +21,14 @@ from transformers.utils import logging as progress
 from eab.assets import ASSETS
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.weight_layouts import take_fastest_layout
+from eab.models.weight_layouts import apply_fastest_layout
 
 EMBEDDED: Final = "embedded"
 EMBEDDED_FOLDER: Final = ASSETS / "model"
-EMBEDDED_DRAFT: Final = (
-    "embedded-draft"  # a smaller one of the same vocabulary, which guesses what it will say
-)
+# A smaller model with the same vocabulary, which proposes draft tokens
+EMBEDDED_DRAFT: Final = "embedded-draft"
 BUNDLED: Final = {EMBEDDED: EMBEDDED_FOLDER, EMBEDDED_DRAFT: EMBEDDED_FOLDER.parent / "draft"}
-HUB_SECONDS: Final = 10
+HUB_SECONDS: Final = 10  # to wait for the Hub
 DTYPES: Final = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -40,18 +40,22 @@ DTYPES: Final = {
 def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") -> HuggingFaceModel:
     """Load a model and its tokenizer.
 
-    device: `auto` takes CUDA where there is one. dtype: `auto` is bfloat16 on CUDA, float32 on the
-    CPU.
-    ModelError says what is missing: the folder, the network, safetensors, or support for the
-    family.
+    Args:
+        name: `embedded`, `embedded-draft`, a folder, or a Hub id.
+        device: A device of PyTorch; `auto` chooses CUDA if there is one.
+        dtype: A name in `DTYPES`; `auto` is bfloat16 on CUDA, float32 on the CPU.
+
+    Raises:
+        ModelError: Says what is missing: the folder, the network, safetensors, or support for the
+            model family.
     """
-    where = _device(device)
+    target = _device(device)
     source, local = _source(name)
     try:
         local = local or _is_cached(source)
         if not local:
-            _reach_hub(source)
-        tokenizer, model = _read(source, _dtype(dtype, where), local)
+            _check_hub(source)
+        tokenizer, model = _load(source, _dtype(dtype, target), local)
     except (
         OSError,
         ValueError,
@@ -62,15 +66,15 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
         SafetensorError,
     ) as error:
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
-    model = model.to(where)
-    take_fastest_layout(model)
+    model = model.to(target)
+    apply_fastest_layout(model)
     return HuggingFaceModel(model, tokenizer, name)
 
 
-def _read(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
+def _load(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
     bars = progress.is_progress_bar_enabled()
-    progress.disable_progress_bar()  # of reading weights; downloads keep theirs
+    progress.disable_progress_bar()  # for the weights; downloads keep theirs
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         return tokenizer, AutoModelForCausalLM.from_pretrained(
@@ -85,9 +89,9 @@ def _is_cached(source: str) -> bool:
     return isinstance(try_to_load_from_cache(source, "config.json"), str)
 
 
-def _reach_hub(source: str) -> None:
-    """Ask once before downloading, so that a wrong id or a missing network is said at once, without
-    retries.
+def _check_hub(source: str) -> None:
+    """Ask the Hub once before the download, so that a wrong id or a missing network is reported at
+    once, without retries.
     """
     try:
         HfApi().model_info(source, timeout=HUB_SECONDS)
@@ -95,15 +99,19 @@ def _reach_hub(source: str) -> None:
         raise ModelError(
             f"model is {source!r}; the Hub has no such model, or it needs a login"
         ) from error
-    except Exception as error:  # the network layer below the Hub client raises what it likes
+    except Exception as error:  # the network library can raise anything
         raise ModelError(_explain(source, False, error)) from error
 
 
 def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
-    """A model and tokenizer that the caller has loaded already. Its attention function is replaced
-    by ours.
+    """Wrap a model and a tokenizer that the caller has already loaded.
 
-    The model stays usable elsewhere: without our cache, our function is transformers' own SDPA.
+    The model's attention function is replaced by ours. The model stays usable elsewhere: without
+    our cache, our function is transformers' own SDPA.
+
+    Raises:
+        ModelError: They are not a model and a tokenizer of transformers, or the engine cannot
+            drive the model.
     """
     if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         given = f"a {type(model).__name__} and a {type(tokenizer).__name__}"
@@ -137,11 +145,12 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _source(name: str) -> tuple[str, bool]:
-    """-> what transformers should open, and whether it is on this machine."""
+    """What transformers should open, and whether it is on this machine."""
     if name in BUNDLED:
         if not BUNDLED[name].is_dir():
             raise ModelError(
-                f"the model {name!r} is missing at {BUNDLED[name]}; install the project from a checkout"
+                f"the model {name!r} is missing at {BUNDLED[name]}; "
+                "install the project from a checkout"
             )
         return str(BUNDLED[name]), True
     folder = Path(name).expanduser()

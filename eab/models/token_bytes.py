@@ -1,4 +1,4 @@
-"""Exact text of single tokens, for byte-level and for SentencePiece-like vocabularies."""
+"""The exact text of single tokens, for byte-level and for SentencePiece-like vocabularies."""
 
 import json
 import re
@@ -12,7 +12,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenTexts:
-    """`texts[token]`: the token's text as `eab.token_text` defines it; also for ids beyond the
+    """`texts[token]` is the token's text as `eab.token_text` defines it, also for ids beyond the
     vocabulary.
     """
 
@@ -20,15 +20,15 @@ class TokenTexts:
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
         self._byte_level = "ByteLevel" in _decoder_kinds(tokenizer)
-        self._known: dict[int, str] = {}
+        self._cached: dict[int, str] = {}
 
     def __getitem__(self, token: int) -> str:
-        if token not in self._known:
-            self._known[token] = self._text(token)
-        return self._known[token]
+        if token not in self._cached:
+            self._cached[token] = self._text(token)
+        return self._cached[token]
 
     def is_special(self, token: int) -> bool:
-        """Whether the token is a control token."""
+        """See LanguageModel.is_special."""
         return token in self._special
 
     def _text(self, token: int) -> str:
@@ -57,8 +57,8 @@ def _decoder_kinds(tokenizer: PreTrainedTokenizerBase) -> set[str]:
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other bytes for
-    U+0100 onwards.
+    """The byte-level alphabet of GPT-2: printable Latin-1 characters stand for themselves, U+0100
+    and the following for the other bytes.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

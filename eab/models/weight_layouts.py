@@ -1,11 +1,11 @@
-"""Weight layouts for CPU inference: the same numbers stored so that a product with few rows runs
+"""Weight layouts for CPU inference: the same numbers, stored so that a product with few rows runs
 faster.
 
-A decode step multiplies every weight matrix with one row per live path. How fast that is depends on
-how the matrix library likes the weights stored, which differs between processors; so the layouts
-are tried on the loaded model's own matrices, more of them than the processor's caches hold, and one
-that is clearly faster replaces the weights. None is held twice, except those of an output layer
-that shares them with the input embedding, where memory allows.
+A decode step multiplies every weight matrix by one row per live path. The best layout for that
+depends on the matrix library and differs between processors. So the layouts are timed on matrices
+of the loaded model, on more of them than the processor's caches hold, and one that is clearly
+faster replaces the weights. No weights are held twice, except those of an output layer that shares
+them with the input embedding, if there is enough memory.
 """
 
 import os
@@ -17,21 +17,20 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-PATHS_TRIED: Final = (1, 8, 20, 64)
-BYTES_TRIED: Final = (
-    64 * 2**20
-)  # of weights: in a step they come from memory, and so they must here
+PLAIN: Final = "plain"
+BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
+# Of weights to time: a decode step reads weights from memory, so the measurement must, too.
+BYTES_TIMED: Final = 64 * 2**20
 REPEATS: Final = 3
-CLEARLY_FASTER: Final = 0.85  # of the plain time
-SMALLEST: Final = (
-    30_000_000  # weights; below, a step is bound by other things, and its rounding should not vary
-)
+MAX_TIME_RATIO: Final = 0.85  # of a layout's time to the plain time, to be clearly faster
+# Weights of a model. Below, other things limit a step, and its rounding should not vary.
+MIN_WEIGHTS: Final = 30_000_000
 MEMORY_SHARE: Final = 0.25  # of the free memory, for a second copy of tied output weights
 
 
-class PackedLinear(nn.Module):
-    """A linear layer whose weight oneDNN has reordered into blocks; computes what nn.Linear
-    computes.
+class PrepackedLinear(nn.Module):
+    """A linear layer whose weight is prepacked: oneDNN has reordered it into blocks. It computes
+    what nn.Linear computes.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -46,78 +45,87 @@ class PackedLinear(nn.Module):
         return out
 
 
-def k_major(linear: nn.Linear) -> nn.Linear:
-    """A linear layer whose weight is stored as its transpose, so that the product meets contiguous
+def transpose_weight(linear: nn.Linear) -> nn.Linear:
+    """A linear layer whose weight is stored as its transpose, so that the product reads contiguous
     rows of it.
     """
-    turned = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
-    turned.weight = nn.Parameter(linear.weight.detach().t().contiguous().t(), requires_grad=False)
-    turned.bias = linear.bias
-    return turned
+    transposed = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
+    transposed.weight = nn.Parameter(
+        linear.weight.detach().t().contiguous().t(), requires_grad=False
+    )
+    transposed.bias = linear.bias
+    return transposed
 
 
 Layout = Callable[[nn.Linear], nn.Module]
-LAYOUTS: Final[dict[str, Layout]] = {"packed": PackedLinear, "k-major": k_major}
+LAYOUTS: Final[dict[str, Layout]] = {"prepacked": PrepackedLinear, "transposed": transpose_weight}
 
 
-def take_fastest_layout(model: nn.Module) -> str:
-    """Measure the layouts on `model`'s own matrices (one or two seconds), apply the fastest -> its
-    name, or `plain`.
+def apply_fastest_layout(model: nn.Module) -> str:
+    """Time the layouts on the model's own matrices, which takes one or two seconds, and apply the
+    fastest one.
 
-    Small models, other devices than the CPU and other types than float32 stay as they are.
+    Small models, devices other than the CPU and dtypes other than float32 stay as they are.
+
+    Returns:
+        The name of the layout; `plain` if the model was not changed.
     """
     linears = _linears(model)
     weights = sum(linear.weight.numel() for linear in linears.values())
-    if weights < SMALLEST or any(
-        not _is_plain_float32(linear.weight) for linear in linears.values()
+    if weights < MIN_WEIGHTS or any(
+        not _is_cpu_float32(linear.weight) for linear in linears.values()
     ):
-        return "plain"
-    name = fastest([*linears.values()])
-    if name != "plain":
+        return PLAIN
+    name = fastest_layout([*linears.values()])
+    if name != PLAIN:
         _apply(model, linears, LAYOUTS[name])
     return name
 
 
 @torch.inference_mode()
-def fastest(linears: Sequence[nn.Linear]) -> str:
-    """The name of the layout in which some of these layers are clearly faster than as loaded, or
-    `plain`.
+def fastest_layout(linears: Sequence[nn.Linear]) -> str:
+    """The name of the layout in which a sample of these layers is fastest; `plain` if none is
+    clearly faster.
     """
-    some = _spread(linears)
+    sample = _sample(linears)
     inputs = [
-        {linear.in_features: torch.randn(1, paths, linear.in_features) for linear in some}
-        for paths in PATHS_TRIED
+        {linear.in_features: torch.randn(1, paths, linear.in_features) for linear in sample}
+        for paths in BATCH_SIZES
     ]
-    found = {"plain": CLEARLY_FASTER}
+    ratios = {PLAIN: MAX_TIME_RATIO}
     for name, layout in LAYOUTS.items():
         try:
-            layers = [layout(linear) for linear in some]
-            same = all(_same(linear, layer) for linear, layer in zip(some, layers, strict=True))
+            layers = [layout(linear) for linear in sample]
+            same = all(_agree(linear, layer) for linear, layer in zip(sample, layers, strict=True))
         except (RuntimeError, AttributeError):
             continue  # this build of PyTorch does not have it
         if same:
-            found[name] = statistics.geometric_mean(
-                _time_ratio(some, layers, rows) for rows in inputs
+            ratios[name] = statistics.geometric_mean(
+                _time_ratio(sample, layers, rows) for rows in inputs
             )
-    return min(found, key=lambda name: found[name])
+    return min(ratios, key=lambda name: ratios[name])
 
 
-def _spread(linears: Sequence[nn.Linear]) -> Sequence[nn.Linear]:
-    """Layers from all over the model, about BYTES_TRIED of weights."""
+def _sample(linears: Sequence[nn.Linear]) -> Sequence[nn.Linear]:
+    """Layers from all parts of the model, with about BYTES_TIMED of weights."""
     total = sum(linear.weight.nbytes for linear in linears)
-    return linears[:: max(1, round(total / BYTES_TRIED))]
+    return linears[:: max(1, round(total / BYTES_TIMED))]
 
 
-def _same(linear: nn.Linear, layer: nn.Module) -> bool:
-    x = torch.randn(1, PATHS_TRIED[-1], linear.in_features)
+def _agree(linear: nn.Linear, layer: nn.Module) -> bool:
+    x = torch.randn(1, BATCH_SIZES[-1], linear.in_features)
     return torch.allclose(layer(x), linear(x), rtol=1e-3, atol=1e-4)
 
 
 def _time_ratio(
     plain: Sequence[nn.Linear], layers: Sequence[nn.Module], inputs: Mapping[int, Tensor]
 ) -> float:
-    """Median time of `layers` over that of `plain`, measured in turns. inputs: by number of input
-    features.
+    """Median time of `layers` divided by that of `plain`, measured alternately.
+
+    Args:
+        plain: The layers as loaded.
+        layers: The same layers in another layout.
+        inputs: By number of input features.
     """
     rows = [inputs[linear.in_features] for linear in plain]
     both = [(_seconds(plain, rows), _seconds(layers, rows)) for _ in range(REPEATS + 1)][1:]
@@ -135,12 +143,14 @@ def _linears(model: nn.Module) -> dict[str, nn.Linear]:
     return {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
 
 
-def _is_plain_float32(weight: Tensor) -> bool:
+def _is_cpu_float32(weight: Tensor) -> bool:
     return weight.device.type == "cpu" and weight.dtype == torch.float32
 
 
 def _apply(model: nn.Module, linears: dict[str, nn.Linear], layout: Layout) -> None:
-    """Replace the layers one by one, so that at most one matrix is held twice on the way."""
+    """Replace the layers one after the other, so that at most one matrix is held twice
+    meanwhile.
+    """
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
@@ -151,9 +161,7 @@ def _apply(model: nn.Module, linears: dict[str, nn.Linear], layout: Layout) -> N
 
 
 def _free_memory() -> int:
-    """Bytes that are free now; without an answer from the system none, so that nothing is held
-    twice.
-    """
+    """Bytes that are free now; 0 if the system does not say, so that no weights are held twice."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):

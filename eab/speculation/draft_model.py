@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eab.branching.policies import Policy
 from eab.branching.sampling import Predictions
-from eab.caches.growth import automatic
+from eab.caches.growth import auto_growth_rule
 from eab.caches.tree import TreeCache
 from eab.config import AUTO, BranchingConfig
 from eab.errors import ModelError
@@ -40,7 +40,7 @@ class DraftModel:
 
     def __init__(self, model: LanguageModel, config: BranchingConfig, policy: Policy) -> None:
         self._model, self._config, self._policy = model, config, policy
-        r = automatic(None) if config.r == AUTO else config.r
+        r = auto_growth_rule(None) if config.r == AUTO else config.r
         self._cache = TreeCache(model.kv_shape, r, config.kv_limit_mib * 2**20)
         self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
@@ -86,7 +86,7 @@ class DraftModel:
 
     def _forward(self, pending: Mapping[int, Sequence[int]]) -> Tensor:
         """Compute these tokens of these paths -> logits (P, V) after the last of each."""
-        logits = self._model.forward([self._cache.pack([*pending], [*pending.values()])])
+        logits = self._model.forward([self._cache.prepare([*pending], [*pending.values()])])
         self._computed |= {
             path: [*self._computed[path], *tokens] for path, tokens in pending.items()
         }

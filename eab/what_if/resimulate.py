@@ -128,7 +128,7 @@ class RecordedModel:
         prompt = zip(trace.started.prompt_tokens, trace.started.prompt_texts, strict=True)
         self._texts = {token: (text, False) for token, text in prompt} | trace.texts
 
-    def forward(self, passes: Sequence[ForwardBatch]) -> NoReturn:
+    def forward(self, batches: Sequence[ForwardBatch]) -> NoReturn:
         """Not possible: a recorded run has no model."""
         raise NotImplementedError("a recorded run has no model")
 
@@ -154,7 +154,10 @@ def _kv_shape(card: ModelCard) -> KVShape:
             "such rows"
         )
     shape = KVShape(
-        *sizes, DTYPES[card.dtype], torch.device("meta"), counts_as=card.device.partition(":")[0]
+        *sizes,
+        DTYPES[card.dtype],
+        torch.device("meta"),
+        simulated_device=card.device.partition(":")[0],
     )
     if shape.row_bytes != card.row_bytes:
         raise RecordError(

@@ -1,5 +1,5 @@
-"""r = auto and padded attention in the engine: the same tokens, honest events; and a recorded run
-at any r.
+"""r = auto and padded attention in the engine: the same tokens, exact events; and a recorded run at
+any r.
 """
 
 import gzip
@@ -15,9 +15,8 @@ from invented_runs import invented_run
 
 from app.server import bundled_runs
 from eab.bmc.demand import demand_of
-from eab.caches import calibration
-from eab.caches.calibration import calibrate, calibrated
-from eab.caches.growth import Calibration, CostModel, automatic
+from eab.caches.calibration import MAX_TOKENS, calibrate, calibrated
+from eab.caches.growth import Calibration, CostModel, auto_growth_rule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
@@ -35,7 +34,7 @@ BASE: dict[str, Any] = {"entropy_threshold": 0.8, "max_paths": 7, "max_new_token
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CostModel that do not depend on the machine."""
+    """A cost model that does not depend on the machine."""
     monkeypatch.setattr("eab.engine.generation.calibrated", lambda shape, rows: COSTS)
 
 
@@ -70,9 +69,10 @@ def test_what_r_was_chosen_is_in_the_events_and_in_the_file(twins: Callable[...,
         max_paths=1, max_new_tokens=40, r="auto", attention="padded", entropy_threshold=20.0
     )
     events = list(generate(twins("llama").ours, Request("w5 w7 w9", config)))
-    growths = [event for event in events if isinstance(event, RowsAllocated) and event.r]
+    allocated = [event.growth for event in events if isinstance(event, RowsAllocated)]
+    growths = [growth for growth in allocated if growth.r]
     assert growths
-    held = next(event.rows for event in events if isinstance(event, RowsAllocated))
+    held = allocated[0].rows
     for growth in growths:
         assert growth.rows - held == growth.r  # one path
         held = growth.rows
@@ -91,12 +91,13 @@ def test_a_length_that_is_known_gets_the_closed_form(
     )
     monkeypatch.setattr(model, "stop_ids", frozenset())
     events = list(generate(model, Request("w5", config)))
-    chosen = [event.r for event in events if isinstance(event, RowsAllocated) and event.r]
+    allocated = [event.growth for event in events if isinstance(event, RowsAllocated)]
+    chosen = [growth.r for growth in allocated if growth.r]
     assert chosen[:7] == [8] * 7  # sqrt(64 + 2)
 
 
 def test_an_old_file_without_the_new_fields_loads() -> None:
-    """Files of before hold neither r of a growth, nor how attention visits, nor who guesses."""
+    """Older files contain neither r of a growth, nor the attention, nor the drafter."""
     lines = [
         json.loads(line)
         for line in gzip.decompress(
@@ -105,20 +106,21 @@ def test_an_old_file_without_the_new_fields_loads() -> None:
     ]
     for line in lines:
         for name in (
-            ("r", "draft_seconds")
+            ("draft_seconds",)
             if line.get("event") != "RunStarted"
             else ("draft", "what_if", "continued")
         ):
             line.pop(name, None)
+        line.get("growth", {}).pop("r", None)
         for name in ("attention", "drafter", "draft_length"):
             line.get("config", {}).pop(name, None)
     events = loads(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-    assert all(event.r == 0 for event in events if isinstance(event, RowsAllocated))
+    assert all(event.growth.r == 0 for event in events if isinstance(event, RowsAllocated))
     assert fold(events).started.config.attention == "sliced"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("r", ["often", "", 0, 4097, 1.5, None, True])
-def test_another_r_is_refused_in_words(r: Any) -> None:
+def test_another_r_is_refused_with_an_explanation(r: Any) -> None:
     with pytest.raises(ConfigError, match="auto"):
         BranchingConfig(r=r)
 
@@ -133,10 +135,10 @@ def test_padded_attention_visits_the_spare_rows_and_nothing_leaks() -> None:
         found = []
         for tokens, trimmed in sizes:
             query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 2, tokens, 8)
-            cache.pack([0], [[0] * tokens])
+            cache.prepare([0], [[0] * tokens])
             found += [cache.attend(layer, query, key, key, 0.3) for layer in range(2)]
-            assert cache._seen.shape[1] == (cache.rows if padded else cache._end)
-            cache.trim(0, cache._length[0] - trimmed % 2)
+            assert cache._batch_visible.shape[1] == (cache.rows if padded else cache.end)
+            cache.trim(0, cache._lengths[0] - trimmed % 2)
         answers.append(found)
     for sliced, padded_answer in zip(*answers, strict=True):
         torch.testing.assert_close(sliced, padded_answer)
@@ -163,12 +165,16 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
 ) -> None:
     model = twins("llama").ours
     recorded, real = (
-        fold(generate(model, Request("w5 w7 w9", BranchingConfig(**BASE | {"seed": seed, "r": found}))))
+        fold(
+            generate(
+                model, Request("w5 w7 w9", BranchingConfig(**BASE | {"seed": seed, "r": found}))
+            )
+        )
         for found in (5, r)
     )
     demand = demand_of(recorded)
     assert demand is not None
-    counted = demand.at(automatic(None) if r == "auto" else r)
+    counted = demand.at(auto_growth_rule(None) if r == "auto" else r)
     assert [(step.step, step.held) for step in counted] == held(real)
     copied = [step.copied for step in counted if step.grew][1:]
     growths = [step.growth for step in real.steps if step.growth is not None and step.growth.r]
@@ -177,11 +183,8 @@ def test_counting_at_another_r_is_what_the_engine_does_there(
 
 
 def held(run: Run) -> list[tuple[int, int]]:
-    return [
-        (step.step, step.kv.rows_shared + step.kv.rows_private + step.kv.rows_spare)
-        for step in run.steps
-        if step.kv is not None
-    ]
+    measured = [(step.step, step.kv) for step in run.steps if step.kv is not None]
+    return [(step, kv.rows_shared + kv.rows_private + kv.rows_spare) for step, kv in measured]
 
 
 def test_runs_of_other_caches_are_not_counted() -> None:
@@ -192,19 +195,19 @@ def test_runs_of_other_caches_are_not_counted() -> None:
 
 def test_the_calibration_measures_growths_and_passes_here() -> None:
     events = calibrate(SHAPE, 64, rounds=2)
-    told = []
+    progress = []
     try:
         while True:
-            told.append(next(events))
+            progress.append(next(events))
     except StopIteration as end:
-        fitted = end.value
-    assert isinstance(fitted, Calibration)
-    assert [type(one) for one in told] == [Progressed] * 2
-    assert told[-1].share == 1.0
-    assert [rows for rows, _ in fitted.copies] == [12, 25, 38, 51, 64]
-    assert {tokens for tokens, _, _ in fitted.visits} == {1, calibration.MOST_TOKENS}
-    assert all(seconds > 0 for _, seconds in fitted.copies)
-    assert all(seconds > 0 for _, _, seconds in fitted.visits)
+        calibration = end.value
+    assert isinstance(calibration, Calibration)
+    assert [type(one) for one in progress] == [Progressed] * 2
+    assert progress[-1].share == 1.0
+    assert [rows for rows, _ in calibration.copies] == [12, 25, 38, 51, 64]
+    assert {tokens for tokens, _, _ in calibration.visits} == {1, MAX_TOKENS}
+    assert all(seconds > 0 for _, seconds in calibration.copies)
+    assert all(seconds > 0 for _, _, seconds in calibration.visits)
 
 
 def test_a_run_calibrates_once_per_shape() -> None:

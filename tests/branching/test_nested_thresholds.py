@@ -1,5 +1,5 @@
-"""While no limit acts, a higher threshold gives a sub-tree: forking more never changes what was
-there before.
+"""While no limit acts, a higher threshold gives a sub-tree: more forks never change what was there
+before.
 """
 
 import itertools
@@ -21,7 +21,8 @@ NO_FORK = 20.0
 def grow(model: TableModel, threshold: float, **settings: object) -> Run:
     events = list(
         generate(
-            model, Request("0", BranchingConfig(entropy_threshold=threshold, max_paths=256, **settings))
+            model,
+            Request("0", BranchingConfig(entropy_threshold=threshold, max_paths=256, **settings)),
         )
     )
     assert not any(isinstance(event, LimitActed) for event in events)
@@ -29,7 +30,7 @@ def grow(model: TableModel, threshold: float, **settings: object) -> Run:
 
 
 def prefixes(run: Run) -> set[tuple[int, ...]]:
-    """Every node of the tree, as the text from the root to it."""
+    """All nodes of the tree, each as the text from the root to it."""
     texts = [sample.token_ids for sample in run.samples()]
     return {text[:length] for text in texts for length in range(len(text) + 1)}
 
@@ -66,7 +67,7 @@ def test_the_heirs_of_a_tree_spell_the_run_that_never_forks(chain, seed, thresho
     heirs = [
         leaf
         for leaf in tree.leaves()
-        if all(tree.paths[path].heir for path in tree.stream_key(leaf.id))
+        if all(tree.paths[path].heir for path in tree.lineage(leaf.id))
     ]
     assert [tree.sample(leaf.id).token_ids for leaf in heirs] == [alone.token_ids]
 
@@ -102,7 +103,9 @@ def test_the_same_seed_decides_the_same_whatever_r_is(
             policy=policy,
             r=r,
         )
-        events = list(generate(TableModel(random_table(chain, 6), stop_ids=[5]), Request("0 1", config)))
+        events = list(
+            generate(TableModel(random_table(chain, 6), stop_ids=[5]), Request("0 1", config))
+        )
         return [event for event in events[1:] if not isinstance(event, MEASUREMENTS)]
 
     assert decisions(r) == decisions(1)

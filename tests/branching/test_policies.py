@@ -1,4 +1,4 @@
-"""Branching decisions on tables that are small enough to work out by hand."""
+"""Branching decisions on tables small enough to be worked out by hand."""
 
 import math
 
@@ -28,8 +28,8 @@ from eab.run import Run, fold
 SEEDS = range(40)
 
 
-def same_line(probabilities: list[float]) -> Table:
-    """A chain without memory."""
+def same_row(probabilities: list[float]) -> Table:
+    """A chain without memory: all rows of the table are equal."""
     return np.tile(probabilities, (len(probabilities), 1))
 
 
@@ -60,8 +60,8 @@ def test_a_whole_tree_is_the_one_worked_out_by_hand():
     table = np.array([[first, first, first], [half, sure_1, half], [half, half, half]])
     run = tree_of(table, max_new_tokens=3, entropy_threshold=0.6, branch_factor=2)
     found = {sample.token_ids: (sample.weight, sample.log_prob) for sample in run.samples()}
-    # step 0 forks 1 (0.7) and 2 (0.3); step 1: after 1 comes 1 for sure, after 2 a fork 0 / 1; step
-    # 2: all fork 0 / 1
+    # Step 0 forks into 1 (0.7) and 2 (0.3). Step 1: after 1 comes 1 for certain, after 2 a fork into
+    # 0 and 1. Step 2: all paths fork into 0 and 1.
     expected = {
         (1, 1, 0): 0.35,
         (1, 1, 1): 0.35,
@@ -83,7 +83,7 @@ def test_a_whole_tree_is_the_one_worked_out_by_hand():
 
 
 def test_an_entropy_that_equals_the_threshold_forks_and_one_below_does_not():
-    table = same_line([0.5, 0.25, 0.25])
+    table = same_row([0.5, 0.25, 0.25])
     [entropy] = [event.entropy for event in events_of(table) if isinstance(event, Predicted)]
     assert entropy == pytest.approx(1.5 * math.log(2), abs=1e-12)
     assert len(tree_of(table, entropy_threshold=entropy).leaves()) == 3
@@ -91,13 +91,13 @@ def test_an_entropy_that_equals_the_threshold_forks_and_one_below_does_not():
 
 
 def test_a_normalised_threshold_is_a_share_of_the_logarithm_of_the_vocabulary():
-    uniform_line = same_line([0.25] * 4)
+    equal_chances = same_row([0.25] * 4)
     assert (
-        len(tree_of(uniform_line, entropy_threshold=0.999, threshold_unit="normalised").leaves())
+        len(tree_of(equal_chances, entropy_threshold=0.999, threshold_unit="normalised").leaves())
         == 3
     )
     run = tree_of(
-        same_line([0.5, 0.5, 0.0, 0.0]), entropy_threshold=0.51, threshold_unit="normalised"
+        same_row([0.5, 0.5, 0.0, 0.0]), entropy_threshold=0.51, threshold_unit="normalised"
     )
     assert run.started is not None
     assert run.started.threshold_nats == pytest.approx(0.51 * math.log(4))
@@ -105,9 +105,8 @@ def test_a_normalised_threshold_is_a_share_of_the_logarithm_of_the_vocabulary():
 
 
 def test_a_quantile_threshold_comes_from_a_greedy_probe():
-    table = np.array(
-        [[0.1, 0.9, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]]
-    )  # greedy: 0 -> 1 -> 2 -> 0 ...
+    # Greedy: 0 -> 1 -> 2 -> 0 ...
+    table = np.array([[0.1, 0.9, 0.0], [0.0, 0.4, 0.6], [1.0, 0.0, 0.0]])
     run = tree_of(table, entropy_threshold=1.0, threshold_unit="quantile", max_new_tokens=5)
     low, high = (-p * math.log(p) - (1 - p) * math.log(1 - p) for p in (0.9, 0.6))
     assert run.probe == pytest.approx([low, high, 0, low, high], abs=1e-12)
@@ -117,14 +116,14 @@ def test_a_quantile_threshold_comes_from_a_greedy_probe():
 
 def test_a_quantile_threshold_never_falls_below_its_floor():
     run = tree_of(
-        same_line([1.0, 0.0]), entropy_threshold=0.5, threshold_unit="quantile", max_new_tokens=4
+        same_row([1.0, 0.0]), entropy_threshold=0.5, threshold_unit="quantile", max_new_tokens=4
     )
     assert run.started is not None
     assert run.started.threshold_nats == pytest.approx(0.3)
 
 
 def test_a_fork_has_the_most_likely_tokens_and_one_of_the_rest():
-    table = same_line([0.05, 0.4, 0.1, 0.3, 0.15])
+    table = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
     rests = set()
     for seed in SEEDS:
         run = tree_of(table, seed=seed, branch_factor=3)
@@ -139,7 +138,7 @@ def test_a_fork_has_the_most_likely_tokens_and_one_of_the_rest():
 
 
 def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
-    table = same_line([0.05, 0.4, 0.1, 0.3, 0.15])
+    table = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
     heirs = set()
     for seed in SEEDS:
         run = tree_of(table, seed=seed, branch_factor=3)
@@ -154,7 +153,7 @@ def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
 
 
 def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream():
-    table = same_line([0.05, 0.4, 0.1, 0.3, 0.15])
+    table = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
     draws = [uniform(6, ROOT, step, 0) for step in range(5)]
     expected = tuple(np.searchsorted(np.cumsum(table[0]), draws, side="right").tolist())
     for threshold in (20.0, 1.0):
@@ -162,7 +161,7 @@ def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream():
         [heir] = [
             leaf.id
             for leaf in run.leaves()
-            if all(run.paths[path].heir for path in run.stream_key(leaf.id))
+            if all(run.paths[path].heir for path in run.lineage(leaf.id))
         ]
         assert run.sample(heir).token_ids == expected
 
@@ -171,7 +170,7 @@ def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream():
 def test_no_child_has_probability_zero_when_fewer_tokens_than_children_are_possible(policy):
     for seed in SEEDS:
         run = tree_of(
-            same_line([0.0, 0.6, 0.0, 0.4, 0.0]), seed=seed, branch_factor=4, policy=policy
+            same_row([0.0, 0.6, 0.0, 0.4, 0.0]), seed=seed, branch_factor=4, policy=policy
         )
         assert texts_of(run) == [(1,), (3,)]
         run = tree_of(
@@ -199,20 +198,20 @@ def test_greedy_takes_the_most_likely_token_and_never_forks():
 
 
 def test_a_path_lighter_than_the_least_weight_does_not_fork():
-    run = tree_of(same_line([0.85, 0.15]), branch_factor=2, min_fork_weight=0.14, max_new_tokens=4)
+    run = tree_of(same_row([0.85, 0.15]), branch_factor=2, min_fork_weight=0.14, max_new_tokens=4)
     forked = sorted(path.weight for path in run.paths if path.status == "forked")
     assert forked == pytest.approx([0.15, 0.85**3, 0.85**2, 0.85, 1.0])
     assert live_counts(run) == [1, 2, 4, 5]
 
 
 def test_the_path_limit_counts_finished_paths_too():
-    run = tree_of(same_line([0.3, 0.3, 0.4]), (2,), max_paths=5, max_new_tokens=9)
+    run = tree_of(same_row([0.3, 0.3, 0.4]), (2,), max_paths=5, max_new_tokens=9)
     assert len(run.leaves()) == 5
     assert sum(path.finish_reason == "stop" for path in run.leaves()) >= 1
 
 
 def test_what_the_path_limit_does_is_said_in_events():
-    events = events_of(same_line([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
+    events = events_of(same_row([0.1, 0.2, 0.7]), max_paths=4, max_new_tokens=8)
     kinds = {type(event) for event in events}
     assert {LimitActed, Pruned, Reweighted} <= kinds
     for index, event in enumerate(events):
@@ -223,7 +222,7 @@ def test_what_the_path_limit_does_is_said_in_events():
 
 
 def test_a_stop_token_ends_a_path_and_the_length_ends_the_others():
-    run = tree_of(same_line([0.5, 0.5]), (1,), branch_factor=2, max_new_tokens=3)
+    run = tree_of(same_row([0.5, 0.5]), (1,), branch_factor=2, max_new_tokens=3)
     assert texts_of(run) == [(0, 0, 0), (0, 0, 1), (0, 1), (1,)]
     assert {sample.token_ids: sample.finish_reason for sample in run.samples()} == {
         (0, 0, 0): "length",
@@ -245,9 +244,9 @@ def test_a_run_ends_when_every_path_drew_a_stop_token():
 
 def test_the_original_rule_stops_one_path_short_of_its_limit():
     run = tree_of(
-        same_line([0.25] * 4), policy="original", max_paths=4, max_new_tokens=6, branch_factor=3
+        same_row([0.25] * 4), policy="original", max_paths=4, max_new_tokens=6, branch_factor=3
     )
-    # budget 3 -> 3 children; then budget 1 -> a "fork" into a single child, for ever
+    # A budget of 3 gives 3 children; then a budget of 1 gives a "fork" into one child in every step.
     assert live_counts(run) == [1, 3, 3, 3, 3, 3]
     assert sum(path.status == "forked" for path in run.paths) == 1
 
@@ -290,7 +289,7 @@ def test_over_its_limit_the_original_rule_keeps_the_most_likely_live_paths_and_a
 
 def test_at_its_limit_the_original_rule_doubles_paths_and_prunes_back():
     run = tree_of(
-        same_line([0.4, 0.3, 0.2, 0.1]),
+        same_row([0.4, 0.3, 0.2, 0.1]),
         policy="original",
         max_paths=5,
         max_new_tokens=6,
@@ -302,7 +301,7 @@ def test_at_its_limit_the_original_rule_doubles_paths_and_prunes_back():
 
 def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budget():
     run = tree_of(
-        same_line([0.4, 0.3, 0.3]), (2,), policy="original", max_paths=4, max_new_tokens=12, seed=1
+        same_row([0.4, 0.3, 0.3]), (2,), policy="original", max_paths=4, max_new_tokens=12, seed=1
     )
     assert len(run.leaves()) > 4
     assert not any(path.finish_reason and path.status == "pruned" for path in run.paths)
@@ -313,6 +312,6 @@ def test_finished_paths_of_the_original_rule_are_never_pruned_and_leave_the_budg
 def test_the_original_rule_draws_different_tokens_for_the_children_of_a_fork():
     for seed in SEEDS:
         run = tree_of(
-            same_line([0.9, 0.05, 0.03, 0.02]), policy="original", branch_factor=3, seed=seed
+            same_row([0.9, 0.05, 0.03, 0.02]), policy="original", branch_factor=3, seed=seed
         )
         assert len(set(texts_of(run))) == 3

@@ -1,4 +1,4 @@
-"""Fearnhead-Clifford pruning: so many survivors, the same sum, heavy weights untouched, no bias."""
+"""Fearnhead-Clifford pruning: number of survivors, constant sum, unchanged heavy weights, no bias."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eab.branching.pruning import fearnhead_clifford
 
-LAST = 1 - 2.0**-53  # the largest number below 1 that a draw can be
+LAST = 1 - 2.0**-53  # the largest possible draw
 UNIFORMS = st.one_of(st.sampled_from([0.0, 2.0**-53, 0.5, LAST]), st.floats(0, LAST))
 SOME_WEIGHT = st.one_of(
     st.floats(1e-6, 1.0),
@@ -71,8 +71,8 @@ def test_each_weight_is_kept_in_expectation(weights, limit):
     for uniform in GRID:
         for index, weight in enumerate(fearnhead_clifford(weights, limit, uniform)):
             means[index] += (weight or 0.0) / len(GRID)
-    # systematic resampling keeps each on one interval of u: the grid errs by at most two points,
-    # each of weight c
+    # Systematic resampling keeps each weight on one interval of u, so the grid errs by at most two
+    # points, each of weight c.
     assert means == pytest.approx(weights, abs=2 * sum(weights) / len(GRID))
 
 

@@ -1,4 +1,4 @@
-"""Entropy, filters and draws of the processed distribution."""
+"""Entropy and filters of the processed distribution, and draws from it."""
 
 import math
 
@@ -66,7 +66,7 @@ def test_the_filters_are_those_of_transformers_generate(temperature, top_k, top_
     chain += [TopPLogitsWarper(top_p)] if top_p < 1 else []
     expected = chain(torch.empty(0, dtype=torch.int64), logits).log_softmax(-1)
     found = Predictions(logits, BranchingConfig(temperature=temperature, top_k=top_k, top_p=top_p))
-    everywhere = [(path, token) for path in range(6) for token in range(60)]
+    everywhere = [(index, token) for index in range(6) for token in range(60)]
     assert found.log_prob(*zip(*everywhere, strict=True)) == pytest.approx(
         expected.flatten().tolist(), abs=1e-12
     )
@@ -132,7 +132,7 @@ def test_tokens_that_are_left_out_are_not_drawn_and_the_rest_keeps_its_proportio
     uniforms = [(index + 0.5) / many for index in range(many)]
     counts = (
         torch.bincount(
-            torch.tensor(found.draw([0] * many, uniforms, without=[[0]] * many)), minlength=4
+            torch.tensor(found.draw([0] * many, uniforms, excluded=[[0]] * many)), minlength=4
         )
         / many
     )
@@ -141,23 +141,25 @@ def test_tokens_that_are_left_out_are_not_drawn_and_the_rest_keeps_its_proportio
 
 def test_leaving_tokens_out_does_not_change_the_distribution_itself():
     found = predictions([[0.5, 0.5], [0.9, 0.1]])
-    assert found.draw([0, 1], [0.1, 0.1], without=[[0], [0]]) == [1, 1]
+    assert found.draw([0, 1], [0.1, 0.1], excluded=[[0], [0]]) == [1, 1]
     assert found.draw([0, 1], [0.1, 0.1]) == [0, 0]
     assert found.log_prob([0, 1], [0, 0]) == pytest.approx([math.log(0.5), math.log(0.9)])
 
 
 def test_nothing_is_drawn_where_nothing_is_left():
     found = predictions([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
-    assert found.draw([0, 1], [0.4, 0.4], without=[[0, 1], [0, 1]]) == [None, 2]
+    assert found.draw([0, 1], [0.4, 0.4], excluded=[[0, 1], [0, 1]]) == [None, 2]
     assert found.draw([], []) == []
 
 
-def test_each_path_is_drawn_from_its_own_line_whatever_the_others_are():
-    lines = torch.randn(5, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+def test_each_index_is_drawn_from_its_own_logits_whatever_the_others_are():
+    logits = torch.randn(5, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     uniforms = [0.1, 0.9, 0.5, 0.3, 0.7]
-    together = Predictions(lines, PLAIN).draw(range(5), uniforms)
-    alone = [Predictions(lines[[line]], PLAIN).draw([0], [uniforms[line]])[0] for line in range(5)]
-    some = Predictions(lines, PLAIN).draw([3, 1], [uniforms[3], uniforms[1]])
+    together = Predictions(logits, PLAIN).draw(range(5), uniforms)
+    alone = [
+        Predictions(logits[[index]], PLAIN).draw([0], [uniforms[index]])[0] for index in range(5)
+    ]
+    some = Predictions(logits, PLAIN).draw([3, 1], [uniforms[3], uniforms[1]])
     assert together == alone
     assert some == [alone[3], alone[1]]
 

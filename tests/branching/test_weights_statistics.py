@@ -1,5 +1,5 @@
-"""The weights of `fair`: they sum to 1 at every step, and weighted averages are unbiased, against
-exact answers.
+"""The weights of `fair` sum to 1 at every step, and weighted averages are unbiased (compared with
+exact expectations).
 """
 
 import math
@@ -19,7 +19,7 @@ from eab.run import Run, fold
 
 Text = tuple[int, ...]
 TREES = 700
-NOISE = 4.5  # standard errors; 30 comparisons by chance alone pass this with probability 0.9998
+NOISE = 4.5  # standard errors; 30 unbiased comparisons stay below with probability 0.9998
 ENTROPIES = st.floats(0.0, 1.6)
 
 FUNCTIONALS: dict[str, Callable[[Text], float]] = {
@@ -33,7 +33,7 @@ FUNCTIONALS: dict[str, Callable[[Text], float]] = {
 
 
 def weigh(model: TableModel, config: BranchingConfig) -> list[float]:
-    """For each functional, the weighted sum over the leaves of one tree."""
+    """The weighted sum of each functional over the leaves of one tree."""
     samples = fold(generate(model, Request("0", config))).samples()
     return [
         sum(sample.weight * f(sample.token_ids) for sample in samples) for f in FUNCTIONALS.values()
@@ -41,7 +41,7 @@ def weigh(model: TableModel, config: BranchingConfig) -> list[float]:
 
 
 def standard_errors_off(model: TableModel, trees: int, **settings: object) -> list[float]:
-    """How far the mean over many seeds is from the exact expectation, in standard errors, per
+    """Distance of the mean over many seeds from the exact expectation, in standard errors, for each
     functional.
     """
     configs = [BranchingConfig(seed=seed, **settings) for seed in range(trees)]

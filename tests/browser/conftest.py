@@ -2,17 +2,14 @@
 
 import os
 import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 import pytest
 from board_page import LIGHT, BoardPage
+from explorer_server import free_port, serving
 from places import ROOT
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -47,23 +44,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def _running() -> Iterator[tuple[str, int]]:
-    """The explorer, started the way people start it -> its address and its process id."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """The explorer, started as users start it: its address and its process id."""
+    port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", "app/main.py", f"--server.port={port}"]
-    server = subprocess.Popen(
-        [*command, "--server.headless=true", "--server.address=127.0.0.1"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}", server.pid
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
+    quiet = ["--server.headless=true", "--server.address=127.0.0.1"]
+    with serving([*command, *quiet], port, cwd=ROOT) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -127,15 +113,3 @@ def board(browser: Browser) -> Iterator[Callable[..., BoardPage]]:
     for context in contexts:
         context.close()
     assert found == []
-
-
-def _wait_for(url: str, server: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert server.poll() is None, "the server ended by itself"
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail("the server does not answer")

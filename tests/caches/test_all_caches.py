@@ -1,8 +1,8 @@
-"""All caches at once, under random passes, forks, releases and trims, against attention without any
-cache.
+"""All caches at once, under random batches, forks, releases and trims, compared with attention
+without a cache.
 
-K and V of a token follow from its id and position, so a cache may be given them once, or again with
-the whole text. The plain side keeps each path's text and computes softmax(q k) v over all of it, in
+K and V of a token depend on its id and position only, so a cache can get them once, or again with
+the whole text. The reference keeps each path's text and computes softmax(q k) v over all of it, in
 float64.
 """
 
@@ -38,7 +38,7 @@ ROOM = 2**30
 LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 4, 12, 30
 SHAPE = KVShape(LAYERS, GROUPS, SIZE, torch.float64, torch.device("cpu"))
 SCALE = SIZE**-0.5
-Text = list[tuple[int, int]]  # (token, number of the pass that it came with); forks copy the list
+Text = list[tuple[int, int]]  # (token, number of its batch); forks copy the list
 
 _numbers = torch.Generator().manual_seed(1)
 QUERIES = torch.randn(
@@ -59,29 +59,29 @@ CACHES: dict[str, Callable[[], KVCache]] = {
 }
 
 
-def plainly(layer: int, text: Sequence[int], new: int) -> Tensor:
-    """Attention of the last `new` tokens over the whole text, written out -> (T, H, D)."""
-    place = torch.arange(len(text))
-    query, key, value = (table[layer][place, text] for table in (QUERIES, KEYS, VALUES))
+def reference(layer: int, text: Sequence[int], new: int) -> Tensor:
+    """Attention of the last `new` tokens over the whole text, (T, H, D)."""
+    position = torch.arange(len(text))
+    query, key, value = (table[layer][position, text] for table in (QUERIES, KEYS, VALUES))
     key, value = (rows.repeat_interleave(HEADS // GROUPS, dim=1) for rows in (key, value))
     scores = torch.einsum("thd,chd->htc", query, key) * SCALE
-    scores = scores.masked_fill(place[None, :] > place[:, None], float("-inf"))
+    scores = scores.masked_fill(position[None, :] > position[:, None], float("-inf"))
     return torch.einsum("htc,chd->thd", scores.softmax(-1), value)[-new:]
 
 
-def through(
+def attend_all(
     cache: KVCache, paths: Sequence[int], new: Sequence[Sequence[int]]
 ) -> list[list[Tensor]]:
-    """One pass -> for each layer and path, what the new tokens' attention gives, (T, H, D)."""
-    packed = cache.pack(paths, new)
+    """Attention output of the new tokens for each layer and path, (T, H, D), in one batch."""
+    batch = cache.prepare(paths, new)
     outputs = []
     for layer in range(LAYERS):
         query, key, value = (
-            table[layer][packed.positions, packed.ids].transpose(0, 1)[None]
+            table[layer][batch.positions, batch.ids].transpose(0, 1)[None]
             for table in (QUERIES, KEYS, VALUES)
         )
         out = cache.attend(layer, query, key, value, SCALE)[0]
-        ends = (packed.keep + 1).tolist()
+        ends = (batch.logits_indices + 1).tolist()
         outputs.append(
             [out[end - len(tokens) : end] for end, tokens in zip(ends, new, strict=True)]
         )
@@ -91,16 +91,19 @@ def through(
 def worst_error(
     cache: KVCache, paths: Sequence[int], new: Sequence[Sequence[int]], texts: dict[int, Text]
 ) -> float:
-    """The largest difference from the plain side, for new tokens that `texts` has already."""
+    """The largest difference from the reference, for new tokens that `texts` already contains."""
     return max(
-        (out - plainly(layer, [token for token, _ in texts[path]], len(tokens))).abs().max().item()
-        for layer, line in enumerate(through(cache, paths, new))
-        for out, path, tokens in zip(line, paths, new, strict=True)
+        (out - reference(layer, [token for token, _ in texts[path]], len(tokens)))
+        .abs()
+        .max()
+        .item()
+        for layer, outputs in enumerate(attend_all(cache, paths, new))
+        for out, path, tokens in zip(outputs, paths, new, strict=True)
     )
 
 
 def live_tensors(cache: Any) -> list[Tensor]:
-    """K and V that the cache keeps, each once."""
+    """All K and V tensors of the cache."""
     match cache:
         case TreeCache():
             return [*cache._keys, *cache._values]
@@ -113,7 +116,7 @@ def live_tensors(cache: Any) -> list[Tensor]:
 
 
 class AllCaches(RuleBasedStateMachine):
-    """Equal (token, pass) pairs at a position are one token of a common ancestor: a row that can be
+    """Equal (token, batch) pairs at a position are one token of a common ancestor, whose row can be
     shared.
     """
 
@@ -121,7 +124,7 @@ class AllCaches(RuleBasedStateMachine):
         super().__init__()
         self.caches = {name: make() for name, make in CACHES.items()}
         self.texts: dict[int, Text] = {0: []}
-        self.born, self.passes = 1, 0
+        self.next_path, self.batches = 1, 0
         self.totals = dict.fromkeys(CACHES, (0, 0, 0))
 
     @rule(data=st.data())
@@ -135,10 +138,10 @@ class AllCaches(RuleBasedStateMachine):
         new = [
             data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=5)) for _ in paths
         ]
-        self.passes += 1
+        self.batches += 1
         for path, tokens in zip(paths, new, strict=True):
             self.texts[path] = self.texts[path] + [
-                (token, self.passes * 100 + path) for token in tokens
+                (token, self.batches * 100 + path) for token in tokens
             ]
         for name, cache in self.caches.items():
             assert worst_error(cache, paths, new, self.texts) < EXACT, name
@@ -147,8 +150,8 @@ class AllCaches(RuleBasedStateMachine):
     @precondition(lambda self: len(self.texts) < 8)
     def fork(self, data: st.DataObject, count: int) -> None:
         path = data.draw(st.sampled_from(list(self.texts)))
-        children = range(self.born, self.born + count)
-        self.born += count
+        children = range(self.next_path, self.next_path + count)
+        self.next_path += count
         text = self.texts.pop(path)
         self.texts |= {child: list(text) for child in children}
         for cache in self.caches.values():
@@ -188,12 +191,14 @@ class AllCaches(RuleBasedStateMachine):
             )
 
     @invariant()
-    def each_cache_says_what_it_shares(self) -> None:
+    def each_cache_reports_what_it_shares(self) -> None:
         sizes = [len(text) for text in self.texts.values()]
-        sights = [
-            (place, *token) for text in self.texts.values() for place, token in enumerate(text)
+        seen = [
+            (position, *token)
+            for text in self.texts.values()
+            for position, token in enumerate(text)
         ]
-        shared = {sight for sight in sights if sights.count(sight) > 1}
+        shared = {token for token in seen if seen.count(token) > 1}
         for name, usage in self.usages().items():
             assert usage.rows_independent == sum(sizes), name
             assert [rows.path for rows in usage.paths] == list(self.texts), name
@@ -218,11 +223,11 @@ class AllCaches(RuleBasedStateMachine):
                 ], name
                 assert (usage.rows_shared, usage.rows_private) == (
                     len(shared),
-                    len(set(sights) - shared),
+                    len(set(seen) - shared),
                 ), name
 
     @invariant()
-    def the_ledger_agrees_with_the_tensors_and_never_runs_backwards(self) -> None:
+    def the_ledger_agrees_with_the_tensors_and_never_decreases(self) -> None:
         for name, usage in self.usages().items():
             totals = (usage.bytes_copied, usage.allocations, usage.peak_bytes)
             assert all(new >= old for new, old in zip(totals, self.totals[name], strict=True)), name
@@ -263,14 +268,14 @@ class ForgetsToTrim(ConcatCowCache):
 
 
 class ReadsBackwards(Recompute):
-    """Broken on purpose: the first token becomes the last that is seen."""
+    """Broken on purpose: the order of the visible tokens is reversed."""
 
-    def _see(self, path, layer, key, value):
+    def _update(self, path, layer, key, value):
         return key.flip(1), value.flip(1)
 
 
 def story(cache: KVCache) -> float:
-    """A prompt, a fork, two passes and a trim; the largest error against the plain side."""
+    """A prompt, a fork, two batches and a trim; the largest difference from the reference."""
     texts: dict[int, Text] = {0: [(token, 0) for token in (3, 9, 4, 1)]}
     errors = [worst_error(cache, [0], [[3, 9, 4, 1]], texts)]
     cache.fork(0, [1, 2])
@@ -293,7 +298,7 @@ def test_the_comparison_notices_a_cache_that_is_broken(
 BYTES = SHAPE.row_bytes
 
 
-def told(cache: KVCache, path: int) -> tuple[int, int, int, int]:
+def counted(cache: KVCache, path: int) -> tuple[int, int, int, int]:
     usage = cache.usage([path])
     return (
         usage.bytes_held // BYTES,
@@ -304,45 +309,35 @@ def told(cache: KVCache, path: int) -> tuple[int, int, int, int]:
 
 
 def test_what_one_fork_costs_in_each_cache() -> None:
-    """Ten rows, a fork in three, one token each. Rows held, rows copied, tensors made, peak in
-    quarters of a row.
+    """Ten rows, a fork into three, one token each: rows held, rows copied, tensors made, and the
+    peak in quarters of a row.
     """
     found = {}
     for name, make in CACHES.items():
         cache = make()
-        through(cache, [0], [[1] * 10])
+        attend_all(cache, [0], [[1] * 10])
         cache.fork(0, [1, 2, 3])
-        through(cache, [1, 2, 3], [[1]] * 3)
-        found[name] = told(cache, 1)
+        attend_all(cache, [1, 2, 3], [[1]] * 3)
+        found[name] = counted(cache, 1)
     # Four tensors (K and V of two layers): one row of one tensor is a quarter of a row.
-    assert found["tree, r=1"] == (
-        13,
-        10,
-        8,
-        4 * 13 + 10,
-    )  # one growth; the last old tensor lives beside the new ones
-    assert found["tree, r=64"] == (64 + 0, 0, 4, 4 * 64)  # room for all, once
-    assert found["deep-copy"] == (
-        33,
-        20 + 30,
-        4 + 8 + 12,
-        4 * 33 + 10,
-    )  # two copies, then each grows
-    assert found["concat-cow"] == (
-        13,
-        0 + 33,
-        4 + 12 + 12,
-        4 * 12 + 2 + 2 + 22,
-    )  # each gathers 11 rows per tensor
-    assert found["recompute"] == (0, 0, 0, 2 * 33)  # K and V of one layer for three texts
+    # One growth; the last old tensor exists at the same time as the new ones.
+    assert found["tree, r=1"] == (13, 10, 8, 4 * 13 + 10)
+    # All rows are allocated once.
+    assert found["tree, r=64"] == (64 + 0, 0, 4, 4 * 64)
+    # Two copies, then each grows.
+    assert found["deep-copy"] == (33, 20 + 30, 4 + 8 + 12, 4 * 33 + 10)
+    # Each path concatenates 11 rows per tensor.
+    assert found["concat-cow"] == (13, 0 + 33, 4 + 12 + 12, 4 * 12 + 2 + 2 + 22)
+    # K and V of one layer for three texts.
+    assert found["recompute"] == (0, 0, 0, 2 * 33)
 
 
 @pytest.mark.parametrize("name", ["tree", "concat-cow", "deep-copy"])
 def test_no_cache_holds_more_than_its_limit_and_each_stays_usable(name: Any) -> None:
     cache = make_cache(name, SHAPE, 1, 10 * BYTES)
-    through(cache, [0], [[1] * 8])
+    attend_all(cache, [0], [[1] * 8])
     with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
-        through(cache, [0], [[1] * 3])
+        attend_all(cache, [0], [[1] * 3])
     cache.trim(0, 6)
     texts: dict[int, Text] = {0: [(1, 0)] * 6 + [(2, 0)] * 4}
     assert worst_error(cache, [0], [[2] * 4], texts) < EXACT
@@ -351,7 +346,7 @@ def test_no_cache_holds_more_than_its_limit_and_each_stays_usable(name: Any) -> 
 
 def test_a_copy_that_would_pass_the_limit_is_refused_before_it_is_made() -> None:
     cache = DeepCopyCache(SHAPE, 10 * BYTES)
-    through(cache, [0], [[1] * 5])
+    attend_all(cache, [0], [[1] * 5])
     with pytest.raises(MemoryLimitError, match="needs 0 MiB"):
         cache.fork(0, [1, 2, 3])
     assert cache.usage([0]).bytes_held == 5 * BYTES
@@ -359,23 +354,20 @@ def test_a_copy_that_would_pass_the_limit_is_refused_before_it_is_made() -> None
     assert cache.usage([1, 2]).bytes_held == 10 * BYTES
 
 
-def test_recompute_is_bound_by_what_one_pass_computes() -> None:
+def test_recompute_is_bounded_by_what_one_forward_pass_computes() -> None:
     cache = Recompute(SHAPE, 10 * BYTES)
-    through(cache, [0], [[1] * 10])
+    attend_all(cache, [0], [[1] * 10])
     with pytest.raises(
-        MemoryLimitError, match=r"one pass over all texts .* Use fewer paths or new tokens, or"
+        MemoryLimitError,
+        match=r"one forward pass over all texts .* Use fewer paths or new tokens, or",
     ):
-        cache.pack([0], [[1]])
+        cache.prepare([0], [[1]])
     assert cache.usage([0]).rows_independent == 10
 
 
 def test_no_copied_row_is_counted_while_a_single_path_grows_without_need() -> None:
     cache = ConcatCowCache(SHAPE, ROOM)
     for _ in range(4):
-        through(cache, [0], [[1]])
-    assert told(cache, 0) == (
-        4,
-        0 + 1 + 2 + 3,
-        16,
-        4 * 4 + 3,
-    )  # its own segment grows; a lone segment is not gathered
+        attend_all(cache, [0], [[1]])
+    # Its own segment grows; a single segment is not concatenated with others.
+    assert counted(cache, 0) == (4, 0 + 1 + 2 + 3, 16, 4 * 4 + 3)

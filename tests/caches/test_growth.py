@@ -1,5 +1,5 @@
-"""The cost model against brute force: exact counts, the best r, the fit, and r(n) without a known
-length.
+"""The cost model compared with brute force: exact counts, the best r, the fit, and r(n) for an
+unknown length.
 """
 
 import math
@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eab.caches.growth import (
-    MOST_STEPS,
+    MAX_GROWTH_STEP,
     CostModel,
     GrowthCounts,
     Workload,
-    automatic,
+    auto_growth_rule,
     best_r,
     best_rows,
-    count,
-    fit,
+    count_growths,
+    fit_cost_model,
     next_r,
     overhead,
 )
@@ -37,25 +37,25 @@ def test_the_closed_form_is_exact_where_r_divides_the_length(
     growths: int, r: int, prompt: int, kept: int, costs: CostModel
 ) -> None:
     work = Workload(growths * r * kept, prompt, kept, tokens=kept)
-    counted = count(work, r)
+    counted = count_growths(work, r)
     assert counted.growths == growths
     assert overhead(costs, work, r * kept) == pytest.approx(counted.seconds(costs, kept), rel=1e-9)
 
 
 def test_counts_of_hand_written_runs() -> None:
-    assert count(Workload(4), 1) == GrowthCounts(
+    assert count_growths(Workload(4), 1) == GrowthCounts(
         growths=4, rows_copied=0 + 1 + 2 + 3, spare_visits=0
     )
-    assert count(Workload(4), 2) == GrowthCounts(
+    assert count_growths(Workload(4), 2) == GrowthCounts(
         growths=2, rows_copied=0 + 2, spare_visits=1 + 0 + 1 + 0
     )
-    assert count(Workload(4), 4) == GrowthCounts(
+    assert count_growths(Workload(4), 4) == GrowthCounts(
         growths=1, rows_copied=0, spare_visits=3 + 2 + 1 + 0
     )
-    assert count(Workload(3, prompt=10), 2) == GrowthCounts(
+    assert count_growths(Workload(3, prompt=10), 2) == GrowthCounts(
         growths=2, rows_copied=10 + 12, spare_visits=1 + 0 + 1
     )
-    assert count(Workload(6, prompt=5, kept=3), 1) == GrowthCounts(
+    assert count_growths(Workload(6, prompt=5, kept=3), 1) == GrowthCounts(
         growths=2, rows_copied=5 + 8, spare_visits=0
     )
 
@@ -76,11 +76,10 @@ def test_the_best_r_is_as_good_as_the_best_found_by_trying_all(
     )
     least = min(overhead(costs, work, r) for r in range(1, rows + 1))
     assert overhead(costs, work, best_r(costs, work)) <= least * 1.01
-    tried = {*range(1, 65), *range(65, rows + 1, 7), rows, best_r(costs, work)}
-    counted = {r: count(work, r).seconds(costs) for r in tried}
-    growths = work.rows / best_r(
-        costs, work
-    )  # a last growth that is hardly used weighs more where there are few
+    steps = {*range(1, 65), *range(65, rows + 1, 7), rows, best_r(costs, work)}
+    counted = {r: count_growths(work, r).seconds(costs) for r in steps}
+    # A last growth that is hardly used counts for more if there are few growths.
+    growths = work.rows / best_r(costs, work)
     assert counted[best_r(costs, work)] <= min(counted.values()) * (1 + 1.2 / growths)
 
 
@@ -109,14 +108,14 @@ def test_more_kept_rows_per_pass_mean_fewer_allocations() -> None:
 @pytest.mark.parametrize("rows", [512, 1024, 4096])
 def test_choosing_r_at_every_growth_needs_no_length_and_is_no_worse(rows: int) -> None:
     costs, work = CostModel(2e-6, 1e-5, 1e-6), Workload(rows)
-    fixed = count(work, best_r(costs, work)).seconds(costs)
-    assert count(work, automatic(costs)).seconds(costs) < 1.02 * fixed
+    fixed = count_growths(work, best_r(costs, work)).seconds(costs)
+    assert count_growths(work, auto_growth_rule(costs)).seconds(costs) < 1.02 * fixed
 
 
 def test_costs_that_were_measured_as_nothing_decide_at_the_bounds() -> None:
     free_to_visit, free_to_copy = CostModel(1e-6, 0.0, 0.0), CostModel(0.0, 0.0, 1e-6)
     assert best_r(free_to_visit, Workload(100)) == 100
-    assert next_r(free_to_visit, 100, 1, 1) == MOST_STEPS
+    assert next_r(free_to_visit, 100, 1, 1) == MAX_GROWTH_STEP
     assert best_r(free_to_copy, Workload(100)) == 1
     assert next_r(free_to_copy, 100, 4, 4) == 1
 
@@ -125,7 +124,7 @@ def test_costs_that_were_measured_as_nothing_decide_at_the_bounds() -> None:
 def test_without_costs_spare_rows_are_at_most_a_quarter_of_those_in_use(
     rows: int, paths: int
 ) -> None:
-    r = automatic(None)(rows, paths, paths)
+    r = auto_growth_rule(None)(rows, paths, paths)
     assert r >= 1
     assert r == 1 or r * paths <= rows / 4
 
@@ -144,9 +143,10 @@ def test_the_fit_recovers_planted_constants_also_with_a_disturbed_point(planted:
     copies = [(rows, planted.allocation + rows * planted.copy_row) for rows in grid]
     copies[4] = (500, 10 * copies[4][1])
     visits = {
-        tokens: [(rows, 1e-3 + rows * planted.visit(tokens)) for rows in grid] for tokens in (1, 8)
+        tokens: [(rows, 1e-3 + rows * planted.spare_row_seconds(tokens)) for rows in grid]
+        for tokens in (1, 8)
     }
-    found = fit(copies, visits, most_tokens=8)
+    found = fit_cost_model(copies, visits, max_tokens=8)
     assert found.copy_row == pytest.approx(planted.copy_row, rel=1e-6)
     assert found.allocation == pytest.approx(planted.allocation, rel=1e-6, abs=1e-9)
     assert found.spare_row == pytest.approx(planted.spare_row, rel=1e-6)
@@ -155,6 +155,6 @@ def test_the_fit_recovers_planted_constants_also_with_a_disturbed_point(planted:
 
 def test_noise_never_gives_negative_constants() -> None:
     falling = [(100, 3.0), (200, 2.0), (300, 1.0)]
-    found = fit(falling, {1: falling, 8: falling}, most_tokens=8)
+    found = fit_cost_model(falling, {1: falling, 8: falling}, max_tokens=8)
     assert min(found.copy_row, found.spare_row, found.spare_query) == 0.0
     assert found.allocation >= 0.0

@@ -1,4 +1,4 @@
-"""The tree cache against the model without any cache, under random forks, passes, releases and
+"""The tree cache compared with the model without a cache, under random forks, batches, releases and
 trims.
 """
 
@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from plain_pass import read_plainly
+from plain_logits import plain_logits
 from table_model import TableModel, random_table
 
 from eab.caches.shape import KVShape
@@ -35,11 +35,11 @@ TOKENS = st.integers(0, 71)
 
 
 @torch.inference_mode()
-def read_through(
+def logits_through(
     cache: TreeCache, pair, paths: Sequence[int], tokens: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """Logits after the last new token of each path, through the cache."""
-    return pair.ours.forward([cache.pack(paths, tokens)])
+    """Logits after the last new token of each path, computed through the cache."""
+    return pair.ours.forward([cache.prepare(paths, tokens)])
 
 
 def tensors(cache: TreeCache) -> list[torch.Tensor]:
@@ -47,7 +47,7 @@ def tensors(cache: TreeCache) -> list[torch.Tensor]:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """A path is a list of (token, row) pairs; forks copy the list, so equal pairs are shared
+    """A path is a list of (token, row) pairs. Forks copy the list, so equal pairs are shared
     rows.
     """
 
@@ -58,7 +58,7 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.cache = TreeCache(self.pair.ours.kv_shape, 1, ROOM)
         self.paths: dict[int, list[tuple[int, int]]] = {0: []}
-        self.born = 1
+        self.next_path = 1
         self.ever_used = 0
 
     def rows_in_use(self) -> set[int]:
@@ -78,7 +78,7 @@ class CacheMachine(RuleBasedStateMachine):
         )
         new = [data.draw(st.lists(TOKENS, min_size=1, max_size=4)) for _ in paths]
         used = self.rows_in_use()
-        logits = read_through(self.cache, self.pair, paths, new)
+        logits = logits_through(self.cache, self.pair, paths, new)
         rows = self.cache._rows.tolist()
         free = (row for row in range(10_000) if row not in used)
         assert rows == [next(free) for _ in rows], (
@@ -86,23 +86,23 @@ class CacheMachine(RuleBasedStateMachine):
         )
         self.ever_used = max(self.ever_used, *(row + 1 for row in rows))
         given = iter(rows)
-        for path, tokens, line in zip(paths, new, logits, strict=True):
+        for path, tokens, last in zip(paths, new, logits, strict=True):
             self.paths[path] = self.paths[path] + [(token, next(given)) for token in tokens]
-            expected = read_plainly(self.pair, [token for token, _ in self.paths[path]])
-            assert (line - expected).abs().max().item() < EXACT
+            expected = plain_logits(self.pair, [token for token, _ in self.paths[path]])
+            assert (last - expected).abs().max().item() < EXACT
 
     @rule(data=st.data(), count=st.integers(2, 4))
     @precondition(lambda self: len(self.paths) < 8)
     def fork(self, data: st.DataObject, count: int) -> None:
         path = data.draw(st.sampled_from(list(self.paths)))
-        places = [tensor.data_ptr() for tensor in tensors(self.cache)]
+        addresses = [tensor.data_ptr() for tensor in tensors(self.cache)]
         contents = [tensor.clone() for tensor in tensors(self.cache)]
-        children = range(self.born, self.born + count)
-        self.born += count
+        children = range(self.next_path, self.next_path + count)
+        self.next_path += count
         self.cache.fork(path, children)
         text = self.paths.pop(path)
         self.paths |= {child: list(text) for child in children}
-        assert [tensor.data_ptr() for tensor in tensors(self.cache)] == places
+        assert [tensor.data_ptr() for tensor in tensors(self.cache)] == addresses
         assert all(
             torch.equal(old, new) for old, new in zip(contents, tensors(self.cache), strict=True)
         )
@@ -122,7 +122,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.paths[path] = self.paths[path][:length]
 
     @invariant()
-    def the_books_agree(self) -> None:
+    def the_usage_agrees_with_the_paths(self) -> None:
         usage = self.cache.usage(list(self.paths))
         used = len(self.rows_in_use())
         assert usage.rows_shared + usage.rows_private == used
@@ -144,53 +144,53 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox"])
-def test_random_forks_passes_releases_and_trims_equal_the_model_without_a_cache(twins, family):
+def test_random_forks_batches_releases_and_trims_equal_the_model_without_a_cache(twins, family):
     machine = type("Machine", (CacheMachine,), {"pair": twins(family)})
     run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=40))
 
 
 class SiblingsSeeEachOther(TreeCache):
-    """Broken on purpose: the tokens of one pass see each other across paths."""
+    """Broken on purpose: the tokens of one batch see each other across paths."""
 
-    def _place(self, paths, counts, rows):
-        positions, seen = super()._place(paths, counts, rows)
-        seen[:, rows] = True
-        return positions, seen
+    def _assign_rows(self, paths, counts, rows):
+        positions, visible = super()._assign_rows(paths, counts, rows)
+        visible[:, rows] = True
+        return positions, visible
 
 
 class ReleasedRowsStayVisible(TreeCache):
-    """Broken on purpose: a freed row is used again while a path still sees it."""
+    """Broken on purpose: a free row is reused while a path still sees it."""
 
     def trim(self, path, length):
-        seen = self._visible[self._slots[path]].copy()
+        visible = self._visible[self._path_index[path]].copy()
         super().trim(path, length)
-        self._visible[self._slots[path]] |= seen
+        self._visible[self._path_index[path]] |= visible
 
 
 class PositionsOffByOne(TreeCache):
-    """Broken on purpose: every token of a second pass thinks it stands one further."""
+    """Broken on purpose: the positions of a second batch are too large by one."""
 
-    def _place(self, paths, counts, rows):
-        positions, seen = super()._place(paths, counts, rows)
-        return positions + (positions > 4), seen
+    def _assign_rows(self, paths, counts, rows):
+        positions, visible = super()._assign_rows(paths, counts, rows)
+        return positions + (positions > 4), visible
 
 
 def worst_error(cache: TreeCache, pair) -> float:
-    """A small story with a fork, two passes and a trim; the largest error against the plain
-    model.
+    """A prompt, a fork, two batches and a trim; the largest difference from the model without a
+    cache.
     """
     texts = {0: [3, 9, 4, 30, 22]}
-    read_through(cache, pair, [0], [texts[0]])
+    logits_through(cache, pair, [0], [texts[0]])
     cache.fork(0, [1, 2])
     texts = {1: [*texts[0], 7], 2: [*texts[0], 8]}
-    found = [*read_through(cache, pair, [1, 2], [[7], [8]])]
-    wanted = [read_plainly(pair, texts[path]) for path in (1, 2)]
+    found = [*logits_through(cache, pair, [1, 2], [[7], [8]])]
+    expected = [plain_logits(pair, texts[path]) for path in (1, 2)]
     cache.trim(1, 4)
     texts[1] = [*texts[1][:4], 50, 51]
     texts[2] = [*texts[2], 52]
-    found += [*read_through(cache, pair, [2, 1], [[52], [50, 51]])]
-    wanted += [read_plainly(pair, texts[path]) for path in (2, 1)]
-    return max((one - two).abs().max().item() for one, two in zip(found, wanted, strict=True))
+    found += [*logits_through(cache, pair, [2, 1], [[52], [50, 51]])]
+    expected += [plain_logits(pair, texts[path]) for path in (2, 1)]
+    return max((one - two).abs().max().item() for one, two in zip(found, expected, strict=True))
 
 
 def test_the_comparison_notices_a_cache_that_is_broken(twins):
@@ -200,26 +200,26 @@ def test_the_comparison_notices_a_cache_that_is_broken(twins):
         assert worst_error(broken(pair.ours.kv_shape, 1, ROOM), pair) > 1e-3
 
 
-def filled(cache: TreeCache, paths: Sequence[int], count: int) -> list[int]:
-    """Rows that `count` new tokens per path get."""
-    cache.pack(paths, [[1] * count for _ in paths])
+def fill(cache: TreeCache, paths: Sequence[int], count: int) -> list[int]:
+    """Prepare `count` new tokens per path, and return their rows."""
+    cache.prepare(paths, [[1] * count for _ in paths])
     return cache._rows.tolist()
 
 
 def test_rows_of_a_released_path_are_used_again_before_the_tensors_grow():
     cache = TreeCache(SHAPE, 4, ROOM)
-    filled(cache, [0], 3)
+    fill(cache, [0], 3)
     cache.fork(0, [1, 2])
-    assert filled(cache, [1, 2], 2) == [3, 4, 5, 6]
+    assert fill(cache, [1, 2], 2) == [3, 4, 5, 6]
     rows = cache.rows
     cache.release(1)
-    assert filled(cache, [2], 2) == [3, 4]
+    assert fill(cache, [2], 2) == [3, 4]
     assert cache.rows == rows
 
 
 def test_a_row_stays_until_the_last_path_that_sees_it_is_gone():
     cache = TreeCache(SHAPE, 1, ROOM)
-    filled(cache, [0], 2)
+    fill(cache, [0], 2)
     cache.fork(0, [1, 2, 3])
     cache.release(1)
     cache.trim(2, 1)
@@ -231,7 +231,7 @@ def test_a_row_stays_until_the_last_path_that_sees_it_is_gone():
 @pytest.mark.parametrize("r", [1, 2, 7])
 def test_the_tensors_grow_by_r_steps_worth_of_rows_and_keep_their_content(r):
     cache = TreeCache(SHAPE, r, ROOM)
-    assert cache.pack([0], [[1, 2, 3]]).growths[0].rows == max(3, r)
+    assert cache.prepare([0], [[1, 2, 3]]).growths[0].rows == max(3, r)
     for tensor in tensors(cache):
         tensor.copy_(torch.randn_like(tensor))
     before, bytes_before, rows = (
@@ -240,7 +240,7 @@ def test_the_tensors_grow_by_r_steps_worth_of_rows_and_keep_their_content(r):
         cache.rows,
     )
     cache.fork(0, [1, 2])
-    growth = cache.pack([1, 2], [[5] * 20, [6] * 20]).growths[0]
+    growth = cache.prepare([1, 2], [[5] * 20, [6] * 20]).growths[0]
     assert growth.rows == cache.rows == max(43, rows + 2 * r)
     assert (growth.rows_copied, growth.bytes_copied) == (rows, bytes_before)
     assert growth.peak_bytes == cache.bytes_held + bytes_before // 4
@@ -253,18 +253,18 @@ def test_the_tensors_grow_by_r_steps_worth_of_rows_and_keep_their_content(r):
 def test_r_counts_decode_steps_of_all_paths(r, growths):
     cache = TreeCache(SHAPE, r, ROOM)
     cache.reserve(1, 12)
-    filled(cache, [0], 1)
+    fill(cache, [0], 1)
     cache.fork(0, [1, 2, 3])
-    assert sum(cache.pack([1, 2, 3], [[4]] * 3).growths != () for _ in range(12)) == growths
+    assert sum(cache.prepare([1, 2, 3], [[4]] * 3).growths != () for _ in range(12)) == growths
 
 
 def test_a_cache_refuses_to_grow_past_its_limit_and_stays_usable():
     cache = TreeCache(SHAPE, 1, byte_limit=10 * SHAPE.row_bytes)
-    filled(cache, [0], 10)
+    fill(cache, [0], 10)
     with pytest.raises(MemoryLimitError, match="kv_limit_mib"):
-        cache.pack([0], [[1]])
+        cache.prepare([0], [[1]])
     cache.trim(0, 9)
-    assert filled(cache, [0], 1) == [9]
+    assert fill(cache, [0], 1) == [9]
 
 
 def test_every_path_of_a_run_sees_its_own_tokens_and_nothing_else():
@@ -291,14 +291,15 @@ def test_the_bytes_in_the_events_are_those_of_the_rows():
     rows = 0
     for event in generate(model, Request("0 1 2 3", config)):
         if isinstance(event, RowsAllocated):
-            assert event.rows_copied == rows
-            assert event.bytes_copied == rows * model.kv_shape.row_bytes
-            rows = event.rows
+            assert event.growth.rows_copied == rows
+            assert event.growth.bytes_copied == rows * model.kv_shape.row_bytes
+            rows = event.growth.rows
         if isinstance(event, KvMeasured):
-            assert event.bytes_held == rows * model.kv_shape.row_bytes
-            assert event.rows_shared + event.rows_private + event.rows_spare == rows
-            assert event.rows_private == sum(path.private for path in event.paths)
-            assert all(path.shared + path.private == 4 + event.step for path in event.paths)
+            usage = event.usage
+            assert usage.bytes_held == rows * model.kv_shape.row_bytes
+            assert usage.rows_shared + usage.rows_private + usage.rows_spare == rows
+            assert usage.rows_private == sum(path.private for path in usage.paths)
+            assert all(path.shared + path.private == 4 + event.step for path in usage.paths)
 
 
 def test_with_r_at_its_maximum_the_rows_are_allocated_once():

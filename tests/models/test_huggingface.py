@@ -1,5 +1,5 @@
-"""Which models the engine drives and which it refuses in words; prompts, templates, stop tokens,
-token texts.
+"""Which models the engine drives and which it refuses with an explanation; prompts, templates, stop
+tokens, token texts.
 """
 
 import random
@@ -47,21 +47,20 @@ TEMPLATE = (
 
 
 def causal(kind: str, **more: object) -> PreTrainedModel:
-    """A tiny random model of a family, `kind` as transformers names its config."""
+    """A tiny random model; `kind` is the name of its config class in transformers."""
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(getattr(transformers, kind)(**SMALL | more))
 
 
 @pytest.fixture
 def llama_folder(tmp_path, words) -> Path:
-    """A tiny Llama, saved."""
+    """A folder with a saved tiny Llama."""
     causal("LlamaConfig").save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
     return tmp_path
 
 
-# --------------------------------------------------------------------------------- families that
-# are refused
+# Families that are refused
 
 
 def t5() -> PreTrainedModel:
@@ -118,7 +117,7 @@ def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypat
         "attend",
         lambda self, layer, q, k, v, scale: honest(self, layer, q, k, v, scale) * 1.5,
     )
-    with pytest.raises(ModelError, match="reads a text differently through a tree cache"):
+    with pytest.raises(ModelError, match="computes other logits through a tree cache"):
         wrap_model(causal("LlamaConfig"), words)
 
 
@@ -150,8 +149,7 @@ def test_a_sliding_window_limits_prompt_and_new_tokens_together(words):
         list(generate(model, Request("w5 w6 w7 w8 w9 w10", fits)))
 
 
-# --------------------------------------------------------------------------------------------------
-# loading
+# Loading
 
 
 def test_a_folder_loads_and_is_named_as_it_was_given(llama_folder):
@@ -207,14 +205,14 @@ def test_a_folder_without_a_config_holds_no_model(tmp_path):
         load_model(str(tmp_path))
 
 
-def test_an_unknown_id_is_answered_soon_and_in_words():
+def test_an_unknown_id_is_explained_soon():
     start = time.monotonic()
     with pytest.raises(ModelError, match=r"no-such-owner/no-such-model.*Hub"):
         load_model("no-such-owner/no-such-model")
     assert time.monotonic() - start < 15
 
 
-def test_an_unknown_id_is_answered_in_words_while_the_hub_is_switched_off(monkeypatch):
+def test_an_unknown_id_is_explained_while_the_hub_is_switched_off(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(
         ModelError,
@@ -232,14 +230,13 @@ def test_a_device_or_dtype_that_does_not_exist_is_named(llama_folder):
         load_model(str(llama_folder), dtype="int4")
 
 
-# --------------------------------------------------------------------------------------- prompts
-# and stopping
+# Prompts and stopping
 
 
 @pytest.fixture
 def chatty(words) -> PreTrainedTokenizerFast:
-    """A tokenizer that puts its first token (w0) before every text, as Llama's does, with a
-    template that does too.
+    """A tokenizer that puts its first token (w0) before every text, as Llama's does; its chat
+    template does so, too.
     """
     words.add_special_tokens({"bos_token": "w0"})
     words.backend_tokenizer.post_processor = TemplateProcessing(
@@ -285,8 +282,7 @@ def test_every_id_that_ends_a_text_stops_a_path(words):
     assert not any(wrapped.stop_ids & set(sample.token_ids[:-1]) for sample in samples)
 
 
-# ------------------------------------------------------------------------------ the model stays
-# usable elsewhere
+# The model stays usable elsewhere
 
 
 @pytest.mark.parametrize("kind", ["LlamaConfig", "Qwen2Config", "MistralConfig"])
@@ -322,8 +318,7 @@ def test_two_runs_of_one_model_do_not_disturb_each_other(twins):
     assert [run.started_run().samples() for run in runs] == alone
 
 
-# --------------------------------------------------------------------------------------------------
-# token texts
+# Token texts
 
 
 def joined(texts: TokenTexts, tokens: list[int]) -> str:
@@ -335,9 +330,9 @@ def ordinary_ids(tokenizer: PreTrainedTokenizerFast) -> list[int]:
 
 
 def random_sequences(ids: list[int]) -> list[list[int]]:
-    dice = random.Random(7)
+    rng = random.Random(7)
     return [[token] for token in ids] + [
-        dice.choices(ids, k=dice.randint(2, 12)) for _ in range(3000)
+        rng.choices(ids, k=rng.randint(2, 12)) for _ in range(3000)
     ]
 
 

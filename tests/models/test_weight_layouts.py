@@ -1,6 +1,4 @@
-"""Weight layouts compute what the layers compute as loaded, and stay away from where they cannot
-help.
-"""
+"""Weight layouts compute what the loaded layers compute, and are not used where they cannot help."""
 
 import pytest
 import torch
@@ -8,12 +6,12 @@ from torch import nn
 from transformers import LlamaConfig
 
 from eab.models import weight_layouts
-from eab.models.weight_layouts import LAYOUTS, fastest, take_fastest_layout
+from eab.models.weight_layouts import LAYOUTS, apply_fastest_layout, fastest_layout
 
 
 @pytest.fixture
 def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_layouts, "SMALLEST", 0)
+    monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", 0)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -27,7 +25,7 @@ def test_a_layout_computes_the_same_products(name, bias):
             torch.testing.assert_close(layer(x), linear(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_layout_that_computes_something_else_is_never_taken(monkeypatch):
+def test_a_layout_that_computes_something_else_is_never_chosen(monkeypatch):
     class Lazy(nn.Module):
         def __init__(self, linear: nn.Linear) -> None:
             super().__init__()
@@ -37,26 +35,28 @@ def test_a_layout_that_computes_something_else_is_never_taken(monkeypatch):
             return self.out.expand(*x.shape[:-1], -1)
 
     monkeypatch.setattr(weight_layouts, "LAYOUTS", {"lazy": Lazy})
-    assert fastest([nn.Linear(600, 600) for _ in range(3)]) == "plain"
+    assert fastest_layout([nn.Linear(600, 600) for _ in range(3)]) == "plain"
 
 
-def test_the_fastest_is_taken_and_only_if_it_is_clearly_faster(monkeypatch):
+def test_the_fastest_layout_is_chosen_and_only_if_it_is_clearly_faster(monkeypatch):
     monkeypatch.setattr(
         weight_layouts, "LAYOUTS", {"slow": lambda linear: linear, "fast": lambda linear: linear}
     )
     for ratios, expected in (((0.9, 0.5), "fast"), ((0.9, 0.95), "plain")):
-        ratio = iter(ratio for ratio in ratios for _ in weight_layouts.PATHS_TRIED)
+        ratio = iter(ratio for ratio in ratios for _ in weight_layouts.BATCH_SIZES)
         monkeypatch.setattr(
             weight_layouts, "_time_ratio", lambda plain, layers, rows, ratio=ratio: next(ratio)
         )
-        assert fastest([nn.Linear(8, 8)]) == expected
+        assert fastest_layout([nn.Linear(8, 8)]) == expected
 
 
-def test_layouts_are_tried_on_more_weights_than_caches_hold_from_all_over_the_model(monkeypatch):
-    monkeypatch.setattr(weight_layouts, "BYTES_TRIED", 4 * 64 * 10)
-    tried = weight_layouts._spread([nn.Linear(8, 8) for _ in range(40)])
-    assert len(tried) == 10
-    assert len(weight_layouts._spread([nn.Linear(8, 8) for _ in range(5)])) == 5
+def test_layouts_are_timed_on_more_weights_than_processor_caches_hold_from_the_whole_model(
+    monkeypatch,
+):
+    monkeypatch.setattr(weight_layouts, "BYTES_TIMED", 4 * 64 * 10)
+    sample = weight_layouts._sample([nn.Linear(8, 8) for _ in range(40)])
+    assert len(sample) == 10
+    assert len(weight_layouts._sample([nn.Linear(8, 8) for _ in range(5)])) == 5
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -67,18 +67,18 @@ def test_a_whole_model_answers_the_same_in_every_layout(make_model, no_limit, mo
     ids = torch.arange(2, 14)[None]
     with torch.inference_mode():
         before = model(ids).logits
-        monkeypatch.setattr(weight_layouts, "fastest", lambda linears: name)
-        assert take_fastest_layout(model) == name
+        monkeypatch.setattr(weight_layouts, "fastest_layout", lambda linears: name)
+        assert apply_fastest_layout(model) == name
         torch.testing.assert_close(model(ids).logits, before, rtol=1e-4, atol=1e-4)
 
 
 def test_small_models_and_other_types_stay_as_they_are(no_limit, monkeypatch):
     monkeypatch.setattr(
-        weight_layouts, "fastest", lambda linears: pytest.fail("nothing to measure here")
+        weight_layouts, "fastest_layout", lambda linears: pytest.fail("nothing to measure here")
     )
-    assert take_fastest_layout(nn.Sequential(nn.Linear(8, 8).double())) == "plain"
-    monkeypatch.setattr(weight_layouts, "SMALLEST", 1000)
-    assert take_fastest_layout(nn.Sequential(nn.Linear(8, 8))) == "plain"
+    assert apply_fastest_layout(nn.Sequential(nn.Linear(8, 8).double())) == "plain"
+    monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", 1000)
+    assert apply_fastest_layout(nn.Sequential(nn.Linear(8, 8))) == "plain"
 
 
 def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memory_is_short(
@@ -91,10 +91,10 @@ def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memor
             self.head = nn.Linear(8, 50, bias=False)
             self.head.weight = self.embedding.weight
 
-    monkeypatch.setattr(weight_layouts, "fastest", lambda linears: "k-major")
+    monkeypatch.setattr(weight_layouts, "fastest_layout", lambda linears: "transposed")
     for free, kept in ((10**12, False), (1000, True)):
         model = Tied()
         monkeypatch.setattr(weight_layouts, "_free_memory", lambda free=free: free)
-        take_fastest_layout(model)
+        apply_fastest_layout(model)
         assert (model.head.weight is model.embedding.weight) is kept
         assert not model.body.weight.is_contiguous()

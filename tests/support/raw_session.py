@@ -1,8 +1,8 @@
-"""A browser's side of a Streamlit session without the browser: it presses Run, polls as told, keeps
-what the board got.
+"""One tab of the explorer without a browser: it presses Run, polls when Streamlit asks it to, and
+keeps the messages to the board.
 
-Thirty of these fit where thirty browsers would not. It speaks the protocol of the Streamlit that is
-installed.
+Thirty of these fit where thirty browsers would not. It speaks the protocol of the installed
+Streamlit.
 """
 
 import json
@@ -18,9 +18,16 @@ from websockets.sync.client import connect
 
 
 class RawSession:
-    """One tab. `boards`: messages to the board, in order; `said`: progress texts, without repeats;
-    `tabs`: those of the page as it was drawn last; `polled`: the parts that it was told to poll;
-    `finished`: how many drawings of the page or a part of it have ended."""
+    """A tab that is connected to a server and has drawn its page.
+
+    Attributes:
+        boards: messages to the board, in order.
+        progress: progress texts, without repeats.
+        tabs: the labels of the page's tabs as they were drawn last.
+        polled: ids of the fragments that Streamlit asked it to poll.
+        finished: how many runs of the script or of a fragment have ended.
+        config: what Streamlit sent of its settings.
+    """
 
     def __init__(self, address: str, query: str = "") -> None:
         url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
@@ -35,14 +42,18 @@ class RawSession:
             )
         )
         self._query = query
-        self._page = ""  # its hash: told with every message, or Streamlit takes it for a visit to another page
-        self._ids: dict[str, str] = {}  # key -> widget id
-        self._polls: dict[str, tuple[float, float]] = {}  # fragment -> seconds between, next time
+        # The hash of the page goes into every message: without it, Streamlit opens another page.
+        self._page = ""
+        self._ids: dict[str, str] = {}  # widget key -> widget id
+        self._polls: dict[
+            str, tuple[float, float]
+        ] = {}  # fragment id -> interval in seconds, next time
         self.finished = 0
         self.polled: list[str] = []
         self.boards: list[dict[str, Any]] = []
-        self.said: list[str] = []
+        self.progress: list[str] = []
         self.tabs: list[str] = []
+        self.config: Any = None
         self._rerun()
         self.until(lambda: self.finished > 0 and bool(self.boards))
 
@@ -61,7 +72,7 @@ class RawSession:
         self._rerun(button=self._ids[key])
 
     def poll(self, fragment: str) -> None:
-        """Ask for a part of the page alone."""
+        """Ask for a fragment of the page."""
         self._rerun(fragment)
 
     def until(self, condition: Any, seconds: float = 120.0) -> None:
@@ -71,7 +82,7 @@ class RawSession:
             assert time.monotonic() < deadline, "waited too long"
             self._poll()
             try:
-                self._take(ForwardMsg.FromString(self._socket.recv(timeout=0.05)))  # type: ignore[arg-type]
+                self._receive(ForwardMsg.FromString(self._socket.recv(timeout=0.05)))  # type: ignore[arg-type]
             except TimeoutError:
                 continue
 
@@ -98,10 +109,11 @@ class RawSession:
                 self._polls[fragment] = (every, now + every)
                 self.poll(fragment)
 
-    def _take(self, message: ForwardMsg) -> None:
+    def _receive(self, message: ForwardMsg) -> None:
         match message.WhichOneof("type"):
             case "new_session" if not message.metadata.run.fragment_ids:  # the whole page
                 self._page = message.new_session.page_script_hash
+                self.config = message.new_session.config
                 self._polls.clear()
                 self.tabs.clear()
             case "auto_rerun":
@@ -113,16 +125,16 @@ class RawSession:
             case "script_finished":
                 self.finished += 1
             case "delta" if message.delta.WhichOneof("type") == "new_element":
-                self._see(message.delta.new_element)
+                self._keep(message.delta.new_element)
             case "delta" if message.delta.add_block.WhichOneof("type") == "tab":
                 self.tabs.append(message.delta.add_block.tab.label)
 
-    def _see(self, element: Any) -> None:
+    def _keep(self, element: Any) -> None:
         kind = element.WhichOneof("type")
         if kind == "button":
             self._ids[element.button.id.rsplit("-", 1)[-1]] = element.button.id
         elif kind == "bidi_component" and element.bidi_component.component_name == "eab_board":
             self.boards += json.loads(element.bidi_component.json)
-        elif kind == "progress" and element.progress.text not in self.said[-1:]:
-            self.said.append(element.progress.text)
+        elif kind == "progress" and element.progress.text not in self.progress[-1:]:
+            self.progress.append(element.progress.text)
         assert kind != "exception", element.exception.message

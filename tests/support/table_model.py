@@ -1,8 +1,7 @@
-"""A language model that is a table: a Markov chain whose every probability is known, over a real
-tree cache.
+"""A language model that is a table: a Markov chain with known probabilities, over a real tree cache.
 
-Its forward pass stores token ids as values in the cache and attends with equal scores, so `seen`
-holds, for each forward pass, the mean of the token ids that each kept token could see.
+Its forward pass stores token ids as values in the cache and attends with equal scores. So `seen`
+holds, for each forward pass, the mean of the token ids that each token with kept logits could see.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +16,12 @@ from eab.caches.shape import KVShape
 from eab.config import BranchingConfig
 from eab.events import ModelCard
 
-Table = NDArray[
-    np.float64
-]  # (V, V): p(next | last), or (T, V, V) with the position of the token to come
+# (V, V): p(next | last); or (T, V, V), by the position of the next token
+Table = NDArray[np.float64]
 
 
 class TableModel:
-    """See eab.models.base.LanguageModel. The prompt "0 2 1" means those token ids; the last one
+    """See eab.models.base.LanguageModel. The prompt "0 2 1" means these token ids; the last one
     starts the chain.
     """
 
@@ -40,17 +38,17 @@ class TableModel:
         self.seen: list[list[float]] = []
         self.prompt_length = 1
 
-    def forward(self, passes: Sequence[ForwardBatch]) -> Tensor:
+    def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """See LanguageModel.forward."""
         logits = []
-        for one in passes:
-            values = one.ids.to(torch.float64).view(1, 1, -1, 1)
-            means = one.cache.attend(
+        for batch in batches:
+            values = batch.ids.to(torch.float64).view(1, 1, -1, 1)
+            means = batch.cache.attend(
                 0, torch.zeros_like(values), torch.zeros_like(values), values, scale=1.0
             )
-            self.seen.append(means[0, one.keep, 0, 0].tolist())
-            last = one.ids[one.keep]
-            step = one.positions[one.keep] - self.prompt_length + 1
+            self.seen.append(means[0, batch.logits_indices, 0, 0].tolist())
+            last = batch.ids[batch.logits_indices]
+            step = batch.positions[batch.logits_indices] - self.prompt_length + 1
             logits.append(
                 self._logits[last]
                 if self._logits.dim() == 2
@@ -73,14 +71,14 @@ class TableModel:
         return token in self.stop_ids
 
     def next(self, last: int, step: int) -> NDArray[np.float64]:
-        """p(token of step `step` | the token before it)."""
-        line: NDArray[np.float64] = (
+        """p(token of this step | the token before it)."""
+        row: NDArray[np.float64] = (
             self.table[last] if self.table.ndim == 2 else self.table[step, last]
         )
-        return line
+        return row
 
     def all_texts(self, first: int, length: int) -> Iterator[tuple[tuple[int, ...], float]]:
-        """Every text of at most `length` tokens with its exact probability, by enumeration."""
+        """All texts of at most `length` tokens with their exact probabilities, by enumeration."""
         open_texts: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
         for step in range(length):
             grown = [
@@ -97,6 +95,6 @@ class TableModel:
 def random_table(
     seed: int, size: int, concentration: float = 0.6, steps: int | None = None
 ) -> Table:
-    """Dirichlet lines: some sharp, some flat."""
+    """Table rows drawn from a Dirichlet distribution: some sharp, some flat."""
     shape = (size,) if steps is None else (steps, size)
     return np.random.default_rng(seed).dirichlet(np.full(size, concentration), size=shape)

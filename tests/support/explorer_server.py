@@ -1,0 +1,52 @@
+"""The explorer as a server of its own, for the tests that talk to it as a browser does."""
+
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def serving(command: list[str], port: int, **options: Any) -> Iterator[tuple[str, int]]:
+    """Run the command that serves the explorer at this port.
+
+    Args:
+        command: what starts the server; it must stay the same process.
+        port: where the server listens, on this machine.
+        options: for `subprocess.Popen`.
+
+    Yields:
+        The address of the explorer and the id of its process.
+    """
+    server = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_healthy(address, server)
+        yield address, server.pid
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_until_healthy(address: str, server: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "the server ended unexpectedly"
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("the server does not answer")

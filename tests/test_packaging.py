@@ -1,0 +1,183 @@
+"""The wheel, installed into an environment of its own and used outside the checkout.
+
+The environment borrows the dependencies of the one that runs the tests, but sees neither the
+checkout nor its editable install. A hook records every Python file access below the checkout.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+from explorer_server import free_port, serving
+from places import ROOT
+from raw_session import RawSession
+
+from eab.models.loading import EMBEDDED_FOLDER
+
+pytestmark = pytest.mark.packaging
+BUNDLED = ("app", "pages", "assets")
+LEFT_OUT = {"assets/picture.png"}
+MAX_BYTES = 16 * 2**20
+SITE_PACKAGES = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+WATCH = """
+import os, sys
+
+def _watch(event, arguments):
+    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
+        path = os.path.abspath(os.fsdecode(arguments[0]))
+        if path.startswith({checkout!r}) and not path.startswith({borrowed!r}):
+            os.write(_LOG, (path + "\\n").encode())
+
+_LOG = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+sys.addaudithook(_watch)
+"""
+
+
+class Installation:
+    """A fresh environment with the wheel, and a folder outside the checkout to work in."""
+
+    def __init__(self, wheel: Path, folder: Path) -> None:
+        self.home = folder / "environment"
+        self.work = folder / "work"
+        self.work.mkdir()
+        self._log = folder / "checkout.log"
+        scripts = self.home / ("Scripts" if sys.platform == "win32" else "bin")
+        self.python, self.eab = scripts / "python", scripts / "eab"
+        _check([sys.executable, "-m", "venv", "--without-pip", str(self.home)])
+        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install"]
+        _check([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)])
+        packages = Path(self.output("-c", "import site; print(site.getsitepackages()[0])").strip())
+        # The borrowed folders' own .pth files, as that of the editable install, have no effect.
+        (packages / "borrowed.pth").write_text("\n".join(SITE_PACKAGES), encoding="utf-8")
+        watch = WATCH.format(
+            checkout=str(ROOT) + os.sep, borrowed=tuple(SITE_PACKAGES), log=str(self._log)
+        )
+        (packages / "sitecustomize.py").write_text(watch, encoding="utf-8")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of this process without those that lead Python to other modules."""
+        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+        return {name: value for name, value in os.environ.items() if name not in hidden}
+
+    def output(self, *arguments: str) -> str:
+        """What the environment's Python writes."""
+        return _check([str(self.python), *arguments], cwd=self.work, env=self.environment)
+
+    def run(self, *arguments: str) -> str:
+        """What `eab` with these arguments writes."""
+        return _check([str(self.eab), *arguments], cwd=self.work, env=self.environment)
+
+    def assert_checkout_untouched(self) -> None:
+        """Nothing below the checkout was opened or listed."""
+        assert self._log.read_text(encoding="utf-8") == ""
+
+
+def _check(command: list[str], **options: object) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder)]
+    _check([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)])
+    [built] = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    """The files in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    return Installation(wheel, tmp_path_factory.mktemp("installed"))
+
+
+def test_the_wheel_installs_only_the_package_and_its_own_metadata(names: set[str]) -> None:
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"eab"}
+
+
+@pytest.mark.parametrize("folder", BUNDLED)
+def test_the_wheel_carries_every_file_of_the_page(names: set[str], folder: str) -> None:
+    files = {
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / folder).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    carried = {name for name in names if name.startswith(f"eab/_bundle/{folder}/")}
+    assert carried == {f"eab/_bundle/{file}" for file in files - LEFT_OUT}
+
+
+def test_the_wheel_carries_the_licence_and_the_attribution_and_is_small(
+    wheel: Path, names: set[str]
+) -> None:
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert "eab/_bundle/assets/model/ATTRIBUTION.md" in names
+    assert not any("test" in name or "training" in name or "__pycache__" in name for name in names)
+    assert not {f"eab/_bundle/{file}" for file in LEFT_OUT} & names
+    assert wheel.stat().st_size < MAX_BYTES
+
+
+def test_the_commands_work_outside_the_checkout(installed: Installation) -> None:
+    if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
+        pytest.skip("the embedded model is not in assets/model")
+    short = ("The cat", "--max-new-tokens", "4", "--drafter", "model", "--record", "a.eab")
+    value = json.loads(installed.run("run", *short, "--json", "-"))
+    assert sum(sample["weight"] for sample in value["samples"]) == pytest.approx(1)
+    assert "The cat" in installed.run("replay", "a.eab")
+    installed.run("export", "a.eab", "--html", "a.html")
+    assert (installed.work / "a.html").stat().st_size > 20_000
+    installed.assert_checkout_untouched()
+
+
+def test_the_notebook_widget_has_its_code(installed: Installation) -> None:
+    pytest.importorskip("anywidget")
+    recorded = installed.output(
+        "-c",
+        "import eab, sys; from eab import record; from eab.assets import ASSETS;"
+        "widget = eab.show(record.load(ASSETS / 'runs' / 'coin.eab'));"
+        "assert len(widget._esm) > 20_000 and len(widget._css) > 5_000;"
+        "print(eab.__file__, ASSETS, sep='\\n')",
+    )
+    for path in recorded.splitlines():
+        assert Path(path).is_relative_to(installed.home)
+    installed.assert_checkout_untouched()
+
+
+def test_the_page_opens_with_its_own_settings_from_any_folder(installed: Installation) -> None:
+    port = free_port()
+    (installed.work / "app").mkdir()  # another project's, which is not taken for ours
+    (installed.work / "app" / "__init__.py").write_text("raise ImportError", encoding="utf-8")
+    with serving(
+        [str(installed.eab), "app", "--port", str(port)],
+        port,
+        cwd=installed.work,
+        env=installed.environment | {"STREAMLIT_SERVER_HEADLESS": "true"},
+    ) as (address, process):
+        assert Path(psutil.Process(process).cwd()) == installed.work.resolve()
+        session = RawSession(address)
+        assert session.board["paths"], "no bundled run is on the board"
+        assert session.config.gather_usage_stats is False  # of .streamlit/config.toml
+        if (EMBEDDED_FOLDER / "model.safetensors").is_file():
+            session.press("run_button")
+            session.until(
+                lambda: (
+                    session.board["run"] == f"live-{session.run_id}"
+                    and bool(session.board["ended"])
+                )
+            )
+        session.close()
+    installed.assert_checkout_untouched()
