@@ -53,8 +53,8 @@ EXAMPLES = [
     Example(
         "ball.eab",
         "A story at a turning point",
-        "The model is sure of the grammar and unsure of what happens next. After four steps "
-        "there are 12 paths, the limit; all share the long prompt.",
+        "The model is sure of the grammar and unsure of what happens next. After three "
+        "steps there are 12 paths, the limit; all share the long prompt.",
         BALL,
         {
             "temperature": 0.8,
@@ -113,7 +113,7 @@ EXAMPLES = [
         "wording.eab",
         "A fork in words, not in meaning",
         "Two ways to say one answer: high entropy alone does not mean that the model doubts "
-        "the fact. The later forks are about whether another question follows.",
+        "the fact. The later forks are about whether another question follows, and which.",
         "User: What is the capital of Italy?\nAssistant:",
         {
             "max_new_tokens": 12,

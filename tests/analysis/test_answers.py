@@ -211,13 +211,13 @@ def test_groups_partition_the_leaves(
     events = invented_run(seed, steps, paths, [*WORDS, "!", " 1", "\udce2", "\x00"])
     run = fold(events[: max(1, int(until * len(events)))])
     answers = group_answers(run, part)
-    told = sorted(
+    grouped = sorted(
         [
             *answers.undecided,
             *itertools.chain.from_iterable(answer.leaves for answer in answers.ranked),
         ]
     )
-    assert told == sorted(leaf.id for leaf in run.leaves())
+    assert grouped == sorted(leaf.id for leaf in run.leaves())
     assert len({normalised(answer.text) for answer in answers.ranked}) == len(answers.ranked)
     assert math.fsum(answer.weight for answer in answers.ranked) <= 1 + 1e-9
     assert all(0 <= answer.low <= answer.high <= 1 for answer in answers.ranked)

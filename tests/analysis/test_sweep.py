@@ -1,4 +1,4 @@
-"""One prompt through all caches: the events, their fold, what it says, and what it does when
+"""The same run with each cache: the events, their fold, its sentences, and what happens when
 something is wrong.
 """
 
@@ -87,7 +87,7 @@ def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(swee
         assert len({one.rows_independent for one in kv.values()}) == 1
 
 
-def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
+def test_every_prefix_of_a_sweep_folds_and_can_be_shown(events):
     for length in range(0, len(events), 29):
         part = fold_sweep(events[:length], cache_sweep())
         assert part.ended is None
@@ -219,7 +219,7 @@ def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeyp
     assert "deep-copy computes something else" in sweep_sentence(sweep)
 
 
-def test_a_token_that_parts_the_trees_is_found_and_rounding_is_said(events):
+def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events):
     changed = list(events)
     second = next(index for index, event in enumerate(events) if isinstance(event, RunEnded)) + 1
     place = next(

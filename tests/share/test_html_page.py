@@ -54,10 +54,10 @@ CALM = Reader(to_html(STORY)).elements
 
 
 def test_the_page_holds_the_whole_run() -> None:
-    told = json.loads(Reader(to_html(STORY)).scripts[0])
+    data = json.loads(Reader(to_html(STORY)).scripts[0])
     run = fold(STORY)
-    assert told["message"].items() >= json.loads(json.dumps(board_message(run))).items()
-    assert len(told["texts"]["lines"]) == len(run.leaves())
+    assert data["message"].items() >= json.loads(json.dumps(board_message(run))).items()
+    assert len(data["texts"]["lines"]) == len(run.leaves())
     assert to_html(run) == to_html(STORY)
 
 

@@ -27,6 +27,7 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import NotebookError, PromptError
 from eab.events import Event, StepTimed
+from eab.formatting import counted
 from eab.models.loading import EMBEDDED_FOLDER
 from eab.run import fold
 
@@ -89,7 +90,7 @@ def test_stop_in_the_browser_ends_the_run_at_its_next_step() -> None:
     assert run.ended is not None
     assert run.ended.reason == "stopped"
     assert 1 <= len(run.steps) <= 5
-    assert live.status == f"Stopped after {len(run.steps)} steps"
+    assert live.status == f"Stopped after {counted(len(run.steps), 'step')}"
 
 
 def test_a_board_that_missed_something_is_told_everything() -> None:
