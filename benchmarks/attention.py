@@ -1,13 +1,11 @@
-"""Attention of one layer over a tree: one masked pass over all rows, against lanes merged by their
-log-sum-exp.
+"""Attention of one layer over a tree: masked over all rows, against shared prefix and suffixes apart.
 
     python benchmarks/attention.py
 
-N paths share a prompt of P rows and have T private rows each. Medians in milliseconds, 9 query
-heads in 3 groups of size 64. The costs in eab/caches/cascade.py were read off this table. The last
-column asks whether rows in bfloat16, half
-the bytes, would pay under float32 weights: the same masked pass in that dtype, with the queries
-converted.
+N paths share a prompt of P rows and have T private rows each. The table shows medians in
+milliseconds, for 9 query heads in 3 groups of size 64. The costs in eab/caches/cascade.py were taken
+from this table. The last column asks whether rows in bfloat16, half the bytes, would pay off with
+float32 weights: it times the same masked attention in that dtype, with the queries converted.
 """
 
 import argparse
@@ -38,7 +36,7 @@ REPEATS = 15
 
 
 def milliseconds(run: Callable[[], object]) -> float:
-    """Median over repeats, after one unseen."""
+    """Median over repeats, after a warm-up."""
     run()
     times = []
     for _ in range(REPEATS):
@@ -50,30 +48,33 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 @torch.inference_mode()
 def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bool]:
-    """-> one masked pass, in lanes, the masked pass over half the bytes, and whether the rule takes
-    the lanes.
+    """Time one case.
+
+    Returns:
+        Milliseconds of masked attention, of shared-prefix attention, and of masked attention over
+        half the bytes; and whether the cache would use the suffix block.
     """
-    stretch = SuffixBlock(prompt, tuple(range(paths)), private)
+    block = SuffixBlock(prompt, tuple(range(paths)), private)
     query = torch.randn(GROUPS, HEADS // GROUPS * paths, SIZE)
-    keys, values = torch.randn(2, GROUPS, stretch.end, SIZE)
-    seen = np.zeros((paths, stretch.end), dtype=np.bool_)
-    seen[:, :prompt] = True
+    keys, values = torch.randn(2, GROUPS, block.end, SIZE)
+    visible = np.zeros((paths, block.end), dtype=np.bool_)
+    visible[:, :prompt] = True
     for path in range(paths):
-        seen[path, prompt + path :: paths] = True
-    blocked = torch.zeros(seen.shape).masked_fill_(torch.from_numpy(~seen), float("-inf"))
+        visible[path, prompt + path :: paths] = True
+    blocked = torch.zeros(visible.shape).masked_fill_(torch.from_numpy(~visible), float("-inf"))
     mask = blocked.repeat(HEADS // GROUPS, 1)
     halves = (keys.bfloat16(), values.bfloat16(), mask.bfloat16())
     each = np.arange(paths)
-    lanes = [SuffixIndex(SuffixQueries(stretch, each[:, None], each), torch.device("cpu"))]
+    suffixes = [SuffixIndex(SuffixQueries(block, each[:, None], each), torch.device("cpu"))]
     torch.testing.assert_close(
-        cascade_attention(query, keys, values, None, 0.125, lanes),
+        cascade_attention(query, keys, values, None, 0.125, suffixes),
         masked_attention(query, keys, values, mask, 0.125),
     )
     return (
         milliseconds(lambda: masked_attention(query, keys, values, mask, 0.125)),
-        milliseconds(lambda: cascade_attention(query, keys, values, None, 0.125, lanes)),
+        milliseconds(lambda: cascade_attention(query, keys, values, None, 0.125, suffixes)),
         milliseconds(lambda: masked_attention(query.bfloat16(), *halves, 0.125).float()),
-        bool(choose_blocks([stretch], seen)),
+        bool(choose_blocks([block], visible)),
     )
 
 
@@ -88,19 +89,19 @@ def main() -> None:
         "paths",
         "shared",
         "private each",
-        "one masked pass",
-        "in lanes",
+        "masked",
+        "shared prefix",
         "ratio",
-        "the rule takes",
+        "the cache uses",
         "bfloat16",
     )
     for paths, prompt, private in CASES:
-        masked, split, half, in_lanes = case(paths, prompt, private)
+        masked, cascade, half, uses_cascade = case(paths, prompt, private)
         row = (
             f"{masked:.2f} ms",
-            f"{split:.2f} ms",
-            f"{masked / split:.1f}",
-            "lanes" if in_lanes else "one pass",
+            f"{cascade:.2f} ms",
+            f"{masked / cascade:.1f}",
+            "shared prefix" if uses_cascade else "masked",
         )
         table.add_row(str(paths), str(prompt), str(private), *row, f"{half:.2f} ms")
     Console().print(table)

@@ -1,14 +1,19 @@
-"""Growing every r steps against concatenation at every step, and against transformers' DynamicCache
-and StaticCache.
+"""Growing every r steps against concatenation at every step, and against DynamicCache and StaticCache of
+transformers.
 
     python benchmarks/bmc.py [--quick] [--json FILE] [--table FILE]
 
-Two questions. Is the predicted r* a good one: the KV part of writing N rows at a grid of r, padded,
-growths and spare rows (each pass is read with and without them) as medians of rounds. And what does
-it save: seconds per step of the KV part (update and attention of all layers, no weights) and of the
-whole step, by context and paths, each over one period between growths. All competitors run in turn
-in each round; figures are medians over rounds, ratios are ratios of medians. The tree's paths share
-their context; transformers holds it once per path. `--quick` is smaller.
+The first question: is the predicted r* good? The KV part of writing N rows is timed at a grid of r,
+with padded attention; growths and spare rows (each forward pass is run with and without them) are
+medians over rounds.
+
+The second question: what does it save? Seconds per step of the KV part (update and attention of all
+layers, no weights) and of the whole step are timed by context and paths, each over one period
+between growths.
+
+All competitors run alternately in each round. Figures are medians over rounds, ratios are ratios of
+medians. The tree's paths share their context; transformers holds it once per path. `--quick`
+measures fewer layers and rows.
 """
 
 import statistics
@@ -32,19 +37,23 @@ from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
 
-ROOM = 64  # rows that StaticCache and an up-front tree hold beyond the context, where they end
+ROOM = 64  # rows that StaticCache and a tree allocated up front hold beyond the context
 LONGEST = 2048 - ROOM
 HEADLINE = 8  # paths
 ROUNDS = 3
-SAMPLED = 6  # steps that stand for all where every step is alike
+SAMPLED = 6  # timed steps where all steps are alike
 console = Console(stderr=True)
 Step = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Case:
-    """So many paths, each with a context of so many rows. whole: the model's step, not the KV part
-    alone.
+    """One measured situation.
+
+    Attributes:
+        paths: Number of paths.
+        context: Rows that each path sees.
+        whole: Whether the model's whole step is timed, not the KV part alone.
     """
 
     paths: int
@@ -54,11 +63,16 @@ class Case:
 
 @dataclass
 class Competitor:
-    """name: as the table shows it. prepare: makes a cache that is full, and gives its step.
+    """One way to store K and V.
 
-    period: steps that are run and counted, one of which grows the tensors if there are spare rows.
-    growth_every: where spare rows cost nothing and a period is long, the growth of the first step
-    is spread over so many instead.
+    Attributes:
+        name: As the table shows it.
+        prepare: Makes a full cache, and returns a function that times one step.
+        period: Steps that are run and counted; one of them grows the tensors if there are spare
+            rows.
+        growth_every: Where spare rows cost nothing and the period is long: the number of steps over
+            which the growth of the first step is spread instead.
+        seconds: Seconds per step, of each round.
     """
 
     name: str
@@ -68,7 +82,7 @@ class Competitor:
     seconds: list[float] = field(default_factory=list)
 
     def run(self) -> None:
-        """The mean step of one period; the first two steps of a fresh cache are not part of it."""
+        """Time one period; the first two steps of a fresh cache are not part of it."""
         step = self.prepare()
         first, _ = step(), step()
         mean = statistics.mean(step() for _ in range(self.period))
@@ -77,7 +91,7 @@ class Competitor:
 
     @property
     def step(self) -> float:
-        """Seconds per step, the median over rounds."""
+        """Seconds per step: the median over rounds."""
         return statistics.median(self.seconds)
 
 
@@ -88,10 +102,10 @@ def tree(
 
     def prepare() -> Step:
         shape = ours.kv_shape
-        reader = whole_model(ours) if case.whole else attention_alone(shape)
+        run = whole_model(ours) if case.whole else attention_alone(shape)
         cache = prefilled_tree(shape, case.context, r, padded=padded, paths=case.paths)
         paths = range(1, case.paths + 1)
-        return lambda: time_step(reader, cache, paths).seconds
+        return lambda: time_step(run, cache, paths).seconds
 
     return prepare
 
@@ -137,7 +151,7 @@ def _kv_part(shape: KVShape, cache: Any, case: Case, room: int | None) -> Step:
         start = now(shape.device)
         written += 1
         mask = None
-        if room is not None:  # as transformers does: one mask per step, for all layers
+        if room is not None:  # one mask per step for all layers, as in transformers
             mask = (torch.arange(room) < written)[None, None, None].expand(case.paths, 1, 1, room)
         for layer in range(shape.layers):
             keys, values = cache.update(key, key, layer)
@@ -164,10 +178,9 @@ def _whole(plain: PreTrainedModel, cache: Any, case: Case) -> Step:
 def field_of(
     plain: PreTrainedModel, ours: HuggingFaceModel, case: Case, r: int
 ) -> list[Competitor]:
-    """r: the predicted r* for this case."""
-    ahead = max(
-        1, case.context // (4 * case.paths)
-    )  # what `auto` takes where spare rows are not visited
+    """The competitors of one case; `r` is the predicted r* for it."""
+    # What `auto` chooses where spare rows are not visited
+    ahead = auto_growth_rule(None)(case.context, case.paths, case.paths)
     return [
         Competitor("tree, r = 1, padded (copy at every step)", tree(ours, case, 1, True)),
         Competitor(f"tree, r* = {r}, padded", tree(ours, case, r, True), period=r),
@@ -201,7 +214,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def table(competitors: Sequence[Competitor], case: Case) -> str:
-    """One line per competitor, as Markdown."""
+    """A Markdown table with one row per competitor."""
     kind = "whole step" if case.whole else "KV update and attention"
     paths = "1 path" if case.paths == 1 else f"{case.paths} paths"
     lines = [
@@ -218,7 +231,7 @@ def table(competitors: Sequence[Competitor], case: Case) -> str:
 
 
 def sweep_table(report: Report) -> str:
-    """Measured and predicted overhead over r, as Markdown."""
+    """A Markdown table of measured and predicted overhead by r."""
     fitted, timed = report.fitted, report.of(RTimed)
     assert fitted is not None
     measured = overheads(timed)
@@ -240,7 +253,7 @@ def sweep_table(report: Report) -> str:
 
 
 def sweep(shape: KVShape, rows: int, rounds: int) -> Report:
-    """Overhead over r."""
+    """Measure the overhead by r."""
     report = Report()
     with console.status("r over a grid") as status:
         for event in sensitivity_to_r(shape, rows, rounds):
@@ -250,7 +263,7 @@ def sweep(shape: KVShape, rows: int, rounds: int) -> Report:
 
 
 def load(layers: int) -> tuple[PreTrainedModel, HuggingFaceModel]:
-    """A model of SmolLM2-135M's shape with so many layers, twice on the same weights."""
+    """A model of SmolLM2-135M's shape with this many layers, twice on the same weights."""
     plain = plain_model("135m", torch.float32, "cpu")
     plain.model.layers = plain.model.layers[:layers]
     plain.config.num_hidden_layers = layers
@@ -260,12 +273,12 @@ def load(layers: int) -> tuple[PreTrainedModel, HuggingFaceModel]:
 
 
 def ratios_of(report: Report, found: dict[Case, list[Competitor]]) -> dict[str, float]:
-    """What the targets are about. copying: our own tree at r = 1. concat: transformers'
-    DynamicCache, which calls torch.cat at every step and holds the context once per path; the
-    headline is the one at HEADLINE paths.
+    """The ratios that the targets refer to.
 
-    most_to_gain: copying and attention over attention alone, by the fitted constants; no r gains
-    more on one path.
+    copying: our own tree at r = 1. concat: the DynamicCache of transformers, which calls torch.cat at
+    every step and holds the context once per path; the headline is the ratio at HEADLINE paths.
+    most_to_gain: copying and attention divided by attention alone, by the fitted constants; on one
+    path no r gains more.
     """
     measured, best = overheads(report.of(RTimed)), predicted_r(report)
     assert best is not None
