@@ -1,5 +1,6 @@
-"""BMC: how many spare rows to allocate at a time. Your run at any r, the cost model, and
-experiments made here.
+"""BMC: how many spare rows to allocate at a time.
+
+The run of Explore at any r, the cost model, and experiments on this machine.
 """
 
 from typing import Final
@@ -8,6 +9,7 @@ import streamlit as st
 
 from app.server import model_cache
 from app.state import measurements, polling, status, tab
+from app.state.slot import Entry, note_in_url
 from app.widgets import controls
 from app.widgets.charts import downloads, draw
 from app.widgets.markdown import plain
@@ -22,51 +24,67 @@ from eab.token_text import visible
 ROWS: Final = (256, 512, 1024, 2048)
 CURVE: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 IN_SHORT = """
-A KV cache grows by a row per token. A tensor cannot grow, so a longer one is allocated and the rows are copied: at
-every step, that is r = 1, and the copies grow with the square of the length. Allocating all rows at the start copies
-nothing, but a kernel with fixed shapes visits all of them at every step, the empty ones under a mask. **BMC**
-(Ramachandran et al., [arXiv 2511.12031](https://arxiv.org/abs/2511.12031)) allocates r steps' worth of rows at a time:
-some copies, some spare rows.
+A KV cache grows by one row per token: its K and V in all layers. A tensor cannot grow, so a longer
+one is allocated and the rows are copied. If that happens at every step (r = 1), the cost of copying
+grows with the square of the length. Allocating all rows at the start copies nothing, but a kernel
+with fixed shapes then processes all of them at every step, the empty ones under a mask. **BMC**
+(Ramachandran et al., [arXiv 2511.12031](https://arxiv.org/abs/2511.12031)) allocates rows for r
+steps at a time: some copies, some spare rows.
 """
 PADDED_OR_SLICED = """
-Spare rows cost compute only if the kernel visits them. The tree cache can do both:
+Spare rows cost compute only if the kernel processes them. The tree cache supports both ways:
 
-- **sliced** (what this engine uses unless you choose otherwise): attention ends at the last row in use. Spare rows then
-  cost memory and nothing else; `auto` grows by a quarter of the rows in use. Shapes change at every step, which plain
-  kernels do not mind.
-- **padded**: attention visits every row that the tensors hold, the spare ones under the mask. Captured passes (CUDA
-  graphs) need this: their shapes are fixed until the tensors grow. The balance of copies and spare rows is real here,
+- **sliced** (the default): attention ends at the last row in use. Spare rows then cost only memory;
+  `auto` grows by a quarter of the rows in use. Shapes change at every step, which ordinary kernels
+  handle well.
+- **padded**: attention covers all allocated rows, the spare ones under the mask. CUDA graphs need
+  this: their shapes are fixed until the tensors grow. Here copies and spare rows must be balanced,
   and `auto` chooses r at each growth from the constants fitted on this machine.
 
-Either way a mask is needed as soon as the text has forked: the rows that one path sees are scattered among those of the
-others. Both give the same tokens.
+Both need a mask once the text has forked, because the rows of one path are scattered among those of
+the others. Both produce the same tokens.
 """
+# KaTeX renders a block only if its `$$` stand alone on their lines.
 THE_MODEL = r"""
-With *n* rows in use a growth costs $k_c n + A$ and happens every *r* steps; a spare row adds $k_a$ to a step, and on
-average $(r-1)/2$ are spare. With *m* rows kept per step, *N* rows to write after a prompt of *P*:
+With *n* rows in use, a growth costs $k_c n + A$ and happens every *r* steps. A spare row adds $k_a$
+to a step, and on average $(r-1)/2$ steps' worth of rows are spare. With *m* rows kept per step, and
+*N* rows to write after a prompt of *P* rows, the best *r* for the whole run is
 
-$$r^* = \frac{1}{m}\sqrt{\frac{m\,(k_c (N + 2P) + 2A)}{k_a}}
-\qquad r(n) = \frac{1}{m}\sqrt{\frac{2m\,(k_c n + A)}{k_a}}$$
+$$
+r^* = \frac{1}{m}\sqrt{\frac{m\,(k_c (N + 2P) + 2A)}{k_a}}
+$$
 
-The second form asks only how long the text is now; `auto` uses it, because a path may end at any step. The formula is
-derived here (`eab/caches/growth.py`); the paper's own constants are not used.
+and the best *r* for the next growth, at *n* rows, is
+
+$$
+r(n) = \frac{1}{m}\sqrt{\frac{2m\,(k_c n + A)}{k_a}}
+$$
+
+The second formula needs only the present length; `auto` uses it, because a path may end at any
+step. Both are derived in `eab/caches/growth.py`; the paper's own constants are not used.
 """
 PAPER = (
-    "The paper's own numbers, from its abstract (arXiv 2511.12031): up to 3.2 times the throughput of Hugging Face on "
-    "average without speculation, up to 1.39 times on top of speculative decoding, up to 1.36 and 2.29 times that of "
-    "vLLM and DeepSpeed. Other models, machines and lengths: nothing on this page repeats them. What is above was "
-    "measured where it says."
+    "From the paper's abstract (arXiv 2511.12031): up to 3.2 times the throughput of Hugging Face "
+    "on average without speculative decoding, up to 1.39 times on top of speculative decoding, and "
+    "up to 1.36 and 2.29 times the throughput of vLLM and DeepSpeed. These are the paper's results "
+    "on other hardware; this page does not reproduce them."
 )
-# title, what it does, what to expect
+# Title, and what it does.
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
-    "growth": ("Sensitivity to r", "The KV part of writing many rows, at every r; about a minute."),
-    "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows; seconds."),
+    "growth": (
+        "Sensitivity to r",
+        "The time of the KV cache for writing many rows, at each r. About a minute.",
+    ),
+    "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows. Some seconds."),
     "rejection": (
         "Rejected drafts",
-        "Drafts in the spare rows, verified by the model; about a minute.",
+        "Draft tokens in the spare rows, verified by the model. About a minute.",
     ),
-    "sizes": ("Other model sizes", "Is the predicted r* good for other shapes? About a minute."),
-    "memory": ("Memory", "What the tensors hold, by r and length; seconds."),
+    "sizes": (
+        "Other model sizes",
+        "Is the predicted r* good for other model shapes? About a minute.",
+    ),
+    "memory": ("Memory", "What the tensors hold, by r and length. Some seconds."),
 }
 
 
@@ -75,43 +93,47 @@ def start(experiment: Experiment) -> None:
 
 
 def your_run() -> None:
-    """The run of the page Explore at another r, read from its events."""
+    """The run of the page Explore at another r, computed from its events."""
     from eab.figures import bmc
 
-    shown = tab.shown().picture
-    with tab.held_still(shown):
-        demand, prompt = demand_of(shown.run) if shown.run is not None else None, shown.prompt or ""
+    explored = tab.displayed()
+    with explored.locked:
+        demand = demand_of(explored.run) if explored.run is not None else None
+        prompt = explored.prompt or ""
     st.subheader("Your run at any r")
     if demand is None:
         st.info(
-            "The run on the page Explore has no rows of a tree cache that can be counted again. Run it with cache tree "
-            "and without a drafter, then come back."
+            "For the run on the page Explore, the rows at another r cannot be computed. Make a run "
+            "with the tree cache and without a drafter, then come back."
         )
         return
     st.caption(
-        f"The run on the page Explore: “{plain(shorten(visible(prompt), 90))}”. Moving r reads it again; nothing runs."
+        f"The run on the page Explore: “{plain(shorten(visible(prompt), 90))}”. Moving r "
+        "recomputes it from the recording; the model is not run."
     )
     costs = fitted()
-    r = st.select_slider("r: rows for so many steps at a time", (AUTO, *CURVE), key="bmc_r")
+    r = st.select_slider("r: steps of spare room per allocation", (AUTO, *CURVE), key="bmc_r")
     steps = demand.at(r if isinstance(r, int) else auto_growth_rule(costs))
     draw("", bmc.strip_sentence(steps, r), bmc.strip_figure(steps), "bmc-strip", str(r))
     if costs is not None:
         curve = {one: overhead_of(demand, one, costs) for one in CURVE}
         figure = bmc.run_curve_figure(curve, r if isinstance(r, int) else None)
         draw("", bmc.run_curve_sentence(curve), figure, "bmc-run-curve", str(r))
-    take_home_run(demand, costs)
+    download_run(demand, costs)
 
 
 def overhead_of(demand: Demand, r: int, costs: CostModel) -> tuple[float, float]:
+    """Predicted seconds of the growths and of the spare rows at this r."""
     return predicted_overhead(costs, demand.at(r), [need.paths for need in demand.needs])
 
 
 def fitted() -> CostModel | None:
-    found = measurements.PLACES["growth"].shown().picture.state.fitted
-    return found.costs if found is not None else None
+    """The cost model that the displayed growth experiment fitted, if it did."""
+    calibration = measurements.SLOTS["growth"].displayed().state.fitted
+    return calibration.costs if calibration is not None else None
 
 
-def take_home_run(demand: Demand, costs: CostModel | None) -> None:
+def download_run(demand: Demand, costs: CostModel | None) -> None:
     from eab.figures.tables import allocations_table
 
     st.download_button(
@@ -124,8 +146,8 @@ def take_home_run(demand: Demand, costs: CostModel | None) -> None:
 
 
 def experiments() -> None:
-    """A button for each, then the one that is looked at."""
-    going, missing = measurements.going(), model_cache.missing(controls.model_name())
+    """A button for each experiment, then what each found."""
+    missing = model_cache.missing(controls.model_name())
     st.subheader("Measure it here")
     left, right = st.columns([3, 1])
     with left:
@@ -134,15 +156,15 @@ def experiments() -> None:
             ROWS,
             key="bmc_rows",
             required=True,
-            help="More rows show more, and take longer.",
+            help="More rows show the effect better, and take longer.",
         )
     right.button(
-        "Stop", on_click=measurements.stop, disabled=going is None, width="stretch", key="bmc_stop"
+        "Stop", on_click=measurements.stop, disabled=active is None, width="stretch", key="bmc_stop"
     )
     for column, (name, (title, what)) in zip(
         st.columns(len(EXPERIMENTS)), EXPERIMENTS.items(), strict=True
     ):
-        busy = going is not None or bool(missing)
+        busy = active is not None or bool(missing)
         column.button(
             title,
             on_click=start,
@@ -152,26 +174,28 @@ def experiments() -> None:
             key=f"run_{name}",
             help=missing or what,
         )
-    polling.watch(measurements.going, status.report_progress, going is not None)
+    polling.watch(measurements.active, status.report_progress, active is not None)
     for name in EXPERIMENTS:
-        measurements.PLACES[name].note_in_url()
-        shown = measurements.PLACES[name].shown().picture
-        with shown.held_still:
-            one_experiment(name, shown.state, shown.key)
+        note_in_url(measurements.SLOTS[name].in_url())
+        displayed = measurements.SLOTS[name].displayed()
+        with displayed.locked:
+            one_experiment(name, displayed)
 
 
-def one_experiment(name: Experiment, report: Report, key: str) -> None:
-    """What it found, with its origin."""
+def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
+    """What an experiment found, and where it was measured."""
     from eab.figures import bmc
     from eab.figures.tables import points_table
 
     title, what = EXPERIMENTS[name]
     st.subheader(title)
+    report, key = displayed.state, displayed.key
     began = report.began
     if began is not None:
-        origin = "Recorded" if key == "bundled" else "Measured here"
+        origin = "Recorded" if displayed.live is None else "Measured here"
         st.caption(
-            f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. {what}"
+            f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. "
+            f"{what}"
         )
     shown = bmc.EXPERIMENT_FIGURES[name]
     draw("", shown.sentence(report), shown.figure(report), f"bmc-{name}", key)
@@ -190,13 +214,14 @@ controls.ensure_defaults()
 st.session_state.setdefault("bmc_r", 16)
 st.session_state.setdefault("bmc_rows", 512)
 
-st.subheader("How many rows at a time?")
+active = measurements.active()  # before anything is drawn; see polling.watch
+st.subheader("How far ahead should the cache allocate?")
 st.markdown(IN_SHORT)
 notices = st.container()
-for experiment, broken in measurements.broken_off().items():
-    reason, message = broken.ending
-    say = notices.error if reason == "failed" else notices.caption
-    say(plain(f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {visible(message)}"))
+for experiment, interrupted in measurements.interrupted().items():
+    reason, message = interrupted.ending
+    notify = notices.error if reason == "failed" else notices.caption
+    notify(plain(f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {visible(message)}"))
 with st.expander("Padded or sliced"):
     st.markdown(PADDED_OR_SLICED)
 with st.expander("The cost model"):

@@ -1,5 +1,5 @@
-"""Speculative decoding: one text with and without guesses; what was guessed right, and what it
-brought.
+"""Speculative decoding: one text with and without draft tokens; how many are accepted, and what
+they save.
 """
 
 from dataclasses import replace
@@ -10,49 +10,44 @@ import streamlit as st
 from app.state import messages, polling, status
 from app.state.sweeps import DRAFT_LENGTHS, start
 from app.widgets import controls
-from app.widgets.charts import downloads, draw, white_background
+from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.chips import chips
 from app.widgets.markdown import plain
 from eab.analysis.sweep import Sweep, draft_length_sweep
-from eab.board.layout import shorten
 from eab.config import BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.figures.captions import sweep_sentence
-from eab.token_text import visible
 
-ONE_PATH, TREE = "One path", "The tree"
+ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
 NEVER_FORKS: Final = 20.0  # nats
-WHOLE: Final = (
-    "draft tokens",
-    "accepted",
-    "accepted of verified",
-    "forward passes",
-)  # columns without decimals
 HOW_IT_WORKS = """
-A forward pass of the model reads any number of tokens at once, but brings only one new one, since the next token is not
-known before. So a cheap **drafter** guesses the next few. One pass of the model reads them all and says after each what
-it would have drawn itself. Guesses that agree are kept, up to the first one that does not; there the model's own token
-comes.
+A forward pass of the model can process many tokens at once, but yields only one new token, since
+the token after it is not known yet. So a cheap **drafter** proposes the next few tokens, the *draft
+tokens*. One pass of the model verifies them all: after each it computes the token that it would
+have drawn itself. Draft tokens are accepted up to the first one that differs. The model's own token
+replaces that one, and those after it are discarded.
 
-- **model**: a draft model of 0.9 million parameters, distilled from the large one (4.2 million), guesses with the same
-  random number as the large one will draw with.
-- **prompt-lookup**: what followed the same two or three tokens earlier in this text. It costs next to nothing.
-- **sibling-lookup**: the same, also in the other paths of the tree.
+- **model**: a draft model of 0.9 million parameters, distilled from the large one (4.2 million). It
+  draws with the same random numbers as the large one.
+- **prompt-lookup**: what followed the same two or three tokens earlier in this text. It costs next
+  to nothing.
+- **sibling-lookup**: the same, but it also searches the other paths of the tree.
 
-The text is the same with and without guesses: a guess is right only if it is the token that the model draws there
-anyway. Guesses are written into spare rows of the KV cache; wrong ones are given back without copying.
+The text is the same with and without draft tokens: one is accepted only if it is the token that the
+model draws at this place anyway. Draft tokens are written into spare rows of the KV cache; the rows
+of rejected ones are freed without copying.
 """
 
 
 def run() -> None:
     messages.clear()
-    drafter = st.session_state.guess_with
+    drafter = st.session_state.sweep_drafter
     try:
         config = BranchingConfig.from_settings(
             controls.settings() | {"drafter": "none", "draft_length": 0}
         )
-        if st.session_state.guess_for == ONE_PATH:
+        if st.session_state.sweep_decode == ONE_TEXT:
             config = replace(
                 config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats"
             )
@@ -73,14 +68,16 @@ def results(sweep: Sweep, key: str) -> None:
     st.text(sweep_sentence(sweep))
     table = speculation.outcome_table(sweep)
     percent = st.column_config.NumberColumn(format="percent")
-    shown = {
-        name: st.column_config.NumberColumn(format="%.2f")
+    decimals = st.column_config.NumberColumn(format="%.2f")
+    columns = {
+        name: percent if name == "accepted of verified" else decimals
         for name in table.columns[1:]
-        if name not in WHOLE
+        if table[name].dtype.kind != "i"  # counts
     }
-    st.dataframe(table, hide_index=True, column_config=shown | {"accepted of verified": percent})
+    st.dataframe(table, hide_index=True, column_config=columns)
     st.caption(
-        "Measured, but for the column that says formula: (1 - α^(k+1)) / (1 - α) for k guesses at acceptance α."
+        "All measured, except the column marked as formula: (1 - α^(k+1)) / (1 - α) for k draft "
+        "tokens at acceptance rate α."
     )
     text(sweep, key)
     white = white_background()
@@ -88,7 +85,7 @@ def results(sweep: Sweep, key: str) -> None:
         speculation.tokens_sentence(sweep),
         speculation.tokens_figure(sweep),
     )
-    draw("What a forward pass brings", sentence, figure, "speculation-steps", key, white)
+    draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
     sentence, figure = (
         speculation.surface_sentence(sweep),
         speculation.surface_figure(sweep),
@@ -98,10 +95,10 @@ def results(sweep: Sweep, key: str) -> None:
 
 
 def text(sweep: Sweep, key: str) -> None:
-    """The heaviest text of one of the runs, as chips."""
+    """The text with the highest weight of one of the runs, as chips."""
     from eab.figures import speculation
 
-    st.subheader("The text, guess by guess")
+    st.subheader("The text, token by token")
     pairs = dict(sweep.pairs)
     names = [name for name, one in pairs.items() if one.speculations]
     if not names:
@@ -117,29 +114,28 @@ def text(sweep: Sweep, key: str) -> None:
     chips(tokens, f"chips-{key}-{length}")
 
 
-shown = DRAFT_LENGTHS.shown()
-active = shown.active
-picture = shown.picture
-first = picture.state.pairs[0][1].started
-st.session_state.setdefault("prompt", first.prompt if first is not None else "")
+current, displayed = DRAFT_LENGTHS.current(), DRAFT_LENGTHS.displayed()
+active = current.active
+first = displayed.state.pairs[0][1].started
+st.session_state.setdefault("prompt", first.prompt)
 controls.ensure_defaults()
 
-st.subheader("Can a small model guess what the large one will say?")
+st.subheader("Can a small model predict what the large one will say?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
-    controls.choose_drafter(DRAFTERS, key="guess_with")
+    controls.choose_drafter(DRAFTERS, key="sweep_drafter")
 with right:
     st.segmented_control(
-        "For",
-        [ONE_PATH, TREE],
-        default=ONE_PATH,
-        key="guess_for",
+        "Decode",
+        [ONE_TEXT, WHOLE_TREE],
+        default=ONE_TEXT,
+        key="sweep_decode",
         required=True,
-        help="One path: a single text, drawn without forks. The tree: with the settings at the left; a step is over "
-        "only when all paths have come to it, so guesses save less.",
+        help="One text: a single path without forks. Whole tree: with the settings in the sidebar; "
+        "a step ends only when all paths have reached it, so draft tokens save less.",
     )
-for problem in messages.problems(shown.live, None):
+for problem in messages.problems(current.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
@@ -147,13 +143,8 @@ DRAFT_LENGTHS.watch(status.sweep_progress, active)
 with st.expander("How it works"):
     st.markdown(HOW_IT_WORKS)
 
-with picture.held_still:
-    if first is not None:
-        what = "Recorded" if picture.live is None else "Run"
-        where = plain(f"{first.model.name}, {first.model.dtype} on {first.model.device}")
-        drafter = next(reversed(picture.state.variants.values()))["drafter"]
-        st.caption(
-            f"{what} with {where}, drafter {drafter}: “{plain(shorten(visible(first.prompt), 90))}”"
-        )
-    results(picture.state, picture.key)
+with displayed.locked:
+    drafter = next(reversed(displayed.state.variants.values()))["drafter"]
+    origin(first, displayed.live is not None, drafter)
+    results(displayed.state, displayed.key)
 polling.draw_fragments()

@@ -1,3 +1,4 @@
-"""The server's side of the app: runs, their queue, loaded models, saved runs. Knows nothing of
-Streamlit.
+"""The server's side of the app: runs, their queue, loaded models, saved runs.
+
+Knows nothing of Streamlit.
 """

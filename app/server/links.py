@@ -1,8 +1,7 @@
-"""A link to a run: where it is found, how it was asked, and the step of the cursor. Knows nothing
-of Streamlit.
+"""A link to a run: where it is found, its prompt and settings, and the step of the cursor.
 
-Links are hostile text: each value is checked, a bad one spoils the whole link, and no link starts a
-run.
+Links are untrusted text: each value is checked, one bad value makes the whole link invalid, and no
+link starts a run. Knows nothing of Streamlit.
 """
 
 from collections.abc import Mapping
@@ -13,19 +12,29 @@ from urllib.parse import urlencode
 from eab.config import AUTO, AllocationStep, BranchingConfig
 from eab.errors import ConfigError, LinkError
 
-MAX_PROMPT: Final = 2000  # characters; browsers and chats cut long links
-MAX_VALUE: Final = 300  # characters of anything else
+MAX_PROMPT: Final = 2000  # characters; browsers and chat programs cut long links
+MAX_VALUE: Final = 300  # characters of any other value
 MAX_STEP: Final = 1_000_000
 _SETTINGS: Final = {
     field.name: field.type for field in fields(BranchingConfig) if field.name != "kv_limit_mib"
 }
-_TRUTHS: Final = {"true": True, "false": False}
+_BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a link names. run, saved, example: ids of which at most one is looked for, in this
-    order.
+    """What a link names.
+
+    Only the first of run, saved and example that is given is looked for.
+
+    Attributes:
+        run: The id of a run that the server remembers.
+        saved: The id of a saved run.
+        example: The file of a bundled run.
+        prompt: The prompt; None if the link has none.
+        model: The model, as `eab.models.loading` names it.
+        config: The settings; None if the link has none.
+        cursor: The step at which the cursor stands.
     """
 
     run: str = ""
@@ -37,13 +46,13 @@ class Link:
     cursor: int | None = None
 
     @property
-    def whole(self) -> bool:
-        """Whether the run can be made again from the link alone."""
+    def complete(self) -> bool:
+        """Whether the link alone is enough to make the run again."""
         return self.prompt is not None and self.config is not None
 
 
 def to_query(link: Link) -> str:
-    """The query of a URL, without the `?`. What is too long for one is left out."""
+    """The query of a URL, without the `?`. Values that are too long are left out."""
     values: dict[str, Any] = {
         name: getattr(link, name) for name in ("run", "saved", "example", "model")
     }
@@ -59,8 +68,10 @@ def to_query(link: Link) -> str:
 
 
 def from_query(values: Mapping[str, str]) -> Link:
-    """The link in the query of a URL; names that no link has are passed over. LinkError says which
-    value is wrong.
+    """The link in the query of a URL; parameters that no link has are ignored.
+
+    Raises:
+        LinkError: A value is too long or not allowed.
     """
     for name, text in values.items():
         longest = MAX_PROMPT if name == "prompt" else MAX_VALUE
@@ -85,14 +96,14 @@ def _as_text(value: Any) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
-    """A value of the setting's type; its range is the config's to check."""
+    """A value of the setting's type; BranchingConfig checks its range."""
     kind: Any = int if name == "cursor" else _SETTINGS[name]
     if kind == AllocationStep:
         kind = str if text == AUTO else int
     try:
         if kind is bool:
-            return _TRUTHS[text]
+            return _BOOLEANS[text]
         return kind(text) if kind in (int, float) else text
     except (KeyError, ValueError) as error:
-        wanted = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
-        raise LinkError(f"{name} is {text[:40]!r}; it must be {wanted}") from error
+        expected = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
+        raise LinkError(f"{name} is {text[:40]!r}; it must be {expected}") from error

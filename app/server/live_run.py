@@ -1,5 +1,6 @@
-"""A run in the making, as the worker that makes it and the pages that watch it share it. Knows
-nothing of Streamlit.
+"""What is being made: shared by the worker that makes it and the pages that watch it.
+
+Knows nothing of Streamlit.
 """
 
 import secrets
@@ -22,16 +23,29 @@ UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
 State = TypeVar("State", RunFold, Sweep, Report)
-Make: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Any]]"
+Generate: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Any]]"
 
 
-class Live(Generic[State]):
-    """A run, a comparison of several, or a measurement: `make` gives its events, `state` folds
-    them.
+class LiveTask(Generic[State]):
+    """A run, a sweep or a measurement that the worker makes, turn by turn.
 
-    Read `state` and `events` while holding `lock`; `message` says why it failed. owner: whose it
-    is, for a fair order.
-    turns: steps taken, at most `longest`; seconds: what they took, measured.
+    A turn lasts up to the next Pause event: one step of a run.
+
+    Attributes:
+        id: Its name in URLs.
+        prompt: The prompt; the name of the experiment for a measurement.
+        config: The settings.
+        model_name: The model, as `eab.models.loading` names it.
+        generate: Makes its events from the model, the prompt and the config.
+        owner: Which tab started it; the queue is fair between owners.
+        max_turns: How many turns it takes at most.
+        lock: Hold it to read `state` or `events`.
+        events: Its events so far.
+        state: These events, folded.
+        status: Where it is.
+        message: Why it failed; empty if it did not.
+        turns: Turns so far.
+        seconds: Time that these turns took, measured.
     """
 
     def __init__(
@@ -40,15 +54,15 @@ class Live(Generic[State]):
         config: BranchingConfig,
         model_name: str,
         state: State,
-        make: Make,
+        generate: Generate,
         owner: str,
-        longest: int,
+        max_turns: int,
     ) -> None:
-        self.id = secrets.token_urlsafe(12)  # unguessable: it is the only key to the run
+        self.id = secrets.token_urlsafe(12)  # unguessable: whoever knows it can open the run
         self.prompt, self.config, self.model_name = prompt, config, model_name
-        self.make, self.owner, self.longest = make, owner, longest
+        self.generate, self.owner, self.max_turns = generate, owner, max_turns
         self.lock = threading.Lock()
-        self.events: list[Any] = []  # of what `state` folds
+        self.events: list[Any] = []
         self.state: State = state
         self.status: LiveStatus = "loading"
         self.message = ""
@@ -63,50 +77,58 @@ class Live(Generic[State]):
 
     @property
     def ending(self) -> tuple[EndReason, str]:
-        """Why it ended, and what went wrong, if anything did."""
+        """Why it ended, and an error message, which may be empty."""
         ended = self.state.ended
         return ("failed", self.message) if ended is None else (ended.reason, ended.message)
 
     @property
-    def stopping(self) -> bool:
-        """Whether someone asked it to stop, or nobody watches it any more."""
+    def should_stop(self) -> bool:
+        """Whether a user stopped it, or nobody watches it any more."""
         return self._stop.is_set() or time.monotonic() - self._watched_at > UNWATCHED_SECONDS
 
     def stop(self) -> None:
-        """End the run at its next step, or at once if it has not begun; what it has stays."""
+        """End it after its current turn, or at once if it has not started; its events stay."""
         self._stop.set()
-        self.end_if_not_begun()
+        self.end_if_not_started()
 
-    def end_if_not_begun(self) -> None:
-        """End it at once if it takes no turns yet."""
+    def end_if_not_started(self) -> None:
+        """End it at once if it has not had a turn yet."""
         with self.lock:
             if self.status in ("loading", "waiting"):
-                self._take(RunEnded(0, "stopped"))
+                self._apply(RunEnded(0, "stopped"))
 
-    def go_on(self, now: Literal["waiting", "running"]) -> bool:
-        """From `loading` to `waiting`, and on to `running`, unless it ended meanwhile."""
+    def advance_to(self, status: Literal["waiting", "running"]) -> bool:
+        """Go from `loading` to `waiting`, or on to `running`.
+
+        Returns:
+            False if it ended meanwhile; then its status stays.
+        """
         with self.lock:
             if self.active:
-                self.status = now
+                self.status = status
             return self.active
 
-    def watch(self) -> None:
-        """Say that somebody looks at it."""
+    def mark_watched(self) -> None:
+        """Note that a page shows it right now."""
         self._watched_at = time.monotonic()
 
-    def take_turn(self, events: Iterator[Any]) -> bool:
-        """Take the events of one step in, up to its Pause; whether there is more to come."""
+    def run_turn(self, events: Iterator[Any]) -> bool:
+        """Apply the events of one turn.
+
+        Returns:
+            Whether there is more to come.
+        """
         start = time.perf_counter()
         for event in events:
             with self.lock:
-                self._take(event)
+                self._apply(event)
             if isinstance(event, Pause):
                 self.turns += 1
                 self.seconds += time.perf_counter() - start
                 return True
         return False
 
-    def _take(self, event: Any) -> None:
+    def _apply(self, event: Any) -> None:
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
             event = replace(event, reason="unwatched")
         self.events.append(event)
@@ -115,12 +137,12 @@ class Live(Generic[State]):
             self.status = "ended"
 
     def fail(self, message: str) -> None:
-        """End it with an explanation; the events so far stay."""
+        """End it with an explanation; its events stay."""
         with self.lock:
             if self.active:
                 self.message, self.status = message, "failed"
 
 
-LiveRun: TypeAlias = Live[RunFold]
-LiveSweep: TypeAlias = Live[Sweep]
-LiveReport: TypeAlias = Live[Report]
+LiveRun: TypeAlias = LiveTask[RunFold]
+LiveSweep: TypeAlias = LiveTask[Sweep]
+LiveReport: TypeAlias = LiveTask[Report]

@@ -1,5 +1,6 @@
-"""Loaded models, shared by all sessions. Each is loaded once; a slow one keeps only those waiting
-who want it.
+"""Loaded models, shared by all sessions.
+
+Each model is loaded once; a slow load blocks only the sessions that need that model.
 """
 
 import gc
@@ -15,44 +16,47 @@ if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
 EMBEDDED: Final = "embedded"
-DRAFT: Final = "embedded-draft"  # guesses for it
-KEPT: Final = 2  # besides the embedded ones
+DRAFT: Final = "embedded-draft"  # the draft model of the embedded model
+MAX_OTHERS: Final = 2  # models besides the embedded ones
 
 
 class ModelCache:
-    """`get(name)` loads a model or finds it loaded; the longest unused ones go when there are too
-    many.
-    """
+    """Loads models by name; drops the least recently used ones if there are too many."""
 
     def __init__(self, load: "Callable[[str], LanguageModel] | None" = None) -> None:
         self._load = load or _load
-        self._books = threading.Lock()
+        self._lock = threading.Lock()
         self._models: OrderedDict[str, LanguageModel] = OrderedDict()
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, name: str) -> "LanguageModel":
-        """The model; ModelError if it cannot be loaded (then the others stay)."""
-        with self._books:
+        """The model of this name, loaded if necessary.
+
+        Raises:
+            ModelError: It cannot be loaded; the other models stay.
+        """
+        with self._lock:
             one_at_a_time = self._loading[name]
         with one_at_a_time:
-            with self._books:
+            with self._lock:
                 if name in self._models:
                     self._models.move_to_end(name)
                     return self._models[name]
             model = self._load(name)
             gc.collect()
-            gc.freeze()  # torch's modules need no further look by the collector
-            with self._books:
+            gc.freeze()  # the garbage collector need not visit torch's modules again
+            with self._lock:
                 self._models[name] = model
                 others = [known for known in self._models if known not in (EMBEDDED, DRAFT)]
-                for known in others[: max(0, len(others) - KEPT)]:
+                for known in others[: max(0, len(others) - MAX_OTHERS)]:
                     del self._models[known]
             return model
 
 
 def missing(name: str) -> str:
-    """Why no run can be started with this model, as far as can be told without loading it; empty if
-    it can.
+    """Why no run can be started with this model; empty if nothing is known to be missing.
+
+    The model is not loaded for this.
     """
     if name == EMBEDDED and not (ASSETS / "model" / "model.safetensors").is_file():
         return "the embedded model is not on this machine (assets/model is incomplete)"

@@ -1,48 +1,46 @@
-"""Which runs are remembered, so that a reload finds its run again: all live ones, the newest of
-those that ended.
+"""Which runs the server remembers, so that a reload finds its run again.
+
+All active runs, and the newest of those that ended.
 """
 
 import threading
 from collections import OrderedDict
 from typing import Any, Final
 
-from app.server.live_run import Live, State
+from app.server.live_run import LiveTask, State
 
-KEPT_RUNS: Final = 100
-KEPT_EVENTS: Final = (
-    400_000  # of all ended runs together; an event with its share of the state takes about 1 KiB
-)
+MAX_RUNS: Final = 100
+# Of all ended runs together. An event takes about 1 KiB, including its share of the state.
+MAX_EVENTS: Final = 400_000
 
 
 class RunRegistry:
-    """Runs by id. Safe to use from several threads."""
+    """Runs, sweeps and measurements by id. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._books = threading.Lock()
-        self._runs: OrderedDict[str, Live[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, LiveTask[Any]] = OrderedDict()
 
-    def add(self, run: Live[Any]) -> None:
-        """Remember it, and forget the oldest ended ones where there are too many."""
-        with self._books:
+    def add(self, run: LiveTask[Any]) -> None:
+        """Remember a run; forget the oldest ended ones if there are too many."""
+        with self._lock:
             ended = [known for known in self._runs.values() if not known.active]
             events = sum(len(known.events) for known in ended)
             for known in ended:
-                if len(self._runs) < KEPT_RUNS and events <= KEPT_EVENTS:
+                if len(self._runs) < MAX_RUNS and events <= MAX_EVENTS:
                     break
                 del self._runs[known.id]
                 events -= len(known.events)
             self._runs[run.id] = run
 
-    def find(self, run_id: str, kind: type[State]) -> Live[State] | None:
-        """The run (or comparison, or report: whatever `kind` says) of this id, unless it is
-        forgotten.
-        """
-        with self._books:
+    def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
+        """The run with this id and this type of state; None if there is none, or not any more."""
+        with self._lock:
             run = self._runs.get(run_id)
         return run if run is not None and isinstance(run.state, kind) else None
 
     def stop_all(self) -> None:
         """Stop every run."""
-        with self._books:
+        with self._lock:
             for run in self._runs.values():
                 run.stop()

@@ -1,6 +1,4 @@
-"""What to change after a run that shows little: no fork, the path limit at once, or no memory
-left.
-"""
+"""What to change after a run without a fork, with an early path limit, or without enough memory."""
 
 import math
 from dataclasses import dataclass
@@ -8,21 +6,26 @@ from typing import Any, Final
 
 from eab.run import Run
 
-FORKS_WANTED: Final = 3
-AT_ONCE: Final = 5  # steps
-MOST_PATHS: Final = 64
+MIN_FORKS: Final = 3  # tokens of this run that a lower threshold should reach
+EARLY: Final = 5  # steps
+MAX_PATHS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Words for a button, and the widgets that it sets (their keys without `set_`)."""
+    """A button of the page.
+
+    Attributes:
+        label: Its words.
+        widgets: The settings that it changes: keys of widgets, without `set_`.
+    """
 
     label: str
     widgets: dict[str, Any]
 
 
 def suggestions(run: Run) -> list[Suggestion]:
-    """At most two, for a run that has ended; none where there is nothing to mend."""
+    """At most two suggestions for a run that has ended; none if nothing needs to be changed."""
     if run.ended is None:
         return []
     config = run.started.config
@@ -34,37 +37,30 @@ def suggestions(run: Run) -> list[Suggestion]:
     if not any(path.status == "forked" for path in run.paths):
         return _lower_threshold(run, run.started.threshold_nats)
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-    if first is not None and first <= AT_ONCE and config.max_paths < MOST_PATHS:
-        more = min(MOST_PATHS, 2 * config.max_paths)
-        return [
-            Suggestion(
-                f"The path limit acts from step {first} on: allow {more} paths and run",
-                {"max_paths": more},
-            )
-        ]
+    if first is not None and first <= EARLY and config.max_paths < MAX_PATHS:
+        more = min(MAX_PATHS, 2 * config.max_paths)
+        label = f"Path limit reached at step {first}. Run again with {more} paths"
+        return [Suggestion(label, {"max_paths": more})]
     return []
 
 
-def _halved(name: str, value: int, what: str) -> list[Suggestion]:
-    return (
-        [Suggestion(f"Run with half the {what}: {value // 2}", {name: value // 2})]
-        if value >= 2
-        else []
-    )
+def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
+    if value < 2:
+        return []
+    return [Suggestion(f"Run with half the {unit}: {value // 2}", {name: value // 2})]
 
 
 def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
-    """To what some tokens of this run reach, rounded down so that they still do."""
-    highest = sorted((token.entropy for path in run.paths for token in path.tokens), reverse=True)[
-        :FORKS_WANTED
-    ]
+    """Lower the threshold (nats) to what some tokens of this run reach, rounded down."""
+    entropies = (token.entropy for path in run.paths for token in path.tokens)
+    highest = sorted(entropies, reverse=True)[:MIN_FORKS]
     value = math.floor(highest[-1] * 100) / 100 if highest else 0.0
     if not 0 < value < threshold:
         return []
-    widgets = {"threshold_unit": "nats", "threshold_nats": value}
+    reached = f"which this run reached {len(highest)} times"
     return [
         Suggestion(
-            f"Set the threshold to {value:.2f} nats, which this run reached {len(highest)} times, and run",
-            widgets,
+            f"Set the threshold to {value:.2f} nats, {reached}, and run",
+            {"threshold_unit": "nats", "threshold_nats": value},
         )
     ]

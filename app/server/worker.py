@@ -1,9 +1,10 @@
-"""The engine's side of the app: runs that a worker thread makes and pages watch. Knows nothing of
-Streamlit.
+"""The worker thread that makes the runs which the pages watch.
 
-One thread takes one step of each run in turn, so several people at once all see their trees grow,
-and a run that breaks ends alone. More runs than AT_ONCE wait in line. Models load in threads of
-their own. A run that nobody watches any more is stopped.
+It gives one turn, one step, to each run after the other, so that several users see their trees grow
+at the same time; an error in a run ends only that run. Runs beyond MAX_RUNNING wait in the queue.
+Models load in threads of their own. A run that nobody watches any more is stopped.
+
+Knows nothing of Streamlit.
 """
 
 import atexit
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from app.server.live_run import Live, LiveReport, LiveRun, LiveSweep, State
+from app.server.live_run import LiveReport, LiveRun, LiveSweep, LiveTask, State
 from app.server.model_cache import DRAFT, ModelCache
 from app.server.queue import QueuePosition, RunQueue
 from app.server.registry import RunRegistry
@@ -26,29 +27,41 @@ from eab.run import RunFold
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
-AT_ONCE: Final = 8  # runs that take turns; the others wait in line
+MAX_RUNNING: Final = 8  # runs that take turns; the others wait in the queue
 
 
 class Worker:
-    """Makes the runs of all sessions. Start one per process."""
+    """Makes the runs of all sessions. Start one per process.
+
+    Args:
+        models: Where runs get their models from.
+    """
 
     def __init__(self, models: ModelCache) -> None:
         self._models = models
-        self._known = RunRegistry()
+        self._registry = RunRegistry()
         self._wake = threading.Condition()  # held to read or change what follows
-        self._waiting = RunQueue()
-        self._running: list[Live[Any]] = []
-        self._events: dict[str, Iterator[Any]] = {}  # of both
+        self._queue = RunQueue()
+        self._running: list[LiveTask[Any]] = []
+        self._events: dict[str, Iterator[Any]] = {}  # by id, of the queued and the running ones
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
-    def start(
+    def start_run(
         self, prompt: str, config: BranchingConfig, model_name: str, owner: str = ""
     ) -> LiveRun:
-        """Begin a run; it appears at once, in state `loading`. owner: whose runs take their places
-        one by one.
+        """Start a run.
+
+        Args:
+            prompt: The prompt.
+            config: The settings.
+            model_name: The model, as `eab.models.loading` names it.
+            owner: Which tab starts it; the queue is fair between owners.
+
+        Returns:
+            The run, which is `loading` at first.
         """
 
         def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
@@ -58,10 +71,10 @@ class Worker:
             return generate(model, Request(prompt, config), self._draft(config.drafter))
 
         return self._begin(
-            Live(prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
+            LiveTask(prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
         )
 
-    def grow(
+    def grow_run(
         self,
         started: RunStarted,
         continued: Sequence[int],
@@ -69,7 +82,15 @@ class Worker:
         model_name: str,
         owner: str = "",
     ) -> LiveRun:
-        """Begin a run that goes on from the run that `started`; see eab.engine.continuing."""
+        """Start a run that continues another one; see `eab.engine.continuing`.
+
+        Args:
+            started: The header of the other run.
+            continued: The tokens to continue from, after the other run's prompt.
+            config: The settings.
+            model_name: The model, as `eab.models.loading` names it.
+            owner: Which tab starts it.
+        """
 
         def make(model: "LanguageModel", _prompt: str, config: BranchingConfig) -> Iterator[Event]:
             from eab.engine.continuing import continue_from
@@ -79,10 +100,12 @@ class Worker:
             return generate(model, request, self._draft(config.drafter))
 
         return self._begin(
-            Live(started.prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
+            LiveTask(
+                started.prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens
+            )
         )
 
-    def compare(
+    def start_sweep(
         self,
         prompt: str,
         config: BranchingConfig,
@@ -90,8 +113,14 @@ class Worker:
         sweep: Sweep,
         owner: str = "",
     ) -> LiveSweep:
-        """Begin a run of each of the comparison's variants, one after the other; it takes its turns
-        like any run.
+        """Start a sweep: a run of each variant, one after the other. It takes turns like a run.
+
+        Args:
+            prompt: The prompt of all runs.
+            config: The settings that all runs share.
+            model_name: The model, as `eab.models.loading` names it.
+            sweep: The empty sweep to fill: its variants.
+            owner: Which tab starts it.
         """
         variants = sweep.variants
         drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
@@ -103,13 +132,19 @@ class Worker:
             return run_sweep(model, Request(prompt, config), variants, self._draft(*drafters))
 
         longest = config.max_new_tokens * len(variants)
-        return self._begin(Live(prompt, config, model_name, sweep, make, owner, longest))
+        return self._begin(LiveTask(prompt, config, model_name, sweep, make, owner, longest))
 
-    def measure(
+    def start_measurement(
         self, experiment: Experiment, rows: int, model_name: str, owner: str = ""
     ) -> LiveReport:
-        """Begin a BMC experiment with runs of so many rows; it takes its turns like any run. It has
-        no settings, and its name is its prompt."""
+        """Start a BMC experiment. It takes turns like a run, and has no settings.
+
+        Args:
+            experiment: Which one; it takes the place of the prompt.
+            rows: KV rows that each of its runs writes.
+            model_name: The model, as `eab.models.loading` names it.
+            owner: Which tab starts it.
+        """
 
         def make(
             model: "LanguageModel", prompt: str, config: BranchingConfig
@@ -119,57 +154,60 @@ class Worker:
             return measure(experiment, model, rows)
 
         return self._begin(
-            Live(
+            LiveTask(
                 experiment, BranchingConfig(max_new_tokens=1), model_name, Report(), make, owner, 1
             )
         )
 
-    def find(self, run_id: str, kind: type[State]) -> Live[State] | None:
-        """See Registry.find."""
-        return self._known.find(run_id, kind)
+    def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
+        """See `RunRegistry.find`."""
+        return self._registry.find(run_id, kind)
 
-    def position(self, run: Live[Any]) -> QueuePosition | None:
-        """Where the run stands in the line; None if it does not wait."""
+    def position(self, run: LiveTask[Any]) -> QueuePosition | None:
+        """The position of a run in the queue; None if it does not wait."""
         with self._wake:
-            return self._waiting.position(run, self._running, AT_ONCE)
+            return self._queue.position(run, self._running, MAX_RUNNING)
 
     @property
     def active(self) -> int:
-        """Runs that wait or take turns."""
+        """How many runs wait or take turns."""
         with self._wake:
-            return len(self._running) + len(self._waiting.runs)
+            return len(self._running) + len(self._queue.runs)
 
     def close(self) -> None:
         """Stop all runs and end the thread."""
-        self._known.stop_all()
+        self._registry.stop_all()
         with self._wake:
             self._closed = True
             self._wake.notify()
         self._thread.join(timeout=10)
 
     def warm_up(self, model_name: str, after: float) -> None:
-        """Load a model in the background, so that the first run begins at once."""
+        """Load a model in the background, so that the first run starts at once.
+
+        Args:
+            model_name: The model.
+            after: Seconds to wait before loading.
+        """
         timer = threading.Timer(after, self._warm_up_now, (model_name,))
         timer.daemon = True
         timer.start()
 
     def _warm_up_now(self, model_name: str) -> None:
-        with suppress(EabError):  # whoever runs it will be told
+        with suppress(EabError):  # whoever runs it gets the message
             self._models.get(model_name)
 
     def _draft(self, *drafters: str) -> "LanguageModel | None":
-        """The model that guesses, if one of these drafters is one."""
+        """The draft model, if one of these drafters needs it."""
         return self._models.get(DRAFT) if "model" in drafters else None
 
-    def _begin(self, run: Live[State]) -> Live[State]:
-        self._known.add(run)
+    def _begin(self, run: LiveTask[State]) -> LiveTask[State]:
+        self._registry.add(run)
         threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
         return run
 
-    def _prepare(self, run: Live[Any]) -> None:
-        """Load the model and look at the prompt: who waits should not learn at the end of the line
-        that it is wrong.
-        """
+    def _prepare(self, run: LiveTask[Any]) -> None:
+        """Load the model and check the prompt, so that a wrong one is reported before the wait."""
         try:
             model = self._models.get(run.model_name)
             from eab.engine.build import check_and_calibrate
@@ -177,47 +215,45 @@ class Worker:
             from eab.engine.request import Request
 
             check_and_calibrate(model, Request(run.prompt, run.config))
-            events = stop_when(run.make(model, run.prompt, run.config), lambda: run.stopping)
+            events = stop_when(run.generate(model, run.prompt, run.config), lambda: run.should_stop)
         except Exception as error:
             run.fail(_explain(error))
             return
         with self._wake:
-            if run.go_on("waiting"):
-                self._waiting.join(run)
+            if run.advance_to("waiting"):
+                self._queue.add(run)
                 self._events[run.id] = events
                 self._wake.notify()
 
     def _work(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(
-                    lambda: self._closed or bool(self._running or self._waiting.runs)
-                )
+                self._wake.wait_for(lambda: self._closed or bool(self._running or self._queue.runs))
                 if self._closed:
                     return
-                self._let_in()
-                turn = [(run, self._events[run.id]) for run in self._running]
-            for run, events in turn:
-                _take_turn(run, events)
+                self._admit()
+                running = [(run, self._events[run.id]) for run in self._running]
+            for run, events in running:
+                _run_turn(run, events)
 
-    def _let_in(self) -> None:
-        """Drop those that ended; let others begin where there is room."""
+    def _admit(self) -> None:
+        """Remove the runs that ended, and start waiting ones in their place."""
         self._running = [run for run in self._running if run.active]
-        self._waiting.drop_ended()
-        while self._waiting.runs and len(self._running) < AT_ONCE:
-            run = self._waiting.first()
-            if run.go_on("running"):
+        self._queue.remove_ended()
+        while self._queue.runs and len(self._running) < MAX_RUNNING:
+            run = self._queue.pop()
+            if run.advance_to("running"):
                 self._running.append(run)
-        known = {run.id for run in (*self._running, *self._waiting.runs)}
+        known = {run.id for run in (*self._running, *self._queue.runs)}
         self._events = {
             run_id: events for run_id, events in self._events.items() if run_id in known
         }
 
 
-def _take_turn(run: Live[Any], events: Iterator[Event]) -> None:
-    """One step of one run; if it breaks, it breaks alone."""
+def _run_turn(run: LiveTask[Any], events: Iterator[Event]) -> None:
+    """One turn of one run; an exception ends only this run."""
     try:
-        if not run.take_turn(events) and run.active:
+        if not run.run_turn(events) and run.active:
             run.fail("the run ended without saying why; try again")
     except Exception as error:
         run.fail(_explain(error))
@@ -226,6 +262,5 @@ def _take_turn(run: Live[Any], events: Iterator[Event]) -> None:
 def _explain(error: Exception) -> str:
     if isinstance(error, EabError):
         return str(error)
-    return (
-        f"the run broke ({type(error).__name__}: {error}). What it had is kept; try other settings"
-    )
+    cause = f"{type(error).__name__}: {error}"
+    return f"the run stopped with an error ({cause}). What it had is kept; try other settings"

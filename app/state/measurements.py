@@ -1,10 +1,10 @@
-"""The BMC measurements of one browser tab: its own, or those that come with the project."""
+"""The BMC measurements that one browser tab shows: its own, or those that come with the project."""
 
 from functools import lru_cache, partial
 from typing import Final
 
 from app.server.live_run import LiveReport
-from app.state import process
+from app.state.process import owner, worker
 from app.state.slot import Slot
 from eab.assets import ASSETS
 from eab.bmc.results import EXPERIMENTS, Experiment, Report, load
@@ -22,37 +22,49 @@ def _is_of(experiment: Experiment, live: LiveReport) -> bool:
     return live.prompt == experiment
 
 
-PLACES: Final[dict[Experiment, Slot[Report]]] = {
-    name: Slot(f"bmc_{name}", partial(bundled, name), partial(_is_of, name)) for name in EXPERIMENTS
+def _is_complete(live: LiveReport) -> bool:
+    return not live.active and live.state.complete
+
+
+SLOTS: Final[dict[Experiment, Slot[Report]]] = {
+    name: Slot(f"bmc_{name}", Report, partial(bundled, name), partial(_is_of, name), _is_complete)
+    for name in EXPERIMENTS
 }
 
 
-def broken_off() -> dict[Experiment, LiveReport]:
-    """What ended before it was complete, and was not begun again; the picture before it is on the
-    screen.
-    """
-    every = {name: place.shown() for name, place in PLACES.items()}
+def interrupted() -> dict[Experiment, LiveReport]:
+    """Measurements that ended early and were not repeated; the page displays those before them."""
     return {
-        name: shown.live
-        for name, shown in every.items()
-        if shown.live is not None and not shown.active and shown.picture is not shown
+        name: live
+        for name, slot in SLOTS.items()
+        if (live := slot.current().live) is not None
+        and not live.active
+        and slot.displayed().live is not live
     }
 
 
-def going() -> LiveReport | None:
+def active() -> LiveReport | None:
     """The measurement that is being made in this tab, if there is one."""
-    every = (place.shown() for place in PLACES.values())
-    return next((shown.live for shown in every if shown.active), None)
+    current = (slot.current() for slot in SLOTS.values())
+    return next((entry.live for entry in current if entry.active), None)
 
 
 def start(experiment: Experiment, rows: int, model_name: str) -> None:
-    """Begin a measurement; one of this tab that is still going is stopped."""
+    """Start a measurement; one of this tab that is still active is stopped.
+
+    Args:
+        experiment: Which one.
+        rows: KV rows that each of its runs writes.
+        model_name: The model, as `eab.models.loading` names it.
+    """
     stop()
-    PLACES[experiment].show(process.worker().measure(experiment, rows, model_name, process.owner()))
+    SLOTS[experiment].begin(
+        partial(worker().start_measurement, experiment, rows, model_name, owner())
+    )
 
 
 def stop() -> None:
-    """Stop this tab's measurement, if one is going."""
-    one = going()
-    if one is not None:
-        one.stop()
+    """Stop the measurement of this tab, if one is active."""
+    live = active()
+    if live is not None:
+        live.stop()

@@ -4,7 +4,7 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from app.server.live_run import Live
+from app.server.live_run import LiveTask
 from eab import token_text
 from eab.events import RunEnded
 
@@ -26,7 +26,7 @@ def message() -> str:
     return cast(str, st.session_state.get(_MESSAGE, ""))
 
 
-def problems(live: Live[Any] | None, ended: RunEnded | None) -> list[str]:
+def problems(live: LiveTask[Any] | None, ended: RunEnded | None) -> list[str]:
     """What went wrong with the last action, or with what the page shows.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias, cast
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app.server.live_run import Live
+from app.server.live_run import LiveTask
 from app.state.process import worker
 
 POLL_SECONDS: Final = 0.25  # between two polls of a page, at least
@@ -64,8 +64,8 @@ def forget_fragments() -> list[_Polling]:
 
 
 def watch(
-    find: Callable[[], Live[Any] | None],
-    describe: Callable[[Live[Any]], tuple[float, str]],
+    find: Callable[[], LiveTask[Any] | None],
+    describe: Callable[[LiveTask[Any]], tuple[float, str]],
     active: bool,
 ) -> None:
     """Show the progress of what `find` returns, and redraw the page when it ends.
@@ -80,7 +80,7 @@ def watch(
     def show_progress() -> None:
         live = find()
         if live is not None:
-            live.watch()
+            live.mark_watched()
             st.progress(*describe(live))
         if active and (live is None or not live.active):
             st.rerun()

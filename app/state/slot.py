@@ -1,39 +1,30 @@
-"""What one browser tab looks at where a page makes something beside what comes with the project:
-its own or that.
-"""
+"""What one browser tab shows on a page that can make something: its own, or a recorded one."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Generic, cast
 
 import streamlit as st
 
-from app.server.live_run import Live
-from app.state import polling, process, tab
-from eab.analysis.sweep import Sweep
-from eab.bmc.results import Report
-
-_BUNDLED: Final = "bundled"
-Made = TypeVar("Made", Sweep, Report)
+from app.server.live_run import LiveTask, State
+from app.state import polling
+from app.state.process import worker
 
 
 @dataclass(frozen=True)
-class Shown(Generic[Made]):
-    """What was begun last, and what was on the screen before. `key` names it for the charts; live:
-    None if bundled.
+class Entry(Generic[State]):
+    """A run, a sweep or a report, live or recorded.
+
+    Attributes:
+        key: Names it for the board and the charts.
+        state: Its events, folded.
+        live: What makes it or made it; None if it was recorded.
     """
 
     key: str
-    state: Made
-    live: Live[Made] | None = None
-    before: "Shown[Made] | None" = None
-
-    @property
-    def picture(self) -> "Shown[Made]":
-        """What to draw: what is not complete leaves the one before it on the screen."""
-        complete = self.live is None or (not self.live.active and self.state.complete)
-        return self if complete or self.before is None else self.before
+    state: State
+    live: LiveTask[State] | None = None
 
     @property
     def active(self) -> bool:
@@ -41,62 +32,116 @@ class Shown(Generic[Made]):
         return self.live is not None and self.live.active
 
     @property
-    def held_still(self) -> AbstractContextManager[object]:
-        """While this is open it does not change."""
+    def locked(self) -> AbstractContextManager[object]:
+        """A context in which it does not change."""
         return self.live.lock if self.live is not None else nullcontext()
 
 
-@dataclass(frozen=True)
-class Slot(Generic[Made]):
-    """A place for one kind of thing. name: in the URL and the session. bundled: what to show before
-    another is made.
+def live_entry(live: LiveTask[State]) -> Entry[State]:
+    """The entry of what was started in this process."""
+    return Entry(f"live-{live.id}", live.state, live)
 
-    fits: whether what a URL names belongs here.
+
+@dataclass(frozen=True)
+class Slot(Generic[State]):
+    """A place of one browser tab that shows one entry at a time.
+
+    The current entry is what was started last. Until it can be drawn, the page displays the entry
+    before it.
+
+    Attributes:
+        name: Its name in the session and in the URL.
+        kind: The type of the state.
+        recorded: Makes the state to show before anything is started in this tab.
+        accepts: Whether what the URL names belongs in this slot.
+        drawable: Whether a live entry can be drawn.
     """
 
     name: str
-    bundled: Callable[[], Made]
-    fits: Callable[[Live[Made]], bool]
+    kind: type[State]
+    recorded: Callable[[], State]
+    accepts: Callable[[LiveTask[State]], bool]
+    drawable: Callable[[LiveTask[State]], bool]
 
-    def shown(self) -> Shown[Made]:
-        """What this tab shows: its own, the one named in the URL after a reload, or the bundled
-        one.
+    @property
+    def filled(self) -> bool:
+        """Whether it shows something already."""
+        return self._session_key in st.session_state
+
+    def current(self) -> Entry[State]:
+        """What was started or opened last.
+
+        In a new tab: what its URL names, as after a reload, or the recorded entry.
         """
-        if self._key not in st.session_state:
-            bundled = Shown(_BUNDLED, self.bundled())
-            live = process.worker().find(st.query_params.get(self.name, ""), type(bundled.state))
-            st.session_state[self._key] = (
-                _after(bundled, live) if live is not None and self.fits(live) else bundled
-            )
-        return cast(Shown[Made], st.session_state[self._key])
+        if not self.filled:
+            recorded = Entry("recorded", self.recorded())
+            live = self.find(st.query_params.get(self.name, ""))
+            if live is None:
+                self.show(recorded)
+            else:
+                self._hold(live_entry(live), recorded)
+        return self._held[0]
 
-    def show(self, live: Live[Made]) -> None:
-        """Show what has just been begun."""
-        st.session_state[self._key] = _after(self.shown().picture, live)
+    def displayed(self) -> Entry[State]:
+        """What to draw: the current entry, or the one before it until this one can be drawn."""
+        current, (_, before) = self.current(), self._held
+        waiting = current.live is not None and not self.drawable(current.live)
+        return before if waiting and before is not None else current
+
+    def find(self, live_id: str) -> LiveTask[State] | None:
+        """What has this id in this process, if it belongs in this slot."""
+        live = worker().find(live_id, self.kind)
+        return live if live is not None and self.accepts(live) else None
+
+    def show(self, entry: Entry[State]) -> None:
+        """Make this the current entry, with none before it."""
+        self._hold(entry, None)
+
+    def begin(self, start: Callable[[], LiveTask[State]]) -> Entry[State]:
+        """Stop the current entry, and make what `start` starts the current one.
+
+        Returns:
+            The entry before it, which is displayed until the new one can be drawn.
+        """
+        self.stop()
+        live, before = start(), self.displayed()
+        self._hold(live_entry(live), before)
+        return before
 
     def stop(self) -> None:
-        """Stop what is on the screen, if it is going."""
-        live = self.shown().live
+        """Stop the current entry, if it is active; what it has so far stays."""
+        live = self._held[0].live if self.filled else None
         if live is not None:
             live.stop()
 
-    def watch(self, told: Callable[[Live[Any]], tuple[float, str]], active: bool) -> None:
-        """Say how far it is until it ends, and in the URL which it is. told, active: see
-        polling.watch.
-        """
-        self.note_in_url()
-        polling.watch(lambda: self.shown().live, told, active)
+    def watch(self, describe: Callable[[LiveTask[Any]], tuple[float, str]], active: bool) -> None:
+        """Write the entry into the URL, and show its progress; see `polling.watch`."""
+        note_in_url(self.in_url())
+        polling.watch(lambda: self.current().live, describe, active)
 
-    def note_in_url(self) -> None:
-        """So that a reload finds what is being made, or else what is drawn."""
-        shown = self.shown()
-        key = shown.key if shown.active else shown.picture.key
-        tab.note_in_url({self.name: key} if key != _BUNDLED else {})
+    def in_url(self) -> dict[str, str]:
+        """URL parameters by which a reload finds what is being made, or else what is displayed."""
+        current = self.current()
+        live = (current if current.active else self.displayed()).live
+        return {self.name: live.id} if live is not None else {}
+
+    def _hold(self, current: Entry[State], before: Entry[State] | None) -> None:
+        st.session_state[self._session_key] = (current, before)
 
     @property
-    def _key(self) -> str:
-        return f"{self.name}_shown"
+    def _held(self) -> tuple[Entry[State], Entry[State] | None]:
+        held = st.session_state[self._session_key]
+        return cast(tuple[Entry[State], Entry[State] | None], held)
+
+    @property
+    def _session_key(self) -> str:
+        return f"{self.name}_slot"
 
 
-def _after(before: Shown[Made], live: Live[Made]) -> Shown[Made]:
-    return Shown(live.id, live.state, live, replace(before, before=None))
+def note_in_url(parameters: dict[str, str]) -> None:
+    """Write URL parameters by which a reload finds what is shown; a page change removes them."""
+    changed = {
+        name: value for name, value in parameters.items() if st.query_params.get(name) != value
+    }
+    if changed:
+        st.query_params.update(changed)

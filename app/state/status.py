@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.server.live_run import Live, LiveReport, LiveRun, LiveSweep
+from app.server.live_run import LiveReport, LiveRun, LiveSweep, LiveTask
 from app.server.queue import QueuePosition
 from app.state.process import worker
 from eab.figures.captions import ENDINGS
@@ -48,7 +48,7 @@ def report_progress(live: LiveReport) -> tuple[float, str]:
         return min(1.0, live.state.progress.share), live.state.progress.words
 
 
-def _not_running(live: Live[Any]) -> tuple[float, str] | None:
+def _not_running(live: LiveTask[Any]) -> tuple[float, str] | None:
     """Progress of what is loading, waiting or failed; None for what has started or ended.
 
     Call it without holding the run's lock: the worker takes the lock of its queue first and that of
@@ -58,14 +58,11 @@ def _not_running(live: Live[Any]) -> tuple[float, str] | None:
         return 0.0, "Loading the model ..."
     if (position := worker().position(live)) is not None:
         return 0.0, _queued(position)
-    return (1.0, "This run could not go on") if live.status == "failed" else None
+    return (1.0, "Run failed") if live.status == "failed" else None
 
 
 def _queued(position: QueuePosition) -> str:
-    about = (
-        f", about {human_seconds(position.seconds)} by the pace of the runs before"
-        if position.seconds
-        else ""
-    )
-    place = f"you are {ordinal(position.place)} of {position.of} in line"
+    seconds = position.seconds
+    about = f", about {human_seconds(seconds)}, estimated from earlier runs" if seconds else ""
+    place = f"you are {ordinal(position.number)} of {position.total} in line"
     return f"Waiting: {place}{about}. Stop leaves the line."

@@ -1,28 +1,46 @@
 """The sweeps that one browser tab shows: one prompt under several settings."""
 
+from functools import partial
 from typing import Final
 
 from app.server import bundled_runs
-from app.state import process
+from app.server.live_run import LiveSweep
+from app.state.process import owner, worker
 from app.state.slot import Slot
 from eab.analysis.sweep import Sweep
 from eab.config import BranchingConfig
 
-CACHES: Final = Slot("comparison", bundled_runs.caches, lambda live: live.state.kind == "cache")
+
+def _is_complete(live: LiveSweep) -> bool:
+    return not live.active and live.state.complete
+
+
+CACHES: Final = Slot(
+    "cache_sweep",
+    Sweep,
+    bundled_runs.caches,
+    accepts=lambda live: live.state.kind == "cache",
+    drawable=_is_complete,
+)
 DRAFT_LENGTHS: Final = Slot(
-    "speculation", bundled_runs.draft_lengths, lambda live: live.state.kind == "draft length"
+    "draft_length_sweep",
+    Sweep,
+    bundled_runs.draft_lengths,
+    accepts=lambda live: live.state.kind == "draft length",
+    drawable=_is_complete,
 )
 
 
 def start(
-    place: Slot[Sweep],
-    prompt: str,
-    config: BranchingConfig,
-    model_name: str,
-    empty: Sweep,
+    slot: Slot[Sweep], prompt: str, config: BranchingConfig, model_name: str, empty: Sweep
 ) -> None:
-    """Begin a comparison, which fills `empty`, and show it; the one of this tab that is still going
-    is stopped.
+    """Start a sweep in this slot; the one before it is stopped.
+
+    Args:
+        slot: Where it is shown.
+        prompt: The prompt of all its runs.
+        config: The settings that all its runs share.
+        model_name: The model, as `eab.models.loading` names it.
+        empty: The sweep to fill: its variants.
     """
-    place.stop()
-    place.show(process.worker().compare(prompt, config, model_name, empty, process.owner()))
+    slot.begin(partial(worker().start_sweep, prompt, config, model_name, empty, owner()))

@@ -1,9 +1,10 @@
-"""The run that one browser tab shows, and the link that the tab was opened with."""
+"""The run that one browser tab shows on Explore, and the link that the tab was opened with."""
 
 import hashlib
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, cast
 
 import streamlit as st
@@ -14,20 +15,35 @@ from app.server.live_run import LiveRun
 from app.server.store import default_store
 from app.state.messages import notify
 from app.state.process import owner, worker
+from app.state.slot import Entry, Slot, live_entry
 from eab import record
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, RunEnded, RunStarted
-from eab.run import Run, RunFold, fold
+from eab.run import Run, RunFold, fold_prefix
 
-_SHOWN: Final = "shown"
-_RUN_IN_URL: Final = "run"
-_LINK: Final = "link_followed"
+_DETAILS: Final = "run_details"
+_LINK: Final = "link"
+
+_SLOT: Final = Slot(
+    "run",
+    RunFold,
+    RunFold,  # never asked for: `_follow` fills the slot of a new tab
+    accepts=lambda _: True,
+    drawable=lambda live: live.state.run is not None,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAddress:
-    """A token of a run, and which of its candidates to take instead (-1: none)."""
+    """A token of a run.
+
+    Attributes:
+        run: The key of the run.
+        path: The id of the path.
+        token: The number of the token in its path.
+        candidate: Which candidate to take instead of the token; -1 takes none.
+    """
 
     run: str
     path: int
@@ -35,30 +51,73 @@ class TokenAddress:
     candidate: int
 
 
-@dataclass
-class Shown:
-    """The run on the screen: a live one, or a recorded one (then `live` is None). `key` names it
-    for the board.
+@dataclass(frozen=True)
+class Details:
+    """What only Explore needs to know of a run.
 
-    place: where a link finds it again; empty for a file that somebody opened. cursor: the step to
-    begin at.
+    Attributes:
+        title: Its name.
+        description: What it shows, in a sentence; empty for a live run.
+        events: Its events; those of a live run still grow.
+        link_ids: URL parameters by which a link finds it; empty for an uploaded file.
+        autoplay: Whether the board plays it from the beginning.
+        cursor: The step to begin at.
     """
 
-    key: str
     title: str
-    shows: str
+    description: str
     events: Sequence[Event]
-    recorded: Run | None = None
-    live: LiveRun | None = None
+    link_ids: dict[str, str] = field(default_factory=dict)
     autoplay: bool = False
-    before: "Shown | None" = None
-    place: dict[str, str] = field(default_factory=dict)
     cursor: int | None = None
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run as Explore shows it: what the slot holds, and what only Explore needs."""
+
+    entry: Entry[RunFold]
+    details: Details
+
+    @property
+    def key(self) -> str:
+        """Names it for the board and the charts."""
+        return self.entry.key
+
+    @property
+    def live(self) -> LiveRun | None:
+        """The run in this process; None if it was recorded."""
+        return self.entry.live
+
+    @property
+    def active(self) -> bool:
+        """Whether it still grows."""
+        return self.entry.active
+
+    @property
+    def locked(self) -> AbstractContextManager[object]:
+        """A context in which it does not change."""
+        return self.entry.locked
+
+    @property
+    def title(self) -> str:
+        """Its name."""
+        return self.details.title
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Its events so far."""
+        return self.details.events
+
+    @property
+    def link_ids(self) -> dict[str, str]:
+        """URL parameters by which a link finds it."""
+        return self.details.link_ids
 
     @property
     def run(self) -> Run | None:
         """The run; None for a live one that has not started."""
-        return self.live.state.run if self.live is not None else self.recorded
+        return self.entry.state.run
 
     @property
     def started(self) -> RunStarted | None:
@@ -68,49 +127,50 @@ class Shown:
     @property
     def ended(self) -> RunEnded | None:
         """The last event of the run, also of one that ended before it started."""
-        if self.live is not None:
-            return self.live.state.ended
-        return self.recorded.ended if self.recorded is not None else None
+        return self.entry.state.ended
 
     @property
     def prompt(self) -> str | None:
-        """What was asked, also of a run that never started."""
+        """Its prompt, also if it never started."""
         if self.live is not None:
             return self.live.prompt
         return self.started.prompt if self.started is not None else None
 
     @property
     def config(self) -> BranchingConfig | None:
-        """How it was asked."""
+        """Its settings, also if it never started."""
         if self.live is not None:
             return self.live.config
         return self.started.config if self.started is not None else None
 
     @property
     def model(self) -> str:
-        """Which model it asked."""
+        """The name of its model."""
         if self.live is not None:
             return self.live.model_name
         return self.started.model.name if self.started is not None else "embedded"
 
-    @property
-    def picture(self) -> "Shown":
-        """What to draw: a run that has not started yet leaves the one before it on the screen."""
-        return self.before if self.run is None and self.before is not None else self
 
+def current() -> OpenRun:
+    """The run that was started or opened last.
 
-def shown() -> Shown:
-    """What this tab shows: its own run, what its link names (a reload is one, too), or the first
-    bundled recording.
+    In a new tab: what its link names (a reload counts as a link), or the first bundled recording.
     """
-    if _SHOWN not in st.session_state:
+    if not _SLOT.filled:
         _follow(link())
-    return cast(Shown, st.session_state[_SHOWN])
+    return _with_details(_SLOT.current())
+
+
+def displayed() -> OpenRun:
+    """The run to draw: the current one, or the one before it until this one has started."""
+    current()
+    return _with_details(_SLOT.displayed())
 
 
 def link() -> Link:
-    """The link that this tab was opened with. A bad one is explained, and the page starts as
-    usual.
+    """The link that this tab was opened with.
+
+    A bad link is explained on the page, and the page starts as usual.
     """
     if _LINK not in st.session_state:
         try:
@@ -121,120 +181,124 @@ def link() -> Link:
     return cast(Link, st.session_state[_LINK])
 
 
-def _follow(link: Link) -> None:
-    """Show the run that the link names, or the first bundled one; words on what is missing."""
-    live = worker().find(link.run, RunFold)
-    example = next((one for one in bundled_runs.recordings() if one.file == link.example), None)
-    try:
-        if live is not None:
-            _show(_shown_live(live))
-        elif link.saved:
-            show_saved(link.saved)
-        else:
-            show_recording(example or bundled_runs.recordings()[0])
-            if link.run or (link.example and example is None):
-                raise LinkError(
-                    f"the {'run' if link.run else 'example'} of this link is not known here (any more)"
-                )
-    except EabError as error:
-        again = ". Its settings are set: press Run to make it again" if link.whole else ""
-        notify(f"{error}{again}")
-        if _SHOWN not in st.session_state:
-            show_recording(bundled_runs.recordings()[0])
-    st.session_state[_SHOWN] = replace(st.session_state[_SHOWN], cursor=link.cursor)
-
-
-def link_to(shown: Shown, cursor: int | None) -> Link:
-    """A link to this run: where it is, how it was asked, and the cursor."""
+def link_to(run: OpenRun, cursor: int | None) -> Link:
+    """A link to this run: where it is found, its prompt and settings, and the cursor's step."""
     return Link(
-        **shown.place, prompt=shown.prompt, model=shown.model, config=shown.config, cursor=cursor
+        **run.link_ids, prompt=run.prompt, model=run.model, config=run.config, cursor=cursor
     )
 
 
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
-    """Begin a run and show it; a run of this tab that is still going is stopped."""
-    stop()
-    _show_new(worker().start(prompt, config, model_name, owner()))
+    """Start a run and show it; a run of this tab that is still active is stopped."""
+    _begin(partial(worker().start_run, prompt, config, model_name, owner()))
 
 
-def grow(place: TokenAddress, config: BranchingConfig, model_name: str) -> None:
-    """Begin a run that goes on from a place of the run on the screen, and show it. PromptError if
-    there is none.
+def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> None:
+    """Start a run that continues the displayed run from one of its tokens, and show it.
+
+    Raises:
+        PromptError: The displayed run has no such token, or is another one by now.
     """
-    picture = shown().picture
-    with held_still(picture):
-        run = picture.run
-        if run is None or place.run != picture.key:
+    source = displayed()
+    with source.locked:
+        run = source.run
+        if run is None or address.run != source.key:
             raise PromptError("the run on the screen has changed meanwhile; choose the token again")
-        continued = run.continuation(place.path, place.token, place.candidate)
-    stop()
-    _show_new(worker().grow(run.started, continued, config, model_name, owner()))
+        continued = run.continuation(address.path, address.token, address.candidate)
+    _begin(partial(worker().grow_run, run.started, continued, config, model_name, owner()))
 
 
 def stop() -> None:
-    """Stop the run on the screen, if it is going."""
-    current = cast(Shown | None, st.session_state.get(_SHOWN))
-    if current is not None and current.live is not None:
-        current.live.stop()
+    """Stop the current run, if it is active."""
+    _SLOT.stop()
 
 
-def show_recording(recording: bundled_runs.Recording) -> None:
+def open_recording(recording: bundled_runs.Recording) -> None:
     """Show a bundled run from its beginning."""
-    place = {"example": recording.file}
-    _show_events(
-        bundled_runs.events_of(recording), recording.title, recording.shows, recording.file, place
-    )
+    events = bundled_runs.events_of(recording)
+    ids = {"example": recording.file}
+    _open(recording.file, Details(recording.title, recording.shows, events, ids))
 
 
-def show_file(data: bytes, name: str) -> None:
-    """Show an uploaded run file. RecordError leaves the screen as it is."""
+def open_file(data: bytes, name: str) -> None:
+    """Show an uploaded run file.
+
+    Raises:
+        RecordError: It is no run file; the page keeps what it shows.
+    """
     key = hashlib.sha256(data).hexdigest()[:16]
-    _show_events(record.loads(data, name), name, "Opened from a file.", key, {})
+    _open(key, Details(name, "Opened from a file.", record.loads(data, name)))
 
 
-def show_saved(run_id: str) -> None:
-    """Show a run of the store. StoreError or RecordError leave the screen as it is."""
+def open_saved(run_id: str) -> None:
+    """Show a run of the store.
+
+    Raises:
+        StoreError: The store does not have it; the page keeps what it shows.
+        RecordError: Its file is damaged; the page keeps what it shows.
+    """
     store = default_store()
     if store is None:
         raise StoreError("saved runs are switched off on this machine; open a run file instead")
     saved, events = store.load(run_id)
-    _show_events(
-        events, saved.name, f"Saved on {saved.saved_at[:10]}.", f"saved-{run_id}", {"saved": run_id}
-    )
+    description = f"Saved on {saved.saved_at[:10]}."
+    _open(f"saved-{run_id}", Details(saved.name, description, events, {"saved": run_id}))
 
 
-def note_in_url(place: dict[str, str]) -> None:
-    """Write where a reload finds what is on the screen; a change of page wipes it."""
-    changed = {name: value for name, value in place.items() if st.query_params.get(name) != value}
-    if changed:
-        st.query_params.update(changed)
+def _follow(link: Link) -> None:
+    """Show the run that the link names, or the first bundled one; explain what is missing."""
+    live = _SLOT.find(link.run)
+    example = next((one for one in bundled_runs.recordings() if one.file == link.example), None)
+    try:
+        if live is not None:
+            _show(live_entry(live), _live_details(live))
+        elif link.saved:
+            open_saved(link.saved)
+        else:
+            open_recording(example or bundled_runs.recordings()[0])
+            if link.run or (link.example and example is None):
+                kind = "run" if link.run else "example"
+                raise LinkError(f"the {kind} of this link is not known here (any more)")
+    except EabError as error:
+        settings = ". Its settings are set: press Run to make it again" if link.complete else ""
+        notify(f"{error}{settings}")
+        if not _SLOT.filled:
+            open_recording(bundled_runs.recordings()[0])
+    run = _with_details(_SLOT.current())
+    _show(run.entry, replace(run.details, cursor=link.cursor))
 
 
-def held_still(shown: Shown) -> AbstractContextManager[object]:
-    """While this is open the run on the screen does not change."""
-    return shown.live.lock if shown.live is not None else nullcontext()
-
-
-def _show_events(
-    events: Sequence[Event], title: str, shows: str, key: str, place: dict[str, str]
-) -> None:
-    first = _SHOWN not in st.session_state
+def _open(key: str, details: Details) -> None:
+    """Show a recorded run from its beginning; RecordError if it never started."""
+    state = fold_prefix(details.events)
+    state.started_run()
+    first = not _SLOT.filled
     stop()
     if not first:
-        st.query_params.clear()  # the link that this tab was opened with is left behind
-    _show(Shown(f"recorded-{key}", title, shows, events, fold(events), autoplay=True, place=place))
+        st.query_params.clear()  # they name what the tab showed before
+    _show(Entry(f"recorded-{key}", state), replace(details, autoplay=True))
 
 
-def _show_new(live: LiveRun) -> None:
-    before = replace(shown().picture, before=None, autoplay=False)
-    st.query_params.from_dict({_RUN_IN_URL: live.id})
-    _show(replace(_shown_live(live), before=before))
+def _begin(start: Callable[[], LiveRun]) -> None:
+    """Start a run; until it can be drawn, the displayed one stays on the screen."""
+    before = _SLOT.begin(start)
+    entry = _SLOT.current()
+    assert entry.live is not None
+    st.query_params.from_dict({"run": entry.live.id})
+    st.session_state[_DETAILS] = {
+        before.key: replace(_with_details(before).details, autoplay=False),
+        entry.key: _live_details(entry.live),
+    }
 
 
-def _shown_live(live: LiveRun) -> Shown:
-    place = {"run": live.id}
-    return Shown(f"live-{live.id}", live.prompt, "", live.events, live=live, place=place)
+def _show(entry: Entry[RunFold], details: Details) -> None:
+    _SLOT.show(entry)
+    st.session_state[_DETAILS] = {entry.key: details}
 
 
-def _show(new: Shown) -> None:
-    st.session_state[_SHOWN] = new
+def _with_details(entry: Entry[RunFold]) -> OpenRun:
+    return OpenRun(entry, st.session_state[_DETAILS][entry.key])
+
+
+def _live_details(live: LiveRun) -> Details:
+    return Details(live.prompt, "", live.events, {"run": live.id})

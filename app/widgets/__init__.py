@@ -1,1 +1,1 @@
-"""What pages put on the screen: the board, charts, settings, results."""
+"""The parts of the pages: the board, charts, settings, results."""

@@ -1,15 +1,26 @@
-"""How a page puts its charts and files: the same everywhere."""
+"""Charts and downloads, drawn in the same way on every page."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import streamlit as st
 
+from app.widgets.markdown import plain
+from eab.board.layout import shorten
+from eab.events import RunStarted
+from eab.token_text import visible
+
 
 def draw(title: str, sentence: str, figure: Any, name: str, key: str, white: bool = False) -> None:
-    """One chart under its heading, if it has one, and its sentence.
+    """Draw a chart.
 
-    name: of its picture when it is saved. key: of what it shows. white: black on white, for print.
+    Args:
+        title: Its heading; empty for none.
+        sentence: What it shows, above it and for screen readers.
+        figure: The Plotly figure.
+        name: The file name of its picture.
+        key: Names what it shows, so that the browser redraws it for another run.
+        white: Black on white, for print.
     """
     from eab.figures.charts import for_print
 
@@ -25,14 +36,33 @@ def draw(title: str, sentence: str, figure: Any, name: str, key: str, white: boo
     )
 
 
+def origin(started: RunStarted, live: bool, drafter: str = "") -> None:
+    """Draw a caption that says where charts come from.
+
+    Args:
+        started: The header of the first run.
+        live: Whether it was made here; otherwise it was recorded.
+        drafter: What drafted tokens; empty to leave it out.
+    """
+    card = started.model
+    source = plain(f"{card.name}, {card.dtype} on {card.device}")
+    source += f", drafter {drafter}" if drafter else ""
+    prompt = plain(shorten(visible(started.prompt), 90))
+    st.caption(f"{'Run' if live else 'Recorded'} with {source}: “{prompt}”")
+
+
 def white_background() -> bool:
-    """The switch for charts that go on paper."""
-    use = "The camera above each chart then saves it black on white."
-    return st.toggle("White background, for print", key="print_view", help=use)
+    """The switch for charts that are printed; whether it is on."""
+    help_text = "The camera button above each chart then saves it black on white."
+    return st.toggle("White background, for print", key="print_view", help=help_text)
 
 
 def downloads(files: Sequence[tuple[str, str, Callable[[], str]]]) -> None:
-    """Buttons beside each other: label, file name, and what makes the file when it is asked for."""
+    """Draw download buttons in a row.
+
+    Args:
+        files: Label, file name, and a function that makes the file when the button is pressed.
+    """
     for column, (label, name, make) in zip(st.columns(len(files)), files, strict=True):
         column.download_button(
             label, make, name, key=f"download-{name}", on_click="ignore", width="stretch"

@@ -1,4 +1,4 @@
-"""Text that people or models wrote, made safe for Streamlit's Markdown."""
+"""Text from users or models, made safe for Streamlit's Markdown."""
 
 import re
 
@@ -6,7 +6,5 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&])")
 
 
 def plain(text: str) -> str:
-    """The same text with every sign that Markdown, LaTeX, HTML or emoji codes would read taken
-    literally.
-    """
+    """The text with every character escaped that has a meaning in Markdown, LaTeX or HTML."""
     return _MARKDOWN.sub(r"\\\1", text)

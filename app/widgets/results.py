@@ -1,20 +1,19 @@
-"""Below the picture, once a run no longer changes: its texts, where the mass went, the steps, and
-downloads.
+"""The results below the board, once a run no longer changes: texts, charts, tables, downloads.
 
-Each tab imports what it draws with (pandas, plotly, networkx) when it is opened: the first picture
-should not wait.
+Each tab imports what it draws with (pandas, plotly, networkx) when it is opened, so that the board
+does not wait for it.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import streamlit as st
 
 from app.server import links
 from app.server.links import MAX_PROMPT, Link
 from app.state import tab
-from app.state.tab import Shown
+from app.state.tab import OpenRun
 from app.widgets import board
 from app.widgets.charts import downloads, draw
 from app.widgets.markdown import plain
@@ -26,48 +25,61 @@ from eab.share.python_code import as_python
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_AS_TEXT: Final = "In a spreadsheet, import it as text."
+_File: TypeAlias = tuple[str, str, Callable[[], str | bytes], str]
 
-def show(shown: Shown, run: Run) -> None:
-    """All results of one run, in tabs; only the open one is computed and sent."""
-    st.fragment(_link)(shown)
+
+def show(opened: OpenRun, run: Run) -> None:
+    """Draw all results of a run, in tabs; only the open tab is computed and sent."""
+    st.fragment(_link)(opened)
     panels = {
         "Texts": _texts,
         "Answers": _answers,
-        "Weights": _mass,
+        "Probability": _probability,
         "Tokens": _tokens,
-        "Steps and bytes": _steps,
-        "Take it home": _take_home,
+        "Performance": _performance,
+        "Export": _export,
     }
     tabs = st.tabs(list(panels), on_change="rerun", key="results")
     for page, panel in zip(tabs, panels.values(), strict=True):
         if page.open:
             with page:
-                panel(shown, run)
+                panel(opened, run)
 
 
-def _link(shown: Shown) -> None:
-    """A link to the run and to the step at which the cursor rests; made when it is asked for."""
+def _link(opened: OpenRun) -> None:
+    """A link to the run and to the cursor's step; made when the popover is opened."""
     popover = st.popover("Copy link", icon=":material/link:", on_change="rerun", key="copy_link")
     if not popover.open:
         return
-    link = tab.link_to(shown, board.cursor(shown.key))
+    link = tab.link_to(opened, board.cursor(opened.key))
     with popover:
         st.code(f"{st.context.url or ''}?{links.to_query(link)}", language=None, wrap_lines=True)
-        st.caption(_what_a_link_holds(link))
+        st.caption(_link_caption(link))
 
 
-def _what_a_link_holds(link: Link) -> str:
-    cursor = "" if link.cursor is None else f" It opens at step {link.cursor}."
+def _link_caption(link: Link) -> str:
     if len(link.prompt or "") > MAX_PROMPT:
-        return f"The prompt is longer than {MAX_PROMPT:,} characters, too long for a link: keep the run file.{cursor}"
-    if link.run:
-        return f"Opens this run while the server remembers it; later its settings, for Run to make it again.{cursor}"
-    if link.saved or link.example:
-        return f"Opens this run with its settings.{cursor}"
-    return f"Opens the settings of this run, for Run to make it again; the file itself is not in a link.{cursor}"
+        opens = (
+            f"The prompt is longer than {MAX_PROMPT:,} characters, too long for a link. Download "
+            "the run file instead."
+        )
+    elif link.run:
+        opens = (
+            "Opens this run while the server remembers it; after that, its prompt and settings: "
+            "press Run to make it again."
+        )
+    elif link.saved or link.example:
+        opens = "Opens this run with its settings."
+    else:
+        opens = (
+            "Opens the prompt and settings of this run; press Run to make it again. The file "
+            "itself is not in the link."
+        )
+    return opens if link.cursor is None else f"{opens} It opens at step {link.cursor}."
 
 
-def _texts(shown: Shown, run: Run) -> None:
+def _texts(_: OpenRun, run: Run) -> None:
     from eab.figures.tables import samples_table
 
     st.text(weight_sentence(run))
@@ -77,7 +89,7 @@ def _texts(shown: Shown, run: Run) -> None:
     st.table(table.set_index("path").round({"log_prob": 2, "mean_entropy": 2}))
 
 
-def _answers(shown: Shown, run: Run) -> None:
+def _answers(opened: OpenRun, run: Run) -> None:
     from eab.analysis.answers import group_answers
     from eab.figures.answers import DRAWN, answers_figure
     from eab.figures.tables import answers_table
@@ -91,11 +103,12 @@ def _answers(shown: Shown, run: Run) -> None:
     if not answers.ranked:
         st.text(sentence)
         return
-    draw("", sentence, answers_figure(answers), "answers", shown.key)
+    draw("", sentence, answers_figure(answers), "answers", opened.key)
     st.caption(
-        f"Drawn: at most the {DRAWN} heaviest answers. The probability of an answer lies within its bar for certain; "
-        "the estimate comes from the weights, and chance may carry it out of the bar. Texts are one answer if they "
-        "differ in case, spaces, punctuation and articles only."
+        f"The chart shows at most {DRAWN} answers, the most probable ones. The bar contains the "
+        "true probability of an answer for certain. The estimate is computed from the weights, and "
+        "chance may put it outside the bar. Texts count as one answer if they differ only in case, "
+        "spaces, punctuation and articles."
     )
     table = answers_table(answers)
     percent = st.column_config.NumberColumn(format="percent")
@@ -107,85 +120,85 @@ def _answers(shown: Shown, run: Run) -> None:
     downloads([("Answers (CSV)", "answers.csv", lambda: table.to_csv(index=False))])
 
 
-def _mass(shown: Shown, run: Run) -> None:
+def _probability(opened: OpenRun, run: Run) -> None:
     from eab.figures.mass import mass_figure
 
-    draw("", weight_sentence(run), mass_figure(run), "mass", shown.key)
+    draw("", weight_sentence(run), mass_figure(run), "mass", opened.key)
 
 
-def _tokens(shown: Shown, run: Run) -> None:
+def _tokens(_: OpenRun, run: Run) -> None:
     from eab.figures.tables import tokens_table
 
     st.text(
-        "Every generated token of the tree: probability, and the entropy (nats) of what it was drawn from."
+        "Every generated token of the tree, with its probability and the entropy (nats) of the "
+        "distribution that it was drawn from."
     )
     st.dataframe(tokens_table(run), hide_index=True)
 
 
-def _steps(shown: Shown, run: Run) -> None:
+def _performance(_: OpenRun, run: Run) -> None:
     from eab.figures.tables import steps_table
 
     st.text(cost_sentence(run))
     st.dataframe(steps_table(run), hide_index=True)
 
 
-def _take_home(shown: Shown, run: Run) -> None:
+def _export(opened: OpenRun, run: Run) -> None:
+    columns = st.columns(4) * 2
+    for column, (label, name, make, use) in zip(columns, _files(opened, run), strict=True):
+        column.download_button(
+            label, make, name, key=f"download-{name}", on_click="ignore", help=use, width="stretch"
+        )
+    st.caption(
+        "The board's own buttons download its charts as SVG and PNG. The same run in Python:"
+    )
+    st.code(as_python(run.started), language="python")
+
+
+def _files(opened: OpenRun, run: Run) -> list[_File]:
+    """Label, file name, what makes the file, and what it is for."""
     from eab.figures.tables import samples_table, steps_table, tokens_table
     from eab.share.graphml import to_graphml
     from eab.share.html_page import to_html
 
-    rows = {
-        "Tokens": ("one line per token", tokens_table),
-        "Steps": ("one line per decode step", steps_table),
-    }
-    files: list[tuple[str, str, Callable[[], str | bytes], str]] = [
+    return [
         (
             "Run file",
             "run.eab",
-            lambda: record.dumps(shown.events),
-            "opens here, in `eab replay`, anywhere",
+            lambda: record.dumps(opened.events),
+            "Opens here and with `eab replay`.",
         ),
         (
             "Replay (HTML)",
             "run.html",
             lambda: to_html(run),
-            "the board as one page: no network, no Python",
+            "The board as one page that needs no network and no Python.",
         ),
-        ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run), "for Gephi, yEd, networkx"),
+        ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run), "For Gephi, yEd, networkx."),
         (
             "Texts (CSV)",
             "texts.csv",
-            lambda: samples_table(run).to_csv(index=False),
-            "one line per leaf; import as text",
+            partial(_as_csv, samples_table, run),
+            f"One row per leaf. {_AS_TEXT}",
+        ),
+        *_table_files("Tokens", tokens_table, run, "One row per token"),
+        *_table_files("Steps", steps_table, run, "One row per decode step"),
+    ]
+
+
+def _table_files(
+    name: str, table: "Callable[[Run], DataFrame]", run: Run, rows: str
+) -> list[_File]:
+    file = name.lower()
+    return [
+        (f"{name} (CSV)", f"{file}.csv", partial(_as_csv, table, run), f"{rows}. {_AS_TEXT}"),
+        (
+            f"{name} (Parquet)",
+            f"{file}.parquet",
+            partial(_as_parquet, table, run),
+            f"{rows}, with column types.",
         ),
     ]
-    for name, (what, table) in rows.items():
-        file = name.lower()
-        files.append(
-            (
-                f"{name} (CSV)",
-                f"{file}.csv",
-                partial(_as_csv, table, run),
-                f"{what}; import as text",
-            )
-        )
-        files.append(
-            (
-                f"{name} (Parquet)",
-                f"{file}.parquet",
-                partial(_as_parquet, table, run),
-                f"{what}, with types",
-            )
-        )
-    columns = st.columns(4) * 2
-    for column, (label, name, make, use) in zip(columns, files, strict=True):
-        column.download_button(
-            label, make, name, key=f"download-{name}", on_click="ignore", help=use, width="stretch"
-        )
-    st.caption(
-        "The pictures above download as SVG and PNG from their own buttons. The same run in Python:"
-    )
-    st.code(as_python(run.started), language="python")
 
 
 def _as_csv(table: "Callable[[Run], DataFrame]", run: Run) -> str:

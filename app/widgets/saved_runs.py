@@ -1,10 +1,10 @@
-"""The gallery of saved runs in the sidebar: save, open, rename, delete and undo."""
+"""Saved runs in the sidebar: save, open, rename, delete and undo."""
 
 from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app.server.store import MAX_NAME, Saved, Store, default_store
+from app.server.store import MAX_NAME, SavedRun, Store, default_store
 from app.state import messages
 from app.widgets.markdown import plain
 from eab import token_text
@@ -12,12 +12,16 @@ from eab.board.layout import shorten
 from eab.errors import EabError
 from eab.events import Event
 
-CHOSEN = "saved_run"  # the key of the choice: the id of a saved run
+CHOSEN = "saved_run"  # key of the list of saved runs; its value is the id of one
 
 
 def gallery(on_open: Callable[[], None], to_save: Sequence[Event] | None, name: str) -> None:
-    """All of it; `to_save`: the run on the screen, if it can be saved, under `name` unless another
-    one is typed.
+    """Draw the list of saved runs with all that can be done with them.
+
+    Args:
+        on_open: Called when another saved run is chosen.
+        to_save: The events of the run on the page; None if it cannot be saved now.
+        name: Its name if the user types none.
     """
     store = default_store()
     if store is None:
@@ -35,14 +39,12 @@ def gallery(on_open: Callable[[], None], to_save: Sequence[Event] | None, name: 
         _undo(store)
         if to_save is not None:
             _save(store, to_save, name)
-        st.caption(
-            "On the machine that serves this page: everyone who opens it sees, renames and deletes them."
-        )
+        st.caption("Stored on the server: everyone with access can see, rename and delete these.")
 
 
-def _choice(saved: dict[str, Saved], on_open: Callable[[], None]) -> None:
+def _choice(saved: dict[str, SavedRun], on_open: Callable[[], None]) -> None:
     if st.session_state.get(CHOSEN) not in saved:
-        st.session_state[CHOSEN] = None  # somebody else may have deleted it
+        st.session_state[CHOSEN] = None  # another user may have deleted it
     st.selectbox(
         "Open",
         list(saved),
@@ -55,11 +57,11 @@ def _choice(saved: dict[str, Saved], on_open: Callable[[], None]) -> None:
     )
 
 
-def _label(run: Saved) -> str:
+def _label(run: SavedRun) -> str:
     return f"{token_text.visible(run.name)} · {run.saved_at[:10]} {run.saved_at[11:16]}"
 
 
-def _change(store: Store, chosen: Saved) -> None:
+def _change(store: Store, chosen: SavedRun) -> None:
     key = f"rename_{chosen.id}"
     st.session_state.setdefault(key, chosen.name)
     st.text_input("Name of this run", key=key, max_chars=MAX_NAME)
@@ -80,20 +82,20 @@ def _rename(store: Store, run_id: str, key: str) -> None:
     _try(lambda: store.rename(run_id, st.session_state[key]))
 
 
-def _delete(store: Store, chosen: Saved) -> None:
+def _delete(store: Store, chosen: SavedRun) -> None:
     if _try(lambda: store.delete(chosen.id)):
         st.session_state.deleted_run = chosen
 
 
 def _undo(store: Store) -> None:
-    deleted: Saved | None = st.session_state.get("deleted_run")
+    deleted: SavedRun | None = st.session_state.get("deleted_run")
     if deleted is None:
         return
     st.caption(f"Deleted: {plain(token_text.visible(deleted.name))}")
     st.button("Undo", on_click=_restore, args=(store, deleted), key="undo_button")
 
 
-def _restore(store: Store, deleted: Saved) -> None:
+def _restore(store: Store, deleted: SavedRun) -> None:
     st.session_state.deleted_run = None
     _try(lambda: store.restore(deleted.id))
 
@@ -117,7 +119,7 @@ def _keep(store: Store, events: Sequence[Event], suggested: str) -> None:
 
 
 def _try(act: Callable[[], object]) -> bool:
-    """Do it, or say on the page why it cannot be done; whether it was done."""
+    """Do it, or explain on the page why it failed; whether it succeeded."""
     messages.clear()
     try:
         act()

@@ -1,6 +1,4 @@
-"""What the tests of several pages do: write a prompt, press Run, wait for the end, read what the
-page says.
-"""
+"""What tests of several pages do: type a prompt, press Run, wait for the end, read the page."""
 
 import json
 import time
@@ -11,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 
 def opened(page: str = "explore", **query: object) -> AppTest:
-    """A tab that was opened with this query, and went from the first page to this one."""
+    """A tab that was opened with this query and then went to this page."""
     tab = AppTest.from_file(MAIN, default_timeout=60)
     for name, value in query.items():
         tab.query_params[name] = str(value)
@@ -20,15 +18,15 @@ def opened(page: str = "explore", **query: object) -> AppTest:
 
 
 def boards(page: AppTest) -> list[dict[str, Any]]:
-    """What the boards of this page were told last, from the top."""
+    """The newest message to each board of this page, from the top."""
     found = [
         one.proto for one in page.get("bidi_component") if one.proto.component_name == "eab_board"
     ]
     return [dict(json.loads(one.json)[0]) for one in found]
 
 
-def told(page: AppTest) -> dict[str, Any]:
-    """The newest message to the board."""
+def board_message(page: AppTest) -> dict[str, Any]:
+    """The newest message to the first board."""
     return boards(page)[0]
 
 
@@ -38,19 +36,22 @@ def words(page: AppTest) -> list[str]:
 
 
 def start(page: AppTest, prompt: str, new_tokens: int) -> AppTest:
-    """Press Run with this prompt and so many new tokens."""
+    """Press Run with this prompt and this number of new tokens."""
     page.text_area(key="prompt").set_value(prompt)
     page.slider(key="set_max_new_tokens").set_value(new_tokens)
     return page.button(key="run_button").click().run()
 
 
 def run_to_its_end(page: AppTest, stop: str = "stop_button") -> AppTest:
-    """Run the page again until nothing is being made any more. stop: key of the button that stops
-    it.
+    """Draw the page again until nothing is being made any more.
+
+    Args:
+        page: The tab.
+        stop: The key of the button that stops it.
     """
     deadline = time.monotonic() + 120
     while not page.button(key=stop).disabled:
-        assert time.monotonic() < deadline, "it does not end"
+        assert time.monotonic() < deadline, "it did not end"
         time.sleep(0.2)
         page.run()
     return page

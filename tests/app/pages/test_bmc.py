@@ -1,5 +1,5 @@
-"""The page BMC without a browser: recorded measurements, a run at any r, a measurement made here,
-Stop, errors.
+"""The page BMC without a browser: recorded measurements, a run at any r, a new measurement, Stop,
+errors.
 """
 
 import json
@@ -35,7 +35,7 @@ def test_the_first_visit_shows_recorded_measurements_and_a_run(page: AppTest) ->
     assert "abstract" in captions
 
 
-def test_moving_r_reads_the_run_again_without_running_anything(page: AppTest) -> None:
+def test_moving_r_recomputes_the_run_without_running_anything(page: AppTest) -> None:
     demand = demand_of(fold(bundled_runs.events_of(bundled_runs.recordings()[0])))
     assert demand is not None
     for r in (1, 64):
@@ -84,14 +84,14 @@ def test_a_reload_finds_the_measurement_that_is_being_made(page: AppTest) -> Non
     for tab in (page, reloaded):
         run_to_its_end(tab, "bmc_stop")
         assert not tab.exception
-        said = [caption.value.replace("\\", "") for caption in tab.caption]
-        assert any(one.startswith("Other model sizes: Stopped.") for one in said)
+        captions = [caption.value.replace("\\", "") for caption in tab.caption]
+        assert any(one.startswith("Other model sizes: Stopped.") for one in captions)
 
 
-def test_a_measurement_is_found_in_its_own_place_only(page: AppTest) -> None:
+def test_a_measurement_is_found_in_its_own_slot_only(page: AppTest) -> None:
     page.button(key="run_memory").click().run()
     run_to_its_end(page, "bmc_stop")
-    elsewhere = opened("bmc", bmc_growth=str(page.query_params["bmc_memory"]), sweep="<b>")
+    elsewhere = opened("bmc", bmc_growth=str(page.query_params["bmc_memory"]), bmc_sizes="<b>")
     assert not elsewhere.exception
     assert words(elsewhere) == words(opened("bmc"))
 
@@ -146,7 +146,7 @@ def test_a_broken_report_is_refused_in_words(text: str, tmp_path: Path) -> None:
         load(file)
 
 
-def test_nothing_measured_yet_is_said_and_drawn() -> None:
+def test_nothing_measured_yet_is_explained_and_drawn() -> None:
     for name in EXPERIMENTS:
         assert bmc.EXPERIMENT_FIGURES[name].sentence(Report()) == "Nothing measured yet."
         json.loads(bmc.EXPERIMENT_FIGURES[name].figure(Report()).to_json())
@@ -156,10 +156,10 @@ def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
     demand = demand_of(fold(bundled_runs.events_of(bundled_runs.recordings()[0])))
     assert demand is not None
     table = allocations_table(demand, (1, 8, 64), None)
-    for line in table.to_dict("records"):
-        steps = demand.at(int(line["r"]))
-        assert line["rows_copied"] == sum(step.copied for step in steps)
-        assert line["most_bytes_held"] == max(step.held for step in steps) * demand.row_bytes
+    for row in table.to_dict("records"):
+        steps = demand.at(int(row["r"]))
+        assert row["rows_copied"] == sum(step.copied for step in steps)
+        assert row["most_bytes_held"] == max(step.held for step in steps) * demand.row_bytes
     assert list(table["rows_copied"]) == sorted(table["rows_copied"], reverse=True)
 
 

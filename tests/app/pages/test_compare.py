@@ -1,9 +1,7 @@
-"""The page Compare without a browser: two recordings, a file, independent samples really made, and
-Stop.
-"""
+"""The page Compare without a browser: two recordings, a file, independent samples, and Stop."""
 
 import pytest
-from page_walk import boards, opened, run_to_its_end, told, words
+from page_walk import board_message, boards, opened, run_to_its_end, words
 from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs
@@ -25,39 +23,38 @@ def bundled(file: str) -> Run:
 
 
 def sample(page: AppTest) -> AppTest:
-    page.button(key="contrast_run").click().run()
-    return run_to_its_end(page, "contrast_stop")
+    page.button(key="diff_run").click().run()
+    return run_to_its_end(page, "diff_stop")
 
 
 def test_the_first_visit_shows_two_recordings_of_one_prompt(page: AppTest) -> None:
     assert not page.exception
     assert words(page) == [takeaway_sentence(bundled("ball.eab"), bundled("original.eab"))]
-    assert set(told(page)["sides"]) == {"both", "a", "b"}
+    assert set(board_message(page)["sides"]) == {"both", "a", "b"}
     assert page.table[0].value.columns.tolist() == ["A", "B", "B − A"]
 
 
-def test_independent_samples_are_made_by_the_engine_at_the_same_budget(page: AppTest) -> None:
-    page.selectbox(key="contrast_a").set_value(RECORDINGS["market.eab"])
-    page.selectbox(key="contrast_b").set_value("independent").run()
+def test_the_engine_makes_independent_samples_at_the_same_budget(page: AppTest) -> None:
+    page.selectbox(key="diff_a").set_value(RECORDINGS["market.eab"])
+    page.selectbox(key="diff_b").set_value("independent").run()
     assert "Choose two runs" in page.info[0].value
     count = independent_config(bundled("market.eab"), "tokens").max_paths
-    assert page.button(key="contrast_run").label == f"Sample {count} texts"
+    assert page.button(key="diff_run").label == f"Sample {count} texts"
     sample(page)
     assert not page.exception
     assert not page.error
     table = page.table[0].value
     assert table.loc["texts", "B"] == str(count)
     assert table.loc["forks", "B"] == "0"
-    assert set(told(page)["sides"]) <= {"both", "a", "b"}
-    page.segmented_control(key="contrast_budget").set_value("Number of texts").run()
+    assert set(board_message(page)["sides"]) <= {"both", "a", "b"}
+    page.segmented_control(key="diff_budget").set_value("Number of texts").run()
     assert (
-        page.button(key="contrast_run").label
-        == f"Sample {len(bundled('market.eab').leaves())} texts"
+        page.button(key="diff_run").label == f"Sample {len(bundled('market.eab').leaves())} texts"
     )
 
 
 def test_other_prompts_have_costs_and_no_common_tree(page: AppTest) -> None:
-    page.selectbox(key="contrast_b").set_value(RECORDINGS["coin.eab"]).run()
+    page.selectbox(key="diff_b").set_value(RECORDINGS["coin.eab"]).run()
     assert not page.exception
     assert not boards(page)
     assert "different prompts" in words(page)[0]
@@ -65,34 +62,34 @@ def test_other_prompts_have_costs_and_no_common_tree(page: AppTest) -> None:
 
 
 def test_a_file_takes_a_side_and_a_bad_one_is_explained_and_changes_nothing(page: AppTest) -> None:
-    page.selectbox(key="contrast_b").set_value("file").run()
+    page.selectbox(key="diff_b").set_value("file").run()
     assert "Choose two runs" in page.info[0].value
     data = record.dumps(bundled_runs.events_of(RECORDINGS["long.eab"]))
-    page.file_uploader(key="contrast_upload_b").set_value(("mine.eab", data, "")).run()
+    page.file_uploader(key="diff_upload_b").set_value(("mine.eab", data, "")).run()
     assert not page.exception
     before = words(page)
     assert before == [takeaway_sentence(bundled("ball.eab"), bundled("long.eab"))]
-    page.file_uploader(key="contrast_upload_b").set_value(("bad.eab", b"no run", "")).run()
+    page.file_uploader(key="diff_upload_b").set_value(("bad.eab", b"no run", "")).run()
     assert "bad" in page.error[0].value
     assert words(page) == before
 
 
 def test_a_reload_finds_both_sides_and_the_samples_again(page: AppTest) -> None:
-    page.selectbox(key="contrast_a").set_value(RECORDINGS["market.eab"])
-    page.selectbox(key="contrast_b").set_value("independent").run()
+    page.selectbox(key="diff_a").set_value(RECORDINGS["market.eab"])
+    page.selectbox(key="diff_b").set_value("independent").run()
     sample(page)
     reloaded = opened(
         "compare", **{name: str(page.query_params[name]) for name in ("a", "b", "samples")}
     )
     assert not reloaded.exception
-    assert reloaded.selectbox(key="contrast_a").value == RECORDINGS["market.eab"]
-    assert reloaded.selectbox(key="contrast_b").value == "independent"
+    assert reloaded.selectbox(key="diff_a").value == RECORDINGS["market.eab"]
+    assert reloaded.selectbox(key="diff_b").value == "independent"
     assert words(reloaded) == words(page)
     assert reloaded.table[0].value.equals(page.table[0].value)
 
 
-def test_a_url_that_names_nothing_of_ours_is_passed_over() -> None:
+def test_a_url_with_unknown_names_is_ignored() -> None:
     page = opened("compare", a="independent", b="../x", samples="gone")
     assert not page.exception
-    assert page.selectbox(key="contrast_a").value == RECORDINGS["ball.eab"]
-    assert page.selectbox(key="contrast_b").value == RECORDINGS["original.eab"]
+    assert page.selectbox(key="diff_a").value == RECORDINGS["ball.eab"]
+    assert page.selectbox(key="diff_b").value == RECORDINGS["original.eab"]

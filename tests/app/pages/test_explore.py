@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_walk import run_to_its_end, told
+from page_walk import board_message, run_to_its_end
 from places import MAIN, ROOT
 from streamlit.testing.v1 import AppTest
 
@@ -30,7 +30,7 @@ def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:
     first = bundled_runs.recordings()[0]
     assert page.text_area(key="prompt").value == fold(bundled_runs.events_of(first)).started.prompt  # type: ignore[union-attr]
     assert first.title in page.main.caption[0].value.replace("\\", "")
-    assert told(page)["paths"]
+    assert board_message(page)["paths"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_run_generates_from_the_prompt(page: AppTest) -> None:
     run_to_its_end(page)
     assert not page.exception
     assert not page.error
-    message = told(page)
+    message = board_message(page)
     assert message["prompt"] == "The cat sat on the"
     assert (
         message["steps"][-1]["step"] == 4
@@ -89,12 +89,12 @@ def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
 
 
 def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> None:
-    before = told(page)["paths"]
+    before = board_message(page)["paths"]
     page.text_area(key="prompt").set_value("   ")
     page.button(key="run_button").click().run()
     run_to_its_end(page)
     assert "the prompt is empty" in page.error[0].value
-    assert told(page)["paths"] == before
+    assert board_message(page)["paths"] == before
 
 
 def test_an_unknown_model_is_explained(page: AppTest) -> None:
@@ -128,7 +128,7 @@ def test_an_unknown_run_in_the_url_falls_back_to_a_bundled_run() -> None:
     page.query_params["run"] = "<script>alert(1)</script>"
     page.run()
     assert not page.exception
-    assert told(page)["paths"]
+    assert board_message(page)["paths"]
 
 
 def test_streamlit_run_finds_the_packages_from_any_folder(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("settings", EXTREMES, ids=lambda settings: ",".join(settings))
-def test_a_run_file_with_settings_beyond_the_sliders_opens_and_says_so(
+def test_a_run_file_with_settings_beyond_the_sliders_opens_with_a_message(
     page: AppTest, settings: dict[str, Any]
 ) -> None:
     events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
@@ -199,11 +199,11 @@ def test_two_different_files_of_equal_length_are_two_runs(page: AppTest) -> None
     keys = []
     for events in (one, other):
         page.file_uploader(key="upload").set_value(("run.eab", record.dumps(events), "")).run()
-        keys.append(told(page)["run"])
+        keys.append(board_message(page)["run"])
     assert keys[0] != keys[1]
 
 
-@pytest.mark.parametrize("tab", ["Answers", "Take it home"])
+@pytest.mark.parametrize("tab", ["Answers", "Export"])
 def test_result_tabs_open_for_a_bundled_run(page: AppTest, tab: str) -> None:
     page.session_state["results"] = tab
     page.run()
@@ -273,5 +273,5 @@ def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: AppTest
         page.slider(key="set_temperature").value,
         page.slider(key="set_max_new_tokens").value,
     ) == (0.5, 4)
-    assert told(page)["prompt"] == "The cat sat on the", "the run is still on the screen"
+    assert board_message(page)["prompt"] == "The cat sat on the", "the run is still on the screen"
     assert page.query_params["run"] == run_id

@@ -1,4 +1,4 @@
-"""The page Memory without a browser: it opens on a recorded comparison, makes one, stops, and says
+"""The page Memory without a browser: it opens on a recorded sweep, makes one, stops, and explains
 what is wrong.
 """
 
@@ -20,7 +20,7 @@ def page() -> AppTest:
     return opened("memory")
 
 
-def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
+def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
     assert not page.exception
     recorded = bundled_runs.caches()
     assert words(page) == [
@@ -36,7 +36,7 @@ def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
     assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
 
 
-def test_the_recorded_comparison_is_one_of_all_caches_that_agree() -> None:
+def test_the_recorded_sweep_is_one_of_all_caches_that_agree() -> None:
     recorded = bundled_runs.caches()
     assert [run.started.config.cache for run in recorded.runs if run.started] == list(CACHES)
     assert recorded.agreed
@@ -61,7 +61,7 @@ def test_run_compares_all_caches(page: AppTest) -> None:
     )
 
 
-def test_while_it_runs_the_comparison_before_stays_and_stop_acts(page: AppTest) -> None:
+def test_while_it_runs_the_sweep_before_stays_and_stop_acts(page: AppTest) -> None:
     before = words(page)
     start(page, "Once upon a time", 256)
     assert words(page) == before
@@ -87,8 +87,8 @@ def test_an_unknown_model_is_explained(page: AppTest) -> None:
     assert not page.exception
 
 
-def test_an_unknown_comparison_in_the_url_falls_back_to_the_recorded_one() -> None:
-    page = opened("memory", sweep="<b>")
+def test_an_unknown_sweep_in_the_url_falls_back_to_the_recorded_one() -> None:
+    page = opened("memory", cache_sweep="<b>")
     assert not page.exception
     assert words(page)[0] == sweep_sentence(bundled_runs.caches())
 

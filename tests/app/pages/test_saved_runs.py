@@ -1,5 +1,5 @@
-"""The gallery of saved runs on the page, without a browser: save, open, rename, delete, undo, and
-what can go wrong.
+"""The saved runs in the sidebar, without a browser: save, open, rename, delete, undo, and what can
+go wrong.
 """
 
 import os
@@ -70,7 +70,7 @@ def test_rename_delete_and_undo(page: AppTest, store: Store) -> None:
     assert not page.exception
 
 
-def test_a_run_that_somebody_else_deletes_is_no_trouble(page: AppTest, store: Store) -> None:
+def test_a_run_that_another_user_deletes_is_no_problem(page: AppTest, store: Store) -> None:
     save(page, "one")
     saved = store.all()[0]
     page.selectbox(key="saved_run").set_value(saved.id).run()

@@ -1,5 +1,5 @@
-"""The page Speculative decoding without a browser: recorded draft lengths, a run of its own, Stop,
-what is wrong.
+"""The page Speculative decoding without a browser: recorded draft lengths, a new sweep, Stop,
+errors.
 """
 
 import pytest
@@ -29,7 +29,7 @@ def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None
     assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
 
 
-def test_the_recorded_draft_lengths_agree_and_their_guesses_save_passes() -> None:
+def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -> None:
     recorded = bundled_runs.draft_lengths()
     assert recorded.agreed
     found = {one.name: one.stats for one in speculation.draft_length_results(recorded)}
@@ -43,10 +43,10 @@ def test_the_recorded_draft_lengths_agree_and_their_guesses_save_passes() -> Non
 
 
 @pytest.mark.parametrize("drafter", ["model", "sibling-lookup"])
-@pytest.mark.parametrize("paths", ["One path", "The tree"])
+@pytest.mark.parametrize("paths", ["One text", "Whole tree"])
 def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) -> None:
-    page.selectbox(key="guess_with").set_value(drafter)
-    page.segmented_control(key="guess_for").set_value(paths)
+    page.selectbox(key="sweep_drafter").set_value(drafter)
+    page.segmented_control(key="sweep_decode").set_value(paths)
     run_to_its_end(start(page, "Anna has a red ball. Ben has a red ball. Anna has", 8))
     assert not page.exception
     assert not page.error
@@ -72,7 +72,7 @@ def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None
     assert words(page) == before
 
 
-def test_a_run_on_the_first_page_can_be_made_with_guesses() -> None:
+def test_a_run_on_the_first_page_can_use_draft_tokens() -> None:
     page = opened()
     page.selectbox(key="set_drafter").set_value("model")
     page.slider(key="set_draft_length").set_value(3)

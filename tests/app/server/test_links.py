@@ -1,4 +1,4 @@
-"""Links: what goes in comes out, hostile values are explained, and the page follows them."""
+"""Links: they survive a round trip, bad values are explained, and the page follows them."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
-from page_walk import boards, opened, told
+from page_walk import board_message, boards, opened
 
 from app.server import bundled_runs
 from app.server.links import MAX_PROMPT, Link, from_query, to_query
@@ -57,9 +57,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("values", "why"), HOSTILE, ids=lambda value: str(value)[:30])
 def test_a_bad_value_is_explained(values: dict[str, str], why: str) -> None:
-    with pytest.raises(LinkError) as told:
+    with pytest.raises(LinkError) as caught:
         from_query(values)
-    assert why in str(told.value)
+    assert why in str(caught.value)
 
 
 @given(
@@ -67,12 +67,12 @@ def test_a_bad_value_is_explained(values: dict[str, str], why: str) -> None:
         st.sampled_from(["seed", "cursor", "chat", "top_p", "prompt", "run", "zzz"]), st.text()
     )
 )
-def test_whatever_a_link_holds_it_is_read_or_refused(values: dict[str, str]) -> None:
+def test_any_link_is_read_or_refused(values: dict[str, str]) -> None:
     with suppress(LinkError):
         assert isinstance(from_query(values), Link)
 
 
-def test_unknown_names_are_passed_over() -> None:
+def test_unknown_parameters_are_ignored() -> None:
     assert from_query({"utm_source": "mail", "kv_limit_mib": "1000000"}) == Link()
 
 
@@ -92,7 +92,7 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
     assert page.slider(key="set_threshold_quantile").value == 0.9
     assert page.slider(key="set_max_paths").value == 7
     assert page.text_input(key="set_model_folder").value == "./my-model"
-    assert (told(page)["run"], told(page)["cursor"]) == ("recorded-coin.eab", 3)
+    assert (board_message(page)["run"], board_message(page)["cursor"]) == ("recorded-coin.eab", 3)
 
 
 def test_a_link_to_a_saved_run_opens_it() -> None:
@@ -120,7 +120,7 @@ def test_the_page_explains_a_bad_link_and_starts_as_usual(values: dict[str, str]
 
 
 @pytest.mark.parametrize("name", ["run", "saved", "example"])
-def test_what_a_link_names_and_is_not_there_is_said(name: str) -> None:
+def test_what_a_link_names_and_does_not_exist_is_explained(name: str) -> None:
     page = opened(**{name: "<b>nothing</b>", "seed": 5})
     assert not page.exception
     assert page.error

@@ -1,4 +1,4 @@
-"""A hundred and more runs in one process leave nothing behind but what the registry keeps."""
+"""After more than a hundred runs in one process, only those of the registry stay in memory."""
 
 import gc
 import time
@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from app.server.live_run import Live
+from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.registry import RunRegistry
 from app.server.worker import Worker
@@ -25,24 +25,30 @@ CONFIG = BranchingConfig(max_new_tokens=2, max_paths=4)
 
 
 def alive() -> Counter[type]:
-    """How many of the large things there are."""
+    """How many of the large objects there are."""
     gc.collect()
     return Counter(
-        kind for kind in map(type, gc.get_objects()) if kind in (Live, Run, Generation, TreeCache)
+        kind
+        for kind in map(type, gc.get_objects())
+        if kind in (LiveTask, Run, Generation, TreeCache)
     )
 
 
 def test_only_the_kept_runs_stay_in_memory(
     embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.registry.KEPT_RUNS", KEPT)
+    monkeypatch.setattr("app.server.registry.MAX_RUNS", KEPT)
     worker = Worker(ModelCache(lambda _: embedded))
     before = alive()
     runs = []
     for number in range(RUNS):
         sweep = number % 40 == 0
         asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
-        run = worker.compare(*asked, cache_sweep(), owner) if sweep else worker.start(*asked, owner)
+        run = (
+            worker.start_sweep(*asked, cache_sweep(), owner)
+            if sweep
+            else worker.start_run(*asked, owner)
+        )
         if number % 13 == 0:
             run.stop()
         deadline = time.monotonic() + 30
@@ -51,25 +57,27 @@ def test_only_the_kept_runs_stay_in_memory(
             time.sleep(0.002)
         runs.append(weakref.ref(run))
     del run
-    worker.start(
+    worker.start_run(
         " ", CONFIG, "embedded"
-    )  # the worker's thread lets go of the last run when it looks for the next
+    )  # the worker's thread drops the last run when it starts the next
     time.sleep(0.3)
     after = alive()
     kept = [ref for ref in runs if ref() is not None]
     assert len(kept) <= KEPT
     assert kept == runs[-len(kept) :], "the newest are kept"
-    assert after[Live] - before[Live] <= KEPT + 1
-    assert after[Run] - before[Run] <= 5 * (KEPT + 1), "a comparison has four"
+    assert after[LiveTask] - before[LiveTask] <= KEPT + 1
+    assert after[Run] - before[Run] <= 5 * (KEPT + 1), "a sweep has four"
     assert after[Generation] == before[Generation]
     assert after[TreeCache] == before[TreeCache]
     worker.close()
 
 
 def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.registry.KEPT_EVENTS", 1000)
+    monkeypatch.setattr("app.server.registry.MAX_EVENTS", 1000)
     registry = RunRegistry()
-    runs = [Live("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(10)]
+    runs = [
+        LiveTask("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(10)
+    ]
     for run in runs:
         registry.add(run)
         run.events += [Probed(0, 0.0)] * 300
@@ -78,9 +86,11 @@ def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.registry.KEPT_RUNS", 2)
+    monkeypatch.setattr("app.server.registry.MAX_RUNS", 2)
     registry = RunRegistry()
-    runs = [Live("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(5)]
+    runs = [
+        LiveTask("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(5)
+    ]
     for run in runs:
         registry.add(run)
     assert all(registry.find(run.id, RunFold) is run for run in runs)

@@ -1,6 +1,4 @@
-"""Saved runs: what is saved comes back, many sessions, bounds, and files that are damaged, foreign
-or newer.
-"""
+"""Saved runs: round trips, several sessions, limits, and files that are damaged, foreign or newer."""
 
 import sqlite3
 import subprocess
@@ -49,7 +47,7 @@ def test_rename_delete_and_undo(store: Store) -> None:
     assert tuple(store.load(two.id)[1]) == EVENTS
 
 
-def test_what_somebody_else_deleted_is_said(store: Store) -> None:
+def test_what_another_user_deleted_is_explained(store: Store) -> None:
     run = store.save("one", EVENTS)
     store.delete(run.id)
     for act in (
@@ -64,7 +62,7 @@ def test_what_somebody_else_deleted_is_said(store: Store) -> None:
 def test_only_the_last_deleted_runs_can_be_restored(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.store.KEPT_DELETED", 2)
+    monkeypatch.setattr("app.server.store.MAX_DELETED", 2)
     runs = [store.save(str(number), EVENTS) for number in range(4)]
     for run in runs:
         store.delete(run.id)
@@ -120,31 +118,31 @@ def test_several_sessions_may_save_at_once(store: Store) -> None:
 def test_another_process_sees_what_is_saved(store: Store) -> None:
     saved = store.save("one", EVENTS)
     code = f"from app.server.store import default_store; print([run.id for run in default_store().all()] == [{saved.id!r}])"
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         env={"EAB_STORE": str(store.path)},
         check=True,
         capture_output=True,
         text=True,
     )
-    assert told.stdout.strip() == "True"
+    assert process.stdout.strip() == "True"
 
 
-def test_a_file_of_something_else_is_left_as_it_is(store: Store) -> None:
+def test_a_file_of_something_else_is_left_unchanged(store: Store) -> None:
     store.path.parent.mkdir()
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("CREATE TABLE accounts (name TEXT)")
     _refuses_and_leaves(store, "no store of saved runs")
 
 
-def test_a_store_of_a_newer_program_is_left_as_it_is(store: Store) -> None:
+def test_a_store_of_a_newer_program_is_left_unchanged(store: Store) -> None:
     store.save("one", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("PRAGMA user_version = 2")
     _refuses_and_leaves(store, "version 2; this program reads version 1")
 
 
-def test_a_file_that_is_no_database_is_left_as_it_is(store: Store) -> None:
+def test_a_file_that_is_no_database_is_left_unchanged(store: Store) -> None:
     store.path.parent.mkdir()
     store.path.write_bytes(b"this is no database, but somebody's notes" * 100)
     _refuses_and_leaves(store, "is damaged")
@@ -182,7 +180,7 @@ def test_a_saved_run_with_broken_bytes_costs_only_itself(store: Store) -> None:
     assert tuple(store.load(whole.id)[1]) == EVENTS
 
 
-def test_where_nothing_can_be_written_it_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = Store(tmp_path / "file" / "runs.sqlite")
     assert store.all() == []

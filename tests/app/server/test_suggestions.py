@@ -1,6 +1,4 @@
-"""What the page offers after a run that shows little: each remedy, applied, mends what it is
-for.
-"""
+"""Suggestions after a run that shows little: each of them, applied, solves its problem."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +55,7 @@ def test_less_of_both_where_memory_ran_out() -> None:
 @pytest.mark.parametrize(
     "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
 )
-def test_bundled_runs_are_offered_at_most_one_remedy_and_unfinished_ones_none(
+def test_bundled_runs_have_at_most_one_suggestion_and_unfinished_ones_none(
     recording: bundled_runs.Recording,
 ) -> None:
     events = bundled_runs.events_of(recording)
@@ -72,7 +70,7 @@ def test_the_button_sets_the_threshold_and_runs() -> None:
     page.slider(key="set_max_new_tokens").set_value(12)
     page.button(key="run_button").click().run()
     run_to_its_end(page)
-    [button] = [one for one in page.button if one.key and one.key.startswith("mend_")]
+    [button] = [one for one in page.button if one.key and one.key.startswith("suggestion_")]
     button.click().run()
     assert page.slider(key="set_threshold_nats").value < 4.0
     run_to_its_end(page)

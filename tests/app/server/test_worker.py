@@ -1,4 +1,4 @@
-"""The app's worker, without a browser: several runs at once, stop, failure, forgetting."""
+"""The app's worker without a browser: several runs at once, stop, failure, forgotten runs."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.server.live_run import Live, LiveRun
+from app.server.live_run import LiveRun, LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from eab.analysis.sweep import CACHES, Sweep, cache_sweep
@@ -49,7 +49,7 @@ def steps(run: LiveRun) -> int:
 
 
 def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
-    run = worker.start("Once upon a time", CONFIG, "embedded")
+    run = worker.start_run("Once upon a time", CONFIG, "embedded")
     wait_until(lambda: finished(run))
     assert run.status == "ended"
     assert fold(run.events).samples() == run.state.started_run().samples()
@@ -58,9 +58,9 @@ def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
 
 def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
     prompts = ["Once upon a time", "The cat sat on", "One day, a girl"]
-    runs = [worker.start(prompt, CONFIG, "embedded") for prompt in prompts]
+    runs = [worker.start_run(prompt, CONFIG, "embedded") for prompt in prompts]
     wait_until(lambda: all(map(finished, runs)))
-    alone = worker.start(prompts[1], CONFIG, "embedded")
+    alone = worker.start_run(prompts[1], CONFIG, "embedded")
     wait_until(lambda: finished(alone))
     assert [run.state.started_run().started.prompt for run in runs] == prompts
     assert runs[1].state.started_run().samples() == alone.state.started_run().samples()
@@ -68,7 +68,7 @@ def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
 
 def test_several_runs_take_turns(worker: Worker) -> None:
     config = BranchingConfig(max_new_tokens=60, max_paths=4)
-    first, second = (worker.start("Once upon a time", config, "embedded") for _ in range(2))
+    first, second = (worker.start_run("Once upon a time", config, "embedded") for _ in range(2))
     wait_until(lambda: steps(second) > 5)
     assert first.active or steps(first) == 60
     assert abs(steps(first) - steps(second)) < 30
@@ -77,7 +77,7 @@ def test_several_runs_take_turns(worker: Worker) -> None:
 
 
 def test_stop_acts_within_one_step(worker: Worker) -> None:
-    run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    run = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: steps(run) > 3)
     run.stop()
     before = steps(run)
@@ -92,7 +92,7 @@ def test_a_run_that_nobody_watches_is_stopped(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
-    run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    run = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: finished(run))
     assert steps(run) < 400
     assert run.state.ended is not None
@@ -101,9 +101,9 @@ def test_a_run_that_nobody_watches_is_stopped(
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
-    good = worker.start("Once upon a time", CONFIG, "embedded")
-    broken = worker.start("Once upon a time", CONFIG, "missing")
-    empty = worker.start("   ", CONFIG, "embedded")
+    good = worker.start_run("Once upon a time", CONFIG, "embedded")
+    broken = worker.start_run("Once upon a time", CONFIG, "missing")
+    empty = worker.start_run("   ", CONFIG, "embedded")
     wait_until(lambda: finished(good) and finished(broken) and finished(empty))
     assert (broken.status, broken.message) == ("failed", "there is no such model")
     assert empty.status == "failed"
@@ -114,48 +114,48 @@ def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) 
 def test_old_runs_are_forgotten_but_not_live_ones(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.registry.KEPT_RUNS", 3)
+    monkeypatch.setattr("app.server.registry.MAX_RUNS", 3)
     runs = []
     for _ in range(5):
-        runs.append(worker.start("   ", CONFIG, "embedded"))
+        runs.append(worker.start_run("   ", CONFIG, "embedded"))
         wait_until(lambda: finished(runs[-1]))
     assert worker.find(runs[0].id, RunFold) is None
     assert worker.find(runs[-1].id, RunFold) is runs[-1]
 
 
-def slow_shelf(started: threading.Event, go_on: threading.Event) -> ModelCache:
-    """A shelf on which the model `slow` loads until `go_on` is set."""
+def slow_model_cache(started: threading.Event, may_end: threading.Event) -> ModelCache:
+    """A cache in which the model `slow` loads until `may_end` is set."""
     embedded = load_model()
 
     def load(name: str) -> object:
         if name == "slow":
             started.set()
-            go_on.wait(20)
+            may_end.wait(20)
         return embedded
 
     return ModelCache(load)  # type: ignore[arg-type]
 
 
 def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -> None:
-    started, go_on = threading.Event(), threading.Event()
-    worker = Worker(slow_shelf(started, go_on))
-    slow = worker.start("Once upon a time", CONFIG, "slow")
+    started, may_end = threading.Event(), threading.Event()
+    worker = Worker(slow_model_cache(started, may_end))
+    slow = worker.start_run("Once upon a time", CONFIG, "slow")
     assert started.wait(10)
-    other = worker.start("Once upon a time", CONFIG, "embedded")
+    other = worker.start_run("Once upon a time", CONFIG, "embedded")
     wait_until(lambda: finished(other))
     assert slow.status == "loading"
     slow.stop()
     assert slow.status == "ended"
     assert slow.state.ended == RunEnded(0, "stopped")
-    go_on.set()
+    may_end.set()
     time.sleep(0.2)
     assert slow.state.run is None, "a run that was stopped while loading must not begin later"
 
 
 def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
-    broken = [worker.start("x", CONFIG, "missing") for _ in range(4)]
+    broken = [worker.start_run("x", CONFIG, "missing") for _ in range(4)]
     wait_until(lambda: all(map(finished, broken)))
-    run = worker.start("Once upon a time", CONFIG, "embedded")
+    run = worker.start_run("Once upon a time", CONFIG, "embedded")
     wait_until(lambda: finished(run))
     assert run.status == "ended"
 
@@ -163,8 +163,8 @@ def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> No
 def test_more_runs_than_take_turns_wait_and_all_end(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.worker.AT_ONCE", 2)
-    runs = [worker.start("Once upon a time", CONFIG, "embedded") for _ in range(6)]
+    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 2)
+    runs = [worker.start_run("Once upon a time", CONFIG, "embedded") for _ in range(6)]
     wait_until(lambda: all(map(finished, runs)))
     assert all(run.status == "ended" for run in runs)
     assert worker.position(runs[-1]) is None
@@ -173,11 +173,11 @@ def test_more_runs_than_take_turns_wait_and_all_end(
 def test_stop_acts_on_a_run_that_waits_for_its_turn(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
+    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
     long = BranchingConfig(max_new_tokens=400)
-    first = worker.start("Once upon a time", long, "embedded")
+    first = worker.start_run("Once upon a time", long, "embedded")
     wait_until(lambda: steps(first) > 0)
-    waiting = worker.start("Once upon a time", long, "embedded")
+    waiting = worker.start_run("Once upon a time", long, "embedded")
     wait_until(lambda: worker.position(waiting) is not None)
     waiting.stop()
     assert finished(waiting)
@@ -187,13 +187,13 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(
     first.stop()
 
 
-def test_a_bad_prompt_is_told_before_the_wait(
+def test_a_bad_prompt_is_reported_before_the_wait(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
-    first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
+    first = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: steps(first) > 0)
-    empty = worker.start("  ", CONFIG, "embedded")
+    empty = worker.start_run("  ", CONFIG, "embedded")
     wait_until(lambda: finished(empty))
     assert "the prompt is empty" in empty.message
     assert first.active
@@ -203,61 +203,61 @@ def test_a_bad_prompt_is_told_before_the_wait(
 def test_who_asks_often_does_not_push_others_back(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
-    first = worker.start(
+    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
+    first = worker.start_run(
         "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", "busy"
     )
     wait_until(lambda: steps(first) > 0)
     often = []
     for _ in range(4):
-        often.append(worker.start("Once upon a time", CONFIG, "embedded", "busy"))
+        often.append(worker.start_run("Once upon a time", CONFIG, "embedded", "busy"))
         wait_until(lambda: worker.position(often[-1]) is not None)
-    once = worker.start("The cat sat on", CONFIG, "embedded", "calm")
+    once = worker.start_run("The cat sat on", CONFIG, "embedded", "calm")
     wait_until(lambda: worker.position(once) is not None)
-    place = worker.position(once)
-    assert place is not None
-    assert (place.place, place.of) == (1, 5)
-    assert place.seconds is not None
-    assert place.seconds > 0
-    begun: list[str] = []
-    take_turn = Live.take_turn
+    position = worker.position(once)
+    assert position is not None
+    assert (position.number, position.total) == (1, 5)
+    assert position.seconds is not None
+    assert position.seconds > 0
+    started: list[str] = []
+    run_turn = LiveTask.run_turn
     monkeypatch.setattr(
-        Live, "take_turn", lambda run, events: (begun.append(run.id), take_turn(run, events))[1]
+        LiveTask, "run_turn", lambda run, events: (started.append(run.id), run_turn(run, events))[1]
     )
     first.stop()
     wait_until(lambda: finished(once) and all(map(finished, often)))
     assert [run.status for run in often] == ["ended"] * 4
-    assert list(dict.fromkeys(begun)) == [run.id for run in (first, once, *often)]
+    assert list(dict.fromkeys(started)) == [run.id for run in (first, once, *often)]
 
 
-def test_a_waiting_run_that_nobody_watches_leaves_the_line(
+def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.worker.AT_ONCE", 1)
-    first = worker.start("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
+    first = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: steps(first) > 0)
-    waiting = worker.start("Once upon a time", CONFIG, "embedded")
+    waiting = worker.start_run("Once upon a time", CONFIG, "embedded")
     wait_until(lambda: worker.position(waiting) is not None)
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
     for _ in range(40):
-        first.watch()
+        first.mark_watched()
         time.sleep(0.02)
     assert waiting.state.ended == RunEnded(0, "unwatched")
     assert first.active
     first.stop()
 
 
-def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
-    sweep = worker.compare("Once upon a time", CONFIG, "embedded", cache_sweep())
-    run = worker.start("The cat sat on", CONFIG, "embedded")
+def test_a_sweep_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
+    sweep = worker.start_sweep("Once upon a time", CONFIG, "embedded", cache_sweep())
+    run = worker.start_run("The cat sat on", CONFIG, "embedded")
     wait_until(lambda: finished(sweep) and finished(run))
     assert sweep.status == run.status == "ended"
     assert [one.started.config.cache for one in sweep.state.runs] == list(CACHES)
     assert sweep.state.agreed
 
 
-def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: Worker) -> None:
-    sweep = worker.compare(
+def test_stop_ends_a_sweep_at_its_step_and_no_further_cache_starts(worker: Worker) -> None:
+    sweep = worker.start_sweep(
         "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", cache_sweep()
     )
     wait_until(lambda: bool(sweep.state.runs) and len(sweep.state.runs[0].steps) > 3)
@@ -269,10 +269,10 @@ def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_begins(worker: 
     assert len(sweep.state.runs[0].steps) < 400
 
 
-def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
+def test_a_sweep_that_cannot_start_says_why(worker: Worker) -> None:
     missing, empty = (
-        worker.compare("x", CONFIG, "missing", cache_sweep()),
-        worker.compare("  ", CONFIG, "embedded", cache_sweep()),
+        worker.start_sweep("x", CONFIG, "missing", cache_sweep()),
+        worker.start_sweep("  ", CONFIG, "embedded", cache_sweep()),
     )
     wait_until(lambda: finished(missing) and finished(empty))
     assert (missing.status, missing.message) == ("failed", "there is no such model")
@@ -280,10 +280,10 @@ def test_a_comparison_that_cannot_begin_says_why(worker: Worker) -> None:
     assert not empty.state.runs
 
 
-def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
+def test_a_run_is_not_found_as_a_sweep_nor_the_other_way_round(worker: Worker) -> None:
     run, sweep = (
-        worker.start(" ", CONFIG, "embedded"),
-        worker.compare(" ", CONFIG, "embedded", cache_sweep()),
+        worker.start_run(" ", CONFIG, "embedded"),
+        worker.start_sweep(" ", CONFIG, "embedded", cache_sweep()),
     )
     assert worker.find(run.id, RunFold) is run
     assert worker.find(sweep.id, Sweep) is sweep
@@ -295,7 +295,7 @@ def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
     runs: list[LiveRun] = []
     threads = [
         threading.Thread(
-            target=lambda: runs.extend(worker.start(" ", CONFIG, "embedded") for _ in range(40))
+            target=lambda: runs.extend(worker.start_run(" ", CONFIG, "embedded") for _ in range(40))
         )
         for _ in range(6)
     ]
