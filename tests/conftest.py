@@ -29,7 +29,9 @@ from transformers import (
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
 
+# One thread each: the tests share the machine with a browser, servers and each other.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the servers and commands that tests start
 
 settings.register_profile(
     "repeatable",
