@@ -197,8 +197,8 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
             f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. "
             f"{what}"
         )
-    shown = bmc.EXPERIMENT_FIGURES[name]
-    draw("", shown.sentence(report), shown.figure(report), f"bmc-{name}", key)
+    made = bmc.EXPERIMENT_FIGURES[name]
+    draw("", made.sentence(report), made.figure(report), f"bmc-{name}", key)
     if report.fitted is not None and name == "growth":
         with st.expander("The fitted constants"):
             draw("", bmc.fit_sentence(report.fitted.costs), bmc.fit_figure(report), "bmc-fit", key)

@@ -64,14 +64,18 @@ class Worker:
             The run, which is `loading` at first.
         """
 
-        def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
+        def make_events(
+            model: "LanguageModel", prompt: str, config: BranchingConfig
+        ) -> Iterator[Event]:
             from eab.engine.loop import generate
             from eab.engine.request import Request
 
             return generate(model, Request(prompt, config), self._draft(config.drafter))
 
         return self._launch(
-            LiveTask(prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
+            LiveTask(
+                prompt, config, model_name, RunFold(), make_events, owner, config.max_new_tokens
+            )
         )
 
     def grow_run(
@@ -92,7 +96,9 @@ class Worker:
             owner: Which tab starts it.
         """
 
-        def make(model: "LanguageModel", _prompt: str, config: BranchingConfig) -> Iterator[Event]:
+        def make_events(
+            model: "LanguageModel", _prompt: str, config: BranchingConfig
+        ) -> Iterator[Event]:
             from eab.engine.continuing import continue_from
             from eab.engine.loop import generate
 
@@ -101,7 +107,13 @@ class Worker:
 
         return self._launch(
             LiveTask(
-                started.prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens
+                started.prompt,
+                config,
+                model_name,
+                RunFold(),
+                make_events,
+                owner,
+                config.max_new_tokens,
             )
         )
 
@@ -125,14 +137,18 @@ class Worker:
         variants = sweep.variants
         drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
-        def make(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Iterator[Event]:
+        def make_events(
+            model: "LanguageModel", prompt: str, config: BranchingConfig
+        ) -> Iterator[Event]:
             from eab.engine.request import Request
             from eab.engine.sweeping import run_sweep
 
             return run_sweep(model, Request(prompt, config), variants, self._draft(*drafters))
 
-        longest = config.max_new_tokens * len(variants)
-        return self._launch(LiveTask(prompt, config, model_name, sweep, make, owner, longest))
+        max_turns = config.max_new_tokens * len(variants)
+        return self._launch(
+            LiveTask(prompt, config, model_name, sweep, make_events, owner, max_turns)
+        )
 
     def start_measurement(
         self, experiment: Experiment, rows: int, model_name: str, owner: str = ""
@@ -146,7 +162,7 @@ class Worker:
             owner: Which tab starts it.
         """
 
-        def make(
+        def make_events(
             model: "LanguageModel", prompt: str, config: BranchingConfig
         ) -> Iterator[ReportEvent]:
             from eab.bmc.experiments import measure
@@ -155,7 +171,13 @@ class Worker:
 
         return self._launch(
             LiveTask(
-                experiment, BranchingConfig(max_new_tokens=1), model_name, Report(), make, owner, 1
+                experiment,
+                BranchingConfig(max_new_tokens=1),
+                model_name,
+                Report(),
+                make_events,
+                owner,
+                1,
             )
         )
 
@@ -254,7 +276,7 @@ def _run_turn(run: LiveTask[Any], events: Iterator[Event]) -> None:
     """One turn of one run; an exception ends only this run."""
     try:
         if not run.run_turn(events) and run.active:
-            run.fail("the run ended without saying why; try again")
+            run.fail("the run ended unexpectedly; try again")
     except Exception as error:
         run.fail(_explain(error))
 

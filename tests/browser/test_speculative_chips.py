@@ -22,7 +22,7 @@ def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(
     )
     expect(page.locator(".chips .text .accepted").first).to_be_visible(timeout=60 * SECONDS)
     few = page.locator(".chips .text .accepted").count()
-    page.get_by_role("radiogroup", name="Draft length").get_by_text("8 guesses").click()
+    page.get_by_role("radiogroup", name="Draft length").get_by_text("8 draft tokens").click()
     expect(page.locator(".chips .text .accepted")).not_to_have_count(few, timeout=30 * SECONDS)
     expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=60 * SECONDS)
 
@@ -53,7 +53,7 @@ def test_tokens_are_text_and_each_kind_has_a_sign_besides_its_colour(
           }))); const host = document.body.appendChild(document.createElement("div"));
           host.id = "alone";
           module.default({ data: { chips }, parentElement: host });
-          module.default({ data: { chips }, parentElement: host });  // told twice, drawn once
+          module.default({ data: { chips }, parentElement: host });  // sent twice, drawn once
         }""",
         [(FOLDER / "chips.js").read_text(encoding="utf-8"), chips],
     )
