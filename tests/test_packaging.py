@@ -21,7 +21,7 @@ from eab.models.loading import EMBEDDED_FOLDER
 
 pytestmark = pytest.mark.packaging
 BUNDLED = ("app", "pages", "assets")
-LEFT_OUT = {"assets/picture.png"}
+LEFT_OUT = {"assets/picture.webp"}  # the picture of the README
 MAX_BYTES = 16 * 2**20
 SITE_PACKAGES = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 WATCH = """
