@@ -180,8 +180,13 @@ def _reasons(error: BaseException) -> list[str]:
             for reason in _reasons(inner)
             if _has_config_error(inner)
         ]
-        return words or cattrs.transform_error(error)
+        return words or cattrs.transform_error(error, format_exception=_in_words)
     return [repr(error)]
+
+
+def _in_words(error: BaseException, kind: type | None) -> str:
+    """Our own words for a range that a value is out of, else those of cattrs."""
+    return str(error) if isinstance(error, _RangeError) else cattrs.v.format_exception(error, kind)
 
 
 def _has_config_error(error: BaseException) -> bool:
@@ -207,6 +212,10 @@ def _make_converter() -> cattrs.Converter:
     return converter
 
 
+class _RangeError(ValueError):
+    """A number in a run file is out of the range that its field declares."""
+
+
 def _has_range(kind: Any) -> bool:
     return get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Within)
 
@@ -215,7 +224,7 @@ def _in_range(value: Any, kind: Any) -> Any:
     number = _exactly(value, kind.__origin__)
     low, high = kind.__metadata__[0]
     if not low <= number <= high:
-        raise ValueError(f"{value!r:.40} is out of range; it must lie between {low:g} and {high:g}")
+        raise _RangeError(f"{value!r:.40} must lie between {low:g} and {high:g}")
     return number
 
 

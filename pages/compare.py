@@ -95,8 +95,8 @@ def budget_sentence(a: Side, budget: Budget, count: int) -> str:
     prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_through_model()
     return (
         f"A sent {tokens:,} tokens through the model, {prompt:,} of them the prompt. A text takes "
-        f"{mean_tokens_per_text(a.run):.1f} on average (by A's weights), so the same budget is enough for "
-        f"{count} independent texts."
+        f"{mean_tokens_per_text(a.run):.1f} on average (by A's weights), so the same budget is "
+        f"enough for {count} independent texts."
     )
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from unittest.mock import patch
 
@@ -49,6 +50,8 @@ def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
     if get_origin(kind) is Annotated:
         low, high = kind.__metadata__[0]
         return st.integers(low, high) if kind.__origin__ is int else st.floats(low, high)
+    if get_origin(kind) is UnionType:
+        return st.one_of(map(in_range, get_args(kind)))
     if get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
         return st.lists(in_range(get_args(kind)[0]), max_size=5).map(tuple)
     if kind is not BranchingConfig and hasattr(kind, "__annotations__"):
@@ -161,7 +164,7 @@ def test_the_bundled_runs_load_and_fold(path):
         (packed(["null"]), "not a run file"),
         (packed([[1, 2]]), "not a run file"),
         (packed([{"format": "something else", "version": 1}]), "not a run file"),
-        (packed([{"format": "eab-run", "version": 2}]), "version 2; this program reads version 1"),
+        (packed([{"format": "eab-run", "version": 3}]), "version 3; this program reads version 2"),
         (packed([{"format": "eab-run", "version": "1"}]), "version '1'"),
         (packed([{"format": "eab-run"}]), "version None"),
         (packed([{"format": "eab-run", "version": 2}]), "holds no events"),

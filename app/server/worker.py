@@ -70,7 +70,7 @@ class Worker:
 
             return generate(model, Request(prompt, config), self._draft(config.drafter))
 
-        return self._begin(
+        return self._launch(
             LiveTask(prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens)
         )
 
@@ -99,7 +99,7 @@ class Worker:
             request = continue_from(model, started, continued, config)
             return generate(model, request, self._draft(config.drafter))
 
-        return self._begin(
+        return self._launch(
             LiveTask(
                 started.prompt, config, model_name, RunFold(), make, owner, config.max_new_tokens
             )
@@ -132,7 +132,7 @@ class Worker:
             return run_sweep(model, Request(prompt, config), variants, self._draft(*drafters))
 
         longest = config.max_new_tokens * len(variants)
-        return self._begin(LiveTask(prompt, config, model_name, sweep, make, owner, longest))
+        return self._launch(LiveTask(prompt, config, model_name, sweep, make, owner, longest))
 
     def start_measurement(
         self, experiment: Experiment, rows: int, model_name: str, owner: str = ""
@@ -153,7 +153,7 @@ class Worker:
 
             return measure(experiment, model, rows)
 
-        return self._begin(
+        return self._launch(
             LiveTask(
                 experiment, BranchingConfig(max_new_tokens=1), model_name, Report(), make, owner, 1
             )
@@ -201,7 +201,7 @@ class Worker:
         """The draft model, if one of these drafters needs it."""
         return self._models.get(DRAFT) if "model" in drafters else None
 
-    def _begin(self, run: LiveTask[State]) -> LiveTask[State]:
+    def _launch(self, run: LiveTask[State]) -> LiveTask[State]:
         self._registry.add(run)
         threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
         return run

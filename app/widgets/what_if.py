@@ -55,19 +55,19 @@ def view_of(recorded: OpenRun) -> WhatIfView | None:
     return _resimulated(recorded, threshold if moved[0] else None, r) if any(moved) else None
 
 
-def draw_controls(recorded: OpenRun, view: WhatIfView | None, place: DeltaGenerator) -> None:
+def draw_controls(recorded: OpenRun, view: WhatIfView | None, container: DeltaGenerator) -> None:
     """Draw the sliders of a run that no longer changes, and what came of them.
 
     Args:
         recorded: The run as it was recorded.
         view: What `view_of` returned for it.
-        place: Where to draw.
+        container: Where to draw.
     """
     started, defaults = recorded.started, _defaults(recorded)
     if started is None or defaults is None:
         return
     threshold_key, r_key = defaults
-    left, middle, reset, use = place.columns([5, 4, 2, 3], vertical_alignment="bottom")
+    left, middle, reset, use = container.columns([5, 4, 2, 3], vertical_alignment="bottom")
     # With `value`, a browser whose slider lost its key falls back to what was recorded, not to the
     # minimum.
     threshold = left.slider(
@@ -108,9 +108,9 @@ def draw_controls(recorded: OpenRun, view: WhatIfView | None, place: DeltaGenera
     if used:
         st.rerun()  # the sidebar is not part of this fragment
     if view is not None and view.problem:
-        place.error(plain(view.problem))
+        container.error(plain(view.problem))
     else:
-        place.caption(plain(view.sentences) if view is not None else _hint(recorded))
+        container.caption(plain(view.sentences) if view is not None else _hint(recorded))
 
 
 def can_be_dragged(recorded: OpenRun) -> bool:

@@ -200,8 +200,8 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
 class LooksAway(DeepCopyCache):
     """Broken on purpose: values are a little too large."""
 
-    def _see(self, path, layer, key, value):
-        keys, values = super()._see(path, layer, key, value)
+    def _update(self, path, layer, key, value):
+        keys, values = super()._update(path, layer, key, value)
         return keys, values * 1.001
 
 

@@ -35,7 +35,7 @@ BASE: dict[str, Any] = {"entropy_threshold": 0.8, "max_paths": 7, "max_new_token
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cost model that does not depend on the machine."""
-    monkeypatch.setattr("eab.engine.generation.calibrated", lambda shape, rows: COSTS)
+    monkeypatch.setattr("eab.engine.build.calibrated", lambda shape, rows: COSTS)
 
 
 def decisions(events: list[Any]) -> list[Any]:
@@ -83,7 +83,7 @@ def test_a_length_that_is_known_gets_the_closed_form(
     twins: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "eab.engine.generation.calibrated", lambda shape, rows: CostModel(1e-6, 0.0, 1e-6)
+        "eab.engine.build.calibrated", lambda shape, rows: CostModel(1e-6, 0.0, 1e-6)
     )
     model = twins("llama").ours
     config = BranchingConfig(

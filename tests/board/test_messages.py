@@ -122,7 +122,7 @@ def test_the_sentences_hold_the_numbers_of_the_run() -> None:
     kv = run.peak_kv()
     assert kv is not None
     assert (
-        f"{kv.rows_independent / (kv.rows_shared + kv.rows_private):.1f} times"
+        f"{kv.rows_independent / (kv.rows_shared + kv.rows_private):.1f}× less memory"
         in memory_sentence(run)
     )
 
@@ -137,7 +137,7 @@ def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
             said = told[event.step]
             assert said["tree"] == tree_sentence(growing)
             assert said["entropy"] == entropy_sentence(growing)
-            assert f"at step {event.step};" in said["memory"]
+            assert f"at step {event.step} (" in said["memory"]
 
 
 def test_a_run_without_forks_says_what_the_threshold_should_be_below(

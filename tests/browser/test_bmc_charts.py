@@ -1,5 +1,5 @@
-"""The page BMC in a real Chromium: recorded charts, r by keyboard, a measurement made here, its
-download, dark mode.
+"""The page BMC in a real Chromium: recorded charts, r by keyboard, the cost model, a measurement,
+its download, dark mode.
 """
 
 import csv
@@ -23,7 +23,7 @@ def test_from_the_recorded_charts_to_a_measurement_and_its_download(
     expect(page.get_by_text("Recorded:")).to_have_count(len(EXPERIMENTS), timeout=60 * SECONDS)
     expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60 * SECONDS)
     expect(page.get_by_text("At r = 16 the tensors grow")).to_be_visible()
-    slider = page.get_by_role("slider", name="r: rows for so many steps at a time")
+    slider = page.get_by_role("slider", name="r: steps of spare room per allocation")
     slider.focus()
     slider.press("ArrowRight")
     expect(page.get_by_text("At r = 32 the tensors grow")).to_be_visible(timeout=30 * SECONDS)
@@ -35,9 +35,16 @@ def test_from_the_recorded_charts_to_a_measurement_and_its_download(
         page.get_by_role("button", name="Points (CSV)").last.click()
     file = tmp_path / "points.csv"
     download.value.save_as(file)
-    with file.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
+    with file.open(newline="") as text:
+        rows = list(csv.DictReader(text))
     assert {"r", "rows", "bytes_held", "peak_bytes"} <= set(rows[0])
     assert all(
         int(row["peak_bytes"]) >= int(row["bytes_held"]) >= int(row["bytes_used"]) for row in rows
     )
+
+
+def test_both_formulas_of_the_cost_model_are_rendered(open_page: Callable[..., Page]) -> None:
+    page = open_page("/bmc")
+    page.get_by_text("The cost model").click()
+    expect(page.locator(".katex-display")).to_have_count(2, timeout=60 * SECONDS)
+    expect(page.locator(".katex-error")).to_have_count(0)

@@ -1,5 +1,5 @@
-"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode,
-print view.
+"""The page Memory in a real Chromium: recorded sweep, run, Stop, reload, download, dark mode, print
+view.
 """
 
 import csv
@@ -23,7 +23,14 @@ def wait_for_charts(page: Page) -> None:
 
 
 def start(page: Page, prompt: str, key: str, presses: int = 0) -> None:
-    """Run with the slider of new tokens at its end (`key` Home or End) and so many steps up."""
+    """Press Run.
+
+    Args:
+        page: The page Memory.
+        prompt: What to type.
+        key: Home or End: the end of the slider "Max new tokens" to start from.
+        presses: How many steps to go up from there.
+    """
     page.get_by_role("textbox", name="Prompt").fill(prompt)
     slider = page.get_by_role("slider", name="Max new tokens")
     slider.focus()
@@ -31,10 +38,10 @@ def start(page: Page, prompt: str, key: str, presses: int = 0) -> None:
     for _ in range(presses):
         slider.press("ArrowRight")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.wait_for_function("() => location.search.includes('comparison=')")
+    page.wait_for_function("() => location.search.includes('cache_sweep=')")
 
 
-def test_a_comparison_from_the_first_page_to_the_download(
+def test_a_sweep_from_the_first_page_to_the_download(
     open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     page = open_page()
@@ -51,8 +58,8 @@ def test_a_comparison_from_the_first_page_to_the_download(
         page.get_by_role("button", name="Steps of all caches (CSV)").click()
     waiting.value.save_as(tmp_path / "steps.csv")
     with (tmp_path / "steps.csv").open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-    assert [line["variant"] for line in lines if line["step"] == "7"] == list(CACHES)
+        rows = list(csv.DictReader(file))
+    assert [row["variant"] for row in rows if row["step"] == "7"] == list(CACHES)
     page.get_by_role("link", name="Explore").click()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
 

@@ -1,5 +1,5 @@
-"""The page in a real Chromium: first visit, live run, Stop, replay, keyboard, tabs, reload, hostile
-text, themes.
+"""The page Explore in a real Chromium: first visit, live run, Stop, replay, keyboard, tabs, reload,
+hostile text, themes.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def run(page: Page, prompt: str, new_tokens: int | None = None) -> None:
     if prompt.strip():
         page.wait_for_function(
             "before => location.href !== before", arg=before
-        )  # the server has begun the run
+        )  # the server has started the run
 
 
 def wait_for_end(page: Page) -> None:
@@ -61,16 +61,14 @@ def wait_for_end(page: Page) -> None:
 
 
 def make_it_long(page: Page) -> None:
-    """The most paths and tokens that the page offers, so that the run is still going when the test
-    looks.
-    """
+    """The most paths and tokens that the page offers, so that the run outlasts the test."""
     for name in ("Max new tokens", "Max paths"):
         slider = page.get_by_role("slider", name=name)
         slider.focus()
         slider.press("End")
 
 
-def test_the_first_visit_moves_by_itself(open_page: Callable[..., Page]) -> None:
+def test_the_first_visit_plays_a_run(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
     first = number(page, "cursor")
@@ -134,7 +132,7 @@ def test_a_reload_finds_the_run_again(open_page: Callable[..., Page]) -> None:
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
 
 
-def test_the_cursor_moves_all_three_pictures(open_page: Callable[..., Page]) -> None:
+def test_the_cursor_moves_all_three_charts(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
     page.get_by_role("button", name="Last step, and follow").click()
@@ -206,11 +204,11 @@ def test_a_run_grows_from_a_forced_token(open_page: Callable[..., Page]) -> None
     wait_for_end(page)
     assert board(page).evaluate("root => root.mine")
     assert not page.get_by_role("alert").count()
-    page.get_by_role("tab", name="Take it home").click()
+    page.get_by_role("tab", name="Export").click()
     expect(page.get_by_text("continued=(")).to_be_visible()
 
 
-def test_bad_input_is_explained_and_the_picture_stays(open_page: Callable[..., Page]) -> None:
+def test_bad_input_is_explained_and_the_board_stays(open_page: Callable[..., Page]) -> None:
     page = open_page()
     wait_for_board(page)
     before = page.locator(".eab .box.prompt").text_content()
@@ -282,7 +280,7 @@ def test_reduced_motion_does_not_play_by_itself(open_page: Callable[..., Page]) 
 def test_downloads_hold_the_run(open_page: Callable[..., Page], tmp_path: Path) -> None:
     page = open_page()
     wait_for_board(page)
-    page.get_by_role("tab", name="Take it home").click()
+    page.get_by_role("tab", name="Export").click()
     saved = _download(page, "Run file", tmp_path)
     assert record.load(saved) == list(bundled_runs.events_of(bundled_runs.recordings()[0]))
     picture = _download(page, "Download the tree of texts as SVG", tmp_path)

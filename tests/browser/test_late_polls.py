@@ -1,6 +1,4 @@
-"""A poll that was sent before the browser had the new page, against the server itself (no drawing:
-raw_session.py).
-"""
+"""A poll that was sent before the browser had the new page (without a browser: raw_session.py)."""
 
 from urllib.parse import urlencode
 

@@ -1,5 +1,5 @@
-"""The page Speculative decoding in a real Chromium: recorded chips, a run of one's own, reload,
-hostile tokens.
+"""The page Speculative decoding in a real Chromium: recorded chips, a new sweep, reload, hostile
+tokens.
 """
 
 from collections.abc import Callable

@@ -284,8 +284,8 @@ def test_compare_caches_to_standard_output_is_json_alone() -> None:
 def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> None:
     code = (
         "import torch; from eab.cli import commands; from eab.caches.concat_cow import ConcatCowCache as broken\n"
-        "honest = broken._see\n"
-        "broken._see = lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments))\n"
+        "honest = broken._update\n"
+        "broken._update = lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments))\n"
         "commands.main()"
     )
     command = [sys.executable, "-c", code, "compare-caches", "The cat", "--max-new-tokens", "3"]

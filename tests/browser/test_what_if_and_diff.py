@@ -11,7 +11,7 @@ SECONDS = 1000  # Playwright counts milliseconds
 
 
 def drag(page: Page, key: str, presses: int) -> None:
-    slider = page.get_by_role("slider", name="This run at another threshold")
+    slider = page.get_by_role("slider", name="What if? Threshold (nats)")
     slider.focus()
     for _ in range(presses):
         slider.press(key)
@@ -28,7 +28,7 @@ def until(page: Page, condition: Callable[[], bool]) -> None:
         page.wait_for_timeout(50)
 
 
-def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(
+def test_a_dragged_threshold_prunes_the_tree_and_reset_brings_it_back(
     open_page: Callable[..., Page],
 ) -> None:
     page = open_page()
@@ -37,10 +37,10 @@ def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(
     before, paths = forks(page), page.locator(".eab .box.path:not(.hidden)").count()
     assert before > 3
     drag(page, "ArrowRight", 90)
-    expect(page.get_by_text("Read again without the model")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("Recomputed from the recording")).to_be_visible(timeout=60 * SECONDS)
     expect(page.locator(".eab .threshold-label")).to_contain_text("threshold 2.10 nats")
     until(page, lambda: forks(page) < before)
-    page.get_by_role("button", name="As it was").click()
+    page.get_by_role("button", name="Reset").click()
     expect(page.locator(".eab .box.path:not(.hidden)")).to_have_count(paths)
     assert forks(page) == before
     assert page.locator(".eab").get_attribute("data-playing") == "false", (
@@ -49,7 +49,7 @@ def test_a_dragged_threshold_prunes_the_tree_and_as_it_was_brings_it_back(
     assert page.evaluate("() => !location.search.includes('run=')"), "no run was made"
 
 
-def test_the_line_in_the_entropy_trace_is_dragged_and_the_tree_follows_before_it_is_let_go(
+def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(
     open_page: Callable[..., Page],
 ) -> None:
     page = open_page()
@@ -65,11 +65,11 @@ def test_the_line_in_the_entropy_trace_is_dragged_and_the_tree_follows_before_it
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x, y - 50, steps=5)
-    expect(page.get_by_text("Read again without the model")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("Recomputed from the recording")).to_be_visible(timeout=60 * SECONDS)
     until(page, lambda: forks(page) < before)
     page.mouse.move(x, y, steps=5)
     page.mouse.up()
-    expect(page.get_by_text("Read again without the model")).to_be_hidden()
+    expect(page.get_by_text("Recomputed from the recording")).to_be_hidden()
     expect(page.locator(".eab .box.path.forked")).to_have_count(before)
     assert page.locator(".eab").get_attribute("data-cursor") == cursor
     assert page.locator(".eab").get_attribute("data-playing") == "false"
@@ -83,7 +83,7 @@ def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[
     drag(page, "ArrowLeft", 60)
     expect(page.locator(".eab svg.tree .unknown").first).to_be_visible(timeout=60 * SECONDS)
     expect(page.locator(".eab svg.entropy .unknown").first).to_be_visible()
-    page.get_by_role("button", name="Take it for a run").click()
+    page.get_by_role("button", name="Use this threshold").click()
     expect(page.get_by_role("slider", name="Entropy threshold (nats)")).to_have_value("0.6")
 
 
