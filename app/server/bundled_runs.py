@@ -12,7 +12,7 @@ from eab.assets import ASSETS
 from eab.events import Event
 
 FOLDER: Final = ASSETS / "runs"
-CACHES: Final = FOLDER.parent / "comparison"  # the same run with each cache
+CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 
 
