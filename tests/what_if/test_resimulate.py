@@ -366,7 +366,7 @@ def test_the_what_if_of_a_what_if_that_was_not_exact_is_not_exact() -> None:
     assert fold(again.events).started.what_if == "approximate"
 
 
-def test_run_files_from_before_have_no_mark() -> None:
+def test_a_trace_of_a_recorded_run_needs_no_torch() -> None:
     code = (
         "import sys; from eab.what_if.trace import Trace; from app.server import bundled_runs; "
         "events = bundled_runs.events_of(bundled_runs.recordings()[0]); Trace(events); "

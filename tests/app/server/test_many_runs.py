@@ -67,8 +67,8 @@ def test_only_the_kept_runs_stay_in_memory(
     assert kept == runs[-len(kept) :], "the newest are kept"
     assert after[LiveTask] - before[LiveTask] <= KEPT + 1
     assert after[Run] - before[Run] <= 5 * (KEPT + 1), "a sweep has four"
-    assert after[Generation] == before[Generation]
-    assert after[TreeCache] == before[TreeCache]
+    assert after[Generation] <= before[Generation]
+    assert after[TreeCache] <= before[TreeCache]
     worker.close()
 
 
