@@ -107,16 +107,20 @@ def stop_to_idle() -> dict[str, float]:
     from eab.config import BranchingConfig
 
     worker = Worker(ModelCache())
-    run = worker.start("Once upon a time", BranchingConfig(max_new_tokens=256), "embedded")
-    while len(run.state.steps) < 20:
+    run = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=256), "embedded")
+
+    def steps() -> int:
+        return len(run.state.run.steps) if run.state.run is not None else 0
+
+    while steps() < 20:
         time.sleep(0.005)
-    before, start = len(run.state.steps), time.perf_counter()
+    before, start = steps(), time.perf_counter()
     run.stop()
     while run.active:
         time.sleep(0.0005)
     found = {
         "stop_to_idle": 1000 * (time.perf_counter() - start),
-        "steps_after_stop": len(run.state.steps) - before,
+        "steps_after_stop": steps() - before,
     }
     worker.close()
     return found

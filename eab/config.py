@@ -131,7 +131,7 @@ class BranchingConfig:
         "tree (policy fair). The weights stay unbiased; 0 lets every path branch.",
         more="Only at 0 is the tree at a higher threshold a subtree of the tree at a lower one.",
         widget=Steps(
-            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1), {0.0: "any weight"}, number="{:.1%}"
+            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2), {0.0: "any weight"}, number="{:.1%}"
         ),
     )
     policy: PolicyName = setting(
