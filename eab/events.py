@@ -3,7 +3,7 @@
 Path ids are small integers in order of birth. A path is a sequence of tokens without a fork: at a
 fork it ends and its children begin. Step s chooses the s-th new token; step 0 follows the prefill
 of the prompt. Decisions hold no times, so the decisions of two runs compare exactly; timings are
-events of their own.
+events of their own. `step` and `path` of an event are the step and the path that it is about.
 """
 
 from dataclasses import dataclass
@@ -212,8 +212,6 @@ class Predicted:
     """What a decision saw of a path's next-token distribution.
 
     Attributes:
-        step: The step.
-        path: The path.
         entropy: Of the processed distribution, in nats.
         candidates: Its most likely tokens, most likely first.
     """
@@ -232,7 +230,6 @@ class Speculated:
 
     Attributes:
         step: The step that the first draft token is for.
-        path: The path.
         draft_tokens: The draft tokens.
         draft_texts: Their texts.
         accepted: How many were accepted, from the first on.
@@ -253,8 +250,6 @@ class TokenAppended:
     """A path grew by one token.
 
     Attributes:
-        step: The step.
-        path: The path.
         token: Id of the token.
         text: Its exact bytes as UTF-8 with `surrogateescape`, so that half a character stays exact
             (see eab.token_text).
@@ -295,8 +290,6 @@ class LimitActed:
     """The path limit pruned children of this path at birth.
 
     Attributes:
-        step: The step.
-        path: The path.
         dropped: Tokens of the pruned children.
     """
 

@@ -1,22 +1,14 @@
-"""From events to the state of a run: `fold(events) -> Run`. Replay needs no more than this.
-
-Every prefix of an event list folds, so a run that goes on, was stopped, or failed is just a shorter
-run.
-"""
+"""The state of a run after its header and any further events."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from collections.abc import Iterator, Sequence
+from typing import assert_never
 
 from eab import token_text
 from eab.errors import MemoryLimitError, PromptError, RecordError
 from eab.events import (
-    Candidate,
     Event,
-    FinishReason,
     Forked,
-    Growth,
     KvMeasured,
     KVUsage,
     LimitActed,
@@ -32,122 +24,7 @@ from eab.events import (
     StepTimed,
     TokenAppended,
 )
-
-PathStatus = Literal["live", "forked", "finished", "pruned"]
-
-
-@dataclass(slots=True)
-class Token:
-    """One generated token.
-
-    Attributes:
-        step: The step that chose it.
-        token, text, special, log_prob: As in TokenAppended.
-        entropy: Of the distribution that it was drawn from, in nats.
-        candidates: The most likely tokens of that distribution.
-    """
-
-    step: int
-    token: int
-    text: str
-    special: bool
-    log_prob: float
-    entropy: float
-    candidates: tuple[Candidate, ...]
-
-
-@dataclass(slots=True)
-class Path:
-    """A sequence of tokens without a fork.
-
-    Attributes:
-        id: Paths are numbered in order of birth.
-        parent: Id of the path that forked into it; -1 for the first path.
-        weights: (step, weight from that step on), its birth first; pruning other paths changes it.
-        heir: Whether it would have come without the fork.
-        touched: Step of its last change.
-        share: Its part of the weight of all siblings at their birth.
-        limited_steps: Steps at which the path limit pruned children of it.
-        fork_entropy: The entropy (nats) at which it forked.
-    """
-
-    id: int
-    parent: int
-    weights: list[tuple[int, float]]
-    heir: bool
-    touched: int
-    share: float = 1.0
-    tokens: list[Token] = field(default_factory=list)
-    children: tuple[int, ...] = ()
-    status: PathStatus = "live"
-    finish_reason: FinishReason | None = None
-    limited_steps: list[int] = field(default_factory=list)
-    fork_entropy: float | None = None
-
-    @property
-    def weight(self) -> float:
-        """Its current weight; of an ended path, the last one."""
-        return self.weights[-1][1]
-
-    @property
-    def born(self) -> int:
-        """The step of its first token."""
-        return self.weights[0][0]
-
-    def stands_at(self, step: int) -> bool:
-        """Whether it is a leaf, live or finished, after this step."""
-        return self.born <= step and not (
-            self.status in ("forked", "pruned") and self.touched <= step
-        )
-
-
-@dataclass(slots=True)
-class Step:
-    """What was measured in one decode step; None where its events have not come yet."""
-
-    step: int
-    kv: KVUsage | None = None
-    growth: Growth | None = None
-    timing: StepTimed | None = None
-    forward_passes: int = 0
-
-    def add_timing(self, timing: StepTimed) -> None:
-        """Add a forward pass: prefill in chunks, or waiting for all paths, takes several."""
-        self.forward_passes += 1
-        if self.timing is not None:
-            timing = StepTimed(
-                self.step,
-                self.timing.tokens + timing.tokens,
-                self.timing.seconds + timing.seconds,
-                self.timing.forward_seconds + timing.forward_seconds,
-                self.timing.draft_seconds + timing.draft_seconds,
-            )
-        self.timing = timing
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One leaf of the tree as a text.
-
-    Attributes:
-        text: Without control tokens.
-        token_ids: Of the generated tokens.
-        tokens: Their texts.
-        log_prob: Sum over its tokens in the processed distributions, in nats.
-        weight: Its share of the estimate; the weights of all samples sum to 1.
-        entropies: In nats, one per token.
-        finish_reason: `unfinished` while the run goes on or if it was stopped.
-        lineage: Ids of the paths that it runs through, first to last.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    log_prob: float
-    weight: float
-    entropies: tuple[float, ...]
-    finish_reason: Literal["stop", "length", "unfinished"]
-    lineage: tuple[int, ...]
+from eab.run.tree import Path, Sample, Step, Token
 
 
 class Run:
@@ -295,7 +172,7 @@ class Run:
 
     def raise_if_failed(self) -> None:
         """MemoryLimitError if the run ended because its KV cache outgrew the limit."""
-        _raise_if_failed(self.ended)
+        raise_if_failed(self.ended)
 
     def lineage(self, path: int) -> tuple[int, ...]:
         """Ids of the paths from the root to this one."""
@@ -401,73 +278,7 @@ class Run:
         return sum(step.timing.tokens for step in self.steps if step.timing is not None)
 
 
-class RunFold:
-    """The events of a run so far: a run that may still be probing its prompt, or has started.
-
-    Every prefix of an event list folds.
-
-    Attributes:
-        probe: Entropies (nats) of the greedy probe so far.
-        run: The run once it has started.
-    """
-
-    def __init__(self) -> None:
-        self.probe: list[float] = []
-        self.run: Run | None = None
-        self._ended: RunEnded | None = None  # while probing
-
-    @property
-    def ended(self) -> RunEnded | None:
-        """The last event; None while there is more to come."""
-        return self._ended if self.run is None else self.run.ended
-
-    def apply(self, event: Event) -> None:
-        """Fold one more event.
-
-        Raises:
-            RecordError: The event cannot follow what came before.
-        """
-        if self.run is not None:
-            self.run.apply(event)
-        elif self._ended is not None:
-            raise RecordError(f"the run goes on with {type(event).__name__} after its end")
-        elif isinstance(event, RunStarted):
-            self.run = Run(event, self.probe)
-        elif isinstance(event, Probed):
-            self.probe.append(event.entropy)
-        elif isinstance(event, RunEnded):
-            self._ended = event
-        else:
-            raise RecordError(
-                f"the run begins with {type(event).__name__}; it must begin with RunStarted"
-            )
-
-    def started_run(self) -> Run:
-        """The run.
-
-        Raises:
-            MemoryLimitError: It failed before it started.
-            RecordError: It has not started.
-        """
-        if self.run is not None:
-            return self.run
-        _raise_if_failed(self._ended)
-        raise RecordError("the run has not started; there is nothing to show")
-
-
-def fold_prefix(events: Iterable[Event]) -> RunFold:
-    """The state after these events, which need not reach the start of the run."""
-    state = RunFold()
-    for event in events:
-        state.apply(event)
-    return state
-
-
-def fold(events: Iterable[Event]) -> Run:
-    """The run after these events; raises like `RunFold.started_run`."""
-    return fold_prefix(events).started_run()
-
-
-def _raise_if_failed(ended: RunEnded | None) -> None:
+def raise_if_failed(ended: RunEnded | None) -> None:
+    """MemoryLimitError if a run ended because its KV cache outgrew the limit."""
     if ended is not None and ended.reason == "failed":
         raise MemoryLimitError(ended.message)

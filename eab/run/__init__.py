@@ -1,0 +1,21 @@
+"""From events to the state of a run: `fold(events) -> Run`. Replay needs no more than this.
+
+Every prefix of an event list folds, so a run that goes on, was stopped, or failed is just a shorter
+run.
+"""
+
+from eab.run.folding import RunFold, fold, fold_prefix
+from eab.run.state import Run
+from eab.run.tree import Path, PathStatus, Sample, Step, Token
+
+__all__ = [
+    "Path",
+    "PathStatus",
+    "Run",
+    "RunFold",
+    "Sample",
+    "Step",
+    "Token",
+    "fold",
+    "fold_prefix",
+]

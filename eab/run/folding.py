@@ -1,0 +1,79 @@
+"""From events to the state of a run, which need not have started yet."""
+
+from collections.abc import Iterable
+
+from eab.errors import RecordError
+from eab.events import (
+    Event,
+    Probed,
+    RunEnded,
+    RunStarted,
+)
+from eab.run.state import Run, raise_if_failed
+
+
+class RunFold:
+    """The events of a run so far: a run that may still be probing its prompt, or has started.
+
+    Every prefix of an event list folds.
+
+    Attributes:
+        probe: Entropies (nats) of the greedy probe so far.
+        run: The run once it has started.
+    """
+
+    def __init__(self) -> None:
+        self.probe: list[float] = []
+        self.run: Run | None = None
+        self._ended: RunEnded | None = None  # while probing
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """The last event; None while there is more to come."""
+        return self._ended if self.run is None else self.run.ended
+
+    def apply(self, event: Event) -> None:
+        """Fold one more event.
+
+        Raises:
+            RecordError: The event cannot follow what came before.
+        """
+        if self.run is not None:
+            self.run.apply(event)
+        elif self._ended is not None:
+            raise RecordError(f"the run goes on with {type(event).__name__} after its end")
+        elif isinstance(event, RunStarted):
+            self.run = Run(event, self.probe)
+        elif isinstance(event, Probed):
+            self.probe.append(event.entropy)
+        elif isinstance(event, RunEnded):
+            self._ended = event
+        else:
+            raise RecordError(
+                f"the run begins with {type(event).__name__}; it must begin with RunStarted"
+            )
+
+    def started_run(self) -> Run:
+        """The run.
+
+        Raises:
+            MemoryLimitError: It failed before it started.
+            RecordError: It has not started.
+        """
+        if self.run is not None:
+            return self.run
+        raise_if_failed(self._ended)
+        raise RecordError("the run has not started; there is nothing to show")
+
+
+def fold_prefix(events: Iterable[Event]) -> RunFold:
+    """The state after these events, which need not reach the start of the run."""
+    state = RunFold()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def fold(events: Iterable[Event]) -> Run:
+    """The run after these events; raises like `RunFold.started_run`."""
+    return fold_prefix(events).started_run()

@@ -1,0 +1,128 @@
+"""What a run is made of: tokens, paths, steps, and the samples that are read off the tree."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from eab.events import (
+    Candidate,
+    FinishReason,
+    Growth,
+    KVUsage,
+    StepTimed,
+)
+
+PathStatus = Literal["live", "forked", "finished", "pruned"]
+
+
+@dataclass(slots=True)
+class Token:
+    """One generated token.
+
+    Attributes:
+        step: The step that chose it.
+        token, text, special, log_prob: As in TokenAppended.
+        entropy: Of the distribution that it was drawn from, in nats.
+        candidates: The most likely tokens of that distribution.
+    """
+
+    step: int
+    token: int
+    text: str
+    special: bool
+    log_prob: float
+    entropy: float
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(slots=True)
+class Path:
+    """A sequence of tokens without a fork.
+
+    Attributes:
+        id: Paths are numbered in order of birth.
+        parent: Id of the path that forked into it; -1 for the first path.
+        weights: (step, weight from that step on), its birth first; pruning other paths changes it.
+        heir: Whether it would have come without the fork.
+        touched: Step of its last change.
+        share: Its part of the weight of all siblings at their birth.
+        limited_steps: Steps at which the path limit pruned children of it.
+        fork_entropy: The entropy (nats) at which it forked.
+    """
+
+    id: int
+    parent: int
+    weights: list[tuple[int, float]]
+    heir: bool
+    touched: int
+    share: float = 1.0
+    tokens: list[Token] = field(default_factory=list)
+    children: tuple[int, ...] = ()
+    status: PathStatus = "live"
+    finish_reason: FinishReason | None = None
+    limited_steps: list[int] = field(default_factory=list)
+    fork_entropy: float | None = None
+
+    @property
+    def weight(self) -> float:
+        """Its current weight; of an ended path, the last one."""
+        return self.weights[-1][1]
+
+    @property
+    def born(self) -> int:
+        """The step of its first token."""
+        return self.weights[0][0]
+
+    def stands_at(self, step: int) -> bool:
+        """Whether it is a leaf, live or finished, after this step."""
+        return self.born <= step and not (
+            self.status in ("forked", "pruned") and self.touched <= step
+        )
+
+
+@dataclass(slots=True)
+class Step:
+    """What was measured in one decode step; None where its events have not come yet."""
+
+    step: int
+    kv: KVUsage | None = None
+    growth: Growth | None = None
+    timing: StepTimed | None = None
+    forward_passes: int = 0
+
+    def add_timing(self, timing: StepTimed) -> None:
+        """Add a forward pass: prefill in chunks, or waiting for all paths, takes several."""
+        self.forward_passes += 1
+        if self.timing is not None:
+            timing = StepTimed(
+                self.step,
+                self.timing.tokens + timing.tokens,
+                self.timing.seconds + timing.seconds,
+                self.timing.forward_seconds + timing.forward_seconds,
+                self.timing.draft_seconds + timing.draft_seconds,
+            )
+        self.timing = timing
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One leaf of the tree as a text.
+
+    Attributes:
+        text: Without control tokens.
+        token_ids: Of the generated tokens.
+        tokens: Their texts.
+        log_prob: Sum over its tokens in the processed distributions, in nats.
+        weight: Its share of the estimate; the weights of all samples sum to 1.
+        entropies: In nats, one per token.
+        finish_reason: `unfinished` while the run goes on or if it was stopped.
+        lineage: Ids of the paths that it runs through, first to last.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    log_prob: float
+    weight: float
+    entropies: tuple[float, ...]
+    finish_reason: Literal["stop", "length", "unfinished"]
+    lineage: tuple[int, ...]
