@@ -20,8 +20,8 @@ def as_python(started: RunStarted) -> str:
         if getattr(started.config, field.name) != getattr(default, field.name)
     }
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
-    taken = started.prompt_tokens[len(started.prompt_tokens) - started.continued :]
-    continued = f", continued={taken!r}" if taken else ""
+    tokens = started.continued_tokens
+    continued = f", continued={tokens!r}" if tokens else ""
     return (
         "from eab import EntropyAdaptiveBranching\n\n"
         f"eab = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
