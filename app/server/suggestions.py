@@ -4,11 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from eab.config import SETTINGS
 from eab.run import Run
 
 MIN_FORKS: Final = 3  # tokens of this run that a lower threshold should reach
 EARLY: Final = 5  # steps
-MAX_PATHS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ def suggestions(run: Run) -> list[Suggestion]:
     if not any(path.status == "forked" for path in run.paths):
         return _lower_threshold(run, run.started.threshold_nats)
     first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-    if first is not None and first <= EARLY and config.max_paths < MAX_PATHS:
-        more = min(MAX_PATHS, 2 * config.max_paths)
+    slider = SETTINGS["max_paths"].widget
+    more = slider.nearest(2 * config.max_paths) if slider is not None else 0
+    if first is not None and first <= EARLY and config.max_paths < more:
         label = f"Path limit reached at step {first}. Run again with {more} paths"
         return [Suggestion(label, {"max_paths": more})]
     return []
