@@ -21,7 +21,7 @@ from eab.caches.static_buffers import MASK_ALIGNMENT
 from eab.config import BranchingConfig, CacheName
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
-from eab.engine.loop import step
+from eab.engine.shared_pass import Part, run_pass
 from eab.events import Event, KvMeasured, RunStarted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.weight_layouts import PrepackedLinear
@@ -148,8 +148,11 @@ class Engine:
         self.measured.step_seconds.append([])
         start = time.perf_counter()
         while generation.live:
-            [events] = step(self._model, [generation])
-            for event in events:
+            part = Part(generation)
+            run_pass(self._model, [part])
+            if part.error is not None:
+                raise part.error
+            for event in part.events:
                 self._note(event)
         self.measured.seconds.append(time.perf_counter() - start)
 

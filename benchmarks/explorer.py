@@ -94,7 +94,7 @@ def live_run(page: Page) -> dict[str, Any]:
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("of 200").first.wait_for(timeout=120_000)
     start = time.perf_counter()
-    page.get_by_role("button", name="Stop generation").click()
+    page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped after").or_(page.get_by_text("Done after")).first.wait_for()
     seconds = time.perf_counter() - start
     return {"stop_click_to_message": 1000 * seconds, "parts_replaced": 4 - same}

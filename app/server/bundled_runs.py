@@ -10,10 +10,13 @@ from eab import record
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep, fold_sweep
 from eab.assets import ASSETS
 from eab.events import Event
+from eab.run import RunFold, fold_prefix
 
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
+COMPARED: Final = "coins.eab"  # the run that Compare shows first
+SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,13 @@ class Recording:
     Attributes:
         file: Its file name.
         title: Its title.
+        teaches: The idea that it shows, in a few words.
         shows: What it shows, in a sentence.
     """
 
     file: str
     title: str
+    teaches: str
     shows: str
 
 
@@ -56,6 +61,12 @@ def caches() -> Sweep:
 def draft_lengths() -> Sweep:
     """The same run without drafts, and with the draft model at several draft lengths."""
     return _load_sweep(draft_length_sweep("model"), DRAFT_LENGTHS)
+
+
+@lru_cache(maxsize=1)
+def samples() -> RunFold:
+    """Independent samples with the prompt of `COMPARED`, at its budget in tokens."""
+    return fold_prefix(record.load(SAMPLES))
 
 
 def _load_sweep(empty: Sweep, folder: Path) -> Sweep:

@@ -67,6 +67,22 @@ def to_query(link: Link) -> str:
     )
 
 
+def what_it_opens(link: Link) -> str:
+    """What somebody who follows this link will see, in a sentence."""
+    if len(link.prompt or "") > MAX_PROMPT:
+        return (
+            f"The prompt is longer than {MAX_PROMPT:,} characters, too long for a link. Download "
+            "the run file instead."
+        )
+    if link.run:
+        return (
+            "It opens this run while the server remembers it; after that, its prompt and settings."
+        )
+    if link.saved or link.example:
+        return "It opens this run at this step."
+    return "It opens the prompt and settings; the run file itself is not in the link."
+
+
 def from_query(values: Mapping[str, str]) -> Link:
     """The link in the query of a URL; parameters that no link has are ignored.
 

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 from eab.analysis.sweep import Sweep
 from eab.bmc.results import Report
 from eab.config import BranchingConfig
+from eab.errors import EabError
 from eab.events import EndReason, Pause, RunEnded
 from eab.run import RunFold
 
 if TYPE_CHECKING:
+    from eab.engine.request import Request
     from eab.models.base import LanguageModel
 
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
 State = TypeVar("State", RunFold, Sweep, Report)
-Generate: TypeAlias = "Callable[[LanguageModel, str, BranchingConfig], Iterator[Any]]"
+# From a loaded model: the request that a scheduler serves, or the events of what takes turns.
+Begin: TypeAlias = "Callable[[LanguageModel], Request | Iterator[Any]]"
 
 
 class LiveTask(Generic[State]):
@@ -36,7 +39,8 @@ class LiveTask(Generic[State]):
         prompt: The prompt; the name of the experiment for a measurement.
         config: The settings.
         model_name: The model, as `eab.models.loading` names it.
-        generate: Makes its events from the model, the prompt and the config.
+        begin: From the loaded model: the request that a scheduler serves, or the events of what
+            takes turns of its own.
         owner: Which tab started it; the queue is fair between owners.
         max_turns: How many turns it takes at most.
         lock: Hold it to read `state` or `events`.
@@ -45,7 +49,8 @@ class LiveTask(Generic[State]):
         status: Where it is.
         message: Why it failed; empty if it did not.
         turns: Turns so far.
-        seconds: Time that these turns took, measured.
+        seconds: Time from its start to the end of the last of these turns, measured. The turns of
+            others in between count.
     """
 
     def __init__(
@@ -54,19 +59,20 @@ class LiveTask(Generic[State]):
         config: BranchingConfig,
         model_name: str,
         state: State,
-        generate: Generate,
+        begin: Begin,
         owner: str,
         max_turns: int,
     ) -> None:
         self.id = secrets.token_urlsafe(12)  # unguessable: whoever knows it can open the run
         self.prompt, self.config, self.model_name = prompt, config, model_name
-        self.generate, self.owner, self.max_turns = generate, owner, max_turns
+        self.begin, self.owner, self.max_turns = begin, owner, max_turns
         self.lock = threading.Lock()
         self.events: list[Any] = []
         self.state: State = state
         self.status: LiveStatus = "loading"
         self.message = ""
         self.turns, self.seconds = 0, 0.0
+        self._started_at = 0.0
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
 
@@ -104,8 +110,8 @@ class LiveTask(Generic[State]):
             False if it ended meanwhile; then its status stays.
         """
         with self.lock:
-            if self.active:
-                self.status = status
+            if self.active and self.status != status:
+                self.status, self._started_at = status, time.perf_counter()
             return self.active
 
     def mark_watched(self) -> None:
@@ -118,15 +124,19 @@ class LiveTask(Generic[State]):
         Returns:
             Whether there is more to come.
         """
-        start = time.perf_counter()
         for event in events:
-            with self.lock:
-                self._apply(event)
+            self.apply(event)
             if isinstance(event, Pause):
-                self.turns += 1
-                self.seconds += time.perf_counter() - start
                 return True
         return False
+
+    def apply(self, event: Any) -> None:
+        """Apply one event; a Pause ends a turn."""
+        with self.lock:
+            self._apply(event)
+        if isinstance(event, Pause):
+            self.turns += 1
+            self.seconds = time.perf_counter() - self._started_at
 
     def _apply(self, event: Any) -> None:
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
@@ -141,6 +151,14 @@ class LiveTask(Generic[State]):
         with self.lock:
             if self.active:
                 self.message, self.status = message, "failed"
+
+
+def explain(error: Exception) -> str:
+    """Why a run failed, for its user."""
+    if isinstance(error, EabError):
+        return str(error)
+    cause = f"{type(error).__name__}: {error}"
+    return f"the run stopped with an error ({cause}). What it had is kept; try other settings"
 
 
 LiveRun: TypeAlias = LiveTask[RunFold]

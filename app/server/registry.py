@@ -39,6 +39,12 @@ class RunRegistry:
             run = self._runs.get(run_id)
         return run if run is not None and isinstance(run.state, kind) else None
 
+    @property
+    def runs(self) -> list[LiveTask[Any]]:
+        """All of them, the oldest first."""
+        with self._lock:
+            return list(self._runs.values())
+
     def stop_all(self) -> None:
         """Stop every run."""
         with self._lock:

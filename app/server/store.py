@@ -149,11 +149,11 @@ class Store:
             raise StoreError("this run is not saved here (any more); choose another one")
         return SavedRun(*row[:5]), record.loads(row[5], f"the saved run “{row[1]}”")
 
-    def rename(self, run_id: str, name: str) -> None:
-        """Give a saved run another name."""
-        self._change(
-            "UPDATE runs SET name = ? WHERE id = ? AND deleted_at IS NULL", _checked(name), run_id
-        )
+    def rename(self, run_id: str, name: str) -> str:
+        """Give a saved run another name; returns it without spaces around it."""
+        name = _checked(name)
+        self._change("UPDATE runs SET name = ? WHERE id = ? AND deleted_at IS NULL", name, run_id)
+        return name
 
     def delete(self, run_id: str) -> None:
         """Delete a run; the last MAX_DELETED deleted runs can be restored."""
@@ -251,8 +251,14 @@ _ELSEWHERE: Final = (
 def _checked(name: str) -> str:
     """The name without spaces around it; StoreError if it is empty, too long or not printable."""
     name = name.strip()
-    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
-        raise StoreError(f"the name has {len(name)} characters; give 1 to {MAX_NAME}, on one line")
+    if not name:
+        raise StoreError(f"the name is empty; give 1 to {MAX_NAME} characters")
+    if len(name) > MAX_NAME:
+        raise StoreError(
+            f"the name has {len(name):,} characters; at most {MAX_NAME} are allowed. Shorten it"
+        )
+    if not name.isprintable():
+        raise StoreError("the name has line breaks or invisible characters; type it on one line")
     return name
 
 

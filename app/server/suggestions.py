@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eab.config import SETTINGS
+from eab.formatting import counted
 from eab.run import Run
 
 MIN_FORKS: Final = 3  # tokens of this run that a lower threshold should reach
@@ -16,10 +17,12 @@ class Suggestion:
     """A button of the page.
 
     Attributes:
+        why: What it is about, in a sentence.
         label: Its words.
         widgets: The settings that it changes: keys of widgets, without `set_`.
     """
 
+    why: str
     label: str
     widgets: dict[str, Any]
 
@@ -40,15 +43,15 @@ def suggestions(run: Run) -> list[Suggestion]:
     slider = SETTINGS["max_paths"].widget
     more = slider.nearest(2 * config.max_paths) if slider is not None else 0
     if first is not None and first <= EARLY and config.max_paths < more:
-        label = f"Path limit reached at step {first}. Run again with {more} paths"
-        return [Suggestion(label, {"max_paths": more})]
+        why = f"Path limit reached at step {first}."
+        return [Suggestion(why, f"Run with {more} paths", {"max_paths": more})]
     return []
 
 
 def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
     if value < 2:
         return []
-    return [Suggestion(f"Run with half the {unit}: {value // 2}", {name: value // 2})]
+    return [Suggestion("", f"Run with {value // 2} {unit}", {name: value // 2})]
 
 
 def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
@@ -58,10 +61,11 @@ def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
     value = math.floor(highest[-1] * 100) / 100 if highest else 0.0
     if not 0 < value < threshold:
         return []
-    reached = f"which this run reached {len(highest)} times"
     return [
         Suggestion(
-            f"Set the threshold to {value:.2f} nats, {reached}, and run",
+            f"No fork: the entropy stayed below {threshold:.2f} nats. It reached {value:.2f} nats "
+            f"{counted(len(highest), 'time')}.",
+            f"Run at {value:.2f} nats",
             {"threshold_unit": "nats", "threshold_nats": value},
         )
     ]

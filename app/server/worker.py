@@ -1,7 +1,7 @@
 """The worker thread that makes the runs which the pages watch.
 
-It gives one turn, one step, to each run after the other, so that several users see their trees grow
-at the same time; an error in a run ends only that run. Runs beyond MAX_RUNNING wait in the queue.
+Runs of one model share their forward passes, so that all trees grow at the same time. Sweeps and
+measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only that run.
 Models load in threads of their own. A run that nobody watches any more is stopped.
 
 Knows nothing of Streamlit.
@@ -11,15 +11,18 @@ import atexit
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from app.server.live_run import LiveReport, LiveRun, LiveSweep, LiveTask, State
+from app.server.batched_runs import MAX_RUNNING, BatchedRuns
+from app.server.live_run import LiveReport, LiveRun, LiveSweep, LiveTask, State, explain
 from app.server.model_cache import DRAFT, ModelCache
-from app.server.queue import QueuePosition, RunQueue
+from app.server.queue import QueuePosition
 from app.server.registry import RunRegistry
+from app.server.turns import Turns
 from eab.analysis.sweep import Sweep
 from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
+from eab.engine.request import Request
 from eab.errors import EabError
 from eab.events import Event, RunStarted
 from eab.run import RunFold
@@ -27,23 +30,20 @@ from eab.run import RunFold
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
 
-MAX_RUNNING: Final = 8  # runs that take turns; the others wait in the queue
-
 
 class Worker:
     """Makes the runs of all sessions. Start one per process.
 
     Args:
         models: Where runs get their models from.
+        max_running: How many runs of one model are served at the same time; the others wait.
     """
 
-    def __init__(self, models: ModelCache) -> None:
+    def __init__(self, models: ModelCache, max_running: int = MAX_RUNNING) -> None:
         self._models = models
         self._registry = RunRegistry()
         self._wake = threading.Condition()  # held to read or change what follows
-        self._queue = RunQueue()
-        self._running: list[LiveTask[Any]] = []
-        self._events: dict[str, Iterator[Any]] = {}  # by id, of the queued and the running ones
+        self._runs, self._turns = BatchedRuns(max_running), Turns()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
@@ -64,18 +64,11 @@ class Worker:
             The run, which is `loading` at first.
         """
 
-        def make_events(
-            model: "LanguageModel", prompt: str, config: BranchingConfig
-        ) -> Iterator[Event]:
-            from eab.engine.loop import generate
-            from eab.engine.request import Request
-
-            return generate(model, Request(prompt, config), self._draft(config.drafter))
+        def begin(_model: "LanguageModel") -> Request:
+            return Request(prompt, config)
 
         return self._launch(
-            LiveTask(
-                prompt, config, model_name, RunFold(), make_events, owner, config.max_new_tokens
-            )
+            LiveTask(prompt, config, model_name, RunFold(), begin, owner, config.max_new_tokens)
         )
 
     def grow_run(
@@ -96,25 +89,14 @@ class Worker:
             owner: Which tab starts it.
         """
 
-        def make_events(
-            model: "LanguageModel", _prompt: str, config: BranchingConfig
-        ) -> Iterator[Event]:
+        def begin(model: "LanguageModel") -> Request:
             from eab.engine.continuing import continue_from
-            from eab.engine.loop import generate
 
-            request = continue_from(model, started, continued, config)
-            return generate(model, request, self._draft(config.drafter))
+            return continue_from(model, started, continued, config)
 
+        prompt, max_turns = started.prompt, config.max_new_tokens
         return self._launch(
-            LiveTask(
-                started.prompt,
-                config,
-                model_name,
-                RunFold(),
-                make_events,
-                owner,
-                config.max_new_tokens,
-            )
+            LiveTask(prompt, config, model_name, RunFold(), begin, owner, max_turns)
         )
 
     def start_sweep(
@@ -137,18 +119,13 @@ class Worker:
         variants = sweep.variants
         drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
-        def make_events(
-            model: "LanguageModel", prompt: str, config: BranchingConfig
-        ) -> Iterator[Event]:
-            from eab.engine.request import Request
+        def begin(model: "LanguageModel") -> Iterator[Event]:
             from eab.engine.sweeping import run_sweep
 
             return run_sweep(model, Request(prompt, config), variants, self._draft(*drafters))
 
         max_turns = config.max_new_tokens * len(variants)
-        return self._launch(
-            LiveTask(prompt, config, model_name, sweep, make_events, owner, max_turns)
-        )
+        return self._launch(LiveTask(prompt, config, model_name, sweep, begin, owner, max_turns))
 
     def start_measurement(
         self, experiment: Experiment, rows: int, model_name: str, owner: str = ""
@@ -162,23 +139,14 @@ class Worker:
             owner: Which tab starts it.
         """
 
-        def make_events(
-            model: "LanguageModel", prompt: str, config: BranchingConfig
-        ) -> Iterator[ReportEvent]:
+        def begin(model: "LanguageModel") -> Iterator[ReportEvent]:
             from eab.bmc.experiments import measure
 
             return measure(experiment, model, rows)
 
+        config = BranchingConfig(max_new_tokens=1)
         return self._launch(
-            LiveTask(
-                experiment,
-                BranchingConfig(max_new_tokens=1),
-                model_name,
-                Report(),
-                make_events,
-                owner,
-                1,
-            )
+            LiveTask(experiment, config, model_name, Report(), begin, owner, max_turns=1)
         )
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
@@ -188,13 +156,18 @@ class Worker:
     def position(self, run: LiveTask[Any]) -> QueuePosition | None:
         """The position of a run in the queue; None if it does not wait."""
         with self._wake:
-            return self._queue.position(run, self._running, MAX_RUNNING)
+            return self._runs.position(run) or self._turns.position(run)
 
     @property
     def active(self) -> int:
-        """How many runs wait or take turns."""
+        """How many runs, sweeps and measurements wait or are being made."""
         with self._wake:
-            return len(self._running) + len(self._queue.runs)
+            return self._runs.active + self._turns.active
+
+    @property
+    def remembered(self) -> list[LiveTask[Any]]:
+        """What was started and is still known, the oldest first."""
+        return self._registry.runs
 
     def close(self) -> None:
         """Stop all runs and end the thread."""
@@ -234,55 +207,29 @@ class Worker:
             model = self._models.get(run.model_name)
             from eab.engine.build import check_and_calibrate
             from eab.engine.loop import stop_when
-            from eab.engine.request import Request
 
             check_and_calibrate(model, Request(run.prompt, run.config))
-            events = stop_when(run.generate(model, run.prompt, run.config), lambda: run.should_stop)
+            asked = run.begin(model)
+            draft = self._draft(run.config.drafter) if isinstance(asked, Request) else None
         except Exception as error:
-            run.fail(_explain(error))
+            run.fail(explain(error))
             return
         with self._wake:
-            if run.advance_to("waiting"):
-                self._queue.add(run)
-                self._events[run.id] = events
-                self._wake.notify()
+            if isinstance(asked, Request):
+                self._runs.submit(run, model, asked, draft)
+            else:
+                self._turns.add(run, stop_when(asked, lambda: run.should_stop))
+            self._wake.notify()
 
     def _work(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._closed or bool(self._running or self._queue.runs))
+                self._wake.wait_for(
+                    lambda: self._closed or bool(self._runs.active or self._turns.active)
+                )
                 if self._closed:
                     return
-                self._admit()
-                running = [(run, self._events[run.id]) for run in self._running]
-            for run, events in running:
-                _run_turn(run, events)
-
-    def _admit(self) -> None:
-        """Remove the runs that ended, and start waiting ones in their place."""
-        self._running = [run for run in self._running if run.active]
-        self._queue.remove_ended()
-        while self._queue.runs and len(self._running) < MAX_RUNNING:
-            run = self._queue.pop()
-            if run.advance_to("running"):
-                self._running.append(run)
-        known = {run.id for run in (*self._running, *self._queue.runs)}
-        self._events = {
-            run_id: events for run_id, events in self._events.items() if run_id in known
-        }
-
-
-def _run_turn(run: LiveTask[Any], events: Iterator[Event]) -> None:
-    """One turn of one run; an exception ends only this run."""
-    try:
-        if not run.run_turn(events) and run.active:
-            run.fail("the run ended unexpectedly; try again")
-    except Exception as error:
-        run.fail(_explain(error))
-
-
-def _explain(error: Exception) -> str:
-    if isinstance(error, EabError):
-        return str(error)
-    cause = f"{type(error).__name__}: {error}"
-    return f"the run stopped with an error ({cause}). What it had is kept; try other settings"
+                self._runs.tidy()
+                self._turns.tidy()
+            self._runs.serve()
+            self._turns.serve()

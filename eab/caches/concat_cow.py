@@ -103,9 +103,11 @@ class ConcatCowCache(PerPathCache):
         chain = self._chains[path]
         assert chain.own is not None
         for tensors, new in ((chain.own.keys, key), (chain.own.values, value)):
-            old = tensors[layer]
-            tensors[layer] = torch.cat([old, new], dim=1)
-            self._ledger.replaced(old, tensors[layer], copied=old.nbytes)
+            # If a pass failed and is repeated, its rows may be here already.
+            old, before = tensors[layer], chain.own.rows - new.shape[1]
+            kept = old[:, :before]
+            tensors[layer] = torch.cat([kept, new], dim=1)
+            self._ledger.replaced(old, tensors[layer], copied=kept.nbytes)
         if not chain.shared:
             return chain.own.keys[layer], chain.own.values[layer]
         keys = torch.cat([segment.keys[layer][:, :rows] for segment, rows in chain.parts], dim=1)

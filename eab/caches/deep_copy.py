@@ -66,9 +66,11 @@ class DeepCopyCache(PerPathCache):
     def _update(self, path: int, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         own = self._paths[path]
         for tensors, new in ((own.keys, key), (own.values, value)):
-            old = tensors[layer]
-            tensors[layer] = torch.cat([old, new], dim=1)
-            self._ledger.replaced(old, tensors[layer], copied=old.nbytes)
+            # If a pass failed and is repeated, its rows may be here already.
+            old, before = tensors[layer], own.length - new.shape[1]
+            kept = old[:, :before]
+            tensors[layer] = torch.cat([kept, new], dim=1)
+            self._ledger.replaced(old, tensors[layer], copied=kept.nbytes)
         return own.keys[layer], own.values[layer]
 
     def fork(self, path: int, children: Sequence[int]) -> None:

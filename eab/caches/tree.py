@@ -160,12 +160,16 @@ class TreeCache:
         return np.concatenate([holes, np.arange(end, self._end)]), growth
 
     def _grow_ahead(self, used: int, paths: int, count: int, missing: int) -> Growth:
-        """Grow by r decode steps, but not beyond the end of the run, and at least by `missing`
-        rows.
+        """Grow by r decode steps, but by no more rows than these paths can still fill, and at least
+        by `missing` rows.
         """
         r = self.r if isinstance(self.r, int) else self.r(used, paths, count)
-        r = r if self._steps_left is None else min(r, self._steps_left)
-        return replace(self.grow(max(r * paths, missing)), r=r)
+        if self._steps_left is None:
+            return replace(self.grow(max(r * paths, missing)), r=r)
+        r = min(r, self._steps_left)
+        free = count - missing
+        more = min(r * paths, self._steps_left * paths - free)
+        return replace(self.grow(max(more, missing)), r=r)
 
     def _should_compact(self, count: int) -> bool:
         """Whether compaction pays off: a quarter of the rows is free, or the memory limit allows

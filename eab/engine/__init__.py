@@ -1,6 +1,8 @@
-"""The decoding loop: one forward pass per step for all live paths.
+"""The engine: one forward pass per step for all live paths, of one run or of several.
 
 Read in this order: `request` (what a run is asked for), `build` (the parts of a run, put together),
-`loop` (the loop itself), `generation` (the state of one run), `lookahead` (the state of one path).
-`continuing` and `sweeping` make runs from other runs and for several settings.
+`generation` (the state of one run), `lookahead` (the state of one path), `shared_pass` (one step of
+several runs), `passes` (the passes that one run needs), `scheduler` (which runs share which pass),
+`loop` (one run alone). `continuing` and `sweeping` make runs from other runs and for several
+settings.
 """

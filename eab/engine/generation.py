@@ -81,19 +81,29 @@ class Generation:
         return any(state.num_computed < self._prompt_length for state in self._lookahead.values())
 
     @property
+    def pending_tokens(self) -> int:
+        """How many certain tokens the next pass computes at most: of the prompt, or of all paths.
+        Draft tokens come on top.
+        """
+        return sum(len(state.tokens) - state.num_computed for state in self._lookahead.values())
+
+    @property
     def draft_seconds(self) -> float:
         """How long the drafter took for the current pass."""
         return 0.0 if self._speculator is None else self._speculator.draft_seconds
 
-    def prepare(self) -> tuple[ForwardBatch, list[Event]]:
+    def prepare(self, prefill_limit: int = PREFILL_CHUNK) -> tuple[ForwardBatch, list[Event]]:
         """Reserve cache rows for the pending tokens and build the batch that computes them.
+
+        Args:
+            prefill_limit: The most tokens of the prompt in this pass.
 
         Raises:
             MemoryLimitError: The rows do not fit, not even without draft tokens.
         """
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
         self._in_pass = [leaf for leaf in self.live if self._needs_pass(self._lookahead[leaf.path])]
-        chunk = min(PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, MAX_MASK_CELLS // self._prompt_length))
+        chunk = self._chunk(prefill_limit)
         pending = [self._lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
         self._draft()
         try:
@@ -107,11 +117,21 @@ class Generation:
         growths = ([first] if first else []) + list(batch.growths)
         return batch, [RowsAllocated(self.step, growth) for growth in growths]
 
+    def _chunk(self, limit: int) -> int:
+        """Tokens of the prompt in a pass. The caches that copy K and V at every append take whole
+        chunks: what they report as copied must not depend on who else is in the pass.
+        """
+        chunk = min(PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, MAX_MASK_CELLS // self._prompt_length))
+        return min(chunk, limit) if self.config.cache == "tree" else chunk
+
     def _initial_rows(self) -> int:
-        """Rows to hold from the start: the prompt's; with r at its maximum, all of the run."""
+        """Rows to hold from the start: the prompt's; with r at its maximum, all of the run. The
+        last token of a path needs no row: nothing follows it.
+        """
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
-        return self._prompt_length + (config.max_paths * config.max_new_tokens if up_front else 0)
+        steps = config.max_new_tokens - 1 if up_front else 0
+        return self._prompt_length + config.max_paths * steps
 
     def _needs_pass(self, state: Lookahead) -> bool:
         """Whether the path has pending tokens, and it matters what follows them."""
@@ -152,7 +172,7 @@ class Generation:
 
         Args:
             logits: Those of the batch that `prepare` gave, (sum of logits to keep, V).
-            tokens: How many tokens went through the model in this pass.
+            tokens: How many tokens of this run went through the model in this pass.
             forward_seconds: How long the pass took.
         """
         if self.prefilling:

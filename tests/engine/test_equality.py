@@ -16,8 +16,7 @@ from equality import (
 from transformers import AutoModelForCausalLM
 
 from eab.config import BranchingConfig, CacheName
-from eab.engine.build import build
-from eab.engine.loop import generate, step
+from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Event, Forked, Predicted, Pruned, RowsAllocated, StepTimed
 from eab.models.loading import EMBEDDED_FOLDER
@@ -147,21 +146,6 @@ def test_a_prompt_in_chunks_goes_through_every_cache(twins, monkeypatch, cache):
 
 
 @pytest.mark.parametrize("cache", OTHER_CACHES)
-def test_runs_with_different_caches_share_a_forward_pass(twins, cache):
-    model = twins("llama").ours
-    configs = [
-        BranchingConfig(max_new_tokens=6, entropy_threshold=1.5, max_paths=5, cache=name)
-        for name in ("tree", cache)
-    ]
-    both = [build(model, Request(PROMPT, config), threshold_nats=1.5) for config in configs]
-    events: list[list[Event]] = [[one.started] for one in both]
-    while any(one.live for one in both):
-        for own, new in zip(events, step(model, both), strict=True):
-            own += new
-    assert_same_decisions(fold(events[1]), fold(events[0]))
-
-
-@pytest.mark.parametrize("cache", OTHER_CACHES)
 def test_the_embedded_model_gives_the_same_texts_under_every_cache(embedded, cache):
     plain = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32).eval()
     config = BranchingConfig(max_new_tokens=20, entropy_threshold=0.8, max_paths=12, cache=cache)
@@ -188,40 +172,6 @@ def test_a_long_prompt_goes_through_in_chunks_and_equals_one_pass(twins, monkeyp
     assert timed == [7, 7, 7, 7, 7, 7, 3]
     assert run.steps[0].timing is not None
     assert run.steps[0].timing.tokens == 45
-
-
-def test_runs_that_share_a_forward_pass_decide_as_they_do_alone(twins):
-    model = twins("llama").ours
-    prompts = [PROMPT, "w7 w8", "w40 w41 w42 w43 w44 w45 w46"]
-    configs = [
-        BranchingConfig(
-            max_new_tokens=9,
-            entropy_threshold=1.0 + index,
-            max_paths=5 + index,
-            seed=index,
-            r=index + 1,
-        )
-        for index in range(3)
-    ]
-    alone = [
-        list(generate(model, Request(prompt, config)))
-        for prompt, config in zip(prompts, configs, strict=True)
-    ]
-    together = [
-        build(model, Request(prompt, config), config.entropy_threshold)
-        for prompt, config in zip(prompts, configs, strict=True)
-    ]
-    events: list[list[Event]] = [[generation.started] for generation in together]
-    while any(generation.live for generation in together):
-        for own, new in zip(events, step(model, together), strict=True):
-            own += new
-    for run, expected in zip(map(fold, events), map(fold, alone), strict=True):
-        texts, wanted = run.samples(), expected.samples()
-        assert sorted(text.token_ids for text in texts) == sorted(text.token_ids for text in wanted)
-        assert sorted(text.weight for text in texts) == pytest.approx(
-            sorted(text.weight for text in wanted), abs=EXACT
-        )
-        assert_leaves_match(run, twins("llama").plain, EXACT)
 
 
 @pytest.mark.parametrize("policy", ["fair", "original"])

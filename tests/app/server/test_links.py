@@ -131,12 +131,9 @@ def test_what_a_link_names_and_does_not_exist_is_explained(name: str) -> None:
 
 def test_the_page_offers_a_link_to_what_is_on_the_screen() -> None:
     page = opened(example="coin.eab")
-    page.session_state["copy_link"] = True
-    page.session_state["board"] = {"cursor": {"run": "recorded-coin.eab", "step": 4}}
-    page.run()
     assert not page.exception
-    [code] = [code.value for code in page.code if "?" in code.value]
-    link = from_query(dict(parse_qsl(code.split("?", 1)[1])))
+    query = board_message(page)["offers"]["link"]["query"]
+    link = from_query(dict(parse_qsl(f"{query}&cursor=4")))  # the board adds its cursor
     coin = next(one for one in bundled_runs.recordings() if one.file == "coin.eab")
     started = bundled_runs.events_of(coin)[0]
     assert link == Link(

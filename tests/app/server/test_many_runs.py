@@ -76,7 +76,7 @@ def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("app.server.registry.MAX_EVENTS", 1000)
     registry = RunRegistry()
     runs = [
-        LiveTask("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(10)
+        LiveTask("x", CONFIG, "embedded", RunFold(), lambda _: iter(()), "", 3) for _ in range(10)
     ]
     for run in runs:
         registry.add(run)
@@ -89,7 +89,7 @@ def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.registry.MAX_RUNS", 2)
     registry = RunRegistry()
     runs = [
-        LiveTask("x", CONFIG, "embedded", RunFold(), lambda *_: iter(()), "", 3) for _ in range(5)
+        LiveTask("x", CONFIG, "embedded", RunFold(), lambda _: iter(()), "", 3) for _ in range(5)
     ]
     for run in runs:
         registry.add(run)

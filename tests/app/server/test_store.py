@@ -73,9 +73,18 @@ def test_only_the_last_deleted_runs_can_be_restored(
         assert db.execute("SELECT count(*) FROM runs").fetchone() == (2,)
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * (MAX_NAME + 1), "two\nlines", "\u202eback"])
-def test_names_are_checked(store: Store, name: str) -> None:
-    with pytest.raises(StoreError, match="the name has"):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "the name is empty; give 1 to 80 characters"),
+        ("   ", "the name is empty"),
+        ("x" * (MAX_NAME + 1), "the name has 81 characters; at most 80 are allowed"),
+        ("two\nlines", "line breaks or invisible characters"),
+        ("\u202eback", "line breaks or invisible characters"),
+    ],
+)
+def test_names_are_checked(store: Store, name: str, why: str) -> None:
+    with pytest.raises(StoreError, match=why):
         store.save(name, EVENTS)
     assert not store.path.exists()
 

@@ -2,14 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
+import torch
+from table_model import TableModel, random_table
 
 from app.server.live_run import LiveRun, LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from eab.analysis.sweep import CACHES, Sweep, cache_sweep
+from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import RunEnded
@@ -28,7 +32,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def worker() -> Worker:
+def models() -> ModelCache:
     model = load_model()
 
     def load(name: str) -> object:
@@ -36,7 +40,20 @@ def worker() -> Worker:
             raise ModelError("there is no such model")
         return model
 
-    return Worker(ModelCache(load))  # type: ignore[arg-type]
+    return ModelCache(load)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def worker(models: ModelCache) -> Worker:
+    return Worker(models)
+
+
+@pytest.fixture
+def narrow(models: ModelCache) -> Iterator[Worker]:
+    """A worker that serves one run at a time."""
+    worker = Worker(models, max_running=1)
+    yield worker
+    worker.close()
 
 
 def finished(run: LiveRun) -> bool:
@@ -63,10 +80,14 @@ def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
     alone = worker.start_run(prompts[1], CONFIG, "embedded")
     wait_until(lambda: finished(alone))
     assert [run.state.started_run().started.prompt for run in runs] == prompts
-    assert runs[1].state.started_run().samples() == alone.state.started_run().samples()
+    beside, lone = (run.state.started_run().samples() for run in (runs[1], alone))
+    assert [sample.token_ids for sample in beside] == [sample.token_ids for sample in lone]
+    assert [sample.log_prob for sample in beside] == pytest.approx(
+        [sample.log_prob for sample in lone], abs=1e-4
+    ), "a larger pass rounds its sums in another order"
 
 
-def test_several_runs_take_turns(worker: Worker) -> None:
+def test_several_runs_grow_at_the_same_time(worker: Worker) -> None:
     config = BranchingConfig(max_new_tokens=60, max_paths=4)
     first, second = (worker.start_run("Once upon a time", config, "embedded") for _ in range(2))
     wait_until(lambda: steps(second) > 5)
@@ -109,6 +130,30 @@ def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) 
     assert empty.status == "failed"
     assert "the prompt is empty" in empty.message
     assert good.status == "ended"
+
+
+class Fragile(TableModel):
+    """Its forward pass fails if token 7 takes part."""
+
+    def __init__(self) -> None:
+        super().__init__(random_table(3, 12)[:, :7] / random_table(3, 12)[:, :7].sum(1)[:, None])
+        self.card = replace(self.card, vocab_size=12)
+
+    def forward(self, batches: Sequence[ForwardBatch]) -> torch.Tensor:
+        if any(7 in batch.ids for batch in batches):
+            raise RuntimeError("a kernel failed")
+        return super().forward(batches)
+
+
+def test_a_run_that_breaks_in_a_shared_pass_ends_alone() -> None:
+    worker = Worker(ModelCache(lambda _: Fragile()))
+    prompts = ["0 1", "0 7", "0 2"]
+    runs = [worker.start_run(prompt, CONFIG, "table", prompt) for prompt in prompts]
+    wait_until(lambda: all(map(finished, runs)))
+    assert [run.status for run in runs] == ["ended", "failed", "ended"]
+    assert "a kernel failed" in runs[1].message
+    assert all(run.state.ended == RunEnded(12, "finished") for run in runs[::2])
+    worker.close()
 
 
 def test_old_runs_are_forgotten_but_not_live_ones(
@@ -160,40 +205,33 @@ def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> No
     assert run.status == "ended"
 
 
-def test_more_runs_than_take_turns_wait_and_all_end(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 2)
+def test_more_runs_than_are_served_wait_and_all_end(models: ModelCache) -> None:
+    worker = Worker(models, max_running=2)
     runs = [worker.start_run("Once upon a time", CONFIG, "embedded") for _ in range(6)]
     wait_until(lambda: all(map(finished, runs)))
     assert all(run.status == "ended" for run in runs)
     assert worker.position(runs[-1]) is None
+    worker.close()
 
 
-def test_stop_acts_on_a_run_that_waits_for_its_turn(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
+def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
     long = BranchingConfig(max_new_tokens=400)
-    first = worker.start_run("Once upon a time", long, "embedded")
+    first = narrow.start_run("Once upon a time", long, "embedded")
     wait_until(lambda: steps(first) > 0)
-    waiting = worker.start_run("Once upon a time", long, "embedded")
-    wait_until(lambda: worker.position(waiting) is not None)
+    waiting = narrow.start_run("Once upon a time", long, "embedded")
+    wait_until(lambda: narrow.position(waiting) is not None)
     waiting.stop()
     assert finished(waiting)
     assert waiting.state.ended == RunEnded(0, "stopped")
     assert waiting.state.run is None
-    wait_until(lambda: worker.position(waiting) is None)
+    wait_until(lambda: narrow.position(waiting) is None)
     first.stop()
 
 
-def test_a_bad_prompt_is_reported_before_the_wait(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
-    first = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
+    first = narrow.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: steps(first) > 0)
-    empty = worker.start_run("  ", CONFIG, "embedded")
+    empty = narrow.start_run("  ", CONFIG, "embedded")
     wait_until(lambda: finished(empty))
     assert "the prompt is empty" in empty.message
     assert first.active
@@ -201,28 +239,27 @@ def test_a_bad_prompt_is_reported_before_the_wait(
 
 
 def test_who_asks_often_does_not_push_others_back(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+    narrow: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
-    first = worker.start_run(
+    first = narrow.start_run(
         "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", "busy"
     )
     wait_until(lambda: steps(first) > 0)
     often = []
     for _ in range(4):
-        often.append(worker.start_run("Once upon a time", CONFIG, "embedded", "busy"))
-        wait_until(lambda: worker.position(often[-1]) is not None)
-    once = worker.start_run("The cat sat on", CONFIG, "embedded", "calm")
-    wait_until(lambda: worker.position(once) is not None)
-    position = worker.position(once)
+        often.append(narrow.start_run("Once upon a time", CONFIG, "embedded", "busy"))
+        wait_until(lambda: narrow.position(often[-1]) is not None)
+    once = narrow.start_run("The cat sat on", CONFIG, "embedded", "calm")
+    wait_until(lambda: narrow.position(once) is not None)
+    position = narrow.position(once)
     assert position is not None
     assert (position.number, position.total) == (1, 5)
     assert position.seconds is not None
     assert position.seconds > 0
     started: list[str] = []
-    run_turn = LiveTask.run_turn
+    apply = LiveTask.apply
     monkeypatch.setattr(
-        LiveTask, "run_turn", lambda run, events: (started.append(run.id), run_turn(run, events))[1]
+        LiveTask, "apply", lambda run, event: (started.append(run.id), apply(run, event))[1]
     )
     first.stop()
     wait_until(lambda: finished(once) and all(map(finished, often)))
@@ -231,13 +268,12 @@ def test_who_asks_often_does_not_push_others_back(
 
 
 def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+    narrow: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.worker.MAX_RUNNING", 1)
-    first = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    first = narrow.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
     wait_until(lambda: steps(first) > 0)
-    waiting = worker.start_run("Once upon a time", CONFIG, "embedded")
-    wait_until(lambda: worker.position(waiting) is not None)
+    waiting = narrow.start_run("Once upon a time", CONFIG, "embedded")
+    wait_until(lambda: narrow.position(waiting) is not None)
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
     for _ in range(40):
         first.mark_watched()

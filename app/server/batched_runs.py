@@ -1,0 +1,99 @@
+"""The runs that pages watch, served in shared forward passes: one scheduler per loaded model.
+
+Knows nothing of Streamlit. The worker guards it: `serve` may run while nobody holds its lock,
+everything else may not.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from app.server.live_run import LiveRun, explain
+from app.server.queue import QueuePosition, position_in
+
+if TYPE_CHECKING:
+    from eab.engine.request import Request
+    from eab.engine.scheduler import Handle, Scheduler
+    from eab.models.base import LanguageModel
+
+MAX_RUNNING: Final = 32  # runs of one model that are served at the same time
+
+
+class BatchedRuns:
+    """All runs, by model. Models share nothing, so they take turns.
+
+    Args:
+        max_running: How many runs of one model are served at the same time.
+    """
+
+    def __init__(self, max_running: int = MAX_RUNNING) -> None:
+        self._max_running = max_running
+        self._schedulers: dict[LanguageModel, Scheduler] = {}
+        self._lives: dict[Handle, LiveRun] = {}
+
+    @property
+    def active(self) -> int:
+        """How many runs wait or are served."""
+        return len(self._lives)
+
+    def submit(
+        self,
+        live: LiveRun,
+        model: "LanguageModel",
+        request: "Request",
+        draft: "LanguageModel | None",
+    ) -> None:
+        """Queue a run, unless it was stopped meanwhile."""
+        from eab.engine.scheduler import Scheduler
+
+        if not live.advance_to("waiting"):
+            return
+        if model not in self._schedulers:
+            self._schedulers[model] = Scheduler(model, max_running=self._max_running)
+        handle = self._schedulers[model].submit(request, owner=live.owner, draft=draft)
+        self._lives[handle] = live
+
+    def position(self, live: LiveRun) -> QueuePosition | None:
+        """The position of a run in the queue of its model; None if it does not wait."""
+        for scheduler in self._schedulers.values():
+            waiting = [self._lives[handle] for handle in scheduler.waiting]
+            if live in waiting:
+                running = [self._lives[handle] for handle in scheduler.running]
+                return position_in(waiting, live, running, self._max_running)
+        return None
+
+    def tidy(self) -> None:
+        """Pass on who is to stop, and forget what has ended; a model without runs may be freed."""
+        for handle, live in self._lives.items():
+            if live.should_stop or not live.active:
+                handle.stop()
+        self._lives = {handle: live for handle, live in self._lives.items() if not handle.ended}
+        self._schedulers = {
+            model: scheduler for model, scheduler in self._schedulers.items() if scheduler.busy
+        }
+
+    def serve(self) -> None:
+        """One shared pass for the runs of each model."""
+        for scheduler in list(self._schedulers.values()):
+            try:
+                for handle in scheduler.begin():
+                    self._deliver(handle)
+                for handle in scheduler.step():
+                    self._deliver(handle)
+            except Exception as error:  # the worker must go on, whatever happens
+                for handle in (*scheduler.running, *scheduler.waiting):
+                    self._lives[handle].fail(explain(error))
+                scheduler.close()
+
+    def _deliver(self, handle: "Handle") -> None:
+        """Give a run its new events; an error ends only this run."""
+        live = self._lives[handle]
+        if not live.advance_to("running"):
+            handle.stop()
+            return
+        try:
+            for event in handle.new_events():
+                live.apply(event)
+        except Exception as error:
+            handle.stop()
+            live.fail(explain(error))
+        if handle.error is not None:
+            live.fail(explain(handle.error))

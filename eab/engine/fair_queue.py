@@ -1,0 +1,56 @@
+"""The order in which waiting runs begin. It is not thread-safe; whoever owns it guards it."""
+
+from typing import Generic, Protocol, TypeVar
+
+
+class Owned(Protocol):
+    """Something that somebody asked for."""
+
+    @property
+    def owner(self) -> str:
+        """Who asked; the queue is fair between owners."""
+        ...
+
+
+Waiting = TypeVar("Waiting", bound=Owned)
+
+
+class FairQueue(Generic[Waiting]):
+    """A queue in rounds, so that frequent requesters do not delay others.
+
+    What is added joins the first round after that of its owner's last one. Within a round, the
+    order is that of arrival (start-time fair queueing; Goyal, Vin and Cheng 1996).
+    """
+
+    def __init__(self) -> None:
+        # Pairs of round and entry, the next to start first. Replaced, never changed in place, so
+        # that other threads can read `entries` at any time.
+        self._waiting: list[tuple[int, Waiting]] = []
+        self._round = 0  # of the entry that started last
+        self._last_rounds: dict[str, int] = {}  # owner -> round of its entry that started last
+
+    @property
+    def entries(self) -> list[Waiting]:
+        """What waits, the next to start first."""
+        return [entry for _, entry in self._waiting]
+
+    def add(self, new: Waiting) -> None:
+        """Queue an entry. Those of its owner that left before they started do not count."""
+        waiting = [number for number, other in self._waiting if other.owner == new.owner]
+        after_last = self._last_rounds.get(new.owner, -1) + 1
+        number = max([self._round, after_last, *(one + 1 for one in waiting)])
+        # Stable: arrival order within a round.
+        self._waiting = sorted([*self._waiting, (number, new)], key=lambda pair: pair[0])
+
+    def pop(self) -> Waiting:
+        """Remove and return the entry that starts next."""
+        (self._round, entry), *self._waiting = self._waiting
+        self._last_rounds = {
+            owner: number for owner, number in self._last_rounds.items() if number >= self._round
+        }
+        self._last_rounds[entry.owner] = self._round
+        return entry
+
+    def remove(self, entry: Waiting) -> None:
+        """Remove an entry that will not start."""
+        self._waiting = [pair for pair in self._waiting if pair[1] is not entry]

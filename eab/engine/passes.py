@@ -1,0 +1,101 @@
+"""The passes of one run, one after the other: those of the probe, if the threshold is a quantile,
+then its own.
+
+A coroutine, so that whoever serves the run may serve others in the same pass: it yields the state
+whose pending tokens the next pass must compute, and is sent the events of that pass.
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TypeAlias
+
+import torch
+
+from eab.engine.build import build
+from eab.engine.generation import Generation
+from eab.engine.request import Request
+from eab.errors import MemoryLimitError
+from eab.events import Event, Predicted, Probed, RunEnded
+from eab.models.base import LanguageModel
+
+Passes: TypeAlias = Generator[Generation, list[Event], None]
+
+PROBE_STEPS = 64
+PROBE_FLOOR = 0.3  # nats; without it a confident prompt would fork at its own low quantile
+
+
+class Stopped(Exception):
+    """Thrown into the passes of a run to end it."""
+
+
+def passes(
+    model: LanguageModel, request: Request, draft: LanguageModel | None, events: list[Event]
+) -> Passes:
+    """All passes of a run. An error in a pass is thrown in.
+
+    Args:
+        model: The model that generates.
+        request: Prompt and settings.
+        draft: The draft model, if the drafter is `model`.
+        events: Gets the events of the run, with its RunEnded.
+
+    Raises:
+        PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
+    """
+    steps = 0
+    try:
+        threshold_nats = yield from _threshold_in_nats(model, request, events)
+        generation = build(model, request, threshold_nats, draft)
+        events.append(generation.started)
+        while generation.live:
+            events += yield generation
+            steps = generation.step
+    except Stopped:
+        events.append(RunEnded(steps, "stopped"))
+    except (MemoryLimitError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        events.append(RunEnded(steps, "failed", str(error)))
+    else:
+        events.append(RunEnded(steps, "finished"))
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Our own limit, CUDA's error, or the CPU allocator's, which is a plain RuntimeError."""
+    return isinstance(
+        error, MemoryLimitError | torch.OutOfMemoryError
+    ) or "can't allocate memory" in str(error)
+
+
+def _threshold_in_nats(
+    model: LanguageModel, request: Request, events: list[Event]
+) -> Generator[Generation, list[Event], float]:
+    """The threshold of the settings in nats; a quantile needs a probe with this prompt."""
+    threshold = request.config.entropy_threshold
+    match request.config.threshold_unit:
+        case "nats":
+            return threshold
+        case "normalised":
+            return threshold * math.log(model.card.vocab_size)
+        case "quantile":
+            entropies = yield from _probe(model, request, events)
+            return max(PROBE_FLOOR, float(torch.tensor(entropies).quantile(threshold)))
+
+
+def _probe(
+    model: LanguageModel, request: Request, events: list[Event]
+) -> Generator[Generation, list[Event], list[float]]:
+    """Entropies (nats) along the greedy continuation of the prompt."""
+    steps = min(PROBE_STEPS, request.config.max_new_tokens)
+    greedy = replace(
+        request.config, policy="greedy", max_paths=1, max_new_tokens=steps, drafter="none"
+    )
+    probe = build(model, replace(request, config=greedy), threshold_nats=0.0)
+    entropies: list[float] = []
+    while probe.live:
+        for event in (yield probe):
+            if isinstance(event, Predicted):
+                entropies.append(event.entropy)
+                events.append(Probed(event.step, event.entropy))
+    return entropies

@@ -1,0 +1,295 @@
+"""Continuous batching: one scheduler serves all runs of a model, several in each forward pass.
+
+    scheduler = Scheduler(model)
+    handles = [scheduler.submit(request) for request in requests]
+    for event in handles[0]: ...        # iterating serves all of them
+
+A run joins at any step and leaves at the step that ends it (Orca's iteration-level scheduling). A
+pass holds at most a budget of tokens: first those of the runs that decode, then chunks of waiting
+prompts, so that a long prompt stalls nobody (chunked prefill). All paths of a run are in a pass or
+none. If the budget does not hold all runs, those of the owner with the fewest tokens served go
+first (virtual token counter, arXiv 2401.00588). Who is served when changes no decision of a run.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from eab.engine.build import encode
+from eab.engine.fair_queue import FairQueue
+from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK, Generation
+from eab.engine.passes import Stopped, passes
+from eab.engine.request import Request
+from eab.engine.shared_pass import Part, run_pass
+from eab.events import Event, RunEnded
+from eab.models.base import LanguageModel
+
+TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
+MAX_RUNNING: Final = 32
+KV_LIMIT_MIB: Final = 8192  # of all running runs, counted at their largest
+
+
+class Handle:
+    """A run that a scheduler serves. Iterating gives its events, and serves the others meanwhile.
+
+    Attributes:
+        request: Prompt and settings.
+        owner: Who asked for it.
+        tokens: Tokens of it that went through the model.
+        ended: Whether no more events will come.
+        error: What ended it; None if an event says how it ended.
+    """
+
+    def __init__(
+        self, scheduler: "Scheduler", request: Request, owner: str, draft: LanguageModel | None
+    ) -> None:
+        self.request, self.owner, self.draft = request, owner, draft
+        self.tokens = 0
+        self.ended = False
+        self.error: Exception | None = None
+        self._scheduler, self._events, self._stop = scheduler, list[Event](), False
+        self._passes = passes(scheduler.model, request, draft, self._events)
+        self._generation: Generation | None = None  # what the next pass serves; None: waits
+
+    def __iter__(self) -> Iterator[Event]:
+        """The events as they happen.
+
+        Raises:
+            PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
+        """
+        while not self.ended:
+            self._scheduler.begin()
+            yield from self.new_events()
+            self._scheduler.step()
+            yield from self.new_events()
+        yield from self.new_events()
+        if self.error is not None:
+            raise self.error
+
+    def new_events(self) -> list[Event]:
+        """The events since the last call."""
+        new = self._events[:]
+        self._events.clear()
+        return new
+
+    def stop(self) -> None:
+        """End it before its next pass; may be called from any thread."""
+        self._stop = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it ends before its next pass."""
+        return self._stop and not self.ended
+
+    @property
+    def generation(self) -> Generation:
+        """The state that the next pass serves."""
+        assert self._generation is not None
+        return self._generation
+
+    def start(self) -> None:
+        """Build the run."""
+        self._resume(lambda: next(self._passes))
+
+    def take(self, part: Part) -> None:
+        """Go on after a pass."""
+        self.tokens += part.tokens
+        error = part.error
+        if error is None:
+            self._resume(lambda: self._passes.send(part.events))
+        else:
+            self._resume(lambda: self._passes.throw(error))
+
+    def end_stopped(self) -> None:
+        """End it now."""
+        if self._generation is None:
+            self._events.append(RunEnded(0, "stopped"))
+            self.drop()
+        else:
+            self._resume(lambda: self._passes.throw(Stopped()))
+
+    def fail(self, error: Exception) -> None:
+        """End it with an error."""
+        self.error = error
+        self.drop()
+
+    def _resume(self, go_on: Callable[[], Generation]) -> None:
+        try:
+            self._generation = go_on()
+        except StopIteration:
+            self.drop()
+        except Exception as error:
+            self.fail(error)
+
+    def drop(self) -> None:
+        """Free what it holds; there are no more events."""
+        self.ended, self._generation = True, None
+        self._passes.close()
+
+
+class Scheduler:
+    """Serves the runs of one model. `submit` may be called from any thread, `step` from one.
+
+    Args:
+        model: The model of all runs.
+        max_running: How many runs are served at the same time; the others wait.
+        token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
+            tokens come on top.
+        kv_limit_mib: A run waits while the runs before it may fill this much KV memory. A run that
+            is alone always begins; its own `kv_limit_mib` bounds it.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        max_running: int = MAX_RUNNING,
+        token_budget: int = TOKEN_BUDGET,
+        kv_limit_mib: int = KV_LIMIT_MIB,
+    ) -> None:
+        self.model, self.max_running, self.token_budget = model, max_running, token_budget
+        self._kv_limit = kv_limit_mib * 2**20
+        self._lock = threading.Lock()  # held to change the queue
+        self._queue: FairQueue[Handle] = FairQueue()
+        self._running: list[Handle] = []
+        self._kv_bytes: dict[Handle, int] = {}  # the most that each running run may hold
+        self._served: dict[str, int] = {}  # tokens by owner
+
+    @property
+    def waiting(self) -> list[Handle]:
+        """The runs that have not begun, the next to begin first."""
+        return self._queue.entries
+
+    @property
+    def running(self) -> list[Handle]:
+        """The runs that have begun, in the order of their beginning."""
+        return [*self._running]
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything left to do."""
+        return bool(self._running or self._queue.entries)
+
+    def submit(
+        self, request: Request, *, owner: str = "", draft: LanguageModel | None = None
+    ) -> Handle:
+        """Queue a run. It begins at the next step with room for it.
+
+        Args:
+            request: Prompt and settings.
+            owner: Who asks; turns are fair between owners.
+            draft: The draft model, if the drafter is `model`.
+        """
+        handle = Handle(self, request, owner, draft)
+        with self._lock:
+            self._queue.add(handle)
+        return handle
+
+    def begin(self) -> list[Handle]:
+        """End the runs that were stopped, and begin those that wait, as far as there is room. A
+        step does this first.
+
+        Returns:
+            The runs that ended or began.
+        """
+        return self._end_stopped() + self._begin_waiting()
+
+    def step(self) -> list[Handle]:
+        """One shared forward pass.
+
+        Returns:
+            The runs that were served, that ended or began.
+        """
+        changed = self.begin()
+        parts = self._choose()
+        run_pass(self.model, list(parts.values()))
+        for handle, part in parts.items():
+            handle.take(part)
+            self._served[handle.owner] += part.tokens
+        self._keep_running(self._running)
+        return list(dict.fromkeys([*changed, *parts]))
+
+    def close(self) -> None:
+        """Drop all runs."""
+        for handle in (*self._running, *self._queue.entries):
+            handle.drop()
+        self._running = []
+
+    def _end_stopped(self) -> list[Handle]:
+        with self._lock:
+            waiting = [handle for handle in self._queue.entries if handle.stopping]
+            for handle in waiting:
+                self._queue.remove(handle)
+        stopped = [*waiting, *(handle for handle in self._running if handle.stopping)]
+        for handle in stopped:
+            handle.end_stopped()
+        self._keep_running(self._running)
+        return stopped
+
+    def _begin_waiting(self) -> list[Handle]:
+        """Begin runs in their order, as long as there is room."""
+        begun = []
+        while (handle := self._next_with_room()) is not None:
+            self._count_from_the_least_served(handle.owner)
+            handle.start()
+            self._keep_running([*self._running, handle])
+            begun.append(handle)
+        return begun
+
+    def _next_with_room(self) -> Handle | None:
+        with self._lock:
+            if not self._queue.entries or len(self._running) >= self.max_running:
+                return None
+            first = self._queue.entries[0]
+            needed = self._most_kv_bytes(first)
+            if self._running and sum(self._kv_bytes.values()) + needed > self._kv_limit:
+                return None
+            self._kv_bytes[first] = needed
+            return self._queue.pop()
+
+    def _most_kv_bytes(self, handle: Handle) -> int:
+        """The most that the rows of a run may take: all paths at full length."""
+        config = handle.request.config
+        try:
+            prompt = len(encode(self.model, handle.request))
+        except Exception:
+            return 0  # the run says why it cannot begin
+        copies = 1 if config.cache in ("tree", "concat-cow") else config.max_paths
+        rows = prompt * copies + config.max_paths * config.max_new_tokens
+        limit = config.kv_limit_mib * 2**20
+        models = [self.model, *([handle.draft] if handle.draft is not None else [])]
+        return sum(min(rows * model.kv_shape.row_bytes, limit) for model in models)
+
+    def _count_from_the_least_served(self, owner: str) -> None:
+        """Who comes new, or back, is not served before all others until it has caught up."""
+        if not self._running:
+            self._served.clear()
+        elif all(handle.owner != owner for handle in self._running):
+            least = min(self._served[handle.owner] for handle in self._running)
+            self._served[owner] = max(self._served.get(owner, 0), least)
+        self._served.setdefault(owner, 0)
+
+    def _choose(self) -> dict[Handle, Part]:
+        """Which runs the next pass serves: those that decode first, then prompts, in chunks."""
+        order = sorted(self._running, key=lambda one: (self._served[one.owner], one.tokens))
+        prompts = [handle for handle in order if handle.generation.prefilling]
+        left = self.token_budget
+        reserved = MIN_PREFILL_CHUNK if prompts else 0  # else many paths would stall all prompts
+        chosen: dict[Handle, Part] = {}
+        for handle in order:
+            tokens = handle.generation.pending_tokens
+            if handle not in prompts and (tokens + reserved <= left or not chosen):
+                chosen[handle] = Part(handle.generation)
+                left -= tokens
+        left = max(left, reserved)
+        for handle in prompts:
+            tokens = min(left, PREFILL_CHUNK, handle.generation.pending_tokens)
+            whole = tokens == handle.generation.pending_tokens
+            if whole or tokens >= MIN_PREFILL_CHUNK or not chosen:
+                chosen[handle] = Part(handle.generation, tokens)
+                left -= tokens
+        return chosen
+
+    def _keep_running(self, handles: Sequence[Handle]) -> None:
+        self._running = [handle for handle in handles if not handle.ended]
+        self._kv_bytes = {handle: self._kv_bytes[handle] for handle in self._running}

@@ -1,0 +1,116 @@
+"""One step of several runs: one forward pass for the pending tokens of all, then the decisions of
+each.
+
+An error ends only the run that it comes from. If the shared forward pass fails, each run gets its
+own: the prepared batches stay valid, because a pass only writes rows that were given to its tokens.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from eab.caches.base import ForwardBatch
+from eab.engine.generation import PREFILL_CHUNK, Generation
+from eab.events import Event, StepTimed
+from eab.models.base import LanguageModel
+
+
+@dataclass(slots=True)
+class Part:
+    """The part of one run in a shared pass.
+
+    Attributes:
+        generation: The run.
+        prefill_limit: The most tokens of its prompt in this pass.
+        batch: Its tokens in this pass.
+        logits: What the pass computed for it.
+        events: What happened.
+        error: What ends the run; None if it goes on.
+    """
+
+    generation: Generation
+    prefill_limit: int = PREFILL_CHUNK
+    batch: ForwardBatch | None = None
+    logits: Tensor | None = None
+    events: list[Event] = field(default_factory=list)
+    error: Exception | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens of the run go through the model."""
+        return 0 if self.batch is None else len(self.batch.ids)
+
+    def prepare(self) -> None:
+        """Reserve rows and make the batch."""
+        with self._ending_at_an_error():
+            self.batch, self.events = self.generation.prepare(self.prefill_limit)
+
+    def advance(self, start: float, forward_seconds: float) -> None:
+        """Let the run decide.
+
+        Args:
+            start: When the pass began.
+            forward_seconds: How long its forward pass took.
+        """
+        assert self.logits is not None
+        generation = self.generation
+        step, drafting = generation.step, generation.draft_seconds
+        with self._ending_at_an_error():
+            self.events += generation.advance(self.logits, self.tokens, forward_seconds)
+        seconds = time.perf_counter() - start
+        self.events.append(StepTimed(step, self.tokens, seconds, forward_seconds, drafting))
+
+    @contextmanager
+    def _ending_at_an_error(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+
+
+@torch.inference_mode()
+def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
+    """One forward pass for the pending tokens of these runs, then each run's decisions.
+
+    Args:
+        model: The model of all runs.
+        parts: The runs; each gets its events, or the error that ends it.
+    """
+    start = time.perf_counter()
+    for part in parts:
+        part.prepare()
+    _forward(model, _without_error(parts))
+    drafting = sum(part.generation.draft_seconds for part in parts)
+    forward_seconds = time.perf_counter() - start - drafting
+    for part in _without_error(parts):
+        part.advance(start, forward_seconds)
+
+
+def _without_error(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if part.error is None]
+
+
+def _forward(model: LanguageModel, parts: Sequence[Part]) -> None:
+    """Compute the logits of these runs; of each alone if the shared pass fails."""
+    batches = [part.batch for part in parts if part.batch is not None]
+    if not batches:
+        return
+    try:
+        logits = model.forward(batches)
+        if logits.is_cuda:  # so that GPU time is not attributed to the decisions
+            torch.cuda.current_stream(logits.device).synchronize()
+    except Exception as error:
+        if len(parts) == 1:
+            parts[0].error = error
+            return
+    else:
+        counts = [len(batch.logits_indices) for batch in batches]
+        for part, own in zip(parts, logits.split(counts), strict=True):
+            part.logits = own
+        return
+    for part in parts:  # outside of the handler, which would keep the memory of the failed pass
+        _forward(model, [part])

@@ -1,0 +1,52 @@
+"""The estimate before a run: an upper bound of its tokens, and seconds only from measurements."""
+
+from page_walk import run_to_its_end, start
+from places import MAIN
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs, estimate
+from app.server.live_run import LiveTask
+from eab.config import BranchingConfig
+from eab.run import RunFold
+
+
+def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[RunFold]:
+    config = BranchingConfig(max_paths=max_paths)
+    task = LiveTask("a prompt", config, model, RunFold(), lambda _: iter(()), "", turns)
+    task.turns, task.seconds = turns, seconds
+    return task
+
+
+def test_there_are_no_seconds_without_a_measurement_of_this_model() -> None:
+    config = BranchingConfig(max_paths=16, max_new_tokens=48)
+    assert estimate.most_tokens(config) == 768
+    assert estimate.seconds(config, "embedded", []) is None
+    assert estimate.seconds(config, "embedded", [timed("gpt2", 16, 10, 1.0)]) is None
+    assert estimate.seconds(config, "embedded", [timed("embedded", 16, 0, 0.0)]) is None
+
+
+def test_the_pace_is_that_of_the_newest_run_with_the_nearest_limit_of_paths() -> None:
+    config = BranchingConfig(max_paths=16, max_new_tokens=50)
+    earlier = [
+        timed("embedded", 12, 10, 1.0),
+        timed("embedded", 20, 10, 2.0),
+        timed("embedded", 64, 10, 9.0),
+    ]
+    assert estimate.seconds(config, "embedded", earlier) == 10.0
+
+
+def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() -> None:
+    page = AppTest.from_file(MAIN, default_timeout=60).run()
+    config = bundled_runs.events_of(bundled_runs.recordings()[0])[0].config  # type: ignore[union-attr]
+    most = estimate.most_tokens(config)
+    assert most == config.max_paths * config.max_new_tokens
+    assert f"at most {most:,} tokens" in _sentence(page)
+    run_to_its_end(start(page, "The cat sat on the", 3))
+    most = 3 * config.max_paths
+    assert f"at most {most} tokens, about 1 s" in _sentence(page)
+    message = page.session_state["past_runs"][0].run
+    assert sum(len(path.tokens) for path in message.paths) <= most
+
+
+def _sentence(page: AppTest) -> str:
+    return next(one.value for one in page.sidebar.caption if one.value.startswith("Run: "))

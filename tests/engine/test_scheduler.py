@@ -1,0 +1,369 @@
+"""A run that is served beside others has the events that it has alone, whatever happens to them."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_args
+
+import pytest
+import torch
+from equality import EXACT, PROMPT
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from table_model import TableModel, random_table
+
+from eab.config import BranchingConfig, CacheName
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.engine.scheduler import Handle, Scheduler
+from eab.errors import ConfigError, ModelError, PromptError
+from eab.events import (
+    Event,
+    Forked,
+    KvMeasured,
+    Reweighted,
+    RunEnded,
+    RunStarted,
+    Speculated,
+    StepTimed,
+)
+from eab.run import fold
+
+FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral"]
+LONG = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(60))
+BASE = BranchingConfig(max_new_tokens=10, entropy_threshold=1.5, max_paths=6)
+
+REQUESTS = {
+    "fair": Request(PROMPT, BASE),
+    "another seed": Request("w7 w8", replace(BASE, seed=5, max_paths=9)),
+    "long prompt": Request(LONG, replace(BASE, max_new_tokens=6)),
+    "original": Request(PROMPT, replace(BASE, policy="original", top_k=20, seed=2)),
+    "independent": Request("w40 w41 w42", replace(BASE, policy="independent", temperature=0.7)),
+    "one token": Request("w9", replace(BASE, max_new_tokens=1)),
+    "quantile": Request(PROMPT, replace(BASE, entropy_threshold=0.7, threshold_unit="quantile")),
+    "nucleus": Request(PROMPT, replace(BASE, top_p=0.9, temperature=1.3, r=3)),
+    "padded": Request("w3 w4 w5", replace(BASE, attention="padded", r=4)),
+    "lookup": Request(
+        "w5 w9 w33 w5 w9", replace(BASE, drafter="prompt-lookup", draft_length=3, top_k=2)
+    ),
+    "draft model": Request(
+        PROMPT, replace(BASE, drafter="model", draft_length=2, entropy_threshold=4.0)
+    ),
+} | {
+    name: Request(PROMPT, replace(BASE, cache=name, seed=3))
+    for name in get_args(CacheName)
+    if name != "tree"
+}
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equal, and numbers up to the rounding of sums in another order."""
+    if isinstance(found, float) and isinstance(expected, float):
+        return found == pytest.approx(expected, abs=EXACT)
+    if type(found) is not type(expected):
+        return False
+    if is_dataclass(found):
+        return all(
+            same(getattr(found, field.name), getattr(expected, field.name))
+            for field in fields(found)
+        )
+    if isinstance(found, tuple):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    return bool(found == expected)
+
+
+def untimed(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if not isinstance(event, StepTimed)]
+
+
+def assert_same_events(found: Sequence[Event], expected: Sequence[Event]) -> None:
+    """The same events; a weight that changed by a rounding only is no event, but an equal weight."""
+    for one, other in zip(unweighted(found), unweighted(expected), strict=True):
+        assert same(one, other), (one, other)
+    if any(isinstance(event, RunStarted) for event in found):
+        weights = [[path.weight for path in fold(events).paths] for events in (found, expected)]
+        assert weights[0] == pytest.approx(weights[1], abs=EXACT)
+
+
+def unweighted(events: Sequence[Event]) -> list[Event]:
+    return [event for event in untimed(events) if not isinstance(event, Reweighted)]
+
+
+def draft_for(request: Request, twins: Any) -> Any:
+    return twins("llama", 1).ours if request.config.drafter == "model" else None
+
+
+def alone(model: Any, request: Request, draft: Any = None) -> list[Event]:
+    return list(generate(model, request, draft))
+
+
+def serve_all(scheduler: Scheduler, handles: Sequence[Handle]) -> list[list[Event]]:
+    events: list[list[Event]] = [[] for _ in handles]
+    while scheduler.busy:
+        scheduler.step()
+        for own, handle in zip(events, handles, strict=True):
+            own += handle.new_events()
+    return events
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_kind_of_run_has_the_same_events_beside_all_others(twins, family):
+    model = twins(family).ours
+    for token_budget in (512, 40):  # the smaller one cuts the prompts, and leaves runs out
+        scheduler = Scheduler(model, token_budget=token_budget)
+        handles = [
+            scheduler.submit(request, owner=name, draft=draft_for(request, twins))
+            for name, request in REQUESTS.items()
+        ]
+        served = serve_all(scheduler, handles)
+        for request, events in zip(REQUESTS.values(), served, strict=True):
+            assert_same_events(events, alone(model, request, draft_for(request, twins)))
+    kinds = {type(event) for events in served for event in events}
+    assert {Forked, Speculated, RunEnded} <= kinds
+
+
+def test_the_embedded_model_chooses_the_same_tokens_in_float32(embedded):
+    config = BranchingConfig(max_new_tokens=16, max_paths=8)
+    requests = [
+        Request(prompt, replace(config, seed=seed))
+        for seed, prompt in enumerate(["Once upon a time", "The cat sat on the", "One day, a girl"])
+    ]
+    scheduler = Scheduler(embedded)
+    served = serve_all(scheduler, [scheduler.submit(request) for request in requests])
+    for request, events in zip(requests, served, strict=True):
+        expected = alone(embedded, request)
+        for one, other in zip(untimed(events), untimed(expected), strict=True):
+            assert type(one) is type(other)
+            assert getattr(one, "token", None) == getattr(other, "token", None)
+
+
+def chain(size: int = 12) -> TableModel:
+    return TableModel(random_table(3, size), stop_ids=[size - 1])
+
+
+def chain_request(prompt: str = "0 1", **settings: Any) -> Request:
+    return Request(prompt, replace(BASE, entropy_threshold=1.0, **settings))
+
+
+class Served(RuleBasedStateMachine):
+    """Submits, serves and stops runs at random; each has the events that it has alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = chain()
+        self.scheduler = Scheduler(self.model, max_running=4, token_budget=24)
+        self.known: list[tuple[Handle, list[Event], list[Event]]] = []
+
+    @rule(
+        prompt=st.integers(1, 50),
+        seed=st.integers(0, 3),
+        owner=st.sampled_from("abc"),
+        paths=st.integers(1, 20),
+        policy=st.sampled_from(["fair", "original", "independent"]),
+        cache=st.sampled_from(get_args(CacheName)),
+        drafter=st.sampled_from(["none", "prompt-lookup"]),
+    )
+    def submit(self, prompt: int, seed: int, owner: str, paths: int, **settings: Any) -> None:
+        request = chain_request(
+            " ".join(str(index % 11) for index in range(prompt)),
+            seed=seed,
+            max_paths=paths,
+            draft_length=2,
+            **settings,
+        )
+        handle = self.scheduler.submit(request, owner=owner)
+        self.known.append((handle, [], alone(chain(), request)))
+
+    @precondition(lambda self: self.scheduler.busy)
+    @rule()
+    def step(self) -> None:
+        self.scheduler.step()
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def stop(self, data: st.DataObject) -> None:
+        handle, events, _ = data.draw(st.sampled_from(self.known))
+        if not handle.ended:
+            handle.stop()
+            self.scheduler.step()
+            assert handle.ended
+            events += handle.new_events()
+            assert isinstance(events[-1], RunEnded)
+            assert events[-1].reason == "stopped"
+            events[-1:] = []
+
+    @invariant()
+    def events_are_those_of_each_run_alone(self) -> None:
+        for handle, events, expected in self.known:
+            events += handle.new_events()
+            found = untimed(events)
+            assert found == untimed(expected)[: len(found)]  # exactly: a table rounds nothing
+            assert handle.error is None
+        assert len(self.scheduler.running) <= 4
+
+    def teardown(self) -> None:
+        while self.scheduler.busy:
+            self.scheduler.step()
+        self.events_are_those_of_each_run_alone()
+        assert all(handle.ended for handle, _, _ in self.known)
+
+
+TestServed = Served.TestCase
+TestServed.settings = settings(max_examples=25, stateful_step_count=30)
+
+
+def test_nobody_waits_for_a_long_prompt(twins):
+    """The prompt goes through in what others leave of the budget, and they miss no pass."""
+    scheduler = Scheduler(twins("llama").ours, token_budget=24)
+    quick = scheduler.submit(Request(PROMPT, replace(BASE, max_paths=4)), owner="a")
+    scheduler.step()
+    slow = scheduler.submit(Request(LONG, BASE), owner="b")
+    while not quick.ended:
+        assert quick in scheduler.step()
+    chunks = [event.tokens for event in slow.new_events() if isinstance(event, StepTimed)]
+    assert len(chunks) > 2
+    assert all(20 <= chunk <= 24 for chunk in chunks[:2])
+
+
+def test_a_pass_holds_the_budget_and_serves_whom_it_served_least():
+    scheduler = Scheduler(TableModel(random_table(3, 12)), token_budget=20)
+    asked = [(owner, chain_request(seed=seed)) for seed, owner in enumerate("aaaaab")]
+    often = [scheduler.submit(replace_tokens(request, 40), owner=owner) for owner, request in asked]
+    once = often.pop()
+    while not once.ended:
+        served = scheduler.step()
+        assert once in served, "who was served least is in every pass"
+        tokens = [
+            [event for event in handle.new_events() if isinstance(event, StepTimed)][-1].tokens
+            for handle in served
+        ]
+        assert sum(tokens) <= 20
+    assert once.tokens > 100
+    assert not any(handle.ended for handle in often)
+    shares = [handle.tokens for handle in often]
+    assert max(shares) - min(shares) <= 20
+
+
+def replace_tokens(request: Request, new_tokens: int) -> Request:
+    return replace(request, config=replace(request.config, max_new_tokens=new_tokens))
+
+
+def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
+    row = chain().kv_shape.row_bytes
+    scheduler = Scheduler(chain(), max_running=2)
+    for owner in "aaab":
+        scheduler.submit(chain_request(), owner=owner)
+    scheduler.step()
+    assert [handle.owner for handle in scheduler.running] == ["a", "b"]
+    assert [handle.owner for handle in scheduler.waiting] == ["a", "a"]
+    large = chain_request(max_paths=256, max_new_tokens=2**20 // row // 256)  # more than 1 MiB
+    scheduler = Scheduler(TableModel(random_table(3, 12), context=2**20), kv_limit_mib=1)
+    first, second = scheduler.submit(large), scheduler.submit(large)
+    scheduler.step()
+    assert scheduler.running == [first], "a run that is alone begins, whatever it may need"
+    assert scheduler.waiting == [second]
+    first.stop()
+    scheduler.step()
+    assert scheduler.running == [second]
+
+
+def test_a_run_that_cannot_begin_says_why_and_the_others_go_on():
+    scheduler = Scheduler(chain())
+    empty = scheduler.submit(Request(" ", BASE))
+    no_draft = scheduler.submit(chain_request(drafter="model"))
+    good = scheduler.submit(chain_request())
+    events = list(good)
+    assert_same_events(events, alone(chain(), chain_request()))
+    assert isinstance(empty.error, PromptError)
+    assert isinstance(no_draft.error, ConfigError)
+    with pytest.raises(PromptError, match="the prompt is empty"):
+        list(empty)
+
+
+class Faulty(TableModel):
+    """Breaks where the run whose prompt begins with `culprit` takes part.
+
+    With `how` = "raise" the forward pass fails after K and V were stored; "logits" are no numbers;
+    "shared" fails only passes of several runs, as when memory runs out.
+    """
+
+    def __init__(self, how: str, after: int) -> None:
+        twin = chain()
+        super().__init__(twin.table, stop_ids=tuple(twin.stop_ids))
+        self.how, self.after, self.culprit = how, after, None
+
+    def forward(self, batches):
+        logits = super().forward(batches)
+        parts = list(logits.split([len(batch.logits_indices) for batch in batches]))
+        broken = [batch.cache is self.culprit for batch in batches]
+        self.after -= 1
+        if self.after < 0 and self.how == "shared" and len(batches) > 1:
+            raise torch.OutOfMemoryError("no memory for all of them")
+        if self.after < 0 and any(broken):
+            if self.how == "raise":
+                raise RuntimeError("a kernel failed")
+            if self.how == "memory":
+                raise torch.OutOfMemoryError("no memory for this one")
+            if self.how == "logits":
+                parts[broken.index(True)] *= float("nan")
+        return torch.cat(parts)
+
+
+FAULTS = {"raise": RuntimeError, "logits": ModelError, "memory": None, "shared": None}
+
+
+@pytest.mark.parametrize("cache", get_args(CacheName))
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_run_that_breaks_ends_alone(how, cache):
+    for after in (1, 4, 7):
+        model = Faulty(how, after)
+        scheduler = Scheduler(model)
+        requests = [
+            chain_request(seed=seed, cache=cache, max_new_tokens=12, max_paths=4 + seed)
+            for seed in range(3)
+        ]
+        handles = [scheduler.submit(request) for request in requests]
+        scheduler.step()
+        model.culprit = handles[1].generation.cache
+        served = serve_all(scheduler, handles)
+        for number, (request, events) in enumerate(zip(requests, served, strict=True)):
+            expected = untimed(alone(chain(), request))
+            if number == 1 and how != "shared":
+                events = [event for event in untimed(events) if not isinstance(event, RunEnded)]
+                assert len(events) < len(expected)
+                expected = expected[: len(events)]
+            assert_same_events(list(without_copies(events)), list(without_copies(expected)))
+        failed = FAULTS[how]
+        assert [handle.error for handle in handles][::2] == [None, None]
+        assert (handles[1].error is None) == (failed is None)
+        if failed is not None:
+            assert isinstance(handles[1].error, failed)
+        if how == "memory":
+            assert served[1][-1].reason == "failed"
+
+
+def without_copies(events: Sequence[Event]) -> Iterator[Event]:
+    """Without what a repeated pass does twice: some caches copy K and V for every pass."""
+    for event in events:
+        if isinstance(event, KvMeasured):
+            usage = replace(event.usage, bytes_copied=0, allocations=0, peak_bytes=0)
+            yield replace(event, usage=usage)
+        else:
+            yield event
+
+
+def test_a_step_with_nothing_to_do_does_nothing():
+    scheduler = Scheduler(chain())
+    assert scheduler.step() == []
+    assert not scheduler.busy
+
+
+def test_runs_that_are_submitted_later_join_the_next_pass():
+    random.seed(1)
+    scheduler = Scheduler(chain())
+    first = scheduler.submit(chain_request(seed=1))
+    scheduler.step()
+    second = scheduler.submit(chain_request(seed=2))
+    assert set(scheduler.step()) == {first, second}
+    assert any(isinstance(event, RunStarted) for event in second.new_events())
