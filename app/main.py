@@ -13,18 +13,32 @@ if HOME not in sys.path:
     sys.path.insert(0, HOME)
 from eab.assets import ASSETS  # noqa: E402 - found in a checkout that is not installed, too
 
-st.set_page_config(page_title="EAB Explorer", layout="wide")
-# Less margin above the board. In the dark theme, white text on the light primary colour is too
-# faint. The style is sent as a component: the browser then already fetches Streamlit's script for
+ABOUT = """
+**EAB Explorer** shows entropy-adaptive branching: a language model writes a text token by token,
+and where it is unsure which token comes next (the entropy is at or above a threshold), the text
+branches. The tree, the entropy trace and the KV cache are three pictures of the same run, with one
+cursor.
+
+Ctrl+Enter in the prompt runs. Space plays and the arrow keys move the cursor; **Help** over the
+tree explains the pictures and lists all keys.
+"""
+STATIC = Path(__file__).parent / "widgets" / "static"
+
+# The toolbar is minimal: with a menu item of ours, its menu offers the theme, too.
+st.set_page_config(
+    page_title="EAB Explorer",
+    layout="wide",
+    initial_sidebar_state=260,
+    menu_items={"About": ABOUT},
+)
+# The style is sent as a component: the browser then already fetches Streamlit's script for
 # components, which the board needs too, while this process imports the page.
 st.components.v2.component(
-    "eab_style",
-    css="""
-        .stMainBlockContainer { padding-top: 2rem; }
-        button[data-testid='stBaseButton-primary'] p { color: light-dark(#ffffff, #171614); }
-    """,
+    "eab_page",
+    css=(STATIC / "page.css").read_text(encoding="utf-8"),
+    js=(STATIC / "page.js").read_text(encoding="utf-8"),
     isolate_styles=False,
-)()
+)(key="eab_page")
 from app.state import polling  # noqa: E402 - only after the style was sent
 
 polling.forget_fragments()

@@ -115,6 +115,6 @@ def _as_language_model(model: Any, tokenizer: Any, device: str, dtype: str) -> L
         language_model: LanguageModel = model
         return language_model
     raise ModelError(
-        f"model is a {type(model).__name__}; give a name, a folder, a (model, tokenizer) pair, or "
-        "model and tokenizer="
+        f"the model is a {type(model).__name__}; give a name, a folder, a (model, tokenizer) pair, "
+        "or model and tokenizer="
     )

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, Literal, get_args
+from functools import wraps
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from eab.errors import ConfigError
 from eab.settings import (
@@ -29,6 +30,8 @@ CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup"]
+
+T = TypeVar("T")
 
 MAX_PATHS: Final = 256
 MAX_NEW_TOKENS: Final = 4096
@@ -71,6 +74,24 @@ THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
 }
 
 
+def _naming_the_nearest(config: type[T]) -> type[T]:
+    """Make the class answer an unknown name with ConfigError and the nearest setting, where a
+    dataclass has a TypeError.
+    """
+    init: Any = config.__init__
+
+    @wraps(init)
+    def checked_init(self: T, *values: Any, **settings: Any) -> None:
+        for name in settings:
+            if name not in SETTINGS:
+                raise ConfigError(f"there is no setting {name!r}; {_known_settings(name)}")
+        init(self, *values, **settings)
+
+    config.__init__ = checked_init  # type: ignore[assignment]
+    return config
+
+
+@_naming_the_nearest
 @dataclass(frozen=True, slots=True)
 class BranchingConfig:
     """The settings of a run. The same config, model and prompt give the same tree.
@@ -91,6 +112,7 @@ class BranchingConfig:
         more="The distribution is the one that tokens are drawn from: after temperature, top_k "
         "and top_p. 0.65 nats is about two equally likely tokens.",
         option="threshold",
+        advanced=False,
     )
     threshold_unit: ThresholdUnit = setting(
         "nats",
@@ -112,6 +134,7 @@ class BranchingConfig:
         "Branch factor",
         "Children per fork (k): the k - 1 most likely tokens and one drawn from the rest.",
         widget=Slider(2, 8),
+        advanced=False,
     )
     max_paths: int = setting(
         20,
@@ -121,6 +144,7 @@ class BranchingConfig:
         "Largest number of paths. fair: live and finished paths together. original: live paths "
         "only, as published. independent: the number of texts.",
         widget=Slider(1, 64),
+        advanced=False,
     )
     min_fork_weight: float = setting(
         0.0,
@@ -131,7 +155,9 @@ class BranchingConfig:
         "tree (policy fair). The weights stay unbiased; 0 lets every path branch.",
         more="Only at 0 is the tree at a higher threshold a subtree of the tree at a lower one.",
         widget=Steps(
-            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2), {0.0: "any weight"}, number="{:.1%}"
+            (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.08, 0.1, 0.2),
+            {0.0: "any weight"},
+            number="{:.1%}",
         ),
     )
     policy: PolicyName = setting(
@@ -179,6 +205,7 @@ class BranchingConfig:
         "Max new tokens",
         "Largest number of tokens generated per path.",
         widget=Slider(1, 256),
+        advanced=False,
     )
     seed: int = setting(
         0,
@@ -216,7 +243,7 @@ class BranchingConfig:
         widget=Menu(get_args(CacheName)),
     )
     r: AllocationStep = setting(
-        16,
+        4,
         Whole(1, MAX_NEW_TOKENS, hint=f"1 reallocates at every step; or {AUTO!r}", or_word=AUTO),
         KV_CACHE,
         "r: steps of spare room per allocation",
@@ -224,7 +251,8 @@ class BranchingConfig:
         "at every step, max_new_tokens or more allocates all rows at the start, auto chooses at "
         "every growth.",
         more="This is the r of BMC (arXiv 2511.12031); eab.caches.growth has the cost model "
-        "behind auto. It changes time and bytes, never the tokens.",
+        "behind auto. It changes time and bytes, never the tokens. The default is small, so that "
+        "short runs reserve little; its growths take about 3 % of a step of the embedded model.",
         widget=Steps(R_STEPS),
     )
     attention: AttentionName = setting(
@@ -274,9 +302,9 @@ class BranchingConfig:
     def __post_init__(self) -> None:
         for name, declared in SETTINGS.items():
             if name != "entropy_threshold":
-                declared.values.check(name, getattr(self, name))
+                declared.values.check(f"the setting {name}", getattr(self, name))
         scale = THRESHOLD_SCALES[self.threshold_unit]
-        scale.values.check("entropy_threshold", self.entropy_threshold)
+        scale.values.check("the setting entropy_threshold", self.entropy_threshold)
         if self.system and not self.chat:
             raise ConfigError("system is set but chat is off; a system message needs chat=True")
 
@@ -287,9 +315,6 @@ class BranchingConfig:
         Raises:
             ConfigError: A value is not allowed, or there is no setting of that name.
         """
-        for name in settings:
-            if name not in SETTINGS:
-                raise ConfigError(f"there is no setting {name!r}; {_known_settings(name)}")
         return cls(**settings)
 
 

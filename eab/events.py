@@ -90,8 +90,9 @@ class KVUsage:
         bytes_held: Bytes of the tensors (measured; computed in a what-if run).
         rows_shared: Rows that two or more live paths read.
         rows_private: Rows that one live path reads.
-        rows_spare: Allocated rows that hold no token.
-        rows_independent: Rows that the same paths would hold in separate caches (computed).
+        rows_spare: Reserved rows: allocated, but without a token.
+        rows_independent: Tokens of all these paths, which is what separate caches would use
+            (computed); see eab.bmc.separate_caches for what they would hold.
         paths: The share of each live path.
         bytes_copied: Bytes that were stored before and moved again.
         allocations: Tensors made.

@@ -1,5 +1,6 @@
-"""Numbers in words, the same on the page and in the terminal."""
+"""Numbers and messages in words, the same on the page and in the terminal."""
 
+import re
 from collections.abc import Sequence
 
 
@@ -17,6 +18,13 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
+def as_sentence(message: str) -> str:
+    """'the prompt is empty' -> 'The prompt is empty.'; 'a.eab is cut' -> 'a.eab is cut.'"""
+    begins_with_a_word = re.match(r"[a-z]+[ ,;:]", message) is not None
+    begun = message[:1].upper() + message[1:] if begins_with_a_word else message
+    return begun if begun.endswith((".", "!", "?", "…")) or not begun else f"{begun}."
+
+
 def counted(number: int, thing: str) -> str:
     """1, 'path' -> '1 path'; 2000, 'forward pass' -> '2,000 forward passes'."""
     ending = "es" if thing.endswith(("s", "ch")) else "s"
@@ -31,6 +39,15 @@ def times(ratio: float) -> str:
 def shortened(text: str, max_length: int) -> str:
     """'once upon a time', 10 -> 'once upon…'."""
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
+
+
+def excerpt(text: str, max_length: int) -> str:
+    """'once upon a time', 10 -> 'once upon …': the beginning of a text, cut between two words."""
+    if len(text) <= max_length:
+        return text
+    beginning = text[: max_length - 2]
+    space = text.rfind(" ", max_length // 2, max_length - 1)  # not every language has spaces
+    return (beginning if space < 0 else text[:space]).rstrip() + " …"
 
 
 def ordinal(number: int) -> str:

@@ -218,6 +218,7 @@ class Setting:
         more: Further facts, for docs/settings.md.
         widget: What the page offers; None if the page has no widget of the usual kind for it.
         option: Its name on the command line, if that is not the name of the field.
+        advanced: Whether the page keeps it under "Advanced".
     """
 
     default: Any
@@ -228,6 +229,7 @@ class Setting:
     more: str = ""
     widget: Widget | None = None
     option: str = ""
+    advanced: bool = True
 
 
 def setting(
@@ -240,9 +242,10 @@ def setting(
     more: str = "",
     widget: Widget | None = None,
     option: str = "",
+    advanced: bool = True,
 ) -> T:
     """A dataclass field that carries its Setting; the arguments are those of Setting."""
-    declared = Setting(default, values, group, label, help, more, widget, option)
+    declared = Setting(default, values, group, label, help, more, widget, option, advanced)
     made: T = field(default=default, metadata={_KEY: declared})
     return made
 

@@ -11,18 +11,19 @@ from app.server import model_cache
 from app.state import measurements, polling, status, tab
 from app.state.slot import Entry, note_in_url
 from app.widgets import controls
-from app.widgets.charts import downloads, draw
+from app.widgets.charts import downloads, draw, quoted
 from app.widgets.markdown import plain
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
 from eab.bmc.results import Experiment, Report, dumps
-from eab.board.layout import shorten
 from eab.caches.growth import CostModel, auto_growth_rule
 from eab.config import AUTO
 from eab.figures.captions import ENDINGS
+from eab.formatting import as_sentence
 from eab.token_text import visible
 
 ROWS: Final = (256, 512, 1024, 2048)
 CURVE: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TAB: Final = "experiment"  # the URL parameter of the open tab
 IN_SHORT = """
 A KV cache grows by one row per token: its K and V in all layers. A tensor cannot grow, so a longer
 one is allocated and the rows are copied. If that happens at every step (r = 1), the cost of copying
@@ -69,22 +70,22 @@ PAPER = (
     "up to 1.36 and 2.29 times the throughput of vLLM and DeepSpeed. These are the paper's results "
     "on other hardware; this page does not reproduce them."
 )
-# Title, and what it does.
+# Title, and what it measures.
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
     "growth": (
         "Sensitivity to r",
-        "The time of the KV cache for writing many rows, at each r. About a minute.",
+        "The time of the KV cache for writing many rows, at each r. Takes about a minute.",
     ),
-    "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows. Some seconds."),
+    "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows. Takes some seconds."),
     "rejection": (
         "Rejected drafts",
-        "Draft tokens in the spare rows, verified by the model. About a minute.",
+        "Draft tokens in the spare rows, verified by the model. Takes about a minute.",
     ),
     "sizes": (
         "Other model sizes",
-        "Is the predicted r* good for other model shapes? About a minute.",
+        "Is the predicted r* good for other model shapes? Takes about a minute.",
     ),
-    "memory": ("Memory", "What the tensors hold, by r and length. Some seconds."),
+    "memory": ("Memory", "What the tensors hold, by r and length. Takes some seconds."),
 }
 
 
@@ -100,7 +101,7 @@ def your_run() -> None:
     with explored.locked:
         demand = demand_of(explored.run) if explored.run is not None else None
         prompt = explored.prompt or ""
-    st.subheader("Your run at any r")
+    st.header("Your run at any r")
     if demand is None:
         st.info(
             "For the run on the page Explore, the rows at another r cannot be computed. Make a run "
@@ -108,7 +109,7 @@ def your_run() -> None:
         )
         return
     st.caption(
-        f"The run on the page Explore: “{plain(shorten(visible(prompt), 90))}”. Moving r "
+        f"The run on the page Explore: “{quoted(prompt)}”. Moving r "
         "recomputes it from the recording; the model is not run."
     )
     costs = fitted()
@@ -146,9 +147,8 @@ def download_run(demand: Demand, costs: CostModel | None) -> None:
 
 
 def experiments() -> None:
-    """A button for each experiment, then what each found."""
-    missing = model_cache.missing(controls.model_name())
-    st.subheader("Measure it here")
+    """The experiments in tabs, each with its button; only the open one is computed and sent."""
+    st.header("Measure it here")
     left, right = st.columns([3, 1])
     with left:
         st.segmented_control(
@@ -161,41 +161,53 @@ def experiments() -> None:
     right.button(
         "Stop", on_click=measurements.stop, disabled=active is None, width="stretch", key="bmc_stop"
     )
-    for column, (name, (title, what)) in zip(
-        st.columns(len(EXPERIMENTS)), EXPERIMENTS.items(), strict=True
-    ):
-        busy = active is not None or bool(missing)
-        column.button(
-            title,
-            on_click=start,
-            args=(name,),
-            disabled=busy,
-            width="stretch",
-            key=f"run_{name}",
-            help=missing or what,
-        )
     polling.watch(measurements.active, status.report_progress, active is not None)
-    for name in EXPERIMENTS:
+    for experiment, interrupted in measurements.interrupted().items():
+        reason, message = interrupted.ending
+        notify = st.error if reason == "failed" else st.caption
+        notify(
+            plain(
+                f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {as_sentence(visible(message))}"
+            )
+        )
+    titles = {name: title for name, (title, _) in EXPERIMENTS.items()}
+    in_url = next((titles[name] for name in titles if name == st.query_params.get(TAB)), None)
+    st.session_state.setdefault("bmc_tab", in_url or next(iter(titles.values())))
+    tabs = st.tabs(list(titles.values()), on_change="rerun", key="bmc_tab")
+    for name, page in zip(EXPERIMENTS, tabs, strict=True):
         note_in_url(measurements.SLOTS[name].in_url())
-        displayed = measurements.SLOTS[name].displayed()
-        with displayed.locked:
-            one_experiment(name, displayed)
+        if page.open:
+            note_in_url({TAB: name})
+            displayed = measurements.SLOTS[name].displayed()
+            with page, displayed.locked:
+                one_experiment(name, displayed)
 
 
 def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
-    """What an experiment found, and where it was measured."""
+    """The button of an experiment, what it found, and where that was measured."""
     from eab.figures import bmc
     from eab.figures.tables import points_table
 
-    title, what = EXPERIMENTS[name]
-    st.subheader(title)
-    report, key = displayed.state, displayed.key
+    what, report, key = EXPERIMENTS[name][1], displayed.state, displayed.key
+    missing = model_cache.missing(controls.model_name())
+    left, right = st.columns([1, 3], vertical_alignment="center")
+    left.button(
+        "Measure",
+        on_click=start,
+        args=(name,),
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=active is not None or bool(missing),
+        width="stretch",
+        key=f"run_{name}",
+        help=missing or None,
+    )
+    right.caption(what)
     began = report.began
     if began is not None:
         origin = "Recorded" if displayed.live is None else "Measured here"
         st.caption(
-            f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. "
-            f"{what}"
+            f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}."
         )
     made = bmc.EXPERIMENT_FIGURES[name]
     draw("", made.sentence(report), made.figure(report), f"bmc-{name}", key)
@@ -215,13 +227,8 @@ st.session_state.setdefault("bmc_r", 16)
 st.session_state.setdefault("bmc_rows", 512)
 
 active = measurements.active()  # before anything is drawn; see polling.watch
-st.subheader("How far ahead should the cache allocate?")
+st.title("How far ahead should the cache allocate?")
 st.markdown(IN_SHORT)
-notices = st.container()
-for experiment, interrupted in measurements.interrupted().items():
-    reason, message = interrupted.ending
-    notify = notices.error if reason == "failed" else notices.caption
-    notify(plain(f"{EXPERIMENTS[experiment][0]}: {ENDINGS[reason]}. {visible(message)}"))
 with st.expander("Padded or sliced"):
     st.markdown(PADDED_OR_SLICED)
 with st.expander("The cost model"):

@@ -8,15 +8,21 @@ from app.server import bundled_runs, model_cache
 from app.state import diff, messages, polling, status
 from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
+from app.widgets.charts import quoted
 from app.widgets.markdown import plain
 from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.errors import EabError
-from eab.token_text import visible
+from eab.formatting import counted
 
+# Whether it is only the samples that are missing.
+MISSING = {
+    False: "Choose two runs that have ended.",
+    True: "There are no independent samples with the prompt of A yet. Press Sample to make them.",
+}
 BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of texts": "texts"}
 
 
-def choose(side: str, label: str) -> Side | None:
+def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     """The list of one side, and its upload if a run file is chosen."""
     options = diff.sources(with_independent=side == "b")
     source = st.selectbox(label, options, format_func=diff.title_of, key=f"diff_{side}")
@@ -29,7 +35,7 @@ def choose(side: str, label: str) -> Side | None:
             args=(side,),
             max_upload_size=32,
         )
-    return diff.side_of(source, side)
+    return diff.side_of(source, side, like)
 
 
 def open_upload(side: str) -> None:
@@ -53,23 +59,22 @@ def start(like: Side, budget: Budget) -> None:
 
 def sampling(a: Side, active: bool) -> None:
     """What the samples have in common with A, and the buttons that start and stop them."""
-    named = st.segmented_control(
-        "Match by",
-        list(BUDGETS),
-        default=next(iter(BUDGETS)),
-        key="diff_budget",
-        required=True,
-    )
+    from eab.figures.diff import average_sentence
+
+    choice, left, right = st.columns([2, 1, 1], vertical_alignment="bottom")
+    with choice:
+        named = st.segmented_control(
+            "Match by",
+            list(BUDGETS),
+            default=next(iter(BUDGETS)),
+            key="diff_budget",
+            required=True,
+        )
     budget = BUDGETS[named or next(iter(BUDGETS))]
     count = independent_config(a.run, budget).max_paths
-    st.caption(
-        f"{budget_sentence(a, budget, count)} The prompt is processed once, and the texts share "
-        "its rows in the cache: the best case for independent samples."
-    )
     missing = model_cache.missing(a.run.started.model.name)
-    left, right, _ = st.columns([2, 2, 4])
     left.button(
-        f"Sample {count} texts",
+        f"Sample {counted(count, 'text')}",
         on_click=start,
         args=(a, budget),
         type="primary",
@@ -86,17 +91,22 @@ def sampling(a: Side, active: bool) -> None:
         key="diff_stop",
         width="stretch",
     )
+    st.caption(
+        f"{budget_sentence(a, budget, count)}{average_sentence(a.run, count)} The prompt is "
+        "processed once, and the texts share its rows in the cache: the best case for independent "
+        "samples."
+    )
 
 
 def budget_sentence(a: Side, budget: Budget, count: int) -> str:
     """Why there are this many independent texts."""
     if budget == "texts":
-        return f"A has {count} texts, so independent sampling makes {count}."
+        return f"A has {counted(count, 'text')}, so independent sampling makes as many."
     prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_through_model()
     return (
-        f"A sent {tokens:,} tokens through the model, {prompt:,} of them the prompt. A text takes "
-        f"{mean_tokens_per_text(a.run):.1f} on average (by A's weights), so the same budget is "
-        f"enough for {count} independent texts."
+        f"A sent {counted(tokens, 'token')} through the model, {prompt:,} of them the prompt. A "
+        f"text takes {mean_tokens_per_text(a.run):.1f} on average (by A's weights), so the same "
+        f"budget is enough for {counted(count, 'independent text')}."
     )
 
 
@@ -108,9 +118,11 @@ def results(a: Side, b: Side) -> None:
 
     st.text(takeaway_sentence(a.run, b.run))
     if same_prompt(a.run, b.run):
+        st.header("Both runs as one tree")
         board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="diff")
+    st.header("What each run found and took")
     rows = diff_rows(a.run, b.run)
-    st.table(text_table([tuple(row) for row in rows], ["", "A", "B", "B − A"]))
+    st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B − A"]))
     st.caption(NOTE)
     download(lambda: diff_table(a.run, b.run).to_csv(index=False))
 
@@ -122,31 +134,28 @@ def download(make: Callable[[], str]) -> None:
 
 
 examples = {recording.file: recording for recording in bundled_runs.recordings()}
-for side, default in (("a", examples["ball.eab"]), ("b", examples["original.eab"])):
+for side, default in (("a", examples[bundled_runs.COMPARED]), ("b", INDEPENDENT)):
     st.session_state.setdefault(f"diff_{side}", diff.source_in_url(side, default))
 choices = {side: st.session_state[f"diff_{side}"] for side in ("a", "b")}
 diff.note_in_url(choices)
 samples, active = diff.samples(), diff.active(choices.values())
 
-st.subheader("Where do two runs diverge?")
+st.title("Where do two runs diverge?")
 left, right = st.columns(2)
 with left:
     a = choose("a", "A (solid line)")
 with right:
-    b = choose("b", "B (dashed line)")
+    b = choose("b", "B (dashed line)", a)
 for problem in messages.problems(samples, samples.state.ended if samples is not None else None):
     st.error(plain(problem))
 if a is not None and choices["b"] == INDEPENDENT:
     sampling(a, active is not None and active is samples)
-polling.watch(
-    lambda: diff.active(choices.values()) or samples, status.run_progress, active is not None
-)
+polling.watch(lambda: diff.active(choices.values()), status.run_progress, active is not None)
 if a is None or b is None:
-    st.info("Choose two runs that have ended, or sample B.", icon=":material/info:")
+    st.info(MISSING[choices["b"] == INDEPENDENT and a is not None], icon=":material/info:")
 else:
     st.caption(
-        f"A: {plain(a.title)}. B: {plain(b.title)}. "
-        f"Prompt of A: “{plain(visible(a.run.started.prompt)[:120])}”"
+        f"A: {plain(a.title)}. B: {plain(b.title)}. Prompt of A: “{quoted(a.run.started.prompt)}”"
     )
     results(a, b)
 polling.draw_fragments()

@@ -13,7 +13,7 @@ from eab.analysis.sweep import Sweep, cache_sweep
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.figures.captions import sweep_sentence
-from eab.figures.sweep_table import COST_NOTE, sweep_rows
+from eab.figures.sweep_table import COST_NOTE, gain_sentence, sweep_rows
 
 WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).
@@ -46,18 +46,24 @@ def run() -> None:
 def results(sweep: Sweep, key: str) -> None:
     from eab.figures import caches, tables
 
-    st.text(sweep_sentence(sweep))
+    st.text(f"{sweep_sentence(sweep)} {gain_sentence(sweep)}")
+    with st.expander("What each cache does", expanded=True):
+        st.markdown(WHAT_THEY_DO)
     rows = [(line.measure, *line.cells) for line in sweep_rows(sweep)]
-    st.table(tables.text_table(rows, ["", *(cache for cache, _ in sweep.pairs)]))
+    st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in sweep.pairs)]))
     st.caption(COST_NOTE)
     chart = partial(draw, key=key, white=white_background())
-    chart("Bytes held", caches.held_sentence(sweep), caches.held_figure(sweep), "caches-held")
-    chart("Time per step", caches.time_sentence(sweep), caches.time_figure(sweep), "caches-time")
     chart(
-        "Total bytes",
+        "Bytes copied and held",
         caches.totals_sentence(sweep),
         caches.totals_figure(sweep),
         "caches-totals",
+    )
+    chart(
+        "Bytes held, step by step",
+        caches.held_sentence(sweep),
+        caches.held_figure(sweep),
+        "caches-held",
     )
     tree = next((run for cache, run in sweep.pairs if cache == "tree"), None)
     if tree is not None:
@@ -67,6 +73,7 @@ def results(sweep: Sweep, key: str) -> None:
             caches.paths_figure(tree),
             "caches-paths",
         )
+    chart("Time per step", caches.time_sentence(sweep), caches.time_figure(sweep), "caches-time")
     downloads(
         [
             (
@@ -88,14 +95,11 @@ active = current.active
 first = next((run.started for _, run in displayed.state.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
-    messages.notify(
+    if first is not None:
         controls.fill_from(first.prompt, first.config, first.model.name)
-        if first is not None
-        else ""
-    )
 controls.ensure_defaults()
 
-st.subheader("What does a KV cache save?")
+st.title("What does a KV cache save?")
 controls.run_bar(run, CACHES.stop, active)
 notices = st.container()
 for problem in messages.problems(current.live, None):
@@ -106,9 +110,6 @@ if not active and current.live is not None:
 with st.sidebar:
     controls.sidebar(varied="cache")
 CACHES.watch(status.sweep_progress, active)
-with st.expander("What each cache does"):
-    st.markdown(WHAT_THEY_DO)
-
 with displayed.locked:
     if first is not None:
         origin(first, displayed.live is not None)

@@ -64,41 +64,54 @@ def run() -> None:
 
 def results(sweep: Sweep, key: str) -> None:
     from eab.figures import speculation
+    from eab.figures.tables import text_table
 
     st.text(sweep_sentence(sweep))
-    table = speculation.outcome_table(sweep)
-    percent = st.column_config.NumberColumn(format="percent")
-    decimals = st.column_config.NumberColumn(format="%.2f")
-    columns = {
-        name: percent if name == "accepted of verified" else decimals
-        for name in table.columns[1:]
-        if table[name].dtype.kind != "i"  # counts
-    }
-    st.dataframe(table, hide_index=True, column_config=columns)
-    st.caption(
-        "All measured, except the column marked as formula: (1 - α^(k+1)) / (1 - α) for k draft "
-        "tokens at acceptance rate α."
-    )
+    rows = [(line.measure, *line.cells) for line in speculation.outcome_rows(sweep)]
+    st.table(text_table(rows, ["Measure", *(name for name, _ in sweep.pairs)]))
+    st.caption(table_note(sweep))
     text(sweep, key)
     white = white_background()
-    sentence, figure = (
-        speculation.tokens_sentence(sweep),
-        speculation.tokens_figure(sweep),
-    )
+    sentence, figure = speculation.tokens_sentence(sweep), speculation.tokens_figure(sweep)
     draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
-    sentence, figure = (
-        speculation.surface_sentence(sweep),
-        speculation.surface_figure(sweep),
+    sentence, figure = speculation.surface_sentence(sweep), speculation.surface_figure(sweep)
+    if figure.data:
+        draw("When it pays", sentence, figure, "speculation-surface", key, white)
+    else:
+        st.header("When it pays")
+        st.text(sentence)
+    downloads(
+        [
+            (
+                "Draft lengths (CSV)",
+                "speculation.csv",
+                lambda: speculation.outcome_table(sweep).to_csv(index=False),
+            )
+        ]
     )
-    draw("When it pays", sentence, figure, "speculation-surface", key, white)
-    downloads([("Draft lengths (CSV)", "speculation.csv", lambda: table.to_csv(index=False))])
+
+
+def table_note(sweep: Sweep) -> str:
+    """Where the numbers of the table come from."""
+    from eab.figures.speculation import is_one_path
+
+    note = (
+        "All measured. Draft tokens after the first rejected one of a pass are discarded "
+        "without being verified."
+    )
+    if is_one_path(sweep):
+        note += (
+            " The row marked as formula is (1 - α^(k+1)) / (1 - α) for k draft tokens at "
+            "acceptance rate α."
+        )
+    return note
 
 
 def text(sweep: Sweep, key: str) -> None:
     """The text with the highest weight of one of the runs, as chips."""
     from eab.figures import speculation
 
-    st.subheader("The text, token by token")
+    st.header("The text, token by token")
     pairs = dict(sweep.pairs)
     names = [name for name, one in pairs.items() if one.speculations]
     if not names:
@@ -120,7 +133,7 @@ first = displayed.state.pairs[0][1].started
 st.session_state.setdefault("prompt", first.prompt)
 controls.ensure_defaults()
 
-st.subheader("Can a small model predict what the large one will say?")
+st.title("Can a small model predict what the large one will say?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
@@ -135,6 +148,8 @@ with right:
         help="One text: a single path without forks. Whole tree: with the settings in the sidebar; "
         "a step ends only when all paths have reached it, so draft tokens save less.",
     )
+if st.session_state.sweep_decode == ONE_TEXT:
+    st.caption("One text never forks: the settings under Branching have no effect on it.")
 for problem in messages.problems(current.live, None):
     st.error(plain(problem))
 with st.sidebar:

@@ -1,13 +1,12 @@
 """Record the README's moving picture: `make picture`.
 
-Starts the real app and opens a bundled run in headless Chromium, in the presenter's view. The tree
-grows, the cursor is scrubbed in the entropy trace, the threshold line is dragged up and back. The
-result is `assets/picture.webp`.
+Starts the real app and opens a bundled run in headless Chromium. The tree grows, the cursor is
+scrubbed in the entropy trace, the threshold line is dragged up and back. The result is
+`assets/picture.webp`.
 
 The page's clock is stopped and advanced one frame at a time, so the animation has the same speed on
 every machine. The script uses only what users of the page see: roles, labels, keys, and the classes
-of the board's pictures. A font with the signs of media players (for example Debian's
-`fonts-symbola`) must be installed, else the transport buttons show empty boxes.
+of the board's pictures.
 """
 
 import argparse
@@ -33,18 +32,20 @@ OUTPUT = ROOT / "assets" / "picture.webp"
 MAX_BYTES = 3_000_000
 EXAMPLE = "market.eab"
 HIGHER_THRESHOLD = 0.9  # nats; two of the three forks of that run stay
-WINDOW = {"width": 1100, "height": 915}
+WINDOW = {"width": 1100, "height": 640}
 FRAME_MS = 80
 MARGIN = 10  # pixels around the board
 ANSWER_SECONDS = 0.12  # real time per frame for the server's answer while the threshold is dragged
 
 _PAGE_STYLE = """
-[data-testid="stSidebar"], [data-testid="stHeader"] { display: none !important; }
-.stMainBlockContainer { max-width: none !important; }
+[data-testid="stSidebar"], [data-testid="stHeader"], .st-key-header, .st-key-status,
+.st-key-below_board { display: none !important; }
+.stMainBlockContainer.stMainBlockContainer { padding: 0.6rem !important; }
+:root { --eab-board-height: calc(100dvh - 1.4rem) !important; }
 """
 # A screenshot shows no mouse pointer, so the board gets one. Dragging must not select its text.
 _POINTER = """(board) => {
-  board.style.userSelect = "none";
+  board.style.outline = "none";
   const pointer = document.createElement("div");
   pointer.style.cssText =
     "position:fixed;left:0;top:0;z-index:1000;pointer-events:none;display:none";
@@ -137,7 +138,6 @@ def main() -> None:
 def _perform(page: Page) -> Recorder:
     """What the animation shows: growth, scrubbing, a higher threshold, and back again."""
     board = page.locator(".eab")
-    board.press("p")  # the presenter's view: text that can be read in a README
     page.get_by_role("combobox", name="Speed").select_option("0.5")
     board.press("Home")
     page.clock.run_for(1000)

@@ -1,5 +1,5 @@
 """Record the bundled runs: `make runs`. Each is a real run of the embedded model with a sentence
-about what it shows; check these sentences after recording.
+about what it shows; tests/test_bundled_runs.py checks these sentences.
 
 `--sweeps` records only the two bundled sweeps, over caches and over draft lengths: one run file per
 variant.
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from app.server import bundled_runs
 from eab import record
+from eab.analysis.diff import independent_config
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -30,6 +31,7 @@ class Example(NamedTuple):
     Attributes:
         file: Its file name.
         title: Its title.
+        teaches: The idea that it shows, in a few words.
         shows: What a viewer sees in it, in a sentence.
         prompt: Its prompt.
         settings: The settings that differ from `COMMON`.
@@ -37,191 +39,192 @@ class Example(NamedTuple):
 
     file: str
     title: str
+    teaches: str
     shows: str
     prompt: str
     settings: dict[str, Any]
 
 
-COMMON: dict[str, Any] = {"min_fork_weight": 0.03, "max_paths": 16, "kv_limit_mib": 1024}
+COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024}
 BALL = (
     "One day, a boy named Tim went to the park with his dog. They ran and played with a big red "
     "ball all morning. Then the ball rolled under a bush, and Tim could not see it. The dog looked "
     "at the bush and barked. "
     "Tim looked under the bush and saw"
 )
+# A course of small lessons; the page opens with the first. tests/test_bundled_runs.py checks what
+# the sentences say.
 EXAMPLES = [
     Example(
-        "ball.eab",
-        "A story at a turning point",
-        "The model is sure of the grammar and unsure of what happens next. After three "
-        "steps there are 12 paths, the limit; all share the long prompt.",
-        BALL,
+        "bridge.eab",
+        "A story with a few choices",
+        "Entropy and forks",
+        "The model is sure of nearly every word. It forks where it is not: who comes, whom they "
+        "meet, and what follows (top-k keeps the two most likely words). Its 7 forks give 8 "
+        "stories.",
+        "A little",
         {
-            "temperature": 0.8,
-            "entropy_threshold": 1.2,
-            "max_new_tokens": 36,
-            "min_fork_weight": 0.1,
-            "max_paths": 12,
+            "entropy_threshold": 0.5,
+            "branch_factor": 2,
+            "top_k": 2,
+            "top_p": 0.95,
+            "max_new_tokens": 60,
         },
-    ),
-    Example(
-        "road.eab",
-        "Two ways on",
-        "One fork, then certainty: left leads to the river, right to the village.",
-        "At the end of the road I turned",
-        {"max_new_tokens": 12, "branch_factor": 2},
     ),
     Example(
         "coin.eab",
         "A coin: one bit",
-        "Two words are equally likely in the training text; the entropy is close to 1 bit, "
-        "which is 0.69 nats.",
+        "Nats and bits",
+        "Heads and tails are equally likely: 0.70 nats, close to one bit, which is 0.69 nats.",
         "I tossed a coin and it landed on",
         {"max_new_tokens": 12, "branch_factor": 2, "entropy_threshold": 0.5},
     ),
     Example(
-        "coins.eab",
-        "Three coins: one bit, three times",
-        "Every coin forks every path: eight texts, each with a weight near 1/8, and 3 bits in all.",
-        "I tossed three coins:",
-        {"max_new_tokens": 8, "branch_factor": 2, "entropy_threshold": 0.5},
-    ),
-    Example(
         "bent.eab",
         "A coin that is almost sure",
-        "The model gives heads 91 %: 0.31 nats, below the threshold of 0.65, so it does not "
-        "fork. Try a threshold of 0.2.",
+        "The threshold",
+        "Heads has 91 %: 0.31 nats, below the threshold of 0.65, so there is no fork. Drag the "
+        "dashed line below 0.31 to see where there would be one.",
         "This coin shows heads nine times out of ten. It landed on",
         {"max_new_tokens": 6, "branch_factor": 2},
     ),
     Example(
+        "coins.eab",
+        "Three coins: one bit, three times",
+        "Weights are products",
+        "Every coin forks every path. The weight of a text is the product of the shares at its "
+        "three forks: 8 texts, each with 11 to 15 %.",
+        "I tossed three coins:",
+        {"max_new_tokens": 8, "branch_factor": 2, "entropy_threshold": 0.5},
+    ),
+    Example(
+        "job.eab",
+        "Five jobs of known probability",
+        "Probabilities against the truth",
+        "In the training text five jobs have 30, 30, 20, 10 and 10 %. The model gives them 40, "
+        "23, 20, 11 and 7 %: close, but not the same.",
+        "When I grow up I want to be a",
+        {"max_new_tokens": 12, "branch_factor": 5, "top_p": 0.95},
+    ),
+    Example(
         "bag.eab",
         "Odds given in the prompt",
+        "Reading the prompt",
         "Three red balls, one blue: the odds are 75 to 25, which the model has to read from "
         "the prompt. It gives 68 to 32.",
         "A bag has three red balls and one blue ball. I take one ball. It is",
         {"max_new_tokens": 6, "branch_factor": 2, "entropy_threshold": 0.4},
     ),
     Example(
-        "rain.eab",
-        "A fork that decides the answer",
-        "Yes or no is the only doubt; the rest of each answer follows from it.",
-        "User: Will it rain today?\nAssistant:",
-        {"max_new_tokens": 14, "branch_factor": 2},
-    ),
-    Example(
-        "wording.eab",
-        "A fork in words, not in meaning",
-        "Two ways to say one answer: high entropy alone does not mean that the model doubts "
-        "the fact. The later forks are about whether another question follows, and which.",
-        "User: What is the capital of Italy?\nAssistant:",
-        {
-            "max_new_tokens": 12,
-            "branch_factor": 2,
-            "min_fork_weight": 0.2,
-            "entropy_threshold": 0.5,
-        },
-    ),
-    Example(
-        "capital.eab",
-        "A fact that the model knows",
-        "Paris comes with low entropy, so there is no fork before it. All six forks come "
-        "after it: does another question follow, and which one?",
-        "Question: What is the capital of France?\nAnswer:",
-        {"max_new_tokens": 14, "min_fork_weight": 0.1},
-    ),
-    Example(
-        "rare.eab",
-        "A rarely seen fact",
-        "This capital was rare in the training text: the entropy is high, and syllables of "
-        "several cities mix.",
-        "The capital of Bolivia is",
-        {"max_new_tokens": 8, "branch_factor": 4, "min_fork_weight": 0.1},
-    ),
-    Example(
-        "sum.eab",
-        "A sum it half knows",
-        "Seven is right and gets 48 %, but eight gets 39 % and six 11 %: the entropy shows "
-        "that the model is not sure.",
-        "What is three plus four? Three plus four is",
-        {"max_new_tokens": 8, "branch_factor": 4, "min_fork_weight": 0.1},
-    ),
-    Example(
-        "count.eab",
-        "A choice that must be remembered",
-        "Losing or finding is nearly a toss-up, 54 to 46; the number at the end has to "
-        "follow from it.",
-        "Ben has four apples. He",
-        {
-            "max_new_tokens": 14,
-            "branch_factor": 2,
-            "entropy_threshold": 0.5,
-            "min_fork_weight": 0.1,
-        },
-    ),
-    Example(
-        "job.eab",
-        "Five jobs of known probability",
-        "In the training text five jobs have 30, 30, 20, 10 and 10 percent (2.17 bits, 1.50 "
-        "nats); compare them with the weights.",
-        "When I grow up I want to be a",
-        {"max_new_tokens": 12, "branch_factor": 6, "min_fork_weight": 0.05},
+        "pet.eab",
+        "Three names for fourteen",
+        "Branch factor",
+        "After “named” the entropy is like 14 equally likely names, but a fork has 3 branches: "
+        "the two most likely names, and one that is drawn and stands for all the others. So the "
+        "drawn one has over 80 % of its fork.",
+        "My pet is a",
+        {"max_new_tokens": 14, "top_p": 0.95},
     ),
     Example(
         "market.eab",
         "A choice that opens other choices",
-        "After flour one thing is likely, after milk two, after apples three: the entropy "
-        "after the first fork depends on the path.",
+        "Forks depend on the path",
+        "After flour one thing is likely (no fork), after milk two (0.77 nats), after apples three "
+        "(1.20 nats): the entropy after the first fork depends on the path.",
         "Grandma went to the market and bought some",
         {"max_new_tokens": 14, "entropy_threshold": 0.5, "min_fork_weight": 0.05},
     ),
     Example(
-        "bridge.eab",
-        "A story with known odds at every turn",
-        "In the training text a cat sits there three times out of four, else a troll; "
-        "recorded are 72 to 27. Each leads to turns and an ending of its own.",
-        "A little fox came to a bridge. On the bridge sat a",
-        {"max_new_tokens": 48, "entropy_threshold": 0.45, "min_fork_weight": 0.05},
+        "count.eab",
+        "A choice that must be remembered",
+        "What follows from a fork",
+        "Losing or finding is nearly a toss-up, 54 to 46; the number at the end has to "
+        "follow from it.",
+        "Ben has four apples. He",
+        {"max_new_tokens": 14, "branch_factor": 2, "entropy_threshold": 0.5},
     ),
     Example(
-        "asked.eab",
-        "A story on request",
-        "All paths begin as stories do, then diverge at the hero: a dog was asked for, but "
-        "only two of the twelve are about one.",
-        "User: Tell me a story about a dog.\nAssistant:",
-        {
-            "temperature": 0.8,
-            "entropy_threshold": 1.2,
-            "max_new_tokens": 48,
-            "min_fork_weight": 0.08,
-            "max_paths": 12,
-        },
+        "wording.eab",
+        "A fork in words, not in meaning",
+        "Words or meaning",
+        "Two ways to say one answer: high entropy alone does not mean that the model doubts "
+        "the fact. The other fork is about whether the conversation goes on.",
+        "User: What is the capital of Italy?\nAssistant:",
+        {"max_new_tokens": 7, "branch_factor": 2, "entropy_threshold": 0.5},
     ),
     Example(
-        "long.eab",
-        "Twenty paths, up to a hundred tokens each",
-        "Sharing saves most while the paths are short: watch the private rows grow.",
-        BALL,
-        {
-            "temperature": 0.8,
-            "entropy_threshold": 1.5,
-            "max_new_tokens": 100,
-            "max_paths": 20,
-            "seed": 3,
-        },
+        "capital.eab",
+        "A fact that the model knows",
+        "A known fact",
+        "Paris has 99.8 %, so there is no fork before it. The only fork comes after the full stop: "
+        "does another question follow?",
+        "Question: What is the capital of France?\nAnswer:",
+        {"max_new_tokens": 5, "branch_factor": 2},
     ),
     Example(
-        "original.eab",
-        "The published rule",
-        "Policy original: all texts count equally, and at the limit the tree narrows like a "
-        "beam search: here all twelve begin with “a big tree”.",
+        "rare.eab",
+        "A rarely seen fact",
+        "A fact it hardly knows",
+        "This capital was rare in the training text: 2.47 nats at its first syllable, and "
+        "syllables of several cities mix. The right one, Sucre, has 22 % of the weight.",
+        "The capital of Bolivia is",
+        {"max_new_tokens": 6, "min_fork_weight": 0.2, "max_paths": 24},
+    ),
+    Example(
+        "sum.eab",
+        "A sum it half knows",
+        "Entropy warns of errors",
+        "Seven is right and gets 48 %, but eight gets 39 % and six 11 %: 1.10 nats show "
+        "that the model is not sure.",
+        "What is three plus four? Three plus four is",
+        {"max_new_tokens": 8, "branch_factor": 4, "entropy_threshold": 0.75, "seed": 15},
+    ),
+    Example(
+        "ball.eab",
+        "A story at a turning point",
+        "The path limit",
+        "After three steps there are 12 paths, the limit; all share the long prompt. From "
+        "then on each path weighs less than the 10 % that a fork needs, so none forks, although "
+        "the model stays unsure.",
         BALL,
         {
             "temperature": 0.8,
             "entropy_threshold": 1.2,
             "max_new_tokens": 36,
+            "min_fork_weight": 0.1,
+            "max_paths": 12,
+        },
+    ),
+    Example(
+        "original.eab",
+        "The published rule",
+        "The policy original",
+        "All texts count equally, and at the limit the tree narrows like a beam search: here "
+        "all 12 texts begin with “a big tree”.",
+        BALL,
+        {
+            "temperature": 0.8,
+            "entropy_threshold": 1.2,
+            "max_new_tokens": 36,
+            "min_fork_weight": 0.03,
             "max_paths": 12,
             "policy": "original",
+        },
+    ),
+    Example(
+        "long.eab",
+        "Twenty paths, up to 100 tokens each",
+        "Sharing of KV rows",
+        "Sharing saves most while the paths are short: separate caches would hold 10.9× as much "
+        "at step 5, and 1.9× at step 65, because the private rows grow.",
+        BALL,
+        {
+            "temperature": 0.8,
+            "entropy_threshold": 1.5,
+            "max_new_tokens": 100,
+            "min_fork_weight": 0.03,
+            "max_paths": 20,
+            "seed": 3,
         },
     ),
 ]
@@ -229,9 +232,11 @@ EXAMPLES = [
 
 STORY = "Once upon a time, there was a little girl named Lily. She"
 CACHE_SWEEP: dict[str, Any] = {
+    "r": 16,
     "temperature": 0.8,
     "entropy_threshold": 1.2,
     "max_new_tokens": 64,
+    "min_fork_weight": 0.03,
     "max_paths": 16,
 }
 
@@ -244,7 +249,17 @@ def main() -> None:
     model = load_model()
     if not only_sweeps:
         record_runs(model)
+    record_samples(model)
     record_sweeps(model)
+
+
+def record_samples(model: HuggingFaceModel) -> None:
+    """Record the independent samples that the page Compare opens with."""
+    example = next(one for one in EXAMPLES if one.file == bundled_runs.COMPARED)
+    run = fold(record.load(bundled_runs.FOLDER / example.file))
+    config = independent_config(run, "tokens")
+    bundled_runs.SAMPLES.parent.mkdir(parents=True, exist_ok=True)
+    record.save(generate(model, Request(example.prompt, config)), bundled_runs.SAMPLES)
 
 
 def record_sweeps(model: HuggingFaceModel) -> None:
@@ -291,7 +306,10 @@ def record_runs(model: HuggingFaceModel) -> None:
         )
         record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")
-    catalogue = [{"file": e.file, "title": e.title, "shows": e.shows} for e in EXAMPLES]
+    catalogue = [
+        {name: getattr(example, name) for name in ("file", "title", "teaches", "shows")}
+        for example in EXAMPLES
+    ]
     (bundled_runs.FOLDER / "catalogue.json").write_text(
         json.dumps(catalogue, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )

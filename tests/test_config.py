@@ -87,7 +87,7 @@ def test_a_relative_threshold_is_at_most_one(unit):
 def test_a_name_that_does_not_exist_is_answered_with_those_that_do(name, value, allowed):
     with pytest.raises(ConfigError) as error:
         BranchingConfig(**{name: value})
-    assert str(error.value) == f"{name} is {value!r}; it must be one of: {allowed}"
+    assert str(error.value) == f"the setting {name} is {value!r}; it must be one of: {allowed}"
 
 
 def test_a_system_message_needs_chat():
@@ -124,6 +124,8 @@ def test_an_unknown_setting_is_answered_with_the_known_ones():
 def test_an_unknown_setting_is_answered_with_the_nearest(typed, meant):
     with pytest.raises(ConfigError, match=f"no setting '{typed}'; did you mean '{meant}'?"):
         BranchingConfig.from_settings({typed: 1})
+    with pytest.raises(ConfigError, match=f"no setting '{typed}'; did you mean '{meant}'?"):
+        BranchingConfig(**{typed: 1})
 
 
 def test_a_name_like_no_setting_suggests_none():

@@ -46,6 +46,16 @@ def hand_made(texts: list[str], special: bool = False) -> list[Event]:
     return events
 
 
+def test_a_run_is_shown_by_its_prompt_its_size_and_how_it_ended():
+    events = hand_made([" a", " b"])
+    assert repr(fold(events)) == "<Run of '0': 0 steps, 1 path, 1 text, unfinished>"
+    long = replace(STARTED, prompt="word\n" * 20)
+    assert repr(fold([long])).startswith("<Run of 'word\\nword\\n")
+    assert len(repr(fold([long]))) < 120
+    run = fold(events_of())
+    assert f"{len(run.paths)} paths, {len(run.leaves())} texts, finished>" in repr(run)
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"policy": "original"}, {"threshold_unit": "quantile"}, {"seed": 5, "r": 1}]
 )

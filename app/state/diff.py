@@ -10,26 +10,33 @@ import streamlit as st
 
 from app.server import bundled_runs
 from app.server.live_run import LiveRun
-from app.state import tab
+from app.state import history, tab
 from app.state.process import owner, worker
 from app.state.slot import Slot
 from app.state.slot import note_in_url as note_parameters
 from eab import record
-from eab.analysis.diff import Budget, independent_config
+from eab.analysis.diff import Budget, independent_config, same_prompt
 from eab.run import Run, RunFold, fold
 
-Source = Literal["explore", "independent", "file"] | bundled_runs.Recording
+Source = Literal["explore", "independent", "file", "pinned"] | bundled_runs.Recording
 EXPLORE: Final = "explore"
 INDEPENDENT: Final = "independent"
 FILE: Final = "file"
+PINNED: Final = "pinned"  # the first pinned run for A, the second for B
 _FILES: Final = "diff_files"
+_SIDES: Final = ("a", "b")
+
+
+def _has_ended_with_texts(live: LiveRun) -> bool:
+    return not live.active and live.state.run is not None and bool(live.state.run.steps)
+
 
 SAMPLES: Final = Slot(
     "samples",
     RunFold,
-    RunFold,  # no samples are recorded
+    bundled_runs.samples,
     accepts=lambda live: live.config.policy == "independent",
-    drawable=lambda _: True,
+    drawable=_has_ended_with_texts,
 )
 
 
@@ -51,7 +58,14 @@ class Side:
 def sources(with_independent: bool) -> list[Source]:
     """What can be chosen for a side."""
     sampled: list[Source] = [INDEPENDENT] if with_independent else []
-    return [*sampled, EXPLORE, FILE, *bundled_runs.recordings()]
+    pinned: list[Source] = [PINNED] if len(history.pinned()) == history.MAX_PINNED else []
+    return [*sampled, EXPLORE, *pinned, FILE, *bundled_runs.recordings()]
+
+
+def choose_pinned() -> None:
+    """Choose the two pinned runs as A and B."""
+    for side in _SIDES:
+        st.session_state[f"diff_{side}"] = PINNED
 
 
 def title_of(source: Source) -> str:
@@ -62,29 +76,40 @@ def title_of(source: Source) -> str:
         EXPLORE: "The run on Explore",
         FILE: "A run file",
         INDEPENDENT: "Independent sampling, same budget",
+        PINNED: "A pinned run",
     }[source]
 
 
-def side_of(source: Source, side: str) -> Side | None:
+def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
     """The run of a source; None if there is none, or if it has not started or still grows.
 
     Args:
         source: What is chosen.
         side: For which side, "a" or "b": each has a file of its own.
+        like: The other side, whose prompt independent samples must continue.
     """
     if isinstance(source, bundled_runs.Recording):
         return Side(source.file, source.title, fold(bundled_runs.events_of(source)))
+    if source == PINNED:
+        return _pinned(side)
     if source == FILE:
         return cast(Side | None, st.session_state.get(_FILES, {}).get(side))
-    return _sampled() if source == INDEPENDENT else _explored()
+    return _sampled(like) if source == INDEPENDENT else _explored()
 
 
-def _sampled() -> Side | None:
-    live = samples()
-    run = live.state.run if live is not None and not live.active else None
-    if live is None or run is None or not run.steps:
+def _pinned(side: str) -> Side | None:
+    past = history.pinned()[_SIDES.index(side)]
+    run = past.run
+    return Side(past.key, past.details.title, run) if run is not None else None
+
+
+def _sampled(like: Side | None) -> Side | None:
+    displayed = SAMPLES.displayed()
+    run = displayed.state.run
+    if displayed.active or run is None or like is None or not same_prompt(like.run, run):
         return None
-    return Side(live.id, "Independent sampling", run)
+    recorded = "" if displayed.live is not None else " (recorded)"
+    return Side(displayed.key, f"Independent sampling{recorded}", run)
 
 
 def _explored() -> Side | None:

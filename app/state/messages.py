@@ -7,6 +7,7 @@ import streamlit as st
 from app.server.live_run import LiveTask
 from eab import token_text
 from eab.events import RunEnded
+from eab.formatting import as_sentence
 
 _MESSAGE: Final = "message"
 
@@ -34,11 +35,11 @@ def problems(live: LiveTask[Any] | None, ended: RunEnded | None) -> list[str]:
         ended: The last event of the run on the page, if it has ended.
 
     Returns:
-        Messages for the user, with control characters made visible.
+        Sentences for the user, with control characters made visible.
     """
-    found = (
-        message(),
+    failures = (
         live.message if live is not None else "",
         ended.message if ended is not None else "",
     )
-    return [token_text.visible(problem) for problem in found if problem]
+    found = (message(), *(f"Run failed: {why}" for why in failures if why))
+    return [as_sentence(token_text.visible(problem)) for problem in found if problem]

@@ -81,7 +81,11 @@ def watch(
         live = find()
         if live is not None:
             live.mark_watched()
-            st.progress(*describe(live))
+            share, words = describe(live)
+            if live.active:
+                st.progress(share, words)
+            else:
+                st.caption(words)
         if active and (live is None or not live.active):
             st.rerun()
 

@@ -17,6 +17,7 @@ from app.state.messages import notify
 from app.state.process import owner, worker
 from app.state.slot import Entry, Slot, live_entry
 from eab import record
+from eab.analysis.graft import is_new
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, RunEnded, RunStarted
@@ -62,6 +63,7 @@ class Details:
         link_ids: URL parameters by which a link finds it; empty for an uploaded file.
         autoplay: Whether the board plays it from the beginning.
         cursor: The step to begin at.
+        source: The run that it was grown from in this tab, if it is a new branch of it.
     """
 
     title: str
@@ -70,6 +72,7 @@ class Details:
     link_ids: dict[str, str] = field(default_factory=dict)
     autoplay: bool = False
     cursor: int | None = None
+    source: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -181,11 +184,10 @@ def link() -> Link:
     return cast(Link, st.session_state[_LINK])
 
 
-def link_to(run: OpenRun, cursor: int | None) -> Link:
-    """A link to this run: where it is found, its prompt and settings, and the cursor's step."""
-    return Link(
-        **run.link_ids, prompt=run.prompt, model=run.model, config=run.config, cursor=cursor
-    )
+def link_to(run: OpenRun) -> Link:
+    """A link to this run: where it is found, its prompt and settings."""
+    place = {name: run.link_ids.get(name, "") for name in ("run", "saved", "example")}
+    return Link(**place, prompt=run.prompt, model=run.model, config=run.config, cursor=None)
 
 
 def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
@@ -205,7 +207,12 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
         if run is None or address.run != source.key:
             raise PromptError("the run on the screen has changed meanwhile; choose the token again")
         continued = run.continuation(address.path, address.token, address.candidate)
+        before = fold_prefix(source.events).started_run()  # what it is now: it may be growing
     _begin(partial(worker().grow_run, run.started, continued, config, model_name, owner()))
+    grown = _SLOT.current().key
+    details: dict[str, Details] = st.session_state[_DETAILS]
+    if is_new(before, continued):
+        details[grown] = replace(details[grown], source=before)
 
 
 def stop() -> None:
@@ -245,6 +252,30 @@ def open_saved(run_id: str) -> None:
     _open(f"saved-{run_id}", Details(saved.name, description, events, {"saved": run_id}))
 
 
+def retitle_saved(run_id: str, title: str) -> None:
+    """Show another title for a run of the store, if this tab shows that run."""
+    shown: dict[str, Details] = st.session_state.get(_DETAILS, {})
+    for key, details in shown.items():
+        if details.link_ids == {"saved": run_id}:
+            shown[key] = replace(details, title=title)
+
+
+def open_live(live: LiveRun) -> None:
+    """Show a run of this process again."""
+    stop()
+    _show(live_entry(live), _live_details(live))
+
+
+def open_recorded(key: str, details: Details) -> None:
+    """Show a recorded run again, from its beginning.
+
+    Args:
+        key: Its key, as `OpenRun.key`.
+        details: What is known of it.
+    """
+    _open(key.removeprefix("recorded-"), details)
+
+
 def _follow(link: Link) -> None:
     """Show the run that the link names, or the first bundled one; explain what is missing."""
     live = _SLOT.find(link.run)
@@ -276,7 +307,7 @@ def _open(key: str, details: Details) -> None:
     stop()
     if not first:
         st.query_params.clear()  # they name what the tab showed before
-    _show(Entry(f"recorded-{key}", state), replace(details, autoplay=True))
+    _show(Entry(f"recorded-{key}", state), replace(details, autoplay=True, cursor=None))
 
 
 def _begin(start: Callable[[], LiveRun]) -> None:

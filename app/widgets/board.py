@@ -1,13 +1,17 @@
 """The board as a Streamlit component: registered once, with one message feed per browser tab."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import streamlit as st
 
+from app.server import links
+from app.server.links import Link
 from app.state.tab import TokenAddress
 from eab.board import bundle
 from eab.board.messages import Feed
+from eab.config import AllocationStep
 from eab.run import Run
 
 _mount: Final[Callable[..., object]] = st.components.v2.component(
@@ -15,6 +19,45 @@ _mount: Final[Callable[..., object]] = st.components.v2.component(
 )
 
 _KEY: Final = "board"
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What the user can ask the page for on the board; None or empty: it is not offered.
+
+    Attributes:
+        grow: Called with the token to grow from.
+        what_if: Called with the run's key, a threshold in nats and a growth step, while the
+            threshold line is dragged or when another growth step is chosen; None as recorded.
+        run_at: Called with the run's key and the threshold in nats at which to run the model.
+        growth_steps: The growth steps to choose from.
+        link: What a link to the run names, without the cursor.
+        graft: Called when a run that was grown from another is to be shown in the tree of that one,
+            or alone.
+        grafted: Whether it is shown so.
+    """
+
+    grow: Callable[[TokenAddress], None] | None = None
+    what_if: Callable[[str, float | None, str | int | None], None] | None = None
+    run_at: Callable[[str, float], None] | None = None
+    growth_steps: Sequence[AllocationStep] = ()
+    link: Link | None = None
+    graft: Callable[[], None] | None = None
+    grafted: bool = False
+
+    def as_message(self) -> dict[str, Any]:
+        """JSON values; see Offers in eab/board/static/types.d.ts."""
+        link = self.link
+        return {
+            "grow": self.grow is not None,
+            "what_if": self.what_if is not None,
+            "run_at": self.run_at is not None,
+            "graft": self.grafted if self.graft is not None else None,
+            "growth_steps": list(self.growth_steps),
+            "link": None
+            if link is None
+            else {"query": links.to_query(link), "words": links.what_it_opens(link)},
+        }
 
 
 def message(
@@ -28,64 +71,46 @@ def message(
     return _feed().message(run, key, mode, autoplay, cursor)
 
 
-def mount(
-    message: dict[str, Any],
-    on_grow: Callable[[TokenAddress], None] | None = None,
-    on_what_if: Callable[[str, float], None] | None = None,
-    key: str = _KEY,
-) -> None:
+NOTHING: Final = Offers()
+
+
+def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) -> None:
     """Put a board on the page with this message.
 
     Args:
         message: What to show, from `message` or `eab.board.diff.diff_message`.
-        on_grow: Called with the token to grow from. None: growing is not offered.
-        on_what_if: Called with the run's key and a threshold in nats while the threshold line is
-            dragged. None: the line cannot be dragged.
-        key: Names the component on the page. Only the board with the default key reports its
-            cursor.
+        offers: What the user can ask for.
+        key: Names the component on the page.
     """
 
     def grow() -> None:
-        if on_grow is not None:
-            on_grow(TokenAddress(**st.session_state[key]["grow"]))
+        if offers.grow is not None:
+            offers.grow(TokenAddress(**st.session_state[key]["grow"]))
 
     def what_if() -> None:
-        if on_what_if is not None:
-            request = st.session_state[key]["what_if"]
-            on_what_if(request["run"], request["threshold"])
+        if offers.what_if is not None:
+            asked = st.session_state[key]["what_if"]
+            offers.what_if(asked["run"], asked["threshold"], asked["r"])
 
-    offers = {
-        "grow": on_grow is not None,
-        "what_if": on_what_if is not None,
-        "cursor": key == _KEY,
-    }
+    def run_at() -> None:
+        if offers.run_at is not None:
+            asked = st.session_state[key]["run_at"]
+            offers.run_at(asked["run"], asked["threshold"])
+
+    def graft() -> None:
+        if offers.graft is not None:
+            offers.graft()
+
     _mount(
         key=key,
         # In a list: Streamlit would look for tables in a dict, and import pandas for that.
-        data=[message | {"offers": offers}],
-        default={"cursor": None},
+        data=[message | {"offers": offers.as_message()}],
         on_keyframe_change=_feed().request_keyframe,
-        on_cursor_change=_keep_cursor,
         on_grow_change=grow,
         on_what_if_change=what_if,
+        on_run_at_change=run_at,
+        on_graft_change=graft,
     )
-
-
-def cursor(key: str) -> int | None:
-    """The step at which the cursor of this tab has been for half a second or longer.
-
-    Args:
-        key: The run's key.
-
-    Returns:
-        None if the board shows another run, or has not reported yet.
-    """
-    reported = st.session_state.get(_KEY, {}).get("cursor")
-    return int(reported["step"]) if reported and reported["run"] == key else None
-
-
-def _keep_cursor() -> None:
-    """Nothing more to do: Streamlit keeps the value, and runs the fragment again."""
 
 
 def _feed() -> Feed:

@@ -5,9 +5,12 @@ from typing import Any
 
 import streamlit as st
 
+# The browser puts the text colour of its theme, light or dark, in the place of this one.
+from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
+
 from app.widgets.markdown import plain
-from eab.board.layout import shorten
 from eab.events import RunStarted
+from eab.formatting import excerpt
 from eab.token_text import visible
 
 
@@ -22,13 +25,13 @@ def draw(title: str, sentence: str, figure: Any, name: str, key: str, white: boo
         key: Names what it shows, so that the browser redraws it for another run.
         white: Black on white, for print.
     """
-    from eab.figures.charts import for_print
+    from eab.figures.charts import for_print, in_ink
 
     if title:
-        st.subheader(title)
+        st.header(title)
     st.text(sentence)
     st.plotly_chart(
-        for_print(figure) if white else figure,
+        for_print(figure) if white else in_ink(figure, GRAY_90),
         theme=None if white else "streamlit",
         key=f"{name}-{key}-{white}",
         alt=sentence,
@@ -47,8 +50,12 @@ def origin(started: RunStarted, live: bool, drafter: str = "") -> None:
     card = started.model
     source = plain(f"{card.name}, {card.dtype} on {card.device}")
     source += f", drafter {drafter}" if drafter else ""
-    prompt = plain(shorten(visible(started.prompt), 90))
-    st.caption(f"{'Run' if live else 'Recorded'} with {source}: “{prompt}”")
+    st.caption(f"{'Run' if live else 'Recorded'} with {source}: “{quoted(started.prompt)}”")
+
+
+def quoted(prompt: str) -> str:
+    """The beginning of a prompt, for a caption."""
+    return plain(excerpt(visible(prompt), 90))
 
 
 def white_background() -> bool:

@@ -4,66 +4,37 @@ The widgets of the settings are made from their declarations (eab.config). They 
 on a page; the engine checks every value again.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import streamlit as st
 
-from app.server import model_cache
+from app.server import estimate, model_cache
+from app.state.process import worker
+from app.widgets import presets, setting_widgets
 from app.widgets.markdown import plain
-from eab.config import (
-    SETTINGS,
-    THRESHOLD_SCALES,
-    BranchingConfig,
-    DrafterName,
-    ThresholdUnit,
-)
+from app.widgets.setting_widgets import FIELDS, KEPT, START, START_THRESHOLDS
+from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, DrafterName
+from eab.errors import EabError
 from eab.events import RunStarted
-from eab.settings import Buttons, Menu, NumberBox, Slider, Steps, Toggle
+from eab.formatting import counted, human_seconds, listed
 
-# What the page starts with where it differs from the library: unlikely paths do not branch, and a
-# run ends within seconds.
-START: Final = BranchingConfig(
-    min_fork_weight=0.03, max_paths=16, max_new_tokens=48, kv_limit_mib=1024
-)
-START_THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
-    "nats": START.entropy_threshold,
-    "normalised": 0.08,
-    "quantile": 0.8,
-}
-# The settings that have a widget; the threshold has one per unit.
-FIELDS: Final = tuple(name for name, declared in SETTINGS.items() if declared.widget is not None)
 EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
-KEPT: Final[Any] = {"persist_state": "session"}  # a value stays while its widget is not drawn
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
-# The pages that tell more about a setting.
-_SEE: Final = {
-    "cache": "Memory",
-    "r": "BMC",
-    "attention": "BMC",
-    "draft_length": "Speculative decoding",
-}
 
 
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
-    for name in FIELDS:
-        st.session_state.setdefault(f"set_{name}", getattr(START, name))
     st.session_state.setdefault("set_model_kind", EMBEDDED)
-    for unit, value in START_THRESHOLDS.items():
-        st.session_state.setdefault(f"set_threshold_{unit}", value)
+    for key, value in setting_widgets.defaults().items():
+        st.session_state.setdefault(key, value)
 
 
-def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) -> str:
-    """Set the widgets to a run's prompt, settings and model.
-
-    Returns:
-        A sentence on the settings that the page cannot offer; empty if there are none.
-    """
+def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) -> None:
+    """Set the widgets to a run's prompt, model and settings, or to the nearest values on offer."""
     if prompt is None or config is None:
-        return ""
+        return
     state = st.session_state
     state.prompt = prompt
     _choose_model(model)
@@ -72,15 +43,6 @@ def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) ->
     unit = config.threshold_unit
     slider = THRESHOLD_SCALES[unit].widget
     state[f"set_threshold_{unit}"] = slider.nearest(config.entropy_threshold)
-    recorded = {name: getattr(config, name) for name in (*FIELDS, "entropy_threshold")}
-    names = [f"{name} = {value}" for name, value in recorded.items() if settings()[name] != value]
-    names += ["a system message"] if config.system else []
-    return (
-        f"This run used {', '.join(names)}, which the page does not offer. "
-        "Run uses the nearest value."
-        if names
-        else ""
-    )
 
 
 def _offered(name: str, value: Any) -> Any:
@@ -99,12 +61,55 @@ def _choose_model(name: str) -> None:
         st.session_state.set_model_kind, st.session_state.set_model_hub = HUB, name
 
 
-def prompt_box() -> None:
-    """Draw the box of the prompt; `prompt` reads it."""
-    hint = "What should the model continue?"
-    st.text_area(
-        "Prompt", key="prompt", height=94, placeholder=hint, label_visibility="collapsed", **KEPT
+def run_bar(
+    on_run: Callable[[], None],
+    on_stop: Callable[[], None],
+    active: bool,
+    before: Callable[[], None] | None = None,
+) -> None:
+    """Draw one line with the prompt, and Run, or Stop while a run is going on.
+
+    Args:
+        on_run: Called when Run is pressed. Run is off where the model is missing.
+        on_stop: Called when Stop is pressed.
+        active: Whether a run is going on.
+        before: Draws what stands before the prompt.
+    """
+    with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
+        if before is not None:
+            before()
+        st.text_area(
+            "Prompt",
+            key="prompt",
+            placeholder="What should the model continue?",
+            label_visibility="collapsed",
+            **KEPT,
+        )
+        with st.container(key="run_or_stop"):
+            _run_or_stop(on_run, on_stop, active)
+
+
+def _run_or_stop(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool) -> None:
+    if active:
+        st.button("Stop", on_click=on_stop, icon=":material/stop:", key="stop_button")
+        return
+    missing = model_missing()
+    st.button(
+        "Run",
+        on_click=on_run,
+        type="primary",
+        icon=":material/play_arrow:",
+        key="run_button",
+        disabled=bool(missing),
+        help=missing or None,
     )
+
+
+def model_missing() -> str:
+    """Why the chosen model cannot run; empty if nothing is known to be missing."""
+    if not model_name():
+        return "Type the model's folder or Hub id first"
+    return model_cache.missing(model_name())
 
 
 def sidebar(varied: str = "") -> None:
@@ -115,48 +120,73 @@ def sidebar(varied: str = "") -> None:
     """
     choose_model()
     hidden = _VARIED_WITH.get(varied, (varied,))
-    for group in dict.fromkeys(declared.group for declared in SETTINGS.values()):
-        names = [name for name in FIELDS if SETTINGS[name].group == group and name not in hidden]
-        if names:
-            st.subheader(group)
-        for name in names:
-            _draw(name)
-            if name == "threshold_unit":
-                _draw_threshold()
+    names = [name for name in SETTINGS if _has_widget(name) and name not in hidden]
+    presets.draw()
+    for name in names:
+        if not SETTINGS[name].advanced:
+            setting_widgets.draw(name)
+    _estimate()
+    advanced = [name for name in names if SETTINGS[name].advanced]
+    with st.expander("Advanced"):
+        for group in dict.fromkeys(SETTINGS[name].group for name in advanced):
+            st.markdown(f"**{group}**")
+            for name in advanced:
+                if SETTINGS[name].group == group:
+                    setting_widgets.draw(name)
+    _reset_button()
 
 
-def run_bar(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool) -> None:
-    """Draw the prompt, and beside it Run and Stop; Run is off where the model is missing.
+def _has_widget(name: str) -> bool:
+    return name == "entropy_threshold" or SETTINGS[name].widget is not None
+
+
+def _estimate() -> None:
+    """What Run will take at most, as far as it is known."""
+    try:
+        config = BranchingConfig.from_settings(settings())
+    except EabError:
+        return  # Run explains it
+    needs = estimate.seconds(config, model_name(), worker().remembered)
+    about = f", about {human_seconds(needs)}" if needs is not None else ""
+    st.caption(f"Run: at most {counted(estimate.most_tokens(config), 'token')}{about}.")
+
+
+def _changed_settings() -> int:
+    """How many settings are not at the page's defaults."""
+    defaults = setting_widgets.defaults()
+    return sum(st.session_state[key] != value for key, value in defaults.items())
+
+
+def reset() -> None:
+    """Set all settings to the page's defaults; for callbacks."""
+    st.session_state.update(setting_widgets.defaults())
+
+
+def leave_example(started: RunStarted) -> None:
+    """Set the defaults if another prompt is to be run with the untouched settings of an example.
+
+    An example chooses its settings for its own prompt: a few tokens, say, or two candidates. They
+    would spoil other texts.
 
     Args:
-        on_run: Called when Run is pressed.
-        on_stop: Called when Stop is pressed.
-        active: Whether a run is going on.
+        started: The header of the example on the screen.
     """
-    missing = model_cache.missing(model_name())
-    left, right = st.columns([5, 1])
-    with left:
-        prompt_box()
-    with right:
-        st.button(
-            "Run",
-            on_click=on_run,
-            type="primary",
-            icon=":material/play_arrow:",
-            width="stretch",
-            key="run_button",
-            disabled=bool(missing),
-            help=missing or None,
-        )
-        st.button(
-            "Stop generation",
-            on_click=on_stop,
-            disabled=not active,
-            width="stretch",
-            key="stop_button",
-        )
-    if missing:
-        st.info(f"Replay only: {plain(missing)}. Recorded runs still open.")
+    untouched = all(settings()[name] == value for name, value in _recorded(started.config).items())
+    if untouched and prompt() != started.prompt:
+        reset()
+
+
+def _reset_button() -> None:
+    """A button that sets all settings to the page's defaults; the prompt and the model stay."""
+    changed = _changed_settings()
+    st.button(
+        f"Reset {counted(changed, 'setting')}" if changed else "Reset",
+        on_click=reset,
+        disabled=not changed,
+        key="reset_button",
+        width="stretch",
+        help="Set all settings to the defaults. The prompt and the model stay.",
+    )
 
 
 def prompt() -> str:
@@ -204,6 +234,8 @@ def choose_model() -> None:
         st.text_input(
             "Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M", **KEPT
         )
+    if missing := model_cache.missing(model_name()):
+        st.info(f"Replay only: {plain(missing)}. Recorded runs still open.")
 
 
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:
@@ -217,71 +249,25 @@ def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:
     st.selectbox(declared.label, drafters, key=key, help=declared.help, **KEPT)
 
 
-def _draw(name: str) -> None:
-    """Draw the widget of one setting."""
-    declared = SETTINGS[name]
-    label, given = declared.label, {"key": f"set_{name}", "help": _help(name), **KEPT}
-    match declared.widget:
-        case Slider(low, high, step):
-            st.slider(label, low, high, step=step, **given)
-        case NumberBox(low, high):
-            st.number_input(label, low, high, **given)
-        case Steps(values) as steps:
-            st.select_slider(label, values, format_func=steps.label, **given)
-        case Menu(names):
-            st.selectbox(label, names, **given)
-        case Buttons(labels):
-            st.segmented_control(
-                label, list(labels), format_func=labels.__getitem__, required=True, **given
-            )
-        case Toggle():
-            st.toggle(label, **given)
-
-
-def _help(name: str) -> str:
-    page = f" See the page {_SEE[name]}." if name in _SEE else ""
-    return SETTINGS[name].help + page
-
-
-def _draw_threshold() -> None:
-    """Draw the slider of the threshold in the chosen unit, and what its value means."""
-    unit: ThresholdUnit = st.session_state.set_threshold_unit
-    scale = THRESHOLD_SCALES[unit]
-    value = st.slider(
-        f"{SETTINGS['entropy_threshold'].label} ({unit})",
-        scale.widget.low,
-        scale.widget.high,
-        step=scale.widget.step,
-        key=f"set_threshold_{unit}",
-        help=f"{_help('entropy_threshold')} {scale.help}",
-        **KEPT,
-    )
-    st.caption(_threshold_words(unit, value))
-
-
-def _threshold_words(unit: ThresholdUnit, value: float) -> str:
-    """What a threshold means for the tree."""
-    if unit == "nats":
-        words = f"{math.exp(value):.1f}"
-        return f"Branches when the model wavers between about {words} words or more."
-    if unit == "normalised":
-        return "Branches at this share of ln V, the largest possible entropy."
-    return (
-        f"Branches where the entropy is among the highest {1 - min(value, 1):.0%} of a greedy "
-        "probe of the prompt, and at least 0.3 nats."
-    )
-
-
 def changed_since(started: RunStarted | None) -> str:
     """A sentence on how the widgets differ from the run on the screen; empty if they do not."""
     if started is None:
         return ""
-    names = [name for name, value in settings().items() if getattr(started.config, name) != value]
-    names = (
-        ["prompt"] * (prompt() != started.prompt)
-        + ["model"] * (model_name() != started.model.name)
-        + names
-    )
+    others = ["prompt"] * (prompt() != started.prompt)
+    others += ["model"] * (model_name() != started.model.name)
+    if others:
+        return f"The picture shows another {listed(others)}. Press Run for yours."
+    changed = [
+        f"{SETTINGS[name].label.lower()} (was {setting_widgets.shown(name, recorded)})"
+        for name, recorded in _recorded(started.config).items()
+        if settings()[name] != recorded
+    ]
+    changed += ["system message"] if started.config.system else []
     return (
-        f"Changed since this run: {plain(', '.join(names))}. Press Run to apply." if names else ""
+        f"Changed since this run: {plain(listed(changed))}. Press Run to apply." if changed else ""
     )
+
+
+def _recorded(config: BranchingConfig) -> dict[str, Any]:
+    """The settings of a run that the page can set."""
+    return {name: getattr(config, name) for name in ("entropy_threshold", *FIELDS)}

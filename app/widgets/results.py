@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import streamlit as st
 
-from app.server import links
-from app.server.links import MAX_PROMPT, Link
-from app.state import tab
 from app.state.tab import OpenRun
-from app.widgets import board
 from app.widgets.charts import downloads, draw
 from app.widgets.markdown import plain
 from eab import record, token_text
@@ -26,12 +22,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
+_ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
 _File: TypeAlias = tuple[str, str, Callable[[], str | bytes], str]
 
 
 def show(opened: OpenRun, run: Run) -> None:
     """Draw all results of a run, in tabs; only the open tab is computed and sent."""
-    st.fragment(_link)(opened)
     panels = {
         "Texts": _texts,
         "Answers": _answers,
@@ -47,46 +43,17 @@ def show(opened: OpenRun, run: Run) -> None:
                 panel(opened, run)
 
 
-def _link(opened: OpenRun) -> None:
-    """A link to the run and to the cursor's step; made when the popover is opened."""
-    popover = st.popover("Copy link", icon=":material/link:", on_change="rerun", key="copy_link")
-    if not popover.open:
-        return
-    link = tab.link_to(opened, board.cursor(opened.key))
-    with popover:
-        st.code(f"{st.context.url or ''}?{links.to_query(link)}", language=None, wrap_lines=True)
-        st.caption(_link_caption(link))
-
-
-def _link_caption(link: Link) -> str:
-    if len(link.prompt or "") > MAX_PROMPT:
-        opens = (
-            f"The prompt is longer than {MAX_PROMPT:,} characters, too long for a link. Download "
-            "the run file instead."
-        )
-    elif link.run:
-        opens = (
-            "Opens this run while the server remembers it; after that, its prompt and settings: "
-            "press Run to make it again."
-        )
-    elif link.saved or link.example:
-        opens = "Opens this run with its settings."
-    else:
-        opens = (
-            "Opens the prompt and settings of this run; press Run to make it again. The file "
-            "itself is not in the link."
-        )
-    return opens if link.cursor is None else f"{opens} It opens at step {link.cursor}."
-
-
 def _texts(_: OpenRun, run: Run) -> None:
-    from eab.figures.tables import samples_table
+    from eab.figures.tables import readable, samples_table
 
     st.text(weight_sentence(run))
     table = samples_table(run)
+    for name in ("log_prob", "mean_entropy"):
+        table[name] = [f"{nats:.2f}" for nats in table[name]]
     table["text"] = [plain(token_text.visible(text)) for text in table["text"]]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
-    st.table(table.set_index("path").round({"log_prob": 2, "mean_entropy": 2}))
+    table["end"] = table["end"].map(_ENDED_BY)
+    st.table(readable(table).set_index("path"))
 
 
 def _answers(opened: OpenRun, run: Run) -> None:
@@ -111,12 +78,7 @@ def _answers(opened: OpenRun, run: Run) -> None:
         "spaces, punctuation and articles."
     )
     table = answers_table(answers)
-    percent = st.column_config.NumberColumn(format="percent")
-    st.dataframe(
-        table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]),
-        hide_index=True,
-        column_config=dict.fromkeys(("weight", "at_least", "at_most"), percent),
-    )
+    _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
     downloads([("Answers (CSV)", "answers.csv", lambda: table.to_csv(index=False))])
 
 
@@ -133,14 +95,36 @@ def _tokens(_: OpenRun, run: Run) -> None:
         "Every generated token of the tree, with its probability and the entropy (nats) of the "
         "distribution that it was drawn from."
     )
-    st.dataframe(tokens_table(run), hide_index=True)
+    _data(tokens_table(run))
 
 
 def _performance(_: OpenRun, run: Run) -> None:
     from eab.figures.tables import steps_table
 
     st.text(cost_sentence(run))
-    st.dataframe(steps_table(run), hide_index=True)
+    _data(steps_table(run))
+
+
+def _data(table: "DataFrame") -> None:
+    """A table with headings in words and a format for each unit."""
+    from eab.figures.tables import readable
+
+    table = readable(table)
+    formats = {name: _format(name) for name in table.columns if table[name].dtype.kind == "f"}
+    st.dataframe(
+        table,
+        hide_index=True,
+        column_config={
+            name: st.column_config.NumberColumn(format=one) for name, one in formats.items()
+        },
+    )
+
+
+def _format(heading: str) -> str:
+    """How Streamlit writes the numbers of a column that are not whole."""
+    if "(nats)" in heading:
+        return "%.2f"
+    return "%.1f" if "(KiB)" in heading or "(ms)" in heading else "percent"
 
 
 def _export(opened: OpenRun, run: Run) -> None:

@@ -1,16 +1,17 @@
-"""Saved runs in the sidebar: save, open, rename, delete and undo."""
+"""Saved runs: save, open, rename, delete and undo."""
 
 from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app.server.store import MAX_NAME, SavedRun, Store, default_store
-from app.state import messages
+from app.server.store import SavedRun, Store, default_store
+from app.state import messages, tab
 from app.widgets.markdown import plain
 from eab import token_text
 from eab.board.layout import shorten
 from eab.errors import EabError
 from eab.events import Event
+from eab.formatting import as_sentence
 
 CHOSEN = "saved_run"  # key of the list of saved runs; its value is the id of one
 
@@ -25,21 +26,21 @@ def gallery(on_open: Callable[[], None], to_save: Sequence[Event] | None, name: 
     """
     store = default_store()
     if store is None:
+        st.caption("Saved runs are switched off on this machine (EAB_STORE is off).")
         return
-    with st.expander("Saved runs"):
-        try:
-            saved = {run.id: run for run in store.all()}
-        except EabError as error:
-            st.error(plain(str(error)))
-            return
-        _choice(saved, on_open)
-        chosen = saved.get(st.session_state[CHOSEN])
-        if chosen is not None:
-            _change(store, chosen)
-        _undo(store)
-        if to_save is not None:
-            _save(store, to_save, name)
-        st.caption("Stored on the server: everyone with access can see, rename and delete these.")
+    try:
+        saved = {run.id: run for run in store.all()}
+    except EabError as error:
+        st.error(plain(as_sentence(str(error))))
+        return
+    _choice(saved, on_open)
+    chosen = saved.get(st.session_state[CHOSEN])
+    if chosen is not None:
+        _change(store, chosen)
+    _undo(store)
+    if to_save is not None:
+        _save(store, to_save, name)
+    st.caption("Stored on the server: everyone with access can see, rename and delete these.")
 
 
 def _choice(saved: dict[str, SavedRun], on_open: Callable[[], None]) -> None:
@@ -61,10 +62,14 @@ def _label(run: SavedRun) -> str:
     return f"{token_text.visible(run.name)} · {run.saved_at[:10]} {run.saved_at[11:16]}"
 
 
+# The text fields have no `max_chars`: the browser would drop a longer text without a word, where
+# the store says what is wrong with it.
+
+
 def _change(store: Store, chosen: SavedRun) -> None:
     key = f"rename_{chosen.id}"
     st.session_state.setdefault(key, chosen.name)
-    st.text_input("Name of this run", key=key, max_chars=MAX_NAME)
+    st.text_input("Name of this run", key=key)
     left, right = st.columns(2)
     left.button(
         "Rename",
@@ -79,7 +84,8 @@ def _change(store: Store, chosen: SavedRun) -> None:
 
 
 def _rename(store: Store, run_id: str, key: str) -> None:
-    _try(lambda: store.rename(run_id, st.session_state[key]))
+    if _try(lambda: tab.retitle_saved(run_id, store.rename(run_id, st.session_state[key]))):
+        st.session_state[CHOSEN] = run_id  # sent to the browser, which would keep the old name
 
 
 def _delete(store: Store, chosen: SavedRun) -> None:
@@ -102,7 +108,7 @@ def _restore(store: Store, deleted: SavedRun) -> None:
 
 def _save(store: Store, events: Sequence[Event], name: str) -> None:
     suggested = shorten(" ".join(token_text.visible(name).split()), 40)
-    st.text_input("Save as", key="save_name", placeholder=suggested, max_chars=MAX_NAME)
+    st.text_input("Save as", key="save_name", placeholder=suggested)
     st.button(
         "Save this run",
         on_click=_keep,

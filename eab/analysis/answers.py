@@ -124,7 +124,8 @@ def check_part(part: str) -> None:
         ConfigError: A text has no such part.
     """
     if part not in get_args(Part):
-        raise ConfigError(f"answers is {part!r}; it must be one of: {', '.join(get_args(Part))}")
+        allowed = ", ".join(get_args(Part))
+        raise ConfigError(f"answers are grouped by {part!r}; it must be one of: {allowed}")
 
 
 def group_answers(run: Run, part: Part | str = "text") -> Answers:

@@ -75,13 +75,15 @@ class Demand:
             return []
         held = peak = self.needs[0].used
         if isinstance(r, int) and r >= self.steps_allowed:
-            held += self.paths_allowed * self.steps_allowed  # all rows, allocated up front
+            held += self.paths_allowed * (self.steps_allowed - 1)  # all rows, allocated up front
         found = [Held(0, peak, held, 0, True)]
         for before, need in zip(self.needs, self.needs[1:], strict=False):
             peak, copied = max(peak, need.used), 0
             if grew := peak > held:
                 steps = r if isinstance(r, int) else r(before.used, need.paths, need.paths)
-                more = max(min(steps, self.steps_allowed - need.step) * need.paths, peak - held)
+                left, missing = self.steps_allowed - need.step, peak - held
+                fillable = left * need.paths - (need.paths - missing)
+                more = max(min(min(steps, left) * need.paths, fillable), missing)
                 copied, held = held, held + more
             found.append(Held(need.step, need.used, held, copied, grew))
         return found

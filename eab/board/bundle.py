@@ -21,7 +21,16 @@ from typing import Final, Literal
 FOLDER: Final = Path(__file__).parent / "static"
 Host = Literal["streamlit", "widget", "page"]
 
-_STYLES: Final = ("board", "tree", "charts", "diff", "controls", "details", "narrow")  # in order
+_STYLES: Final = (  # in order
+    "board",
+    "tree",
+    "charts",
+    "diff",
+    "controls",
+    "details",
+    "presenting",
+    "narrow",
+)
 _COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{([\w\s,]+)\} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:function|class|const) (\w+))", re.MULTILINE)

@@ -1,9 +1,11 @@
-"""What a board is sent about two runs: one tree of both, and whose path each is."""
+"""What a board is sent about two runs in one tree, and whose path each is."""
 
 from typing import Any
 
-from eab.analysis.diff import merge
+from eab.analysis.diff import Merged, merge
+from eab.analysis.graft import graft
 from eab.board.messages import board_message
+from eab.figures.captions import tree_sentence
 from eab.figures.diff import diff_entropy_sentence, diff_tree_sentence
 from eab.run import Run
 
@@ -20,19 +22,32 @@ def diff_message(a: Run, b: Run, key: str) -> dict[str, Any]:
         JSON values, as of `board_message`, and `sides`: "both", "a" or "b" by the path's id.
     """
     both = merge(a, b)
+    sentences = {"tree": diff_tree_sentence(both), "entropy": diff_entropy_sentence(a, b)}
+    return _message(both, key, sentences) | {"version": 0}
+
+
+def graft_message(source: Run, grown: Run, key: str) -> dict[str, Any]:
+    """The message about a run, which may still grow, in the tree that it was grown from.
+
+    Args:
+        source: The run that it was grown from.
+        grown: Drawn as side B.
+        key: Names both.
+    """
+    words = f"Grown from the token that you chose: {tree_sentence(grown)}"
+    live = {"mode": "replay" if grown.ended else "live", "graft": True}
+    return _message(graft(source, grown), key, {"tree": words, "entropy": ""}) | live
+
+
+def _message(both: Merged, key: str, sentences: dict[str, str]) -> dict[str, Any]:
     last = max((token.step for path in both.run.paths for token in path.tokens), default=0)
     nothing = {"shared": 0, "private": 0, "spare": 0, "independent": 0, "paths": []}
-    message = board_message(both.run) | {
+    return board_message(both.run) | {
         "run": key,
         "mode": "replay",
         "autoplay": False,
+        "limit": "",
         "sides": list(both.sides),
+        "steps": [{"step": step, **nothing} for step in range(last + 1)],
+        "sentences": sentences | {"memory": ""},
     }
-    message["version"] = 0
-    message["steps"] = [{"step": step, **nothing} for step in range(last + 1)]
-    message["sentences"] = {
-        "tree": diff_tree_sentence(both),
-        "entropy": diff_entropy_sentence(a, b),
-        "memory": "",
-    }
-    return message

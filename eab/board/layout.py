@@ -3,7 +3,8 @@ their children.
 
 Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap, and each subtree
 has rows of its own, so boxes never overlap. Pruned leaves are stubs in lower rows.
-`eab/board/static/layout.js` computes the same for a part of the tree.
+This is for still pictures; `eab/board/static/layout.js` does the same in the browser, where widths
+are measured and the tree is fitted into its panel.
 """
 
 import unicodedata
@@ -17,7 +18,7 @@ from eab.run import Path, Run
 
 ROW: Final = 28.0
 STUB_ROW: Final = 20.0
-BOX_HEIGHT: Final = 24.0  # as in eab/board/static/path_box.js
+BOX_HEIGHT: Final = 24.0
 STUB_HEIGHT: Final = 17.0
 GAP: Final = 58.0
 PADDING: Final = 20.0

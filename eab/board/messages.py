@@ -1,10 +1,10 @@
-"""What the board in the browser is sent: records of paths and steps, the layout of the tree, and
-the sentences under the pictures.
+"""What the board in the browser is sent: records of paths and steps, and the sentences over the
+pictures.
 
 Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds
 the paths that changed at or after that step, with their tokens, and the steps from about then on.
-It always holds the whole layout, because all boxes may move. With `since_step` 0 it is a keyframe:
-it needs no message before it. A `Feed` remembers what one board has been sent.
+With `since_step` 0 it is a keyframe: it needs no message before it. A `Feed` remembers what one
+board has been sent.
 
 The same types stand in `eab/board/static/types.d.ts`; `eab/board/static/records.js` decodes them.
 """
@@ -14,13 +14,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from eab import token_text
-from eab.board.layout import PROMPT_LONGEST, pieces, shorten, tidy
-from eab.figures.captions import entropy_sentence, memory_sentence, sentences_at, tree_sentence
+from eab.bmc.separate_caches import separate_bytes
+from eab.board.layout import pieces
+from eab.config import AUTO
+from eab.figures.captions import (
+    entropy_sentence,
+    limit_sentence,
+    memory_sentence,
+    sentences_at,
+    tree_sentence,
+)
 from eab.run import Path, Run, Step, Token
 
 MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
 OVERLAP: Final = 4  # messages: the browser may miss some of them
 KEYFRAME: Final = 60  # messages
+PROMPT_LONGEST: Final = 200  # characters of its end; the tree has no room for more
 
 
 @dataclass
@@ -92,7 +101,9 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "row_bytes": 0,
     "max_steps": 0,
     "ended": "",
-    "layout": {"x": [], "y": [], "box_widths": [], "prompt_width": 0, "width": 0, "height": 0},
+    "limit": "",
+    "peak_step": 0,
+    "r": AUTO,
     "paths": [],
     "steps": [],
     "sentences": {"tree": "", "entropy": "", "memory": ""},
@@ -105,11 +116,11 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     Returns:
         JSON values. Entropies and the threshold in nats, KV in bytes.
     """
-    started, layout = run.started, tidy(run)
+    started = run.started
     return {
         "version": run.events_seen,
         "since_step": since_step,
-        "prompt": shorten(token_text.visible(started.beginning), PROMPT_LONGEST),
+        "prompt": _end_of(token_text.visible(started.beginning)),
         "threshold": started.threshold_nats,
         "policy": started.config.policy,
         "branch_factor": started.config.branch_factor,
@@ -118,14 +129,9 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
         "row_bytes": started.model.row_bytes,
         "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
-        "layout": {
-            "x": [round(value, 1) for value in layout.x],
-            "y": [round(value, 1) for value in layout.y],
-            "box_widths": [round(value, 1) for value in layout.box_widths],
-            "prompt_width": round(layout.prompt_width, 1),
-            "width": round(layout.width, 1),
-            "height": round(layout.height, 1),
-        },
+        "limit": limit_sentence(run),
+        "peak_step": run.peak_step(),
+        "r": started.config.r,
         "paths": [
             _path_record(path, since_step) for path in run.paths if path.touched >= since_step
         ],
@@ -136,6 +142,10 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
             "memory": memory_sentence(run),
         },
     }
+
+
+def _end_of(text: str) -> str:
+    return text if len(text) <= PROMPT_LONGEST else f"…{text[-PROMPT_LONGEST:]}"
 
 
 def _path_record(path: Path, since_step: int) -> dict[str, Any]:
@@ -193,8 +203,8 @@ def _step_records(run: Run, since_step: int) -> list[dict[str, Any]]:
 
 
 def _step_record(run: Run, step: Step) -> dict[str, Any]:
-    """KV in bytes; `independent`: if each path had a cache of its own. `paths`: [path, shared,
-    private].
+    """KV in bytes; `independent`: held if each path had a cache of its own that grows by the same
+    r. `paths`: [path, shared, private].
     """
     assert step.kv is not None
     row = run.started.model.row_bytes
@@ -203,6 +213,6 @@ def _step_record(run: Run, step: Step) -> dict[str, Any]:
         "shared": step.kv.rows_shared * row,
         "private": step.kv.rows_private * row,
         "spare": step.kv.rows_spare * row,
-        "independent": step.kv.rows_independent * row,
+        "independent": separate_bytes(run.started, step.kv),
         "paths": [[path, shared * row, private * row] for path, shared, private in step.kv.paths],
     }

@@ -17,7 +17,7 @@ from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
 from eab.events import RunEnded
 from eab.figures.captions import sweep_sentence
-from eab.formatting import human_bytes
+from eab.formatting import as_sentence, human_bytes
 from eab.run import Run, fold
 from eab.share.html_page import save_html
 
@@ -27,7 +27,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Generate a tree of texts with a language model: it branches where the model hesitates.",
+    help="Entropy-adaptive branching (EAB): a language model continues a prompt as a tree of "
+    "texts, which branches where the entropy of the next token is high. Each text has a weight, "
+    "its share of the probability.",
     epilog="Exit codes: 0 done, 1 an error (explained on stderr), 2 wrong usage, 130 stopped by "
     "Ctrl-C (what was generated so far is printed and saved).",
 )
@@ -201,6 +203,11 @@ def main() -> None:
         app()
     except EabError as error:
         Console(stderr=True).print(
-            "Error:", str(error), style="red", markup=False, highlight=False, soft_wrap=True
+            "Error:",
+            as_sentence(str(error)),
+            style="red",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
         sys.exit(1)

@@ -1,6 +1,6 @@
 """A run in words, tables and JSON values: what the command line prints and what scripts read."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
@@ -12,13 +12,24 @@ from rich.tree import Tree
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.analysis.sweep import Sweep
-from eab.figures.captions import answers_sentence, cost_sentence, sweep_sentence
+from eab.bmc.separate_caches import separate_bytes
+from eab.figures.captions import (
+    answers_sentence,
+    cost_sentence,
+    limit_sentence,
+    sweep_sentence,
+)
 from eab.figures.sweep_table import COST_NOTE, sweep_rows
 from eab.run import Path, Run, Sample
 
 Place: TypeAlias = tuple[int, int]  # id of a path, number of its token; -1 if it has none
 WIDE: Final = 100  # columns of a terminal from which on the tables have all their columns
 UNKNOWN: Final = "◇"
+_ENDS: Final = {"stop": "■", "length": "…", "unfinished": "(unfinished)"}
+_LEGEND: Final = (
+    "Before a branch: its share at the fork (◆). After a text: its weight.\n"
+    "■ ended by itself, … cut at the length limit."
+)
 KV_NAMES: Final = (
     "bytes_held",
     "bytes_shared",
@@ -63,9 +74,9 @@ def kv_bytes(run: Run) -> dict[str, int]:
     """Bytes of the KV cache, by the names in KV_NAMES.
 
     At the step with the most distinct rows, `bytes_held` (measured) is the sum of `bytes_shared`,
-    `bytes_private` and `bytes_spare`; `bytes_independent` (computed) is what the same paths would
-    take in separate caches. `bytes_copied`, `allocations` and `peak_bytes` are of the whole run,
-    measured. All are 0 for a run that measured nothing.
+    `bytes_private` and `bytes_spare` (reserved); `bytes_independent` (computed) is what separate
+    caches would hold, reserved rows included. `bytes_copied`, `allocations` and `peak_bytes` are of
+    the whole run, measured. All are 0 for a run that measured nothing.
     """
     kv, last = run.peak_kv(), run.last_kv()
     if kv is None or last is None:
@@ -76,7 +87,7 @@ def kv_bytes(run: Run) -> dict[str, int]:
         "bytes_shared": kv.rows_shared * row,
         "bytes_private": kv.rows_private * row,
         "bytes_spare": kv.rows_spare * row,
-        "bytes_independent": kv.rows_independent * row,
+        "bytes_independent": separate_bytes(run.started, kv),
         "bytes_copied": last.bytes_copied,
         "allocations": last.allocations,
         "peak_bytes": last.peak_bytes,
@@ -99,11 +110,12 @@ def summary(run: Run, *, narrow: bool = False, unknown: Collection[Place] = ()) 
     """The tree, the samples and the cost of a run, for a terminal.
 
     Args:
-        narrow: The terminal has less than WIDE columns: leave out columns of numbers.
+        narrow: The terminal has less than WIDE columns: print only weights and texts.
         unknown: Places of a what-if run that only the model knows; they are marked with UNKNOWN.
     """
-    samples = _sample_table(run, narrow, unknown)
-    return Group(_tree(run, unknown), samples, Text(cost_sentence(run)))
+    samples = _sample_list(run, unknown) if narrow else _sample_table(run, unknown)
+    notes = Text("\n".join(filter(None, (_LEGEND, limit_sentence(run)))), style="dim")
+    return Group(_tree(run, unknown), notes, Text(), samples, Text(), Text(cost_sentence(run)))
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
@@ -149,50 +161,82 @@ def _percents(answer: Answer) -> tuple[str, str, str]:
 
 
 def _tree(run: Run, unknown: Collection[Place]) -> Tree:
-    root = Tree(Text(token_text.visible(run.started.beginning), style="bold"))
-    branches = {-1: root}
+    root = Text(token_text.visible(run.started.beginning), style="bold")
+    tree = Tree(root)
+    branches = {-1: tree}
     for path in run.paths:  # parents are born before their children
-        branches[path.id] = branches[path.parent].add(_path_label(path, unknown))
-    return root
+        if path.parent < 0 and path.status == "forked" and not path.tokens:
+            root.append_text(_fork_mark(path))  # the prompt itself forks
+            branches[path.id] = tree
+        else:
+            branches[path.id] = branches[path.parent].add(_path_label(path, unknown))
+    return tree
 
 
 def _path_label(path: Path, unknown: Collection[Place]) -> Text:
-    text = token_text.visible_join(_marked_texts(path, unknown))
-    label = Text.assemble((f"{path.weight:6.1%} ", "cyan"), text)
-    if path.status == "forked" and path.fork_entropy is not None:
-        label.append(f"  ◆ {path.fork_entropy:.2f} nats", "magenta")
-    label.append({"finished": "  ■", "pruned": "  × pruned"}.get(path.status, ""), "green")
+    """The path's share at the fork that it comes from, its text, and what becomes of it."""
+    label = Text()
+    if path.parent >= 0:
+        label.append(f"{path.share:6.1%} ", "cyan")
+    label.append(token_text.visible_join(_marked_texts(path, unknown)))
+    match path.status:
+        case "forked":
+            label.append_text(_fork_mark(path))
+        case "pruned":
+            label.append("  × pruned", "green")
+        case _:
+            label.append(f"  {_ENDS[path.finish_reason or 'unfinished']} ", "green")
+            label.append(f"{path.weight:.1%}", "bold")
     return label
 
 
+def _fork_mark(path: Path) -> Text:
+    return Text("" if path.fork_entropy is None else f"  ◆ {path.fork_entropy:.2f} nats", "magenta")
+
+
 def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
-    """The texts of the path's tokens, with UNKNOWN after those at unknown places."""
+    """The texts of the path's tokens without control tokens, UNKNOWN after those at such places."""
     texts = [UNKNOWN] if (path.id, -1) in unknown else []
     for number, token in enumerate(path.tokens):
-        texts.append(token.text + UNKNOWN if (path.id, number) in unknown else token.text)
+        mark = UNKNOWN if (path.id, number) in unknown else ""
+        texts.append(mark if token.special else token.text + mark)
     return texts
 
 
-def _sample_table(run: Run, narrow: bool, unknown: Collection[Place]) -> Table:
+def _sample_list(run: Run, unknown: Collection[Place]) -> Table:
+    """Weight and text of each sample; its end is a mark behind the text, as in the tree."""
+    table = Table("weight", "text", box=None, pad_edge=False)
+    for sample in run.samples():
+        text = Text(token_text.visible(sample.text)).append(f" {_end(sample, _ENDS, unknown)}")
+        table.add_row(f"{sample.weight:6.1%}", text)
+    return table
+
+
+def _sample_table(run: Run, unknown: Collection[Place]) -> Table:
     names = ["weight", "log p (nats)", "mean H (nats)", "tokens", "end", "text"]
-    rows = [_sample_row(sample, unknown) for sample in run.samples()]
-    return _table(names, rows, leave_out=names[1:4] if narrow else ())
+    return _table(names, [_sample_row(sample, unknown) for sample in run.samples()])
 
 
 def _sample_row(sample: Sample, unknown: Collection[Place]) -> list[str]:
     entropy = sum(sample.entropies) / max(1, len(sample.entropies))
-    is_known = {path for path, _ in unknown}.isdisjoint(sample.lineage)
     return [
         f"{sample.weight:.1%}",
         f"{sample.log_prob:.2f}",
         f"{entropy:.2f}",
         str(len(sample.token_ids)),
-        sample.finish_reason if is_known else f"{sample.finish_reason} {UNKNOWN}",
+        _end(sample, {}, unknown),
         token_text.visible(sample.text),
     ]
 
 
-def _table(names: list[str], rows: list[list[str]], leave_out: Collection[str]) -> Table:
+def _end(sample: Sample, marks: Mapping[str, str], unknown: Collection[Place]) -> str:
+    """How the sample ended, as a mark or in a word; with UNKNOWN if only the model knows it."""
+    end = marks.get(sample.finish_reason, sample.finish_reason)
+    is_known = {path for path, _ in unknown}.isdisjoint(sample.lineage)
+    return end if is_known else f"{end} {UNKNOWN}"
+
+
+def _table(names: list[str], rows: list[list[str]], leave_out: Collection[str] = ()) -> Table:
     """A table without the columns of these names."""
     kept = [number for number, name in enumerate(names) if name not in leave_out]
     table = Table(*(names[number] for number in kept))

@@ -4,11 +4,11 @@ import plotly.graph_objects as go
 
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
-from eab.figures.charts import text_label
+from eab.figures.charts import BLUE, text_label
 
 DRAWN = 24  # the most likely answers; the table has all of them
 _MAX_LABEL = 48  # characters
-_CERTAIN, _ESTIMATE = "#56b4e9", "#b35900"  # told apart by shape as well
+_ESTIMATE = "#b35900"  # told apart from the bar by its shape and its white edge as well
 
 
 def answers_figure(answers: Answers) -> go.Figure:
@@ -21,7 +21,7 @@ def answers_figure(answers: Answers) -> go.Figure:
         y=rows,
         base=[100 * answer.low for answer in drawn],
         x=[100 * (answer.high - answer.low) for answer in drawn],
-        marker={"color": _CERTAIN, "opacity": 0.55, "line": {"color": _CERTAIN, "width": 2}},
+        marker={"color": BLUE},
         customdata=[[answer.low, answer.high] for answer in drawn],
         hovertemplate="at least %{customdata[0]:.2%}, at most %{customdata[1]:.2%}<extra></extra>",
     )
@@ -42,7 +42,7 @@ def answers_figure(answers: Answers) -> go.Figure:
     figure.update_layout(
         margin={"l": 0, "r": 12, "t": 8, "b": 0},
         height=130 + 34 * len(drawn),
-        bargap=0.45,
+        bargap=0.6,
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
         xaxis={"title": {"text": "probability (%)"}, "range": [0, 101]},
         yaxis={

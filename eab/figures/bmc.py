@@ -32,6 +32,7 @@ from eab.figures.charts import (
     bar_pattern,
     laid_out,
     line_style,
+    log_axis,
 )
 from eab.formatting import counted, human_bytes, listed, times
 
@@ -64,7 +65,7 @@ def strip_figure(steps: Sequence[Held]) -> go.Figure:
             y=rows,
             customdata=[abs(count) for count in rows],
             marker={"color": colour, "line": {"width": 0}, "pattern": bar_pattern(shape)},
-            hovertemplate=f"step %{{x}}: %{{customdata:,}} rows {name}<extra></extra>",
+            hovertemplate=f"step %{{x}}, rows {name}: %{{customdata:,}}<extra></extra>",
         )
     figure.update_layout(barmode="relative", bargap=0)
     figure.update_xaxes(title="step")
@@ -126,9 +127,9 @@ def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
     total = {r: sum(parts) for r, parts in curve.items()}
     best = min(total, key=lambda r: total[r])
     ends = [
-        f"r = {r} takes {_times(total[r], total[best])}"
+        f"r = {r} takes {times(total[r] / total[best])}"
         for r in (min(total), max(total))
-        if r != best
+        if r != best and total[best] > 0
     ]
     beside = f"; {listed(ends)} as much" if ends else ""
     return (
@@ -147,13 +148,13 @@ def growth_figure(report: Report) -> go.Figure:
     if fitted is not None and timed:
         predicted = [(r, 1000 * overhead(fitted.costs, timed[0].work, r)) for r in measured]
         add_line(figure, "predicted", predicted, _PREDICTED, hover)
-    points = [(r, 1000 * seconds) for r, seconds in measured.items()]
+    points = [(r, 1000 * seconds) for r, seconds in measured.items() if seconds > 0]
     add_line(figure, "measured", points, _MEASURED, hover)
     best = predicted_r(report)
     if best is not None:
         _mark(figure, best, f"predicted r* = {best}")
     figure.update_xaxes(title=_R_AXIS, type="log", tickvals=_powers_of_two(measured))
-    figure.update_yaxes(title="ms of growths and spare rows (log scale)", type="log")
+    figure.update_yaxes(log_axis("ms of growths and spare rows"))
     return laid_out(figure)
 
 
@@ -164,12 +165,17 @@ def growth_sentence(report: Report) -> str:
         return NOTHING_YET
     least = min(measured, key=lambda r: measured[r])
     rows = report.of(RTimed)[0].work.rows
+    best_measured = (
+        f"at the best r measured ({least}), {1000 * measured[least]:.0f} ms"
+        if measured[least] > 0
+        else f"at r = {least} they are lost in the noise of the measurement"
+    )
     return (
-        f"Writing {rows:,} rows with padded attention: at the predicted r* = {best}, growths and "
-        f"spare rows take {1000 * measured[best]:.0f} ms; at the best r measured ({least}), "
-        f"{1000 * measured[least]:.0f} ms. Compared with r*, copying at every step takes "
-        f"{_times(measured[1], measured[best])} as much, and allocating all rows at the start "
-        f"{_times(measured[max(measured)], measured[best])} (measured)."
+        f"Writing {counted(rows, 'row')} with padded attention: at the predicted r* = {best}, "
+        f"growths and spare rows take {1000 * measured[best]:.0f} ms; {best_measured}. Compared "
+        f"with r*, copying at every step takes {times(measured[1] / measured[best])} as much, and "
+        f"allocating all rows at the start {times(measured[max(measured)] / measured[best])} "
+        "(measured)."
     )
 
 
@@ -188,7 +194,7 @@ def lengths_figure(report: Report) -> go.Figure:
     for index, (name, points) in enumerate(series):
         add_line(figure, name, points, line_style(index), "%{x} rows: %{y:.2f} ms")
     figure.update_xaxes(title=_ROWS_AXIS, type="log", tickvals=[point.rows for point in timed])
-    figure.update_yaxes(title="ms per step at r = 1 (measured, log scale)", type="log")
+    figure.update_yaxes(log_axis("ms per step at r = 1, measured"))
     return laid_out(figure)
 
 
@@ -198,11 +204,18 @@ def lengths_sentence(report: Report) -> str:
     if not timed:
         return NOTHING_YET
     first, last = timed[0], timed[-1]
+    whole = max((point.rows for point in timed if point.step is not None), default=0)
+    context = (
+        f" The whole step is measured only up to {counted(whole, 'row')}: the next length no "
+        "longer fits in the context of this model."
+        if 0 < whole < last.rows
+        else ""
+    )
     return (
         f"At r = 1 a step with {first.rows:,} rows in use takes {1000 * first.growth:.2f} ms to "
         f"allocate and copy and {1000 * first.attention:.2f} ms for attention; with "
         f"{last.rows:,} rows it takes {1000 * last.growth:.2f} ms and "
-        f"{1000 * last.attention:.2f} ms (medians, measured)."
+        f"{1000 * last.attention:.2f} ms (medians, measured).{context}"
     )
 
 
@@ -242,11 +255,11 @@ def rejection_sentence(report: Report) -> str:
 
 def sizes_figure(report: Report) -> go.Figure:
     """Overhead as a multiple of that at the best r tried, over r as a multiple of the predicted r*;
-    one line per model.
+    one line per model. Models whose least overhead is lost in the noise are left out.
     """
     figure = go.Figure()
-    for index, point in enumerate(report.of(SizeTimed)):
-        least = min(seconds for _, seconds in point.overheads)
+    for index, point in enumerate(_comparable(report)):
+        least = dict(point.overheads)[point.best]
         points = [(r / point.predicted, seconds / least) for r, seconds in point.overheads]
         name = f"{point.name} (r* = {point.predicted})"
         hover = "%{x:.2f} r*: %{y:.2f} times the least"
@@ -257,26 +270,40 @@ def sizes_figure(report: Report) -> go.Figure:
         type="log",
         tickvals=[0.03, 0.1, 0.3, 1, 3, 10],
     )
-    figure.update_yaxes(
-        title="overhead as a multiple of the least (log scale)",
-        type="log",
-        tickvals=[1, 2, 5, 10, 20, 50, 100],
-    )
+    figure.update_yaxes(log_axis("overhead as a multiple of the least"))
     return laid_out(figure)
 
 
 def sizes_sentence(report: Report) -> str:
     """How far the predicted r* is from the best r tried, per model."""
-    words = []
-    for point in report.of(SizeTimed):
-        found = dict(point.overheads)
-        words.append(f"{point.name} {_times(found[point.predicted], found[point.best])}")
-    if not words:
+    if not report.of(SizeTimed):
         return NOTHING_YET
+    comparable, words = _comparable(report), []
+    for point in comparable:
+        found = dict(point.overheads)
+        words.append(f"{point.name} {times(found[point.predicted] / found[point.best])}")
+    noisy = [point.name for point in report.of(SizeTimed) if point not in comparable]
+    left_out = (
+        f" Not shown: {listed(noisy)}, because the overhead there is too small to be told from the "
+        "noise of the measurement."
+        if noisy
+        else ""
+    )
+    if not words:
+        return left_out.strip()
     return (
         "Overhead at the predicted r* compared with the best r that was tried: "
-        f"{listed(words)} (measured, KV part alone)."
+        f"{listed(words)} (measured, KV part alone).{left_out}"
     )
+
+
+def _comparable(report: Report) -> list[SizeTimed]:
+    """The models for which every overhead is above 0; differences of noisy times can be below."""
+    return [
+        point
+        for point in report.of(SizeTimed)
+        if all(seconds > 0 for _, seconds in point.overheads)
+    ]
 
 
 def tensor_memory_figure(report: Report) -> go.Figure:
@@ -366,10 +393,6 @@ def _mark(figure: go.Figure, r: int, words: str) -> None:
 
 def _powers_of_two(values: Mapping[int, float]) -> list[int]:
     return [value for value in values if value & (value - 1) == 0]
-
-
-def _times(value: float, base: float) -> str:
-    return times(value / base) if base > 0 else "unknown (the least measured is not above 0)"
 
 
 def _micro(seconds: float) -> str:

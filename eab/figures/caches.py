@@ -19,6 +19,7 @@ from eab.figures.charts import (
     PURPLE,
     bar_pattern,
     laid_out,
+    log_axis,
 )
 from eab.figures.sweep_table import beside_first
 from eab.formatting import counted, human_bytes, listed
@@ -40,7 +41,6 @@ STYLES: Final[dict[str, CacheStyle]] = {
     "recompute": CacheStyle(PURPLE, "dashdot", "x"),
 }
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
-_ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-2, 7) for digit in (1, 2, 5)]
 
 
 def held_figure(sweep: Sweep) -> go.Figure:
@@ -67,9 +67,7 @@ def time_figure(sweep: Sweep) -> go.Figure:
         lambda step: step.timing.seconds * 1000 if step.timing and step.step else None,
         ".1f",
     )
-    figure.update_yaxes(
-        title="milliseconds per step (measured, log scale)", type="log", tickvals=_ROUND_NUMBERS
-    )
+    figure.update_yaxes(log_axis("milliseconds per step, measured"))
     return figure
 
 
@@ -85,14 +83,15 @@ def time_sentence(sweep: Sweep) -> str:
 
 
 def totals_figure(sweep: Sweep) -> go.Figure:
-    """Bars: the peak, the most held between steps, and all bytes copied."""
+    """Bars: the peak, the most held between steps, and all bytes copied.
+
+    One below the other, because a phone has no room for them side by side.
+    """
     costs = sweep.costs()
     titles = ("peak", "most held between steps", "copied in all")
-    figure = make_subplots(
-        rows=1, cols=3, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.06
-    )
+    figure = make_subplots(rows=3, cols=1, subplot_titles=titles, vertical_spacing=0.2)
     styles = [STYLES[cost.variant] for cost in costs]
-    for column, name in enumerate(("peak_bytes", "most_held_bytes", "copied_bytes"), start=1):
+    for place, name in enumerate(("peak_bytes", "most_held_bytes", "copied_bytes"), start=1):
         values = [getattr(cost, name) for cost in costs]
         unit, unit_name = _unit(max(values, default=0))
         figure.add_bar(
@@ -108,14 +107,14 @@ def totals_figure(sweep: Sweep) -> go.Figure:
             },
             hovertemplate="%{y}: %{text}<extra></extra>",
             showlegend=False,
-            row=1,
-            col=column,
+            row=place,
+            col=1,
         )
         longest = max(values, default=0) / unit or 1
         room = [0, 1.4 * longest]  # for the text beside the longest bar
-        figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=1, col=column)
+        figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=place, col=1)
     figure.update_yaxes(autorange="reversed")
-    return laid_out(figure, height=300)
+    return laid_out(figure, height=600)
 
 
 def totals_sentence(sweep: Sweep) -> str:
@@ -158,8 +157,8 @@ def paths_sentence(run: Run) -> str:
     return (
         f"At step {step}, {counted(len(kv.paths), 'path')} {see} "
         f"{human_bytes(kv.rows_independent * row)} in all, {shared / kv.rows_independent:.0%} of "
-        f"it shared. Stored once, that is {human_bytes(used * row)}; another "
-        f"{human_bytes(kv.rows_spare * row)} are spare (counted rows)."
+        f"it shared. Stored once, that is {human_bytes(used * row)} used; another "
+        f"{human_bytes(kv.rows_spare * row)} are reserved (counted rows)."
     )
 
 

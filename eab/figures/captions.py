@@ -3,11 +3,14 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.sweep import Agreement, Sweep
+from eab.bmc.separate_caches import separate_bytes
+from eab.config import AUTO
 from eab.events import EndReason, KVUsage
 from eab.formatting import counted, human_bytes, shortened
 from eab.run import Run, Sample, Token
@@ -34,7 +37,7 @@ def entropy_sentence(run: Run) -> str:
 
 def memory_sentence(run: Run) -> str:
     """What the KV bars show, at the step with the most rows in use."""
-    return _memory_words(run, run.peak_kv(), "at the peak")
+    return _memory_words(run, run.peak_kv(), "At the peak, ")
 
 
 def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
@@ -44,7 +47,7 @@ def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
         {
             "tree": _tree_words(run, step, _highest(records, step)),
             "entropy": _entropy_words(run, _highest(records, step)),
-            "memory": _memory_words(run, run.steps[step].kv, f"at step {step}"),
+            "memory": _memory_words(run, run.steps[step].kv),
         }
         for step in steps
     ]
@@ -87,11 +90,39 @@ def _limit_words(run: Run, step: int) -> str:
     return f" From step {first} on, the limit of {limit} cuts off branches."
 
 
+def limit_sentence(run: Run) -> str:
+    """Why the weights of the texts are not the products of the shares; empty if they are.
+
+    The path limit passes the weight of the branches that it drops to those that it keeps.
+    """
+    if run.started.config.policy == "original":
+        return (
+            "Under the policy original every text counts the same, so its weight is not the "
+            "product of its shares."
+        )
+    steps = {step for path in run.paths for step in path.limited_steps}
+    steps |= {path.touched for path in run.paths if path.status == "pruned"}
+    if not steps:
+        return ""
+    first, last = min(steps), max(steps)
+    when = f"at step {first}" if first == last else f"from step {first} to step {last}"
+    return (
+        f"The path limit ({run.started.config.max_paths}) dropped branches {when}; their weight "
+        "passed to the paths that were kept, so the weight of a text is not the product of its "
+        "shares."
+    )
+
+
 def _no_fork_words(run: Run, highest: Token | None, complete: bool) -> str:
     if highest is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
     reached = f"{highest.entropy:.2f} nats"
+    if highest.entropy >= threshold and run.is_what_if:
+        return (
+            f"No fork was recorded, but the entropy reached {reached} (threshold {threshold:.2f}): "
+            "only a run can tell what would follow."
+        )
     if highest.entropy >= threshold:
         return (
             f"No fork, although the entropy reached {reached} (threshold {threshold:.2f}): the "
@@ -121,33 +152,63 @@ def _options(entropy: float, thing: str) -> str:
     return f"like {number:.{1 if number < 10 else 0}f} equally likely {thing}s"
 
 
-def _memory_words(run: Run, kv: KVUsage | None, when: str) -> str:
+def _memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
+    """What is held, beside what separate caches would hold; both with their reserved rows.
+
+    Args:
+        run: The run.
+        kv: What was measured.
+        when: How the sentence begins.
+    """
     if kv is None:
         return "No KV cache yet."
-    paths, row = counted(len(kv.paths), "path"), run.started.model.row_bytes
-    used = kv.rows_shared + kv.rows_private
-    if not used:
+    paths = counted(len(kv.paths), "live path")
+    if not kv.bytes_held:
         return f"No KV cache: every step processes the whole text of {paths} again."
-    held = f"{human_bytes(kv.bytes_held)} held, {source(run)}"
-    separate = f"{human_bytes(kv.rows_independent * row)} (computed)"
+    held, separate = human_bytes(kv.bytes_held), separate_bytes(run.started, kv)
+    reserved = human_bytes(kv.rows_spare * run.started.model.row_bytes)
+    if len(kv.paths) == 1:
+        part = f" ({reserved} of it reserved)" if kv.rows_spare else ""
+        return f"{when}{paths} in {held}{part}: with one path there is nothing to share."
+    if kv.bytes_held <= separate:
+        return (
+            f"{when}{paths} in {held}; separate caches would need {human_bytes(separate)}: "
+            f"{_saving(separate / kv.bytes_held)}."
+        )
     return (
-        f"{paths} in {human_bytes(used * row)} {when} ({held}). "
-        + _separate_words(len(kv.paths), separate, kv.rows_independent / used)
-        + (", spare rows not counted." if kv.rows_spare else ".")
+        f"{when}{paths} in {held}, {reserved} of it reserved: more than the "
+        f"{human_bytes(separate)} that separate caches would hold. {_reason(run, kv)}"
     )
 
 
-def _separate_words(paths: int, separate: str, ratio: float) -> str:
-    """What the same paths would need without sharing.
+def _saving(ratio: float) -> str:
+    return f"{ratio:.1f}× less memory" if ratio >= 1.05 else "about the same"
 
-    Args:
-        paths: Their number.
-        separate: The bytes, in words.
-        ratio: These bytes as a multiple of those in use.
-    """
-    caches = "A separate cache" if paths == 1 else "Separate caches"
-    saved = f"{ratio:.1f}× less memory" if ratio >= 1.05 else "the same"
-    return f"{caches} would need {separate}: {saved}"
+
+def _reason(run: Run, kv: KVUsage) -> str:
+    """Why the tree cache holds more than separate caches would."""
+    config = run.started.config
+    if config.r != AUTO and config.r >= config.max_new_tokens:
+        return f"r = {config.r} reserves all rows of the run at its start."
+    before = takewhile(lambda step: step.kv is not kv, run.steps)
+    if any(step.kv is not None and len(step.kv.paths) > len(kv.paths) for step in before):
+        return "The rows of paths that ended stay reserved."
+    return "So short a text needs few of the reserved rows."
+
+
+def memory_detail(run: Run) -> str:
+    """Rows used, reserved and held at the step with the most rows in use; empty without rows."""
+    kv, row, config = run.peak_kv(), run.started.model.row_bytes, run.started.config
+    if kv is None or not kv.bytes_held:
+        return ""
+    used = human_bytes((kv.rows_shared + kv.rows_private) * row)
+    grows = f", each growing by the same r = {config.r}" if config.cache == "tree" else ""
+    return (
+        f" {used} used + {human_bytes(kv.rows_spare * row)} reserved = "
+        f"{human_bytes(kv.bytes_held)} held ({source(run)}); separate caches{grows}: "
+        f"{human_bytes(kv.rows_independent * row)} used, "
+        f"{human_bytes(separate_bytes(run.started, kv))} held (computed)."
+    )
 
 
 def cost_sentence(run: Run) -> str:
@@ -157,7 +218,8 @@ def cost_sentence(run: Run) -> str:
     message = token_text.visible(run.ended.message) if run.ended else ""
     return (
         f"{counted(run.tokens_through_model(), 'token')} through the model{time}."
-        f"{speculation_sentence(run)} {memory_sentence(run)}{traffic_sentence(run)}"
+        f"{speculation_sentence(run)} {memory_sentence(run)}{memory_detail(run)}"
+        f"{traffic_sentence(run)}"
         f"{_ending(run)}{message}"
     )
 

@@ -12,7 +12,8 @@ from eab.formatting import shortened
 
 # Readable on white and on dark. Dashes, symbols and patterns tell series apart without colour.
 BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"
-GREY, GOLD = "#8c8c8c", "#c29a16"
+GREY, GOLD = "#8c8c8c", "#a98612"
+_ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
 NOTHING_YET: Final = "Nothing measured yet."
 
 
@@ -66,6 +67,11 @@ def add_line(
     )
 
 
+def log_axis(title: str) -> dict[str, Any]:
+    """A logarithmic axis with round numbers. Plotly's own digits overlap those beside them."""
+    return {"title": f"{title} (log scale)", "type": "log", "tickvals": _ROUND_NUMBERS}
+
+
 def bar_pattern(shape: str | Sequence[str]) -> dict[str, Any]:
     """The white pattern on a bar, or on each of several bars; "" for none."""
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
@@ -84,6 +90,24 @@ def laid_out(figure: go.Figure, height: int = 380) -> go.Figure:
         legend={"orientation": "h", "y": 1.04, "yanchor": "bottom", "x": 0},
     )
     return figure
+
+
+def in_ink(figure: go.Figure, ink: str) -> go.Figure:
+    """The same chart with all its words in one colour.
+
+    Args:
+        figure: The chart.
+        ink: A colour that stands out from the page; plotly's themes have fainter ones.
+    """
+    inked = go.Figure(figure)
+    inked.update_layout(font_color=ink, legend_font_color=ink)
+    words = {"tickfont_color": ink, "title_font_color": ink}
+    inked.update_xaxes(**words)
+    inked.update_yaxes(**words)
+    inked.update_annotations(selector=lambda note: note.font.color is None, font_color=ink)
+    inked.update_traces(colorbar=words, selector={"type": "heatmap"})
+    inked.update_traces(marker_colorbar=words, selector={"type": "icicle"})
+    return inked
 
 
 def for_print(figure: go.Figure) -> go.Figure:

@@ -1,5 +1,6 @@
 """Two runs beside each other: sentences about their common tree, and a table of what each took."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -8,6 +9,8 @@ import pandas as pd
 from eab.analysis.answers import group_answers
 from eab.analysis.diff import Merged, same_prompt, texts_of
 from eab.analysis.sweep import run_cost
+from eab.bmc.separate_caches import separate_bytes
+from eab.config import PolicyName
 from eab.formatting import counted, human_bytes, times
 from eab.run import Run
 
@@ -17,6 +20,14 @@ NOTE: Final = (
     "different days or machines."
 )
 _NO_VALUE: Final = "–"
+_POLICIES: Final[dict[PolicyName, str]] = {
+    "fair": "entropy-adaptive branching",
+    "original": "branching by the published rule",
+    "greedy": "greedy decoding",
+    "independent": "ordinary sampling",
+}
+_LITTLE: Final = 0.01  # probability seen
+_MUCH: Final = 0.9
 
 
 class RunMeasures(NamedTuple):
@@ -27,10 +38,11 @@ class RunMeasures(NamedTuple):
         seconds: What all steps took; None for a what-if run, which has no times.
         held: The most KV bytes held between steps.
         peak: The most KV bytes alive at once.
-        separate_caches: KV bytes if each path had a cache of its own, at the step with the most
-            rows in use.
+        separate_caches: KV bytes held if each path had a cache of its own, at the step with the
+            most rows in use.
         texts: Leaves of the tree.
         distinct: Texts without repetitions.
+        answers: Different first sentences, as `group_answers` counts them.
         forks: Paths that forked; 0 under the policy independent.
         explored: Probability of the distinct texts (0 to 1).
     """
@@ -42,6 +54,7 @@ class RunMeasures(NamedTuple):
     separate_caches: int
     texts: int
     distinct: int
+    answers: int
     forks: int
     explored: float
 
@@ -56,19 +69,22 @@ class DiffRow(NamedTuple):
 
 
 def _probability(share: float) -> str:
-    return f"{share:.2%}" if share >= 0.0001 or not share else f"{share:.1e}"
+    if 0 < share < 0.0001:
+        return "less than 0.01%"
+    return f"{share:.{1 if share >= _LITTLE else 2}%}"
 
 
 _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
+    ("probability seen", "explored", _probability),
+    ("texts", "texts", "{:,}".format),
+    ("different texts", "distinct", "{:,}".format),
+    ("different first sentences", "answers", "{:,}".format),
+    ("forks", "forks", "{:,}".format),
     ("tokens through the model", "tokens", "{:,}".format),
     ("seconds", "seconds", "{:.2f}".format),
     ("most KV bytes held", "held", human_bytes),
     ("peak KV bytes", "peak", human_bytes),
     ("KV bytes with separate caches", "separate_caches", human_bytes),
-    ("texts", "texts", "{:,}".format),
-    ("distinct texts", "distinct", "{:,}".format),
-    ("forks", "forks", "{:,}".format),
-    ("probability seen", "explored", _probability),
 )
 
 
@@ -81,9 +97,10 @@ def measures_of(run: Run) -> RunMeasures:
         seconds=run.seconds(),
         held=cost.most_held_bytes,
         peak=cost.peak_bytes,
-        separate_caches=kv.rows_independent * run.started.model.row_bytes if kv is not None else 0,
+        separate_caches=separate_bytes(run.started, kv) if kv is not None else 0,
         texts=len(run.leaves()),
         distinct=len(set(texts_of(run))),
+        answers=len(group_answers(run, "sentence").ranked),
         forks=0 if independent else sum(path.status == "forked" for path in run.paths),
         explored=group_answers(run).explored,
     )
@@ -97,7 +114,9 @@ def diff_rows(a: Run, b: Run) -> list[DiffRow]:
             measure,
             _cell(of_a[name], written),
             _cell(of_b[name], written),
-            _difference(of_a[name], of_b[name], written),
+            _points(of_b[name] - of_a[name])
+            if written is _probability
+            else _difference(of_a[name], of_b[name], written),
         )
         for measure, name, written in _MEASURES
     ]
@@ -144,27 +163,55 @@ def diff_entropy_sentence(a: Run, b: Run) -> str:
 
 
 def takeaway_sentence(a: Run, b: Run) -> str:
-    """What each run found for the tokens that it sent through the model."""
+    """How much of all probability each run saw, and for how many tokens."""
     if not same_prompt(a, b):
         return (
             "The runs continue different prompts, or with different models: compare what they "
             "took, not their texts."
         )
-    return f"{_found(a, 'A')} {_found(b, 'B')}"
+    of_a, of_b = measures_of(a), measures_of(b)
+    note = (
+        " Each long text is improbable, so a few of them hold little of all probability."
+        if max(of_a.explored, of_b.explored) < _LITTLE
+        else ""
+    )
+    return f"{_seen(a, of_a, 'A')} {_seen(b, of_b, 'B')}{note}"
 
 
-def _found(run: Run, name: str) -> str:
-    found = measures_of(run)
-    hold = "holds" if found.distinct == 1 else "together hold"
+def _seen(run: Run, found: RunMeasures, name: str) -> str:
     return (
-        f"With {counted(found.tokens, 'token')} through the model, {name} found "
-        f"{counted(found.distinct, 'distinct text')}, which {hold} {_probability(found.explored)} "
-        "of all probability."
+        f"{name}, {_POLICIES[run.started.config.policy]}, saw {_probability(found.explored)} of "
+        f"all probability: {counted(found.distinct, 'different text')} for "
+        f"{counted(found.tokens, 'token')} through the model."
+    )
+
+
+def average_sentence(run: Run, count: int) -> str:
+    """What so many independent texts see on average over all seeds, computed from this run.
+
+    Empty if the run saw too little for that.
+    """
+    texts = {sample.token_ids: math.exp(sample.log_prob) for sample in run.samples()}
+    explored = min(1.0, math.fsum(texts.values()))
+    if explored < _MUCH:
+        return ""
+    seen = math.fsum(share * (1 - (1 - share) ** count) for share in texts.values())
+    return (
+        f" On average over all seeds, they see {_probability(seen)} to "
+        f"{_probability(seen + 1 - explored)} of all probability (computed from A)."
     )
 
 
 def _cell(value: float | None, written: Callable[[Any], str]) -> str:
     return _NO_VALUE if value is None else written(value)
+
+
+def _points(difference: float) -> str:
+    """'−49.3 points': a difference of two shares in percentage points."""
+    if not difference:
+        return "±0"
+    sign, size = "+" if difference > 0 else "−", abs(100 * difference)
+    return f"{sign}{size:.1f} points" if size >= 0.1 else "less than 0.1 points"
 
 
 def _difference(a: float | None, b: float | None, written: Callable[[Any], str]) -> str:

@@ -12,6 +12,8 @@ from eab.figures.charts import text_label
 from eab.run import Path, Run
 
 _MAX_LABEL = 40  # characters
+_SURE_TO_UNSURE = ["#b8c9d6", "#c99a2e", "#5a1250"]  # as the board colours tokens
+_DARK = 0.68  # from this share of the scale on, white words stand out better than black ones
 
 
 def mass_figure(run: Run) -> go.Figure:
@@ -23,6 +25,8 @@ def mass_figure(run: Run) -> go.Figure:
     for path in reversed(run.paths):  # children are born after their parent
         below[path.parent] = below.get(path.parent, 0.0) + below.get(path.id, 0.0)
     paths = [path for path in run.paths if below.get(path.id)]
+    entropies = [_mean_entropy(path) for path in paths]
+    highest = max(entropies, default=0.0) or 1.0
     figure = go.Figure(
         go.Icicle(
             ids=[str(path.id) for path in paths],
@@ -35,9 +39,12 @@ def mass_figure(run: Run) -> go.Figure:
             tiling={"orientation": "h"},
             texttemplate="%{label}<br>%{percentRoot:.1%}",
             hovertemplate="%{label}<br>%{percentRoot:.2%} of the weight<extra></extra>",
+            textfont={"color": [_ink(entropy / highest) for entropy in entropies]},
             marker={
-                "colors": [_mean_entropy(path) for path in paths],
-                "colorscale": "Cividis",
+                "colors": entropies,
+                "cmin": 0,
+                "cmax": highest,
+                "colorscale": _SURE_TO_UNSURE,
                 "colorbar": {"title": {"text": "mean entropy<br>(nats)"}},
                 "line": {"width": 1},
             },
@@ -47,6 +54,11 @@ def mass_figure(run: Run) -> go.Figure:
         margin={"l": 0, "r": 0, "t": 8, "b": 0}, height=max(240, 34 * len(leaf_weight))
     )
     return figure
+
+
+def _ink(share: float) -> str:
+    """Black or white, whichever is easier to read at this place of the colour scale."""
+    return "white" if share > _DARK else "black"
 
 
 def _mean_entropy(path: Path) -> float:

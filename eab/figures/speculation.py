@@ -13,6 +13,7 @@ from eab import token_text
 from eab.analysis.sweep import Sweep
 from eab.config import MAX_DRAFT
 from eab.figures.charts import BLUE, ORANGE, laid_out
+from eab.figures.sweep_table import SweepRow
 from eab.formatting import counted
 from eab.run import Run
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
@@ -22,7 +23,29 @@ LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes
 # The cost of a draft token, in passes of the model, where the model is a hundred times larger.
 SMALL_DRAFT: Final = 0.05
 NOTHING_DRAFTED: Final = "No draft tokens: the drafter found nothing to propose."
+ONE_PATH_ONLY: Final = (
+    "When drafting pays is computed with a formula for one path, and this run has several. Choose "
+    "One text to see it."
+)
 _LENGTH_AXIS: Final = "draft length (draft tokens per pass)"
+_OF_A_TREE: Final = (
+    "A step of a tree ends only when all paths have reached it, so its slowest path decides. The "
+    "formula holds for one path and is not drawn here."
+)
+_NO_VALUE: Final = "–"
+# What a row is called, the column of `outcome_table`, and how its numbers are written.
+_OUTCOMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("times as fast as plain", "times as fast", "{:.2f}".format),
+    ("forward passes", "forward passes", "{:,.0f}".format),
+    ("steps per pass", "steps per pass", "{:.2f}".format),
+    ("steps per pass (formula)", "steps per pass (formula)", "{:.2f}".format),
+    ("draft tokens", "draft tokens", "{:,.0f}".format),
+    ("of these, verified", "verified", "{:,.0f}".format),
+    ("of these, accepted", "accepted", "{:,.0f}".format),
+    ("accepted / verified", "accepted of verified", "{:.0%}".format),
+    ("seconds", "seconds", "{:.2f}".format),
+    ("of these, drafting", "of which drafting", "{:.2f}".format),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +96,11 @@ def draft_length_results(sweep: Sweep) -> list[DraftLengthResult]:
     return found
 
 
+def is_one_path(sweep: Sweep) -> bool:
+    """Whether no run forked: the formulas hold for one path only."""
+    return all(len(run.paths) == 1 for run in sweep.runs)
+
+
 def acceptance_rate(sweep: Sweep) -> float | None:
     """Accepted over verified draft tokens of all variants (measured); None if none was verified."""
     results = draft_length_results(sweep)
@@ -97,7 +125,8 @@ def pass_costs(sweep: Sweep) -> PassCosts | None:
 
 def outcome_table(sweep: Sweep) -> pd.DataFrame:
     """A row per variant. All measured, except for the column that says formula."""
-    alpha, results = acceptance_rate(sweep), draft_length_results(sweep)
+    alpha = acceptance_rate(sweep) if is_one_path(sweep) else None
+    results = draft_length_results(sweep)
     plain = results[0].stats.seconds if results and results[0].length is None else None
     return pd.DataFrame([_outcome_row(result, alpha, plain) for result in results])
 
@@ -115,6 +144,7 @@ def _outcome_row(
         if result.length and alpha
         else None,
         "draft tokens": stats.draft_tokens,
+        "verified": stats.accepted + stats.rejected,
         "accepted": stats.accepted,
         "accepted of verified": stats.acceptance_rate,
         "seconds": stats.seconds,
@@ -122,26 +152,41 @@ def _outcome_row(
     }
 
 
+def outcome_rows(sweep: Sweep) -> list[SweepRow]:
+    """The same, to read: a row per measure, with a cell per variant."""
+    table = outcome_table(sweep)
+    return [
+        SweepRow(
+            measure, tuple(_NO_VALUE if pd.isna(one) else written(one) for one in table[column])
+        )
+        for measure, column, written in _OUTCOMES
+        if column in table and not table[column].isna().all()
+    ]
+
+
 def tokens_figure(sweep: Sweep) -> go.Figure:
-    """Steps per forward pass over the draft length: measured points, and the formula at the
-    measured acceptance rate as a line.
+    """Steps per forward pass over the draft length: measured points; of one path also the formula
+    at the measured acceptance rate, as a line.
     """
     alpha = acceptance_rate(sweep) or 0.0
     fixed = [result for result in draft_length_results(sweep) if result.length]
     figure = go.Figure()
-    figure.add_scatter(
-        name=f"formula, acceptance rate {alpha:.2f}",
-        x=LENGTHS,
-        y=[expected_tokens(alpha, length) for length in LENGTHS],
-        mode="lines",
-        line={"color": ORANGE, "dash": "dash", "width": 2},
-    )
+    if is_one_path(sweep):
+        figure.add_scatter(
+            name=f"formula, acceptance rate {alpha:.2f}",
+            x=LENGTHS,
+            y=[expected_tokens(alpha, length) for length in LENGTHS],
+            mode="lines",
+            line={"color": ORANGE, "dash": "dash", "width": 2},
+        )
     figure.add_scatter(
         name="measured",
         x=[result.length for result in fixed],
         y=[result.stats.steps_per_pass for result in fixed],
         mode="markers",
         marker={"color": BLUE, "size": 11, "symbol": "diamond"},
+        showlegend=True,
+        hovertemplate="draft length %{x}: %{y:.2f} steps per pass<extra></extra>",
     )
     figure.update_xaxes(title=_LENGTH_AXIS)
     figure.update_yaxes(title="steps per forward pass", rangemode="tozero")
@@ -155,10 +200,13 @@ def tokens_sentence(sweep: Sweep) -> str:
         return NOTHING_DRAFTED
     drafted = [result for result in draft_length_results(sweep) if result.length is not None]
     best = max(drafted, key=lambda result: result.steps_per_pass)
+    gained = f"up to {best.steps_per_pass:.2f} steps instead of 1 ({best.name}, measured)"
+    if best.steps_per_pass < 1.005:
+        gained = "no more than 1 step with any draft length (measured)"
+    of_a_tree = "" if is_one_path(sweep) else f" {_OF_A_TREE}"
     return (
         f"A draft token is accepted with probability {alpha:.2f} if those before it were "
-        f"(measured). A forward pass gives up to {best.steps_per_pass:.2f} steps instead of 1 "
-        f"({best.name}, measured)."
+        f"(measured). A forward pass gives {gained}.{of_a_tree}"
     )
 
 
@@ -168,17 +216,14 @@ def surface_figure(sweep: Sweep) -> go.Figure:
     """
     costs, alpha = pass_costs(sweep), acceptance_rate(sweep)
     figure = go.Figure()
-    if costs is None or alpha is None:
+    if costs is None or alpha is None or not is_one_path(sweep):
         return laid_out(figure)
     _add_surface(figure, costs)
     best = best_length(alpha, costs.draft_token, costs.of_pass)
     figure.add_scatter(
         x=[best],
         y=[alpha],
-        mode="markers+text",
-        text=["best here"],
-        textposition="top right" if best < MAX_DRAFT / 2 else "top left",
-        textfont={"color": "white"},
+        mode="markers",
         marker={
             "color": "white",
             "size": 13,
@@ -190,6 +235,7 @@ def surface_figure(sweep: Sweep) -> go.Figure:
         ),
         showlegend=False,
     )
+    _add_label(figure, best, alpha, "best here", below=alpha > 0.2)
     figure.update_xaxes(title=_LENGTH_AXIS)
     figure.update_yaxes(title="acceptance rate", range=[0, 1])
     return laid_out(figure)
@@ -212,16 +258,38 @@ def _add_surface(figure: go.Figure, costs: PassCosts) -> None:
     )
     figure.add_contour(
         **surface,
-        contours={"coloring": "none", "start": 1.0, "end": 1.0, "size": 1.0, "showlabels": True},
+        contours={"coloring": "none", "start": 1.0, "end": 1.0, "size": 1.0},
         line={"color": "white", "width": 3, "dash": "dot"},
         showscale=False,
+        showlegend=False,
         hoverinfo="skip",
-        name="as fast as plain",
+    )
+    last = LENGTHS[-1] - 2
+    paying = next((rate for rate, row in zip(rates, values, strict=True) if row[last] >= 1), None)
+    if paying is not None:
+        _add_label(figure, last, paying, "dotted: as fast as plain decoding", below=True)
+
+
+def _add_label(figure: go.Figure, x: float, y: float, words: str, below: bool) -> None:
+    """Words with an arrow to a point, readable on every colour."""
+    figure.add_annotation(
+        x=x,
+        y=y,
+        text=words,
+        ax=-30 if x > MAX_DRAFT / 2 else 40,
+        ay=40 if below else -40,
+        font={"color": "black"},
+        bgcolor="white",
+        bordercolor="black",
+        borderpad=3,
+        arrowcolor="white",
     )
 
 
 def surface_sentence(sweep: Sweep) -> str:
     """What a draft token costs here, what that allows, and what a much larger model would gain."""
+    if not is_one_path(sweep):
+        return ONE_PATH_ONLY
     costs, alpha = pass_costs(sweep), acceptance_rate(sweep)
     if costs is None or alpha is None:
         return "There is nothing to compute a speed-up from yet."

@@ -6,7 +6,7 @@ Together the tables of a run hold everything that its pictures show.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -15,8 +15,37 @@ from eab.analysis.answers import Answers
 from eab.analysis.sweep import RunCost, Sweep
 from eab.bmc.demand import Demand, predicted_overhead
 from eab.bmc.results import Point, Report, RTimed, SizeTimed
+from eab.bmc.separate_caches import separate_bytes
 from eab.caches.growth import Calibration, CostModel, overhead
 from eab.run import Run
+
+# Columns as headings, for tables that are read; the files for download keep the names.
+_HEADINGS: Final = {
+    "log_prob": "log-probability (nats)",
+    "mean_entropy": "mean entropy (nats)",
+    "end": "ended by",
+    "at_least": "at least",
+    "at_most": "at most",
+    "parent": "parent path",
+    "token_id": "token number",
+    "entropy": "entropy (nats)",
+    "path_weight": "weight of path",
+    "path_status": "state of path",
+    "live_paths": "live paths",
+    "shared_bytes": "shared (KiB)",
+    "private_bytes": "private (KiB)",
+    "spare_bytes": "reserved (KiB)",
+    "held_bytes": "held (KiB)",
+    "independent_bytes": "separate caches (KiB)",
+    "rows_copied": "rows copied",
+    "milliseconds": "time (ms)",
+}
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table to be read: headings in words, bytes in KiB, no columns without a value."""
+    in_kib = {name: table[name] / 1024 for name in table.columns if name.endswith("_bytes")}
+    return table.assign(**in_kib).dropna(axis="columns", how="all").rename(columns=_HEADINGS)
 
 
 def samples_table(run: Run) -> pd.DataFrame:
@@ -84,8 +113,9 @@ def tokens_table(run: Run) -> pd.DataFrame:
 def steps_table(run: Run) -> pd.DataFrame:
     """A row per decode step: live paths, KV bytes, rows copied, milliseconds.
 
-    `held_bytes` are measured; `independent_bytes`, those of separate caches, are computed. In a
-    what-if run all bytes are computed and there are no times.
+    `held_bytes` are measured, and the sum of shared, private and spare (reserved) bytes.
+    `independent_bytes` are what separate caches would hold, reserved rows included (computed). In
+    a what-if run all bytes are computed and there are no times.
     """
     row_bytes = run.started.model.row_bytes
     rows = [
@@ -96,7 +126,7 @@ def steps_table(run: Run) -> pd.DataFrame:
             "private_bytes": step.kv.rows_private * row_bytes,
             "spare_bytes": step.kv.rows_spare * row_bytes,
             "held_bytes": step.kv.bytes_held,
-            "independent_bytes": step.kv.rows_independent * row_bytes,
+            "independent_bytes": separate_bytes(run.started, step.kv),
             "rows_copied": step.growth.rows_copied if step.growth else 0,
             "milliseconds": step.timing.seconds * 1000
             if step.timing and not run.is_what_if

@@ -8,7 +8,12 @@ from typing import Any, Final
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
@@ -28,6 +33,7 @@ EMBEDDED_FOLDER: Final = ASSETS / "model"
 # A smaller model with the same vocabulary, which proposes draft tokens
 EMBEDDED_DRAFT: Final = "embedded-draft"
 BUNDLED: Final = {EMBEDDED: EMBEDDED_FOLDER, EMBEDDED_DRAFT: EMBEDDED_FOLDER.parent / "draft"}
+_NAMES: Final = f"'{EMBEDDED}', a folder, or an id on the Hugging Face Hub"
 HUB_SECONDS: Final = 10  # to wait for the Hub
 DTYPES: Final = {
     "float64": torch.float64,
@@ -52,7 +58,6 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
     target = _device(device)
     source, local = _source(name)
     try:
-        local = local or _is_cached(source)
         if not local:
             _check_hub(source)
         tokenizer, model = _load(source, _dtype(dtype, target), local)
@@ -97,10 +102,16 @@ def _check_hub(source: str) -> None:
         HfApi().model_info(source, timeout=HUB_SECONDS)
     except RepositoryNotFoundError as error:
         raise ModelError(
-            f"model is {source!r}; the Hub has no such model, or it needs a login"
+            f"the Hugging Face Hub has no model {source!r}, or it needs a login. Check the id, or "
+            f"choose '{EMBEDDED}' or a local folder"
         ) from error
-    except Exception as error:  # the network library can raise anything
+    except (HfHubHTTPError, OfflineModeIsEnabled) as error:
         raise ModelError(_explain(source, False, error)) from error
+    except Exception as error:  # the network library can raise anything
+        raise ModelError(
+            f"the model {source!r} is not on this machine, and the Hugging Face Hub cannot be "
+            f"reached. Check the network, or choose '{EMBEDDED}' or a local folder"
+        ) from error
 
 
 def wrap_model(model: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
@@ -131,7 +142,7 @@ def _device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ModelError(
-            f"device is {name!r}; this machine cannot use it. Choose auto or cpu"
+            f"the device is {name!r}; this machine cannot use it. Choose auto or cpu"
         ) from error
     return device
 
@@ -140,7 +151,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in DTYPES:
-        raise ModelError(f"dtype is {name!r}; it must be one of: auto, {', '.join(DTYPES)}")
+        raise ModelError(f"the dtype is {name!r}; it must be one of: auto, {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
@@ -158,11 +169,14 @@ def _source(name: str) -> tuple[str, bool]:
         if not (folder / "config.json").is_file():
             raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
         return str(folder), True
-    if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
+    if not name.strip():
+        raise ModelError(f"no model is named; give {_NAMES}")
+    try:
+        return name, _is_cached(name)
+    except HFValidationError as error:  # so it can only be meant as a folder
         raise ModelError(
-            f"model is {name!r}; there is no such folder. Give `embedded`, a folder, or a Hub id"
-        )
-    return name, False
+            f"the model {name!r} cannot be found: there is no such folder. Give {_NAMES}"
+        ) from error
 
 
 def _explain(name: str, local: bool, error: Exception) -> str:
@@ -171,5 +185,5 @@ def _explain(name: str, local: bool, error: Exception) -> str:
         return f"the model folder {name!r} cannot be loaded: {reason}"
     return (
         f"the model {name!r} cannot be loaded from the Hub: {reason.rstrip('.')}. Check the id and "
-        f"the network, or choose `{EMBEDDED}` or a local folder"
+        f"the network, or choose '{EMBEDDED}' or a local folder"
     )

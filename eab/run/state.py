@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from eab import token_text
 from eab.errors import MemoryLimitError, PromptError, RecordError
@@ -24,7 +24,10 @@ from eab.events import (
     StepTimed,
     TokenAppended,
 )
+from eab.formatting import counted, shortened
 from eab.run.tree import Path, Sample, Step, Token
+
+_MAX_PROMPT: Final = 40  # characters of it in a repr
 
 
 class Run:
@@ -46,6 +49,13 @@ class Run:
         self.speculations: list[Speculated] = []
         self.events_seen = len(self.probe) + 1
         self._predicted: dict[int, Predicted] = {}
+
+    def __repr__(self) -> str:
+        prompt = shortened(self.started.prompt, _MAX_PROMPT)
+        steps, paths = counted(len(self.steps), "step"), counted(len(self.paths), "path")
+        texts = counted(len(self.leaves()), "text")
+        ending = self.ended.reason if self.ended is not None else "unfinished"
+        return f"<Run of {prompt!r}: {steps}, {paths}, {texts}, {ending}>"
 
     def apply(self, event: Event) -> None:
         """Fold one more event.
@@ -250,6 +260,11 @@ class Run:
             key=lambda kv: (kv.rows_shared + kv.rows_private, kv.rows_independent),
             default=None,
         )
+
+    def peak_step(self) -> int:
+        """The last step at which the most paths are alive: where a replay rests."""
+        live = [0 if step.kv is None else len(step.kv.paths) for step in self.steps]
+        return max(range(len(live)), key=lambda step: (live[step], step), default=0)
 
     def last_kv(self) -> KVUsage | None:
         """The last measurement, with the totals of the run."""

@@ -35,12 +35,14 @@ _PAGE: Final = """\
 <style>{style}</style>
 </head>
 <body>
+<main>
 <h1 id="title">EAB Explorer</h1>
-<p id="about">This page replays a recorded run; it needs JavaScript, but no network.</p>
 <div id="board"></div>
+<p id="about">This page replays a recorded run; it needs JavaScript, but no network.</p>
 <h2>Texts</h2>
 <p id="texts-sentence"></p>
 <div id="texts"></div>
+</main>
 <script type="application/json" id="run">{data}</script>
 <script type="module">{script}</script>
 </body>

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 
 from app.server import bundled_runs
+from eab.bmc.separate_caches import separate_bytes
 from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import StepTimed
-from eab.figures.captions import entropy_sentence, memory_sentence, tree_sentence
+from eab.figures.captions import entropy_sentence, memory_sentence, sentences_at, tree_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 
@@ -45,7 +46,7 @@ def test_every_beginning_of_a_run_gives_a_json_message() -> None:
         run.apply(event)
         if index < 200 or isinstance(event, StepTimed):
             message = board_message(run)
-            assert len(message["layout"]["x"]) == len(run.paths)
+            assert len(message["paths"]) == len(run.paths)
             json.dumps(message, allow_nan=False)
 
 
@@ -121,10 +122,8 @@ def test_the_sentences_hold_the_numbers_of_the_run() -> None:
     assert f"{highest:.2f} nats" in entropy_sentence(run)
     kv = run.peak_kv()
     assert kv is not None
-    assert (
-        f"{kv.rows_independent / (kv.rows_shared + kv.rows_private):.1f}× less memory"
-        in memory_sentence(run)
-    )
+    saving = separate_bytes(run.started, kv) / kv.bytes_held
+    assert f"{saving:.1f}× less memory" in memory_sentence(run)
 
 
 def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
@@ -137,7 +136,7 @@ def test_the_sentences_of_a_step_are_those_of_the_run_that_ends_there() -> None:
             said = told[event.step]
             assert said["tree"] == tree_sentence(growing)
             assert said["entropy"] == entropy_sentence(growing)
-            assert f"at step {event.step} (" in said["memory"]
+            assert said["memory"] == sentences_at(growing, [event.step])[0]["memory"]
 
 
 def test_a_run_without_forks_says_what_the_threshold_should_be_below(
@@ -157,5 +156,4 @@ def test_before_anything_happened_the_sentences_say_so() -> None:
 def test_before_a_run_starts_its_message_has_all_fields_of_a_keyframe() -> None:
     waiting, started = (Feed().message(run, "one", "live") for run in (None, fold(STORY[:1])))
     assert waiting.keys() == started.keys()
-    assert waiting["layout"].keys() == started["layout"].keys()
     assert waiting["since_step"] == 0

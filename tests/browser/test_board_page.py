@@ -93,7 +93,7 @@ def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) 
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
 
 
-def test_the_cursor_begins_where_it_is_told_and_says_where_it_rests(
+def test_the_cursor_begins_where_it_is_told(
     board: Callable[..., BoardPage],
 ) -> None:
     shown = board()
@@ -101,8 +101,6 @@ def test_the_cursor_begins_where_it_is_told_and_says_where_it_rests(
     shown.expect_cursor(7)
     shown.root.focus()
     shown.press("ArrowRight", "ArrowRight")
-    shown.page.wait_for_function("states.length > 0")
-    assert shown.page.evaluate("states") == [["cursor", {"run": "one", "step": 9}]]
     shown.feed(fold(STORY), cursor=7)
     shown.expect_cursor(9)  # only a run that is new to the board moves its cursor
 
@@ -239,15 +237,15 @@ def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> No
     shown = board()
     shown.feed(fold(invented_run(3, 12, 4, HOSTILE)))
     shown.root.focus()
-    shown.press("End", "ArrowDown")
+    shown.press("End", "t")  # the tables hold every token
     assert shown.page.title() == "calm"
     assert shown.page.locator(".eab script, .eab b").count() == 0
+    expect(shown.root).to_contain_text("⟨U+202E⟩")
     text = shown.root.text_content() or ""
-    assert "⟨U+202E⟩" in text
     assert "\u202e" not in text
 
 
-def test_long_paths_are_folded(board: Callable[..., BoardPage]) -> None:
+def test_the_text_of_a_long_path_is_shortened(board: Callable[..., BoardPage]) -> None:
     shown = board()
     shown.feed(fold(invented_run(0, 80, 1)))
     label = shown.box(0).locator(".label").text_content() or ""
@@ -345,7 +343,7 @@ def test_large_runs_stay_usable(board: Callable[..., BoardPage]) -> None:
     message = json.dumps(board_message(run) | {"run": "one", "mode": "replay", "autoplay": False})
     shown.page.evaluate("message => feed(JSON.parse(message))", message)
     shown.root.focus()
-    shown.press("Home", "End", "w")
+    shown.press("Home", "End")
     shown.expect_cursor(99)
     boxes = shown.page.locator("svg.tree").bounding_box()
     last = shown.page.locator(".box.path:not(.hidden)").last.bounding_box()

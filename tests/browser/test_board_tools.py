@@ -2,6 +2,7 @@
 tables, growing.
 """
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,10 @@ from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
 STORY = fold(invented_run(5, 20, 8))
-REAL = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
+REAL = fold(
+    bundled_runs.events_of(next(one for one in bundled_runs.recordings() if one.file == "ball.eab"))
+)
+SELECTED = f"(({{ path, token }}) => ({{ path, token }}))({BOARD}.getRootNode().__board.selection)"
 
 
 def shown_paths(shown: BoardPage) -> set[int]:
@@ -54,26 +58,67 @@ def test_only_the_chosen_path_and_its_kin_stay(board: Callable[..., BoardPage]) 
     shown.root.focus()
     everything = shown_paths(shown)
     shown.press("End", "ArrowDown", "ArrowDown", "ArrowDown", "o")
-    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selected.path")
+    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.path")
     assert shown_paths(shown) == kin(STORY, chosen) & everything < everything
-    shown.press("Escape")
+    shown.press("Escape", "Escape")  # the drawer, then the focus
     assert shown_paths(shown) == everything
 
 
-def test_folded_stretches_are_chips_and_the_tree_is_narrower(
+def test_texts_are_shortened_until_the_tree_fits(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    longest = []
+    for width in (1900, 1280, 800):
+        shown.page.set_viewport_size({"width": width, "height": 900})
+        shown.page.wait_for_timeout(200)
+        tree = shown.page.locator("svg.tree").bounding_box()
+        assert tree is not None
+        for box in shown.page.locator(".box.path:not(.hidden) .frame, .box.prompt .frame").all():
+            place = box.bounding_box()
+            assert place is not None
+            assert tree["x"] <= place["x"]
+            assert place["x"] + place["width"] <= tree["x"] + tree["width"]
+        labels = shown.page.locator(".box.path:not(.hidden) .label").all_text_contents()
+        longest.append(max(map(len, labels)))
+    assert longest[0] > longest[1] > longest[2]
+
+
+def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(STORY)
+    shown.root.focus()
+    everything = shown_paths(shown)
+    branch = next(path for path in STORY.paths if path.parent >= 0 and path.children)
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({branch.id}, 0)")
+    shown.page.get_by_role("button", name="Hide this branch").click()
+    gone = {one.id for one in STORY.paths if branch.id in STORY.lineage(one.id)}
+    assert shown_paths(shown) == everything - gone < everything
+    shown.page.get_by_role("button", name="Show all").click()
+    assert shown_paths(shown) == everything
+
+
+def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
     board: Callable[..., BoardPage],
 ) -> None:
     shown = board(reduced_motion="reduce")
     shown.feed(REAL)
-    shown.root.focus()
-    width = f"{BOARD}.getRootNode().__board.tree.extent().width"
-    before = shown.page.evaluate(width)
-    shown.press("f")
-    assert shown.page.evaluate(width) < before
-    long = next(path for path in REAL.paths if len(path.tokens) > 20 and path.status != "pruned")
-    expect(shown.box(long.id).locator(".label")).to_contain_text(f"… {len(long.tokens)} tokens")
-    shown.press("f")
-    assert shown.page.evaluate(width) == before
+    threshold = REAL.started.threshold_nats
+    missed = [
+        (path.id, index)
+        for path in REAL.paths
+        for index, token in enumerate(path.tokens)
+        if token.entropy >= threshold and not (index == 0 and path.parent >= 0)
+    ]
+    drawn = shown.page.locator("svg.entropy .missed").get_attribute("d") or ""
+    assert drawn.count("M") == len(missed)
+    for path, token in missed[:3]:
+        shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path}, {token})")
+        expect(shown.page.locator(".inspector .why")).to_contain_text("reached the threshold")
+        expect(shown.page.locator(".inspector .why")).to_contain_text(
+            re.compile("path limit|weighed less than")
+        )
 
 
 def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., BoardPage]) -> None:
@@ -91,7 +136,7 @@ def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., Boa
     visited = set()
     for _ in range(found):
         shown.press("Enter")
-        place = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selected")
+        place = shown.page.evaluate(SELECTED)
         visited.add((place["path"], place["token"]))
         assert shown.data("cursor") >= STORY.paths[place["path"]].tokens[place["token"]].step
     assert (child.id, 0) in visited
@@ -124,7 +169,7 @@ def test_the_chosen_token_goes_with_the_cursor(board: Callable[..., BoardPage]) 
     shown.feed(STORY)
     shown.root.focus()
     shown.press("End", "ArrowDown", "ArrowDown", *["ArrowLeft"] * 5)
-    place = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selected")
+    place = shown.page.evaluate(SELECTED)
     assert STORY.paths[place["path"]].tokens[place["token"]].step == shown.data("cursor")
 
 
@@ -137,7 +182,7 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(board: Callable[..., 
     path = next(one for one in REAL.paths if one.status == "forked" and one.tokens)
     readers = [rows.path for rows in kv.paths if path.id in REAL.lineage(rows.path)]
     assert len(readers) > 1
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.select({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path.id}, 0)")
     said = shown.page.locator(".inspector .why").text_content() or ""
     assert f"shared by {len(readers)} paths at step {step}" in said
     assert sorted(map(int, said.rsplit(": ", 1)[1].rstrip(".").split(", "))) == sorted(readers)
@@ -163,19 +208,20 @@ def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
     shown = board(reduced_motion="reduce")
     shown.feed(REAL)
     path = next(one for one in REAL.paths if one.tokens)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.select({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path.id}, 0)")
     expect(shown.page.locator(".inspector .candidates li")).to_have_count(
         len(path.tokens[0].candidates)
     )
-    expect(shown.page.locator(".inspector button")).to_have_count(0)
+    expect(shown.page.locator(".inspector .candidates button")).to_have_count(0)
+    expect(shown.page.get_by_role("button", name="Grow from here")).to_have_count(0)
     shown.feed(REAL, name="two", offers={"grow": True})
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.select({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path.id}, 0)")
     shown.page.locator(".inspector .candidates button").nth(2).click()
     forced = path.tokens[0].candidates[2].text
     grow = shown.page.get_by_role("button", name=f"Grow from here with “{forced}”")
     grow.focus()
     shown.press("Enter")
-    assert shown.page.evaluate("places") == [
+    assert shown.page.evaluate("requests") == [
         {"run": "two", "path": path.id, "token": 0, "candidate": 2}
     ]
 

@@ -47,7 +47,7 @@ def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, besid
     shown.page.locator("svg.entropy").scroll_into_view_if_needed()
     scrolled = shown.page.evaluate("scrollY")
     label = shown.page.locator(".threshold-label")
-    expect(label).to_have_text("threshold 1.20 nats ↕")
+    expect(label).to_have_text("1.20 ⇕")
     cursor = shown.data("cursor")
     x, y = middle(shown, "svg.entropy .grip")
     swipe(shown, (x, y + beside), (0, -60))

@@ -50,7 +50,7 @@ def test_a_sweep_from_the_first_page_to_the_download(
     expect(page.get_by_text("Recorded with embedded")).to_be_visible()
     start(page, "The compared cat", "Home", presses=7)
     expect(page.get_by_text("Run with embedded")).to_be_visible(timeout=120 * SECONDS)
-    expect(page.get_by_text("The same tokens with 4 caches.")).to_be_visible()
+    expect(page.get_by_text("The same tokens with 4 caches. The tree copies")).to_be_visible()
     wait_for_charts(page)
     page.reload()
     expect(page.get_by_text("“The compared cat”")).to_be_visible(timeout=60 * SECONDS)
@@ -69,9 +69,9 @@ def test_stop_acts_and_progress_names_the_cache(open_page: Callable[..., Page]) 
     wait_for_charts(page)
     start(page, "Once upon a time", "End")
     expect(page.get_by_text("tree (1 of 4 caches): step")).to_be_visible(timeout=60 * SECONDS)
-    page.get_by_role("button", name="Stop generation").click()
+    page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped: ")).to_be_visible(timeout=10 * SECONDS)
-    expect(page.get_by_role("button", name="Stop generation")).to_be_disabled()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
 
 
 def test_charts_are_readable_in_both_themes_and_white_for_print(

@@ -2,6 +2,7 @@
 hostile text, themes.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -56,8 +57,14 @@ def run(page: Page, prompt: str, new_tokens: int | None = None) -> None:
         )  # the server has started the run
 
 
+def upload(page: Page, file: Path) -> None:
+    page.get_by_role("button", name="Open").click()
+    page.get_by_role("tab", name="Run file").click()
+    page.locator("input[type=file]").set_input_files(file)
+
+
 def wait_for_end(page: Page) -> None:
-    expect(page.get_by_role("button", name="Stop generation")).to_be_disabled(timeout=120 * SECONDS)
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=120 * SECONDS)
 
 
 def make_it_long(page: Page) -> None:
@@ -85,7 +92,7 @@ def test_a_live_run_grows_without_the_board_being_replaced(open_page: Callable[.
         "root => { root.mine = true; root.querySelector('svg.tree').mine = true; }"
     )
     seen = []
-    while page.get_by_role("button", name="Stop generation").is_enabled():
+    while page.get_by_role("button", name="Stop").is_visible():
         seen.append(number(page, "cursor"))
         page.wait_for_timeout(100)
     assert len(set(seen)) > 3, "the tree did not grow step by step"
@@ -100,7 +107,7 @@ def test_stop_ends_the_run_and_keeps_its_tree(open_page: Callable[..., Page]) ->
     run(page, "Once upon a time")
     expect(page.get_by_text("of 256")).to_be_visible()
     page.wait_for_function(f"() => Number({_CURSOR}) >= 5")
-    page.get_by_role("button", name="Stop generation").click()
+    page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped after").first).to_be_visible(timeout=5 * SECONDS)
     assert 5 <= number(page, "cursor") < 250
     assert number(page, "paths") > 1
@@ -115,7 +122,9 @@ def test_two_tabs_run_at_the_same_time_without_mixing(open_page: Callable[..., P
         (one, "The first cat", "The second dog"),
         (two, "The second dog", "The first cat"),
     ):
-        expect(page.locator(".eab .box.prompt")).to_contain_text(own, timeout=60 * SECONDS)
+        expect(page.locator(".eab .box.prompt")).to_have_attribute(
+            "aria-label", re.compile(re.escape(own)), timeout=60 * SECONDS
+        )
         wait_for_end(page)
         assert other not in page.content()
 
@@ -126,8 +135,8 @@ def test_a_reload_finds_the_run_again(open_page: Callable[..., Page]) -> None:
     run(page, "The reloaded cat", new_tokens=12)
     wait_for_end(page)
     page.reload()
-    expect(page.locator(".eab .box.prompt")).to_contain_text(
-        "The reloaded cat", timeout=30 * SECONDS
+    expect(page.locator(".eab .box.prompt")).to_have_attribute(
+        "aria-label", re.compile(re.escape("The reloaded cat")), timeout=30 * SECONDS
     )
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("The reloaded cat")
 
@@ -191,17 +200,33 @@ def test_a_click_on_a_token_shows_what_the_model_considered(open_page: Callable[
 
 
 def test_a_run_grows_from_a_forced_token(open_page: Callable[..., Page]) -> None:
-    page = open_page(reduced_motion="reduce")
+    market = next(one for one in bundled_runs.recordings() if one.file == "market.eab")
+    page = open_page(f"?example={market.file}", reduced_motion="reduce")
     wait_for_board(page)
-    recorded = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
-    first = next(path for path in recorded.paths if path.tokens)
-    page.locator(f'.eab .box.path[data-path="{first.id}"] .label').click(force=True)
-    page.locator(".eab .inspector .candidates button").nth(2).click()
+    recorded = fold(bundled_runs.events_of(market))
+    path, index = next(
+        (path, index)
+        for path in recorded.paths
+        for index, token in enumerate(path.tokens)
+        if index and len(token.candidates) > 1
+    )
+    board(page).evaluate(
+        "(root, [path, index]) => root.getRootNode().__board.selection.choose(path, index)",
+        [path.id, index],
+    )
+    page.locator(".eab .inspector .candidates button").nth(1).click()
     board(page).evaluate("root => { root.mine = true; }")
-    forced = first.tokens[0].candidates[2].text
+    forced = path.tokens[index].candidates[1].text
     page.get_by_role("button", name=f"Grow from here with “{forced}”").click()
-    expect(page.locator(".eab .box.prompt")).to_contain_text(f"saw{forced}", timeout=60 * SECONDS)
+    grown = page.locator(".eab .box.side-b")
+    expect(grown.first).to_contain_text(forced.strip(), timeout=60 * SECONDS)
     wait_for_end(page)
+    expect(page.locator(".eab .box.side-a").first).to_be_visible()
+    page.get_by_role("button", name="In its tree").click()
+    expect(grown).to_have_count(0)
+    expect(page.locator(".eab .box.prompt")).to_have_attribute(
+        "aria-label", re.compile(re.escape(forced.strip()))
+    )
     assert board(page).evaluate("root => root.mine")
     assert not page.get_by_role("alert").count()
     page.get_by_role("tab", name="Export").click()
@@ -222,7 +247,7 @@ def test_a_broken_run_file_is_explained(open_page: Callable[..., Page], tmp_path
     wait_for_board(page)
     file = tmp_path / "broken.eab"
     file.write_bytes(b"this is no run")
-    page.locator("input[type=file]").set_input_files(file)
+    upload(page, file)
     expect(page.get_by_text("is not a run file of the EAB Explorer")).to_be_visible()
     wait_for_board(page)
 
@@ -237,10 +262,12 @@ def test_hostile_tokens_are_text_and_nothing_else(
     record.save(
         [_hostile(event) for event in bundled_runs.events_of(bundled_runs.recordings()[0])], file
     )
-    page.locator("input[type=file]").set_input_files(file)
+    upload(page, file)
     page.wait_for_function(f"() => {_TEXT}.includes('<script>')")
     page.get_by_role("button", name="Last step, and follow").click()
     page.wait_for_timeout(500)
+    board(page).press("t")  # the tables hold all words, the boxes of the tree only some
+    expect(page.locator(".eab .table-box").last).to_be_visible()
     text = board(page).evaluate("root => root.textContent")
     assert all(part in text for part in ("$x^2$", "⟨E2⟩", "⟨U+202E⟩", "مرحبا", "↵"))
     assert page.title() == title

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
+EXAMPLE = "?example=ball.eab"  # its entropies go far above its threshold
 SECONDS = 1000  # Playwright counts milliseconds
 
 
@@ -31,16 +32,19 @@ def until(page: Page, condition: Callable[[], bool]) -> None:
 def test_a_dragged_threshold_prunes_the_tree_and_reset_brings_it_back(
     open_page: Callable[..., Page],
 ) -> None:
-    page = open_page()
+    page = open_page(EXAMPLE)
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     page.locator(".eab").press("End")
     before, paths = forks(page), page.locator(".eab .box.path:not(.hidden)").count()
     assert before > 3
+    recorded = page.locator(".eab .threshold-label").text_content() or ""
     drag(page, "ArrowRight", 90)
     expect(page.get_by_text("Recomputed from the recording")).to_be_visible(timeout=60 * SECONDS)
-    expect(page.locator(".eab .threshold-label")).to_contain_text("threshold 2.10 nats")
+    expected = f"{float(recorded.split()[0]) + 0.9:.2f}"
+    expect(page.locator(".eab .threshold-label")).to_contain_text(expected)
     until(page, lambda: forks(page) < before)
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset: back to the recorded run").click()
+    expect(page.locator(".eab .threshold-label")).to_have_text(recorded)
     expect(page.locator(".eab .box.path:not(.hidden)")).to_have_count(paths)
     assert forks(page) == before
     assert page.locator(".eab").get_attribute("data-playing") == "false", (
@@ -52,7 +56,7 @@ def test_a_dragged_threshold_prunes_the_tree_and_reset_brings_it_back(
 def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(
     open_page: Callable[..., Page],
 ) -> None:
-    page = open_page()
+    page = open_page(EXAMPLE)
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     page.locator(".eab").press("End")
     before = forks(page)
@@ -76,22 +80,26 @@ def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(
 
 
 def test_a_lower_threshold_marks_the_places_that_need_a_run(open_page: Callable[..., Page]) -> None:
-    page = open_page()
+    page = open_page(EXAMPLE)
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     page.locator(".eab").press("End")
     expect(page.locator(".eab .unknown")).to_have_count(0)
     drag(page, "ArrowLeft", 60)
     expect(page.locator(".eab svg.tree .unknown").first).to_be_visible(timeout=60 * SECONDS)
     expect(page.locator(".eab svg.entropy .unknown").first).to_be_visible()
-    page.get_by_role("button", name="Use this threshold").click()
-    expect(page.get_by_role("slider", name="Entropy threshold (nats)")).to_have_value("0.6")
+    lower = (page.locator(".eab .threshold-label").text_content() or "").split()[0]
+    page.get_by_role("button", name=f"Run at {lower}").click()
+    page.wait_for_function("() => location.search.includes('run=')")
+    slider = page.get_by_role("slider", name="Entropy threshold")
+    expect(slider).to_have_value(f"{float(lower):g}", timeout=60 * SECONDS)
+    expect(page.locator(".eab .what-if button").first).to_be_hidden(timeout=60 * SECONDS)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_two_runs_are_one_tree_in_two_colours_and_two_line_styles(
     open_page: Callable[..., Page], scheme: str
 ) -> None:
-    page = open_page("/compare", color_scheme=scheme)
+    page = open_page("/compare?a=ball.eab&b=original.eab", color_scheme=scheme)
     for side in ("both", "a", "b"):
         expect(page.locator(f".eab .box.side-{side}").first).to_be_visible(timeout=60 * SECONDS)
         expect(page.locator(f".eab .trace.side-{side}").first).to_be_attached()

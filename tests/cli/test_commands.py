@@ -107,7 +107,7 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
 
 def test_help_begins_with_what_it_is_and_lists_each_command_once() -> None:
     text = " ".join(invoke("--help").output.split())
-    assert "[ARGS]... Generate a tree of texts with a language model" in text
+    assert "[ARGS]... Entropy-adaptive branching (EAB): a language model continues" in text
     for command in ("run", "replay", "what-if", "compare-caches", "export", "app"):
         assert text.count(f"│ {command} ") == 1
     assert "eab run" not in text
@@ -152,7 +152,7 @@ def test_an_option_of_each_kind_sets_its_setting() -> None:
     assert settings == defaults | given
 
 
-def test_a_narrow_terminal_drops_columns_instead_of_squeezing_the_text() -> None:
+def test_a_narrow_terminal_shows_weights_and_texts_and_leaves_out_the_numbers() -> None:
     wide, narrow = (
         invoke("replay", "assets/runs/job.eab", "--answers", "sentence", columns=columns).output
         for columns in (120, 80)
@@ -160,15 +160,49 @@ def test_a_narrow_terminal_drops_columns_instead_of_squeezing_the_text() -> None
     for name in ("log p (nats)", "mean H (nats)", "tokens", "texts"):
         assert f"┃ {name}" in wide
         assert f"┃ {name}" not in narrow
-    for name in ("weight", "end", "text", "answer"):
+    for name in ("weight", "at least", "at most", "answer"):
         assert f"┃ {name}" in narrow
-    assert "teacher. I will work at a school. " in narrow
+    [heaviest, *_] = fold(record.load(Path("assets/runs/job.eab"))).samples()
+    assert f"\n {heaviest.weight:.1%}  {heaviest.text} ■ " in narrow
+
+
+def test_a_text_takes_as_few_lines_as_it_needs_in_a_narrow_terminal() -> None:
+    run = fold(record.load(Path("assets/runs/ball.eab")))
+    lines = invoke("replay", "assets/runs/ball.eab", columns=80).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    first = next(number for number, line in enumerate(lines) if line.startswith("weight  text"))
+    listed = lines[first + 1 : lines.index("", first)]
+    needed = sum(-(-len(sample.text) // 60) for sample in run.samples())
+    assert len(listed) <= needed
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_tree_has_the_share_at_each_fork_and_the_weight_of_each_text(columns: int) -> None:
+    run = fold(record.load(Path("assets/runs/market.eab")))
+    shown = invoke("replay", "assets/runs/market.eab", columns=columns).output
+    for leaf in run.leaves():
+        text = "".join(token.text for token in leaf.tokens if not token.special)
+        assert f"─ {leaf.share:6.1%} {text}  ■ {leaf.weight:.1%}\n" in shown
+    assert "Before a branch: its share at the fork (◆). After a text: its weight." in shown
+    assert "<|endoftext|>" not in shown
+    assert "path limit" not in shown
+
+
+def test_the_tree_says_that_the_path_limit_changed_the_weights() -> None:
+    shown = " ".join(invoke("replay", "assets/runs/ball.eab").output.split())
+    assert "The path limit (12) dropped branches from step " in shown
+    assert "every text counts the same" in " ".join(
+        invoke("replay", "assets/runs/original.eab").output.split()
+    )
 
 
 def test_what_if_marks_the_places_that_only_the_model_knows() -> None:
     lower = invoke("what-if", "assets/runs/ball.eab", "--threshold", "0.9").output
     assert "Tim asked◇ his dog◇" in lower.replace("\n", "")
     assert "│ length ◇ │" in lower
+    narrow = invoke("what-if", "assets/runs/ball.eab", "--threshold", "0.9", columns=80).output
+    assert "stay in the box." in narrow
+    assert "… ◇" in narrow
     assert "◇" not in invoke("what-if", "assets/runs/ball.eab").output
 
 
@@ -185,9 +219,9 @@ def test_the_prompt_may_come_from_standard_input() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", " "], "the prompt is empty"),
+        (["run", " "], "Error: The prompt is empty; write a few words for the model to continue."),
         (["run", "x", "--cache", "paged"], "cache is 'paged'; it must be one of: tree, concat-cow"),
-        (["compare-caches", " "], "the prompt is empty"),
+        (["compare-caches", " "], "The prompt is empty"),
         (["compare-caches", "x", "--max-paths", "0"], "max_paths is 0"),
         (["compare-caches", "x", "--model", "./nowhere"], "there is no such folder"),
         (
@@ -208,7 +242,7 @@ def test_the_prompt_may_come_from_standard_input() -> None:
         (["run", "x", "--dtype", "int3"], "dtype is 'int3'; it must be one of"),
         (["run", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing or read-only"),
         (["run", "word " * 600], "Shorten the prompt or lower max_new_tokens"),
-        (["run", "x", "--answers", "word"], "answers is 'word'; it must be one of: text, sentence"),
+        (["run", "x", "--answers", "word"], "Answers are grouped by 'word'; it must be one of"),
         (["replay", "nowhere.eab"], "nowhere.eab cannot be read"),
         (["export", "nowhere.eab", "--html", "x.html"], "nowhere.eab cannot be read"),
         (
@@ -310,16 +344,16 @@ def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> N
 INTERRUPTED = """
 import os, signal, sys
 from eab.cli import commands
-from eab.engine import loop
+from eab.engine import scheduler
 
-whole_step = loop.step
+whole_pass = scheduler.run_pass
 
-def step_then_ctrl_c(model, generations):
-    if generations[0].step == 5:
+def pass_then_ctrl_c(model, parts):
+    if parts[0].generation.step == 5:
         os.kill(os.getpid(), signal.SIGINT)
-    return whole_step(model, generations)
+    return whole_pass(model, parts)
 
-loop.step = step_then_ctrl_c
+scheduler.run_pass = pass_then_ctrl_c
 commands.main()
 """
 

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from table_model import TableModel, random_table
 
 from app.server import bundled_runs
 from eab.analysis.answers import Answers, group_answers
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
 from eab.events import Event, StepTimed
 from eab.figures.answers import DRAWN, answers_figure
-from eab.figures.captions import answers_sentence, weight_sentence
+from eab.figures.captions import answers_sentence, limit_sentence, weight_sentence
 from eab.figures.mass import mass_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
 from eab.run import Run, fold
@@ -34,6 +38,32 @@ def test_samples_table_has_one_line_per_leaf_and_weights_sum_to_one(run: Run) ->
     assert len(table) == len(run.leaves())
     assert table["weight"].sum() == pytest.approx(1)
     assert table["weight"].is_monotonic_decreasing
+
+
+def test_a_weight_is_the_product_of_its_shares_or_the_limit_sentence_says_why_not(run: Run) -> None:
+    forks = [path for path in run.paths if path.status == "forked"]
+    for fork in forks:
+        assert sum(run.paths[child].share for child in fork.children) == pytest.approx(1)
+    products = [
+        math.prod(run.paths[path].share for path in run.lineage(leaf.id)) for leaf in run.leaves()
+    ]
+    multiplied = products == pytest.approx([leaf.weight for leaf in run.leaves()])
+    assert multiplied is (limit_sentence(run) == "")
+
+
+def test_the_limit_sentence_names_the_limit_and_its_steps() -> None:
+    model = TableModel(random_table(2, 5))
+    limited, few = (
+        fold(
+            generate(model, Request("0", BranchingConfig(0.0, max_paths=most, max_new_tokens=new)))
+        )
+        for most, new in ((4, 6), (200, 3))
+    )
+    steps = [step for path in limited.paths for step in path.limited_steps]
+    assert limit_sentence(limited).startswith(
+        f"The path limit (4) dropped branches from step {min(steps)} to step 5; their weight"
+    )
+    assert limit_sentence(few) == ""
 
 
 @pytest.mark.parametrize("part", ["text", "sentence"])

@@ -24,10 +24,10 @@ from eab.caches.shape import KVShape
 from eab.caches.static_buffers import MASK_ALIGNMENT, MAX_BUFFERS
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
-from eab.engine.build import build
-from eab.engine.loop import generate, step
+from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.events import Event, RowsAllocated
+from eab.engine.scheduler import Scheduler
+from eab.events import RowsAllocated
 from eab.models.cuda_graphs import MAX_FAILURES, Capture, CudaGraphRunner, Replay, _reset_graphs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
@@ -147,14 +147,13 @@ def test_batches_of_two_runs_share_one_forward_pass(capturing, twins, tracer):
     config = BranchingConfig(
         max_new_tokens=10, max_paths=3, entropy_threshold=2.0, r=8, attention="padded"
     )
-    both = [build(model, Request(PROMPT, replace(config, seed=seed)), 2.0) for seed in (1, 2)]
-    events: list[list[Event]] = [[one.started] for one in both]
-    while all(one.live for one in both):
-        for found, new in zip(events, step(model, both), strict=True):
-            found += new
+    scheduler = Scheduler(model)
+    both = [scheduler.submit(Request(PROMPT, replace(config, seed=seed))) for seed in (1, 2)]
+    while not any(one.ended for one in both):
+        scheduler.step()
     assert tracer.traced == 0
-    for found in events:
-        assert_leaves_match(fold(found), twins("llama").plain, EXACT)
+    for one in both:
+        assert_leaves_match(fold(one.new_events()), twins("llama").plain, EXACT)
 
 
 def test_sliced_batches_are_not_captured(capturing, tracer):

@@ -193,10 +193,16 @@ def test_a_saved_encoder_decoder_is_refused(tmp_path, words):
 
 
 @pytest.mark.parametrize(
-    "name", ["./no/such/folder", "/no/such/folder", "~/no/such/folder", "a/b/c", "a\\b", " ", ""]
+    "name", ["./no/such/folder", "/no/such/folder", "~/no/such/folder", "a/b/c", "a\\b", "a b"]
 )
 def test_a_name_that_can_only_be_a_folder_is_said_to_be_missing(name):
     with pytest.raises(ModelError, match="there is no such folder"):
+        load_model(name)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_answered_with_what_can_be_named(name):
+    with pytest.raises(ModelError, match="no model is named; give 'embedded', a folder, or an id"):
         load_model(name)
 
 
@@ -219,6 +225,16 @@ def test_an_unknown_id_is_explained_while_the_hub_is_switched_off(monkeypatch):
         match=r"no-such-owner/no-such-model' cannot be loaded from the Hub: .*offline mode",
     ):
         load_model("no-such-owner/no-such-model")
+
+
+def test_a_hub_that_cannot_be_reached_is_said_in_words(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError) as caught:
+        load_model("no-such-owner/no-such-model")
+    assert "the Hugging Face Hub cannot be reached. Check the network, or choose" in str(
+        caught.value
+    )
+    assert "Errno" not in str(caught.value)
 
 
 def test_a_device_or_dtype_that_does_not_exist_is_named(llama_folder):

@@ -21,12 +21,13 @@ _MOUNT = """async ([code, css]) => {
   style.textContent = css;
   root.append(style);
   const module = await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-  Object.assign(window, { triggers: [], states: [], places: [] });
-  const setTriggerValue = (name, value) => (name === "grow" ? places.push(value) : triggers.push(name));
-  const offering = (message) => ({ ...message, offers: { cursor: true, ...message.offers } });
-  const setStateValue = (name, value) => states.push([name, value]);
-  const host = { parentElement: root, setStateValue, setTriggerValue };
-  window.feed = (message) => { window.leave = module.default({ data: [offering(message)], ...host }); };
+  Object.assign(window, { triggers: [], requests: [] });
+  const setTriggerValue = (name, value) => {
+    triggers.push(name);
+    requests.push(value);
+  };
+  const host = { parentElement: root, setTriggerValue };
+  window.feed = (message) => { window.leave = module.default({ data: [message], ...host }); };
 }"""
 
 

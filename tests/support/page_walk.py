@@ -2,10 +2,14 @@
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from places import MAIN
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Block
+
+from app.server.bundled_runs import Recording
 
 
 def opened(page: str = "explore", **query: object) -> AppTest:
@@ -42,6 +46,41 @@ def start(page: AppTest, prompt: str, new_tokens: int) -> AppTest:
     return page.button(key="run_button").click().run()
 
 
+def open_example(page: AppTest, recording: Recording) -> AppTest:
+    """Choose this example in the popover "Open"."""
+    page.session_state["open_run"] = True
+    page.run()
+    return page.radio(key="recording").set_value(recording).run()
+
+
+def open_file(page: AppTest, name: str, data: bytes) -> AppTest:
+    """Upload this run file in the popover "Open"."""
+    page.session_state["open_run"] = True
+    page.run()
+    return page.file_uploader(key="upload").set_value((name, data, "")).run()
+
+
+def status(page: AppTest) -> str:
+    """The words of the status line, without escapes."""
+    line = container(page, "status")
+    [words] = [one.value for one in (*line.error, *line.caption)]
+    return str(words).replace("\\", "")
+
+
+def container(page: AppTest, key: str) -> Block:
+    """The container of the main area that has this key."""
+
+    def blocks(block: Block) -> Iterator[Block]:
+        for child in block.children.values():
+            if isinstance(child, Block):
+                yield child
+                yield from blocks(child)
+
+    return next(
+        block for block in blocks(page.main) if getattr(block.proto, "id", "").endswith(f"-{key}")
+    )
+
+
 def run_to_its_end(page: AppTest, stop: str = "stop_button") -> AppTest:
     """Draw the page again until nothing is being made any more.
 
@@ -50,7 +89,7 @@ def run_to_its_end(page: AppTest, stop: str = "stop_button") -> AppTest:
         stop: The key of the button that stops it.
     """
     deadline = time.monotonic() + 120
-    while not page.button(key=stop).disabled:
+    while any(button.key == stop and not button.disabled for button in page.button):
         assert time.monotonic() < deadline, "it did not end"
         time.sleep(0.2)
         page.run()

@@ -249,7 +249,7 @@ def test_a_path_that_becomes_heavy_enough_to_fork_is_marked() -> None:
 def test_what_the_path_limit_took_is_marked() -> None:
     events = list(
         bundled_runs.events_of(
-            next(one for one in bundled_runs.recordings() if one.file == "asked.eab")
+            next(one for one in bundled_runs.recordings() if one.file == "long.eab")
         )
     )
     what_if = resimulate(events, 1.56)
@@ -359,7 +359,7 @@ def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_breaks(
 
 def test_the_what_if_of_a_what_if_that_was_not_exact_is_not_exact() -> None:
     events = next(
-        bundled_runs.events_of(one) for one in bundled_runs.recordings() if one.file == "asked.eab"
+        bundled_runs.events_of(one) for one in bundled_runs.recordings() if one.file == "ball.eab"
     )
     once = resimulate(events, 1.5).events
     again = resimulate(once, 20.0)
@@ -386,5 +386,5 @@ def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Pa
     words = " ".join(result.output.split())
     assert "2 forks, 5 paths; recorded at 0.50 nats: 3 forks, 7 paths" in words
     assert "Exact: " in words
-    assert "(computed). As recorded: r = 16 allocates 1 time" in words
+    assert "(computed). As recorded: r = 4 allocates 4 times" in words
     assert list(resimulate(record.load(source), 1.0, 4).events) == record.load(pruned)

@@ -3,21 +3,27 @@
 // `update(message)` takes what eab/board/messages.py sends; messages may come twice. The board does
 // not know who brings them: streamlit.js, widget.js and page.js do.
 
-/** @import { Layout, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
-/** @import { TokenAddress, TokenPlace, View } from "./types.d.ts" */
+/** @import { PageName } from "./drawer.js" */
+/** @import { Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
+/** @import { TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
+import { CopyLink } from "./copy_link.js";
+import { Drawer } from "./drawer.js";
 import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
+import { GrowthSelect } from "./growth_select.js";
+import { helpPage } from "./help.js";
 import { Highlight } from "./highlight.js";
 import { Inspector } from "./inspector.js";
-import { keyList, onKey } from "./keys.js";
+import { onKey } from "./keys.js";
 import { arrange, EMPTY_LAYOUT } from "./layout.js";
+import { LimitNote } from "./limit_note.js";
 import { MemoryChart } from "./memory_chart.js";
-import { Panel } from "./panel.js";
-import { tokenCountAt } from "./path_state.js";
+import { markLegends, Panel } from "./panel.js";
 import { Presentation } from "./presentation.js";
 import { decodeRun, NO_RUN, Records } from "./records.js";
 import { Replay } from "./replay.js";
+import { Selection } from "./selection.js";
 import { SilenceNotice } from "./silence.js";
 import { Sizes } from "./sizes.js";
 import { TableView } from "./table.js";
@@ -26,22 +32,31 @@ import { Toolbar } from "./toolbar.js";
 import { Tooltip } from "./tooltip.js";
 import { Transport } from "./transport.js";
 import { TreeView } from "./tree.js";
+import { WhatIfBar } from "./what_if_bar.js";
 
-const MANY_PATHS = 120; // from then on texts are folded, unless the user chose otherwise
 const ANNOUNCE_MS = 5000; // between two announcements to screen readers
 const EASE = 0.28; // the part of its way that a box goes in a frame
+const PHONE = 700; // px; on a narrower board the tree begins laid out by step
 
 export class Board {
   // What a host may set.
 
   /** Records are missing: send the whole run. @type {((version: number) => void) | null} */
   onKeyframeNeeded = null;
-  /** The cursor rests at this step. @type {((run: string, step: number) => void) | null} */
-  onCursorRest = null;
   /** The user wants a new run from this token. @type {((address: TokenAddress) => void) | null} */
   onGrow = null;
-  /** What if the run had had this threshold? @type {((threshold: number) => void) | null} */
+  /** What if the run had had these? @type {((request: WhatIfRequest) => void) | null} */
   onWhatIf = null;
+  /** The user wants a run at this threshold. @type {((threshold: number) => void) | null} */
+  onRunAt = null;
+  /** Show the run in the tree that it was grown from, or alone. @type {(() => void) | null} */
+  onGraft = null;
+  /** Whether it is shown in that tree. */
+  grafted = false;
+  /** The growth steps to offer for a what-if. @type {(number | string)[]} */
+  growthSteps = [];
+  /** How others open this run. @type {LinkOffer | null} */
+  link = null;
 
   // The run.
 
@@ -53,87 +68,95 @@ export class Board {
   whatIf = "";
   /** What only a run of the model could tell, by path and token. @type {Map<string, string>} */
   unknowns = new Map();
+  /** What stands over the pictures instead of the sentences. @type {Partial<Sentences>} */
+  notes = {};
   /** Of two runs in one tree: whose each path is. @type {Side[] | null} */
   sides = null;
-  /** The layout of all paths, and of those in view. @type {Layout} */
-  wholeLayout = EMPTY_LAYOUT;
-  /** @type {Layout} */
+  /** Where the boxes of the paths in view stand. @type {Layout} */
   layout = EMPTY_LAYOUT;
 
   // What the user looks at.
 
-  /** @type {{ path: number | null, token: number }} */
-  selected = { path: null, token: 0 };
   /** The path that is shown with its relatives only. @type {number | null} */
   focused = null;
-  folded = false;
-  foldChosen = false; // whether the user chose it
+  /** Paths that are left out with all that grew from them. @type {Set<number>} */
+  hiddenBranches = new Set();
   aligned = false; // the tree lies by step, like the entropy chart
 
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
   animates = !this.reducedMotion.matches;
   frame = 0;
   announcedAt = 0;
+  closing = new AbortController();
 
   /** @param {HTMLElement | ShadowRoot} host */
   constructor(host) {
-    const label = "Run: tree, entropy and KV cache. Press ? for the keys.";
+    const label = "Run: tree, entropy and KV cache. Press ? for help.";
     this.root = element("div", { class: "eab", tabindex: "0", role: "group", "aria-label": label });
-    this.sizes = new Sizes(
-      (picture, before, now) =>
-        now.width !== before.width || (picture !== this.tree.svg && now.height !== before.height),
-      () => this.redraw(),
-    );
+    this.sizes = new Sizes(() => this.redraw());
     this.tooltip = new Tooltip(this.root);
     this.replay = new Replay(this);
     this.highlight = new Highlight(this);
+    this.selection = new Selection(this);
     this.presentation = new Presentation(this);
     this.tree = new TreeView(this);
+    this.whatIfBar = new WhatIfBar(this);
     this.entropy = new EntropyChart(this);
     this.memory = new MemoryChart(this);
     this.inspector = new Inspector(this);
     this.finder = new Finder(this);
     this.table = new TableView(this);
+    this.copyLink = new CopyLink(this);
     this.silence = new SilenceNotice();
-    this.keyList = keyList();
+    this.drawer = new Drawer(this, {
+      token: { title: "Token", root: this.inspector.root },
+      tables: { title: "Tables", root: this.table.root },
+      help: { title: "Help", root: helpPage() },
+    });
     this.announcement = element("p", { class: "visually-hidden", "aria-live": "polite" });
     /** @type {View[]} */
-    this.views = [this.tree, this.entropy, this.memory, this.inspector, this.table];
+    this.views = [this.tree, this.entropy, this.memory, this.inspector, this.table, this.copyLink];
     this.build();
     this.root.addEventListener("keydown", (event) => onKey(this, event));
+    for (const event of ["pointerdown", "keydown", "wheel"]) {
+      this.root.addEventListener(event, () => this.touched(), { passive: true });
+    }
     host.append(this.root);
+    this.sizes.observe(this.root);
     for (const { svg } of [this.tree, this.entropy, this.memory]) this.sizes.observe(svg);
   }
 
   build() {
     const toolbar = new Toolbar(this);
     const transport = new Transport(this);
+    const growth = new GrowthSelect(this);
+    const limit = new LimitNote(this);
     const tree = new Panel(this, "tree", "Tree of texts", this.tree);
     const entropy = new Panel(this, "entropy", "Entropy per step", this.entropy);
     const memory = new Panel(this, "memory", "KV cache", this.memory);
-    tree.addControls(toolbar.root, this.finder.root);
-    const charts = element("div", { class: "charts" });
-    charts.append(entropy.root, memory.root);
-    this.views.push(toolbar, transport, tree, entropy, memory);
-    this.root.append(
-      tree.root,
-      transport.root,
-      this.silence.root,
-      this.keyList,
-      this.inspector.root,
-      charts,
-      this.table.root,
-      this.tooltip.root,
-      this.announcement,
-    );
+    tree.addControls(this.copyLink.root);
+    tree.head.append(toolbar.root);
+    tree.picture.append(this.finder.root, limit.root, this.silence.root);
+    tree.key.after(transport.root);
+    entropy.picture.append(this.whatIfBar.root);
+    memory.addControls(growth.root);
+    this.views.push(toolbar, transport, growth, limit, tree, entropy, memory);
+    const screen = element("div", { class: "screen" });
+    screen.append(tree.root, entropy.root, memory.root, this.drawer.root);
+    this.root.append(screen, this.tooltip.root, this.announcement);
+  }
+
+  touched() {
+    this.tooltip.hide();
+    this.replay.touch();
   }
 
   /** Nothing runs on; the host makes a new board if it needs one again. */
   close() {
     cancelAnimationFrame(this.frame);
-    for (const part of [this.sizes, this.silence, this.replay, this.entropy, this.table]) {
-      part.close();
-    }
+    this.closing.abort();
+    const { sizes, silence, replay, entropy, table, copyLink } = this;
+    for (const part of [sizes, silence, replay, entropy, table, copyLink]) part.close();
     this.root.remove();
   }
 
@@ -152,7 +175,6 @@ export class Board {
     const complete = message.paths.every((path) => this.records.addPath(path));
     if (!complete) return this.onKeyframeNeeded?.(message.version);
     for (const step of message.steps) this.records.addStep(step);
-    if (!this.foldChosen && this.paths.size > MANY_PATHS) this.folded = true;
     this.arrange();
     this.replay.onMessage(isNewRun, message);
     this.announce();
@@ -168,15 +190,18 @@ export class Board {
   takeRun(message, isNewRun) {
     this.run = decodeRun(message);
     this.version = message.version;
-    this.wholeLayout = message.layout;
     this.whatIf = message.what_if ?? "";
     const unknowns = message.unknowns ?? [];
     this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));
+    this.notes = message.notes ?? {};
     this.sides = message.sides ?? null;
     this.root.classList.toggle("has-unknowns", this.unknowns.size > 0);
     this.root.classList.toggle("diff", this.sides !== null);
-    // By step, both trees are whole and stand above their entropies.
-    if (isNewRun && this.sides && !this.aligned) this.toggleAligned();
+    this.root.classList.toggle("graft", message.graft ?? false);
+    // By step, both trees are whole and stand above their entropies; and a phone shows the root.
+    const byStep =
+      (this.sides !== null && !message.graft) || this.sizes.of(this.root).width < PHONE;
+    if (isNewRun && byStep && !this.aligned) this.toggleAligned();
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */
@@ -195,8 +220,9 @@ export class Board {
     this.finder.clear();
     this.replay.clear();
     this.highlight.clear();
-    this.selected = { path: null, token: 0 };
+    this.selection.clear();
     this.focused = null;
+    this.hiddenBranches.clear();
   }
 
   announce() {
@@ -222,7 +248,7 @@ export class Board {
 
   shownPaths() {
     const begun = (/** @type {Path} */ path) => path.tokens.length && path.born <= this.cursor;
-    return [...this.paths.values()].filter((path) => begun(path) && this.inFocus(path.id));
+    return [...this.paths.values()].filter((path) => begun(path) && this.inView(path.id));
   }
 
   /** @returns {Sentences} */
@@ -239,71 +265,42 @@ export class Board {
     return this.unknowns.get(`${path}.${token}`) ?? "";
   }
 
-  /** @param {number} id */
-  inFocus(id) {
-    return this.focused === null || this.records.related(id, this.focused);
+  /** A run of the original policy cannot be recomputed at another threshold. */
+  get canMoveThreshold() {
+    return this.onWhatIf !== null && this.run.policy !== "original";
   }
 
   /**
-   * The index of the selected token if it is in this path, otherwise -1.
-   * @param {Path} path
+   * Whether a path is in the part of the tree that the user looks at.
+   * @param {number} id
    */
-  selectedIn(path) {
-    return this.selected.path === path.id ? this.selected.token : -1;
+  inView(id) {
+    if (this.focused !== null && !this.records.related(id, this.focused)) return false;
+    if (!this.hiddenBranches.size) return true;
+    return ![...this.records.lineageOf(id)].some((ancestor) => this.hiddenBranches.has(ancestor));
   }
 
-  // ---- selecting and moving
-
-  /**
-   * @param {number | null} path
-   * @param {number} token
-   */
-  select(path, token) {
-    this.selected = { path, token: Math.max(0, token) };
-    this.highlight.hover(null);
-    this.render();
-  }
-
-  /** The user moved the cursor: the selection goes with it along its text. */
-  cursorMoved() {
-    const path = this.selected.path === null ? undefined : this.paths.get(this.selected.path);
-    if (!path) return this.render();
-    const place = this.records.tokenOfStep(path, this.cursor);
-    this.select(place.path, place.token);
-  }
-
-  /**
-   * Show this token, whatever hides it now.
-   * @param {TokenPlace} place
-   */
-  reveal({ path, token }) {
-    const step = (this.paths.get(path)?.born ?? 0) + token;
-    if (!this.inFocus(path)) this.focus(null);
-    if (step > this.cursor) this.replay.goTo(step);
-    this.tree.camera.release();
-    this.select(path, token);
-  }
-
-  /**
-   * Select the last token of the path above or below.
-   * @param {-1 | 0 | 1} direction 0: of the selected path itself
-   */
-  selectNeighbour(direction) {
-    const { y } = this.layout;
-    const shown = this.shownPaths().sort((one, other) => y[one.id] - y[other.id]);
-    if (!shown.length) return;
-    const at = shown.findIndex((path) => path.id === this.selected.path);
-    const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];
-    this.select(next.id, tokenCountAt(next, this.cursor) - 1);
-    this.tree.focusBox(next.id);
-  }
+  // ---- closing what is open
 
   /** Escape: close what is open, one thing at a time. */
   leave() {
-    if (!this.keyList.hidden) return this.toggleKeys();
+    if (this.drawer.open !== null) return this.closeDrawer();
     if (this.focused !== null) return this.focus(null);
-    this.select(null, 0);
+    if (this.presentation.isOn) return this.presentation.toggle();
+    this.selection.drop();
+  }
+
+  closeDrawer() {
+    if (this.drawer.open === "token") this.selection.drop();
+    this.drawer.show(null);
+    this.render();
     this.root.focus({ preventScroll: true });
+  }
+
+  /** @param {PageName} name */
+  toggleDrawer(name) {
+    this.drawer.show(this.drawer.open === name ? null : name);
+    this.render();
   }
 
   // ---- ways to look at it
@@ -316,14 +313,8 @@ export class Board {
     this.render();
   }
 
-  toggleFolded() {
-    this.folded = !this.folded;
-    this.foldChosen = true;
-    this.rearrange();
-  }
-
   toggleFocus() {
-    this.focus(this.focused === null ? this.selected.path : null);
+    this.focus(this.focused === null ? this.selection.path : null);
   }
 
   /** @param {number | null} path */
@@ -332,8 +323,21 @@ export class Board {
     this.rearrange();
   }
 
+  hideSelected() {
+    const { path } = this.selection;
+    if (path === null || (this.paths.get(path)?.parent ?? -1) < 0) return;
+    this.hiddenBranches.add(path);
+    this.selection.drop();
+    this.rearrange();
+  }
+
+  showAll() {
+    this.hiddenBranches.clear();
+    this.focus(null);
+  }
+
   arrange() {
-    this.layout = arrange(this, this.wholeLayout);
+    this.layout = arrange(this);
   }
 
   rearrange() {
@@ -347,26 +351,16 @@ export class Board {
     this.render();
   }
 
-  toggleTable() {
-    this.table.toggle();
-    this.render();
-  }
-
-  toggleKeys() {
-    this.keyList.hidden = !this.keyList.hidden;
-    this.render();
-  }
-
   // ---- drawing
 
   render() {
     this.animates = !this.reducedMotion.matches;
     for (const view of this.views) view.render();
+    markLegends(this);
     const { dataset } = this.root;
     dataset.cursor = String(this.cursor);
     dataset.paths = String(this.shownPaths().length);
     dataset.playing = String(this.replay.playing);
-    this.replay.reportRest();
     this.requestFrame();
   }
 
@@ -381,6 +375,7 @@ export class Board {
   redraw() {
     if (this.version < 0) return;
     this.applyTheme();
+    this.arrange();
     this.render();
   }
 

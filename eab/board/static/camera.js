@@ -2,13 +2,13 @@
 
 /** @import { TreeView } from "./tree.js" */
 
-const MARGIN = 14;
-const SMALLEST = 0.72; // smaller text cannot be read: the camera follows the newest boxes instead
+const MARGIN = 12;
+const READABLE = 0.85; // scale; before texts are drawn smaller than this, they are shortened
+const READABLE_PRESENTED = 18 / 13; // texts of 18 px
 const SMALLEST_WHOLE = 0.1;
-const LARGEST = 1.15;
-const LARGEST_PRESENTED = 1.6;
-const TALLEST = 760; // px, of the picture
-const SHORTEST = 150;
+const NOTE = 30; // px at the bottom, for the note on the path limit
+const LARGEST = 1.3;
+const LARGEST_PRESENTED = 2.2;
 export const TINY = 0.45; // below this scale boxes show their entropies only
 
 export class Camera {
@@ -20,21 +20,28 @@ export class Camera {
     this.at = { x: 0, y: 0, k: 1 };
     this.goal = this.at;
     this.movedByUser = false;
-    this.showsWhole = false; // all of the tree, however small
+    /** Whether the user wants all of the tree, however small. @type {boolean | null} */
+    this.wantsWhole = null;
     this.placed = false; // whether it has had a goal; before, it jumps there
   }
 
   reset() {
-    this.movedByUser = this.showsWhole = this.placed = false;
+    this.movedByUser = this.placed = false;
+    this.wantsWhole = null;
   }
 
-  /** Follow what is new again, or show what `showsWhole` says. */
+  /** Show what `showsWhole` says again. */
   release() {
     this.movedByUser = false;
   }
 
+  /** All of the tree; if not, readable texts, and what grows stays in view. */
+  get showsWhole() {
+    return this.wantsWhole ?? !this.board.presentation.isOn;
+  }
+
   toggleWhole() {
-    this.showsWhole = this.movedByUser || !this.showsWhole;
+    this.wantsWhole = this.movedByUser || !this.showsWhole;
     this.movedByUser = false;
   }
 
@@ -43,8 +50,8 @@ export class Camera {
     if (this.board.aligned) return; // there, x belongs to the steps
     const { x, y } = this.at;
     const k = Math.min(3, Math.max(0.1, this.at.k * factor));
-    const size = this.board.sizes.of(this.tree.svg);
-    const [middleX, middleY] = [size.width / 2, size.height / 2];
+    const { width, height } = this.view();
+    const [middleX, middleY] = [width / 2, height / 2];
     const ratio = k / this.at.k;
     this.moveTo({ x: middleX - (middleX - x) * ratio, y: middleY - (middleY - y) * ratio, k });
   }
@@ -72,22 +79,38 @@ export class Camera {
     this.tree.svg.classList.toggle("tiny", k < TINY);
   }
 
-  /** Show everything while that can be read; otherwise keep what grows in view. */
+  /** The size of the picture in pixels. */
+  view() {
+    return this.board.sizes.of(this.tree.svg);
+  }
+
+  /** The part of the picture that the tree may fill. */
+  room() {
+    const { width, height } = this.view();
+    const note = this.board.run.limit ? NOTE : 0;
+    return {
+      width: Math.max(50, width - 2 * MARGIN),
+      height: Math.max(50, height - 2 * MARGIN - note),
+    };
+  }
+
+  /** The scale below which texts are shortened before they are drawn smaller. */
+  get readable() {
+    return this.board.presentation.isOn ? READABLE_PRESENTED : READABLE;
+  }
+
+  /** All of the tree, or what grows in it. */
   aim() {
     if (this.movedByUser) return;
     const { aligned } = this.board;
     const { width, height } = this.tree.extent();
-    const room = this.board.sizes.of(this.tree.svg).width - 2 * MARGIN;
-    const k = aligned ? 1 : this.scaleFor(room / width, this.tallest() / height);
-    const needed = height * k + 2 * MARGIN;
-    const tall = Math.round(Math.max(SHORTEST, Math.min(this.tallest() + 2 * MARGIN, needed)));
-    this.tree.svg.style.height = `${tall}px`;
+    const room = this.room();
+    const k = aligned ? 1 : this.scaleFor(room.width / width, room.height / height);
     const centre = this.tree.centre();
-    const x = MARGIN - Math.max(0, Math.min(width * k - room, centre.right * k - room));
-    const overflow = needed - tall;
-    const follow = Math.max(0, Math.min(overflow, centre.y * k + MARGIN - tall / 2));
-    const y = overflow > 0 ? MARGIN - follow : MARGIN - overflow / 2;
-    this.goal = { x: aligned ? 0 : x, y, k };
+    const x = MARGIN - follow(width * k - room.width, centre.right * k - room.width);
+    const overflow = height * k - room.height;
+    const down = overflow > 0 ? follow(overflow, centre.y * k - room.height / 2) : overflow / 2;
+    this.goal = { x: aligned ? 0 : x, y: MARGIN - down, k };
     if (!this.board.animates || !this.placed) this.at = this.goal;
     this.placed = true;
     this.apply();
@@ -96,15 +119,9 @@ export class Camera {
   /** @param {number[]} fitting scales at which the tree fits */
   scaleFor(...fitting) {
     const presenting = this.board.presentation.isOn;
-    const smallest = this.showsWhole ? SMALLEST_WHOLE : presenting ? 1 : SMALLEST;
+    const smallest = this.showsWhole ? SMALLEST_WHOLE : this.readable;
     const largest = presenting ? LARGEST_PRESENTED : LARGEST;
     return Math.max(smallest, Math.min(largest, ...fitting));
-  }
-
-  /** The height in pixels that the tree may take. */
-  tallest() {
-    const picture = this.board.presentation.isOn ? Math.max(380, innerHeight - 530) : TALLEST;
-    return picture - 2 * MARGIN;
   }
 
   /**
@@ -120,4 +137,13 @@ export class Camera {
     this.apply();
     return true;
   }
+}
+
+/**
+ * How far the camera goes along a side that does not fit.
+ * @param {number} most
+ * @param {number} wanted
+ */
+function follow(most, wanted) {
+  return Math.max(0, Math.min(most, wanted));
 }

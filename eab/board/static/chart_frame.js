@@ -6,7 +6,7 @@ import { shape } from "./elements.js";
 
 export const LEFT = 52;
 export const RIGHT = 20;
-export const TOP = 12;
+export const TOP = 20; // the title of the vertical axis stands there
 export const BOTTOM = 34;
 
 /**

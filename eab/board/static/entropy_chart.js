@@ -4,12 +4,14 @@
 /** @import { Path } from "./types.d.ts" */
 import { axisTitle, BOTTOM, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
 import { diamond, set, shape } from "./elements.js";
+import { missedFork } from "./fork_reasons.js";
 import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
 import { ticks } from "./scales.js";
 import { ThresholdDrag } from "./threshold_drag.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
 const FORK_SIZE = 5;
+const CIRCLE = "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0Z";
 
 /** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
 
@@ -111,12 +113,14 @@ export class EntropyChart {
     this.svg.replaceChildren(
       ...this.axes(x, y),
       ...this.traces(x, y),
+      ...this.missed(x, y),
       ...this.forks(x, y),
       ...this.unknowns(x, y),
       ...this.threshold(y),
       shape("line", { class: "cursor", ...at }),
     );
     set(this.svg, { "aria-label": board.sentences().entropy || "Entropy per step" });
+    board.whatIfBar.place(y(board.run.threshold), frameOf(board, this.svg).height);
   }
 
   /**
@@ -124,9 +128,8 @@ export class EntropyChart {
    * @param {Scale} y
    */
   axes(x, y) {
-    const { width, height, innerWidth, innerHeight } = frameOf(this.board, this.svg);
+    const { width, height, innerWidth } = frameOf(this.board, this.svg);
     const steps = ticks(this.lastStep(), Math.max(2, innerWidth / 90)).filter(Number.isInteger);
-    const turned = `translate(12 ${TOP + innerHeight / 2}) rotate(-90)`;
     const numberY = height - BOTTOM + 15;
     return [
       ...ticks(this.highest()).flatMap((value) =>
@@ -136,7 +139,7 @@ export class EntropyChart {
         shape("text", { class: "tick-label middle", x: x(step), y: numberY }, String(step)),
       ),
       axisTitle("step (token of the path)", { x: LEFT + innerWidth / 2, y: height - 4 }),
-      axisTitle("entropy (nats)", { transform: turned }),
+      shape("text", { class: "axis-title", x: 2, y: 10 }, "entropy (nats)"),
     ];
   }
 
@@ -145,13 +148,13 @@ export class EntropyChart {
     const { width, innerWidth } = frameOf(this.board, this.svg);
     const value = this.drag.active ? this.drag.threshold : this.board.run.threshold;
     const [at, right] = [y(value), width - RIGHT];
-    const draggable = this.board.onWhatIf !== null;
+    const draggable = this.board.canMoveThreshold;
     const grip = { x: LEFT, y: at - GRIP, width: innerWidth, height: 2 * GRIP };
-    const text = `threshold ${value.toFixed(2)} nats${draggable ? " ↕" : ""}`;
+    const text = `${value.toFixed(2)}${draggable ? " ⇕" : ""}`;
     return [
       shape("line", { class: "threshold", x1: LEFT, x2: right, y1: at, y2: at }),
       ...(draggable ? [this.grip(grip)] : []),
-      shape("text", { class: "threshold-label end", x: right - 2, y: at - 5 }, text),
+      shape("text", { class: "threshold-label end", x: LEFT - 3, y: at + 4 }, text),
     ];
   }
 
@@ -211,6 +214,26 @@ export class EntropyChart {
         const d = diamond(x(born), y(token.entropy), FORK_SIZE);
         return shape("path", { class: "fork", d });
       });
+  }
+
+  /**
+   * A circle where a path was unsure and did not fork; the tree says why. One shape for all, as a
+   * long run has thousands.
+   * @param {Scale} x
+   * @param {Scale} y
+   */
+  missed(x, y) {
+    const { board } = this;
+    let d = "";
+    for (const path of board.shownPaths()) {
+      for (const [index, token] of path.tokens
+        .slice(0, tokenCountAt(path, board.cursor))
+        .entries()) {
+        if (!missedFork(board, path, index) || board.unknownAt(path.id, index)) continue;
+        d += `M${(x(path.born + index) - 2.5).toFixed(1)} ${y(token.entropy).toFixed(1)}${CIRCLE}`;
+      }
+    }
+    return d ? [shape("path", { class: "missed", d })] : [];
   }
 
   /**

@@ -18,6 +18,7 @@ export class Finder {
     this.count = element("output", { "aria-live": "polite" });
     this.root.append(
       this.input,
+      wordButton("Previous", "the place before (Shift + Enter)", () => this.next(-1)),
       wordButton("Next", "the next place (Enter)", () => this.next(1)),
       this.count,
       iconButton("close", "Close the search (Escape)", () => this.close()),
@@ -109,7 +110,7 @@ export class Finder {
     if (!this.places.length) return;
     this.current = (this.current + direction + this.places.length) % this.places.length;
     this.renderCount();
-    this.board.reveal(this.places[this.current]);
+    this.board.selection.reveal(this.places[this.current]);
   }
 
   renderCount() {

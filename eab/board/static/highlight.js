@@ -19,7 +19,7 @@ export class Highlight {
 
   /** The path under the pointer, otherwise the selected one. */
   path() {
-    return this.hovered ?? this.board.selected.path;
+    return this.hovered ?? this.board.selection.path;
   }
 
   /** @param {number | null} path the one under the pointer */

@@ -4,13 +4,12 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { Path, Token } from "./types.d.ts" */
-import { button } from "./buttons.js";
+import { button, wordButton } from "./buttons.js";
+import { candidateBars } from "./candidates.js";
 import { element } from "./elements.js";
+import { forkReason } from "./fork_reasons.js";
 import { bytes, percent } from "./format.js";
 import { weightAt } from "./path_state.js";
-
-const SELECT_HINT =
-  "Click a token in the tree (or press ↑ ↓) to see what the model considered there.";
 
 /** @type {Record<string, string>} What the caches that share no rows do. */
 const WITHOUT_SHARING = {
@@ -27,42 +26,47 @@ export class Inspector {
   constructor(board) {
     this.board = board;
     this.root = element("section", { class: "inspector", "aria-label": "Selected token" });
-    this.hint = element("p", { class: "hint" });
     this.facts = element("dl");
     this.list = element("ol", { class: "candidates", "aria-label": "Most likely tokens" });
     this.explanation = element("p", { class: "why" });
     this.growButton = button("", "Start a new run from this token", "", () => this.grow());
     this.growBar = element("p", { class: "grow" });
     this.growBar.append(this.growButton, element("span", {}, GROW_HELP));
+    this.hideBar = element("p", { class: "grow" });
+    this.hideBar.append(
+      wordButton(
+        "Hide this branch",
+        "leave this path and all that grew from it out of the tree (x)",
+        () => this.board.hideSelected(),
+      ),
+    );
     this.forced = -1; // index of the candidate to force
     this.shown = ""; // names the token that the list of candidates is of
   }
 
   render() {
-    const { path: id, token: index } = this.board.selected;
+    const { path: id, token: index } = this.board.selection;
     const path = id === null ? undefined : this.board.paths.get(id);
     const token = path?.tokens[index];
-    if (!path || !token) return this.renderHint();
+    if (!path || !token) {
+      this.shown = "";
+      return this.root.replaceChildren();
+    }
     const canGrow = this.board.onGrow !== null;
     const shown = [this.board.run.key, id, index, token.taken, canGrow].join();
     if (this.shown !== shown) {
       this.shown = shown;
       this.forced = token.taken;
       const grow = canGrow ? [this.growBar] : [];
-      this.root.replaceChildren(this.facts, this.list, this.explanation, ...grow);
+      const hide = path.parent >= 0 ? [this.hideBar] : [];
+      this.root.replaceChildren(this.facts, this.list, this.explanation, ...grow, ...hide);
       this.renderCandidates(token);
     }
     this.renderFacts(path, index, token);
-    const sentences = [this.board.unknownAt(path.id, index), this.why(path, index, token)];
+    const unknown = this.board.unknownAt(path.id, index);
+    const sentences = [unknown, forkReason(this.board, path, index)];
     this.explanation.textContent = [...sentences, this.row(path, index)].join(" ").trim();
-    this.renderGrow(token);
-  }
-
-  renderHint() {
-    this.shown = "";
-    const play = this.board.lastStep > 0 ? "Press Space to play. " : "";
-    this.hint.textContent = `${play}${SELECT_HINT}`;
-    if (this.hint.parentNode === null) this.root.replaceChildren(this.hint);
+    this.renderGrow(path, index, token);
   }
 
   /**
@@ -89,17 +93,9 @@ export class Inspector {
 
   /** @param {Token} token */
   renderCandidates(token) {
-    const items = token.candidates.map(({ text, probability }, index) => {
-      const item = element("li", { class: index === token.taken ? "taken" : "" });
-      const bar = element("span", { class: "bar" });
-      bar.style.width = `${Math.max(1, probability * 100).toFixed(1)}%`;
-      const track = element("span", { class: "track" });
-      track.append(bar);
-      const number = element("span", { class: "number" }, percent(probability));
-      item.append(this.candidate(text, index), track, number);
-      return item;
-    });
-    this.list.replaceChildren(...items);
+    const nameOf = (/** @type {string} */ text, /** @type {number} */ index) =>
+      this.candidate(text, index);
+    this.list.replaceChildren(...candidateBars(token, token.candidates.length, nameOf));
   }
 
   /**
@@ -118,57 +114,6 @@ export class Inspector {
   }
 
   // ---- sentences
-
-  /**
-   * Why the path forked at the token, or did not.
-   * @param {Path} path
-   * @param {number} index
-   * @param {Token} token
-   */
-  why(path, index, token) {
-    const { run } = this.board;
-    const entropy = token.entropy.toFixed(2);
-    const threshold = run.threshold.toFixed(2);
-    const reached = `Entropy ${entropy} reached the threshold ${threshold}`;
-    if (index === 0 && path.parent >= 0) return this.whyForked(path, token, reached);
-    if (token.entropy < run.threshold) {
-      return `No fork: entropy ${entropy} is below the threshold ${threshold}.`;
-    }
-    if (path.limitedSteps.includes(path.born + index)) {
-      return `${reached}, but the path limit left room for only one child.`;
-    }
-    if (run.policy === "fair" && run.minForkWeight > 0) {
-      const least = percent(run.minForkWeight);
-      return `${reached}, but the path weighed less than ${least} then, so it did not fork.`;
-    }
-    return `${reached}, but the policy (${run.policy}) made no second child here.`;
-  }
-
-  /**
-   * @param {Path} path
-   * @param {Token} token
-   * @param {string} reached
-   */
-  whyForked(path, token, reached) {
-    const siblings = this.board.records.childrenOf(path.parent).length;
-    const forked = `${reached}, so path ${path.parent} forked into ${siblings} here.`;
-    return `${forked}${this.branchWeight(path, token)}`;
-  }
-
-  /**
-   * What a child stands for: under `fair` the last child is drawn from all less likely tokens.
-   * @param {Path} path
-   * @param {Token} token
-   */
-  branchWeight(path, token) {
-    const { run } = this.board;
-    if (run.policy !== "fair") return "";
-    const most = run.branchFactor - 1;
-    const words = ` At the fork this branch received ${percent(path.share)} of the weight.`;
-    if (token.taken >= 0 && token.taken < most) return words;
-    const drawn = `It was drawn from the tokens below the ${most} most likely`;
-    return `${words} ${drawn} and stands for all of them.`;
-  }
 
   /**
    * Where the token's KV row is, and who reads it.
@@ -192,21 +137,28 @@ export class Inspector {
 
   // ---- growing
 
-  /** @param {Token} token */
-  renderGrow(token) {
+  /**
+   * @param {Path} path
+   * @param {number} index
+   * @param {Token} token
+   */
+  renderGrow(path, index, token) {
     if (!this.board.onGrow) return;
     this.list.querySelectorAll("button").forEach((choice, index) => {
       choice.setAttribute("aria-pressed", String(index === this.forced));
     });
+    // Nothing can follow the end of a text; another token in its place can.
+    const isEnd = path.finishReason === "stop" && index === path.tokens.length - 1;
+    this.growButton.disabled = isEnd && this.forced === token.taken;
     const words = `Grow from here with “${token.candidates[this.forced]?.text ?? token.text}”`;
     this.growButton.textContent = words;
     this.growButton.setAttribute("aria-label", words);
   }
 
   grow() {
-    const { run, selected } = this.board;
-    if (run.key === null || selected.path === null) return;
-    const { path, token } = selected;
+    const { run, selection } = this.board;
+    if (run.key === null || selection.path === null) return;
+    const { path, token } = selection;
     this.board.onGrow?.({ run: run.key, path, token, candidate: this.forced });
   }
 }

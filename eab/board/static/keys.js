@@ -1,33 +1,17 @@
-// The keyboard: what each key does, and the list of them.
+// The keyboard: what each key does; help.js lists the keys.
 
 /** @import { Board } from "./board.js" */
-import { element } from "./elements.js";
 
-const KEYS = [
-  ["Space", "play or pause"],
-  ["← →", "one step back or forward"],
-  ["Shift + ← →", "previous or next fork"],
-  ["Home End", "first or last step"],
-  ["↑ ↓", "previous or next path"],
-  ["Enter", "inspect a token"],
-  ["O", "only the selected path"],
-  ["F", "fold long texts"],
-  ["W", "fit the whole tree"],
-  ["/", "find words"],
-  ["T", "tables"],
-  ["P", "presenter"],
-  ["Escape", "close, clear the selection"],
-  ["?", "show or hide these keys"],
-];
-
-export function keyList() {
-  const list = element("dl", { class: "help", hidden: "", "aria-label": "Keys" });
-  for (const [keys, words] of KEYS) {
-    const entry = element("div");
-    entry.append(element("dt", {}, keys), element("dd", {}, words));
-    list.append(entry);
-  }
-  return list;
+/**
+ * Keys pressed where nothing on the page has the focus are for the board, too.
+ * @param {Document} page
+ * @param {Board} board
+ */
+export function takeKeysOf(page, board) {
+  const onBody = (/** @type {KeyboardEvent} */ event) => {
+    if (event.target === page.body) onKey(board, event);
+  };
+  page.addEventListener("keydown", onBody, { signal: board.closing.signal });
 }
 
 /**
@@ -51,8 +35,8 @@ function isForControl(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return true;
   if (["SELECT", "INPUT"].includes(target.tagName)) return true;
   if (["Enter", " "].includes(event.key) && target.tagName === "BUTTON") return true;
-  const scrollsTable = /^(Arrow|Home|End| )/.test(event.key);
-  return scrollsTable && target.closest(".table-box") !== null;
+  const scrolls = /^(Arrow|Home|End| )/.test(event.key);
+  return scrolls && target.closest(".drawer-body") !== null;
 }
 
 /**
@@ -70,19 +54,19 @@ function actionOf(board, key, shift) {
     " ": () => replay.toggle(),
     ArrowLeft: () => move(-1),
     ArrowRight: () => move(1),
-    ArrowUp: () => board.selectNeighbour(-1),
-    ArrowDown: () => board.selectNeighbour(1),
+    ArrowUp: () => board.selection.goToNeighbour(-1),
+    ArrowDown: () => board.selection.goToNeighbour(1),
     Home: () => replay.goTo(0),
     End: () => replay.goToEnd(),
-    Enter: () => board.selectNeighbour(0),
+    Enter: () => board.selection.goToNeighbour(0),
     Escape: () => board.leave(),
-    f: () => board.toggleFolded(),
+    x: () => board.hideSelected(),
     o: () => board.toggleFocus(),
     w: () => board.fit(),
-    t: () => board.toggleTable(),
+    t: () => board.toggleDrawer("tables"),
     p: () => board.presentation.toggle(),
     "/": () => board.finder.open(),
-    "?": () => board.toggleKeys(),
+    "?": () => board.toggleDrawer("help"),
   };
   return actions[key];
 }

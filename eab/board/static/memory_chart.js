@@ -1,17 +1,21 @@
-// The KV cache at the cursor in bytes: of all paths together, beside separate caches, and of each
-// live path.
+// The KV cache in bytes. At the cursor: of all paths together, beside separate caches, and of each
+// live path. Under that: of all paths together at every step.
 
 /** @import { Board } from "./board.js" */
 /** @import { PathRows, Step } from "./types.d.ts" */
-import { axisTitle, BOTTOM, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
+import { axisTitle, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
 import { set, shape } from "./elements.js";
 import { bytes } from "./format.js";
 import { tokenCountAt } from "./path_state.js";
 import { ticks } from "./scales.js";
 
 const GAP = 56; // between the two parts; the numbers of the second axis are there
-const NARROWEST_NUMBERED = 16; // px; narrower bars have no number below them
+const NARROWEST_NUMBERED = { usual: 16, presented: 28 }; // px; narrower bars have no number below
+const NARROWEST_NAMED = 48; // px of a bar; beside narrower ones "separate caches" has no room
 const KIB = 2 ** 10;
+const LINES_SHARE = 0.28; // of the height, for the lines over the steps
+const LINES_GAP = 26; // px over them; the numbers of the bars are there
+const LINES_BOTTOM = 16; // px under them; their numbers stand under the entropy chart
 
 /** @typedef {{ shared: number, private: number, spare: number }} Parts in bytes */
 /** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of the chart */
@@ -25,14 +29,15 @@ export class MemoryChart {
 
   render() {
     const step = this.board.records.stepAt(this.board.cursor);
-    this.svg.replaceChildren(this.hatch(), ...(step ? this.bars(step) : []));
+    const drawn = step ? [...this.bars(step), ...this.lines()] : [];
+    this.svg.replaceChildren(this.hatch(), ...drawn);
     set(this.svg, { "aria-label": this.board.sentences().memory || "KV cache" });
   }
 
   /** @param {Step} step */
   bars(step) {
     const { width, innerWidth } = frameOf(this.board, this.svg);
-    const middle = LEFT + Math.max(120, Math.min(170, innerWidth * 0.36));
+    const middle = LEFT + Math.max(84, Math.min(170, innerWidth * 0.4));
     const { spare, paths } = step;
     const part = spare / Math.max(1, paths.length);
     const sums = paths.map((path) => path.shared + path.private + part);
@@ -67,20 +72,56 @@ export class MemoryChart {
    * @returns {Area}
    */
   area(highest, left, right) {
-    const { innerHeight } = frameOf(this.board, this.svg);
-    return { highest, scale: innerHeight / highest, left, right };
+    return { highest, scale: (this.bottom() - TOP) / highest, left, right };
   }
 
   /** Where the bars stand. */
   bottom() {
-    return TOP + frameOf(this.board, this.svg).innerHeight;
+    const { height } = frameOf(this.board, this.svg);
+    return TOP + (height - TOP - LINES_BOTTOM) * (1 - LINES_SHARE) - LINES_GAP;
   }
 
-  /** @param {Area} area */
-  axis({ highest, scale, left, right }) {
+  /** What all paths held at every step, and what separate caches would have held. */
+  lines() {
+    const { board } = this;
+    const { height } = frameOf(board, this.svg);
+    const [top, bottom] = [this.bottom() + LINES_GAP, height - LINES_BOTTOM];
+    const highest = board.records.highestBytes * 1.05;
+    const y = (/** @type {number} */ count) => bottom - ((bottom - top) * count) / highest;
+    const steps = [...board.records.steps.values()].sort((one, other) => one.step - other.step);
+    const line = (/** @type {string} */ kind, /** @type {(step: Step) => number} */ count) => {
+      const points = steps.map(
+        (step) => `${board.entropy.x(step.step).toFixed(1)},${y(count(step)).toFixed(1)}`,
+      );
+      return shape("polyline", { class: `bytes-line ${kind}`, points: points.join(" ") });
+    };
+    const x = board.entropy.x(board.cursor);
+    return [
+      ...this.axis(
+        { highest, scale: (bottom - top) / highest, left: LEFT, right: this.right() },
+        bottom,
+        2,
+      ),
+      line("separate", (step) => step.independent),
+      line("held", (step) => step.shared + step.private + step.spare),
+      shape("line", { class: "cursor", x1: x, x2: x, y1: top, y2: bottom }),
+      axisTitle("bytes of all paths at each step", { x: (LEFT + this.right()) / 2, y: height - 4 }),
+    ];
+  }
+
+  right() {
+    return frameOf(this.board, this.svg).width - RIGHT;
+  }
+
+  /**
+   * @param {Area} area
+   * @param {number} bottom where 0 is
+   * @param {number} wanted numbers on the axis
+   */
+  axis({ highest, scale, left, right }, bottom, wanted) {
     const unit = highest >= KIB ** 2 ? KIB ** 2 : KIB;
-    return ticks(highest / unit, 3).flatMap((count) =>
-      gridLine(bytes(count * unit), this.bottom() - count * unit * scale, left, right),
+    return ticks(highest / unit, wanted).flatMap((count) =>
+      gridLine(bytes(count * unit), bottom - count * unit * scale, left, right),
     );
   }
 
@@ -107,20 +148,19 @@ export class MemoryChart {
    */
   totals(step, area) {
     const { left, right, scale } = area;
-    const { height } = frameOf(this.board, this.svg);
     const width = (right - left) / 2 - 8;
     const tall = step.independent * scale;
     const separate = { x: left + width + 12, y: this.bottom() - tall, width, height: tall };
-    const numberY = height - BOTTOM + 15;
+    const numberY = this.bottom() + 15;
+    const separateName = width < NARROWEST_NAMED ? "separate" : "separate caches";
     const { cache } = this.board.run;
     const own = cache === "tree" ? "EAB" : cache;
     return [
-      ...this.axis(area),
+      ...this.axis(area, this.bottom(), 3),
       ...this.stack(step, { x: left + 4, width }, scale),
       shape("rect", { class: "independent", ...separate }),
       shape("text", { class: "tick-label", x: left, y: numberY }, own),
-      shape("text", { class: "tick-label end", x: right + 6, y: numberY }, "separate caches"),
-      axisTitle("all paths", { x: (left + right) / 2, y: height - 4 }),
+      shape("text", { class: "tick-label end", x: right + 6, y: numberY }, separateName),
     ];
   }
 
@@ -130,24 +170,24 @@ export class MemoryChart {
    */
   pathBars(step, area) {
     const { left, right, scale } = area;
-    const { height } = frameOf(this.board, this.svg);
     const slot = (right - left) / Math.max(1, step.paths.length);
     const width = Math.max(2, Math.min(34, slot - 3));
     const spare = step.spare / Math.max(1, step.paths.length);
-    const rows = this.board.wholeLayout.y;
-    const inTreeOrder = [...step.paths].sort((one, other) => rows[one.path] - rows[other.path]);
+    const { rank } = this.board.layout;
+    const numbered = NARROWEST_NUMBERED[this.board.presentation.isOn ? "presented" : "usual"];
+    const inTreeOrder = [...step.paths].sort((one, other) => rank[one.path] - rank[other.path]);
     const bars = inTreeOrder.flatMap((path, index) => {
       const x = left + index * slot + (slot - width) / 2;
       const bar = this.pathBar({ ...path, spare }, { x, width }, scale);
-      if (slot < NARROWEST_NUMBERED) return [bar];
-      const number = { x: left + (index + 0.5) * slot, y: height - BOTTOM + 15 };
+      if (slot < numbered) return [bar];
+      const number = { x: left + (index + 0.5) * slot, y: this.bottom() + 15 };
       return [bar, shape("text", { class: "tick-label middle", ...number }, String(path.path))];
     });
-    const title = `live paths at step ${step.step}`;
+    const title = `each live path at step ${step.step}`;
     return [
-      ...this.axis(area),
+      ...this.axis(area, this.bottom(), 3),
       ...bars,
-      axisTitle(title, { x: (left + right) / 2, y: height - 4 }),
+      shape("text", { class: "axis-title end", x: right, y: 10 }, title),
     ];
   }
 
@@ -171,7 +211,7 @@ export class MemoryChart {
     group.addEventListener("pointerleave", () => board.highlight.hover(null));
     group.addEventListener("click", () => {
       const record = board.paths.get(path);
-      if (record) board.select(path, tokenCountAt(record, board.cursor) - 1);
+      if (record) board.selection.choose(path, tokenCountAt(record, board.cursor) - 1);
     });
     return group;
   }

@@ -3,6 +3,7 @@
 /** @import { PageData } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { element } from "./elements.js";
+import { takeKeysOf } from "./keys.js";
 
 /**
  * @param {string} id
@@ -44,5 +45,5 @@ byId("texts-sentence").textContent = page.texts.sentence;
 byId("texts").append(textsTable(page.texts));
 const board = new Board(byId("board"));
 board.update(page.message);
-board.root.focus({ preventScroll: true });
+takeKeysOf(document, board);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => board.redraw());

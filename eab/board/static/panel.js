@@ -4,6 +4,8 @@
 /** @import { PictureArea, Sentences } from "./types.d.ts" */
 import { button, icon } from "./buttons.js";
 import { element } from "./elements.js";
+import { forkCaption } from "./fork_caption.js";
+import { missedFork } from "./fork_reasons.js";
 import { savePng, saveSvg } from "./pictures.js";
 
 /**
@@ -11,38 +13,65 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {string} words
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff"} [only] where it is shown, if not always
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned"} [only] where it is shown, if not always
+ * @property {"diff"} [notIn] where it is not shown
  */
 
 /** @type {Record<keyof Sentences, LegendEntry[]>} */
 const LEGENDS = {
   tree: [
     {
-      swatch: "e0",
+      swatch: "sure",
       words: "sure",
       help: "Low entropy: one next token is much more likely than the others.",
     },
     {
-      swatch: "e2",
+      swatch: "fairly-sure",
       words: "fairly sure",
       help: "The entropy is half the threshold or more, but below it.",
     },
     {
-      swatch: "e3",
-      words: "unsure: at or above the threshold",
+      swatch: "unsure",
+      words: "unsure (at or above the threshold)",
       help: "High entropy: several next tokens are about as likely. Here a path may fork.",
     },
     { words: "◆ fork", help: "The path goes on as several paths from here." },
+    {
+      only: "missed",
+      swatch: "missed-key",
+      words: "unsure, but no fork",
+      help: "The path limit or the minimum weight kept the path from forking: point at a token to see why.",
+    },
+    {
+      notIn: "diff",
+      words: "48% on an edge: share at its fork",
+      help: "How much of its parent's weight this branch received.",
+    },
+    {
+      notIn: "diff",
+      words: "12% after a text: its weight",
+      help: "The part of all probability that this text stands for. The weights sum to 100%.",
+    },
     { words: "■ ended", help: "The model ended this text." },
     {
       words: "… length limit",
       help: "This text reached the longest length that the settings allow.",
     },
-    { words: "× pruned", help: "This path was dropped because of the path limit." },
+    {
+      only: "pruned",
+      words: "× pruned",
+      help: "This path was dropped because of the path limit.",
+    },
     {
       only: "unknowns",
       words: "◇ unknown until run",
       help: "At these settings something else may happen here; only the model can tell.",
+    },
+    {
+      only: "graft",
+      swatch: "b-key",
+      words: "grown from the token you chose",
+      help: "What the new run wrote.",
     },
     { only: "diff", swatch: "both-key", words: "both runs", help: "Text that is in both runs." },
     { only: "diff", swatch: "a-key", words: "only A", help: "Text that only run A has." },
@@ -54,7 +83,18 @@ const LEGENDS = {
       words: "one line per path",
       help: "How unsure the model was at each token, in nats.",
     },
+    {
+      swatch: "threshold-key",
+      words: "threshold",
+      help: "At or above this entropy a path may fork. On the page, drag the line to try another one.",
+    },
     { words: "◆ fork", help: "The path forked here." },
+    {
+      only: "missed",
+      swatch: "missed-key",
+      words: "unsure, but no fork",
+      help: "The path limit or the minimum weight kept the path from forking.",
+    },
   ],
   memory: [
     {
@@ -73,7 +113,7 @@ const LEGENDS = {
     {
       swatch: "independent-key",
       words: "separate caches",
-      help: "What the cache would take if each path had one of its own.",
+      help: "What would be held if each path had a cache of its own that grows by the same r.",
     },
   ],
 };
@@ -81,14 +121,33 @@ const LEGENDS = {
 /** @param {LegendEntry[]} entries */
 function legend(entries) {
   const key = element("span", { class: "key" });
-  for (const { swatch, words, only, help } of entries) {
-    const where = only ? ` only-${only}` : "";
+  // What is shown only sometimes comes last, so that nothing moves when it comes.
+  const inOrder = [...entries.filter(({ only }) => !only), ...entries.filter(({ only }) => only)];
+  for (const { swatch, words, only, notIn, help } of inOrder) {
+    const where = `${only ? ` only-${only}` : ""}${notIn ? ` not-${notIn}` : ""}`;
     const entry = element("span", { class: `key-entry${where}`, title: help });
     if (swatch) entry.append(element("i", { class: `swatch ${swatch}` }));
     entry.append(words);
     key.append(entry);
   }
   return key;
+}
+
+/**
+ * A legend names only what is in the picture.
+ * @param {Board} board
+ */
+export function markLegends(board) {
+  const shown = board.shownPaths();
+  const { classList } = board.root;
+  const missed = shown.some((path) =>
+    path.tokens.some((_, index) => missedFork(board, path, index)),
+  );
+  classList.toggle("has-missed", missed);
+  classList.toggle(
+    "has-pruned",
+    shown.some((path) => path.status === "pruned"),
+  );
 }
 
 export class Panel {
@@ -102,35 +161,51 @@ export class Panel {
     this.board = board;
     this.name = name;
     this.view = view;
+    this.title = title;
     this.root = element("section", { class: `panel ${name}-panel` });
     this.sentence = element("p", { class: "sentence" });
+    this.key = legend(LEGENDS[name]);
+    this.picture = element("div", { class: "picture" });
+    this.picture.append(view.svg);
     const saves = element("span", { class: "saves" });
-    saves.append(this.save("SVG", title, saveSvg), this.save("PNG", title, savePng));
-    const head = element("header");
-    head.append(element("h3", {}, title), legend(LEGENDS[name]), saves);
-    this.root.append(head, this.sentence, view.svg);
+    saves.append(this.save("SVG", saveSvg), this.save("PNG", savePng));
+    this.head = element("header");
+    this.head.append(element("h2", {}, title), saves);
+    this.root.append(this.head, this.sentence, this.picture, this.key);
   }
 
   /**
    * @param {string} kind
-   * @param {string} title
    * @param {typeof saveSvg} action
    */
-  save(kind, title, action) {
+  save(kind, action) {
+    const { title } = this;
     const help = `Download the ${title === "KV cache" ? title : title.toLowerCase()} as ${kind}`;
-    const made = button(icon("download"), help, help, () => {
-      action(this.view.svg, this.name, this.view.pictureArea?.() ?? null);
-    });
+    const made = button(icon("download"), help, `${kind}: ${help}`, () =>
+      action(this.view.svg, this.name, {
+        area: this.view.pictureArea?.() ?? null,
+        title: `${title}, step ${this.board.cursor} of ${this.board.lastStep}`,
+        sentence: this.sentence.textContent ?? "",
+        key: this.key,
+      }),
+    );
     made.append(kind);
     return made;
   }
 
-  /** @param {...Element} controls what belongs between the sentence and the picture */
+  /** @param {...Element} controls what stands before the downloads */
   addControls(...controls) {
-    this.sentence.after(...controls);
+    this.head.lastElementChild?.before(...controls);
   }
 
   render() {
-    this.sentence.textContent = this.board.sentences()[this.name];
+    const { board, name } = this;
+    const words = board.notes[name] || this.caption() || board.sentences()[name];
+    if (this.sentence.textContent === words) return;
+    this.sentence.textContent = this.sentence.title = words;
+  }
+
+  caption() {
+    return this.name === "tree" ? forkCaption(this.board) : "";
   }
 }

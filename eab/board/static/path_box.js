@@ -3,6 +3,7 @@
 /** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
 import { diamond, set, shape } from "./elements.js";
+import { missedFork } from "./fork_reasons.js";
 import { percent } from "./format.js";
 import { labelOf } from "./layout.js";
 import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
@@ -13,6 +14,7 @@ const HEIGHT = 24;
 const STUB_HEIGHT = 17; // of pruned paths
 const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
+const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
 const NEAR = 0.4; // px; a box this close to its place is put there
 
 /**
@@ -43,10 +45,11 @@ export class PathBox {
     this.text = text;
     this.strip = shape("g", { class: "strip" });
     this.mark = shape("text", { class: "mark", y: 4 });
+    this.weight = shape("text", { class: "weight", y: 4 });
     this.tip = shape("circle", { class: "tip", r: 3.5 });
     this.share = shape("text", { class: "share", y: -4, x: -6 });
     this.edge = shape("path", { class: "edge" });
-    group.append(this.strip, this.mark, this.tip, this.share);
+    group.append(this.strip, this.mark, this.weight, this.tip, this.share);
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));
     group.addEventListener("pointerleave", () => this.board.highlight.hover(null));
@@ -56,7 +59,9 @@ export class PathBox {
     /** Where each token stands in the box. @type {Cell[]} */
     this.cells = [];
     this.target = tree.placeOf(path);
-    const start = tree.boxes.get(path.parent)?.rightEnd(); // a child grows out of its parent
+    const { playing, gliding } = this.board.replay;
+    // A child grows out of its parent, but only while the tree grows: otherwise it is there at once.
+    const start = playing || gliding ? tree.boxes.get(path.parent)?.rightEnd() : undefined;
     /** @type {Point} */
     this.at = start ?? { x: this.target.x, y: this.target.y };
     this.filledWith = "";
@@ -95,10 +100,11 @@ export class PathBox {
     this.group.setAttribute("class", `box path ${status}${classes}${found}`);
     this.edge.setAttribute("class", `edge${classes}${found}`);
     this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
-    const selected = board.selectedIn(path);
-    const { aligned, folded, focused } = board;
+    const selected = board.selection.tokenIn(path);
+    const { aligned, focused } = board;
     const contents = [count, path.tokens.length, status, this.stub, weight, selected];
-    const filledWith = [...contents, this.target.width.toFixed(1), aligned, folded, focused].join();
+    const size = [this.target.width.toFixed(1), this.height(), board.layout.longest];
+    const filledWith = [...contents, ...size, aligned, focused, board.whatIf].join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
       this.fill(path, count, status);
@@ -121,12 +127,16 @@ export class PathBox {
     const height = this.height();
     set(this.text, { x: this.textLeft(), y: this.stub ? 1 : 3 });
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
+    this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
+    set(this.weight, { x: this.width + 22 });
     set(this.tip, { cx: this.width + 8 });
     const end = path.finishReason === "stop" ? "■" : "…";
     this.mark.textContent = { forked: "◆", finished: end, pruned: "×", live: "" }[status];
     this.share.textContent = path.parent < 0 ? "" : percent(path.share);
     const weight = percent(weightAt(path, this.board.cursor));
+    const isLeaf = status === "live" || status === "finished";
+    this.weight.textContent = isLeaf && this.board.paths.size > 1 ? weight : "";
     set(this.group, { "aria-label": `path ${path.id}, ${status}, weight ${weight}: ${whole}` });
   }
 
@@ -168,20 +178,29 @@ export class PathBox {
     return this.board.aligned ? 5 : TEXT_X - 2;
   }
 
+  /** By step, many rows are close together. */
   height() {
-    return this.stub ? STUB_HEIGHT : HEIGHT;
+    const height = this.stub ? STUB_HEIGHT : HEIGHT;
+    return this.board.aligned ? Math.max(6, height * Math.min(1, this.tree.spread())) : height;
   }
 
   /**
-   * Under each token its entropy as a colour, over it a mark where only a run could tell.
+   * Under each token its entropy as a colour. Over it a mark where the path was unsure and did not
+   * fork, or where only a run could tell.
    * @param {Path} path
    * @param {number} selected
    */
   fillStrip(path, selected) {
+    const [top, last] = [-this.height() / 2, { missed: -100 }];
     const marks = this.cells.flatMap(({ left, right }, index) => {
-      if (!this.board.unknownAt(path.id, index)) return [];
-      const d = diamond((left + right) / 2, -this.height() / 2, 4.5);
-      return [shape("path", { class: "unknown", d })];
+      const x = (left + right) / 2;
+      if (this.board.unknownAt(path.id, index)) {
+        return [shape("path", { class: "unknown", d: diamond(x, top, 4.5) })];
+      }
+      // Tokens behind the ellipsis would put their circles on top of each other.
+      if (x - last.missed < 5 || !missedFork(this.board, path, index)) return [];
+      last.missed = x;
+      return [shape("circle", { class: "missed", cx: x.toFixed(1), cy: top, r: 2.5 })];
     });
     this.strip.replaceChildren(...this.entropyTicks(path, selected), ...marks);
   }

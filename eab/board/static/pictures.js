@@ -1,7 +1,8 @@
 // A picture of the board as a file: an SVG that needs nothing else, or a PNG of it.
 
-/** @import { PictureArea } from "./types.d.ts" */
+/** @import { PictureFrame } from "./types.d.ts" */
 import { element, set, shape } from "./elements.js";
+import { clip, FONT_SIZE, textWidth } from "./text.js";
 
 const STYLES = [
   "display",
@@ -20,6 +21,10 @@ const STYLES = [
 ];
 const MIXED = /color\(srgb ([\d.e-]+) ([\d.e-]+) ([\d.e-]+)(?: \/ ([\d.e-]+))?\)/g;
 const PNG_SCALE = 2;
+const TITLE_HEIGHT = 44;
+const LINE_HEIGHT = 18;
+const MARGIN = 12;
+const NARROWEST = 420; // px; the legend needs some room
 const LONGEST_SIDE = 12000; // pixels; browsers refuse larger canvases
 
 /**
@@ -34,27 +39,103 @@ function plainColours(value) {
 }
 
 /**
- * A copy of the picture with computed colours and fonts in each element, without what is hidden.
+ * A copy of the picture with computed colours and fonts in each element, without what is hidden,
+ * under a title and over its legend.
  * @param {SVGSVGElement} svg
- * @param {PictureArea | null} area what to show where that is more than the screen shows
+ * @param {PictureFrame} frame
  */
-function standalone(svg, area) {
+function standalone(svg, frame) {
+  const { area } = frame;
   const tiny = area !== null && svg.classList.contains("tiny");
   if (tiny) svg.classList.remove("tiny"); // small on the screen, but the file has room for words
   const copy = /** @type {SVGSVGElement} */ (svg.cloneNode(true));
+  keepTextWidths(svg, copy);
   copyStyles(svg, copy);
   if (tiny) svg.classList.add("tiny");
-  const { width, height } = area ?? svg.getBoundingClientRect();
-  copy.removeAttribute("style");
-  const xmlns = "http://www.w3.org/2000/svg";
-  set(copy, { xmlns, width, height, viewBox: `0 0 ${width} ${height}` });
+  const size = area ?? svg.getBoundingClientRect();
   const stage = copy.querySelector("g");
   if (area && stage) set(stage, { transform: area.transform });
-  const panel = /** @type {Element} */ (svg.parentElement);
-  const fill = plainColours(getComputedStyle(panel).backgroundColor);
-  const title = shape("title", {}, svg.getAttribute("aria-label"));
-  copy.prepend(title, shape("rect", { width, height, fill }));
-  return { text: new XMLSerializer().serializeToString(copy), width, height };
+  const panel = /** @type {Element} */ (svg.closest(".panel"));
+  const { color, backgroundColor, fontFamily } = getComputedStyle(panel);
+  const width = Math.max(size.width, NARROWEST);
+  const legend = legendOf(frame.key, width);
+  const height = TITLE_HEIGHT + size.height + legend.height;
+  copy.removeAttribute("style");
+  set(copy, { x: 0, y: TITLE_HEIGHT, width: size.width, height: size.height });
+  const xmlns = "http://www.w3.org/2000/svg";
+  const font = { "font-family": fontFamily, fill: plainColours(color) };
+  const file = shape("svg", { xmlns, width, height, viewBox: `0 0 ${width} ${height}`, ...font });
+  const below = shape("g", { transform: `translate(0 ${TITLE_HEIGHT + size.height})` });
+  below.append(...legend.parts);
+  file.append(
+    shape("title", {}, `${frame.title}. ${frame.sentence}`),
+    shape("rect", { width, height, fill: plainColours(backgroundColor) }),
+    shape("text", { x: MARGIN, y: 18, "font-size": 14, "font-weight": 600 }, frame.title),
+    shape(
+      "text",
+      { x: MARGIN, y: 35, "font-size": FONT_SIZE },
+      clip(frame.sentence, width - MARGIN),
+    ),
+    copy,
+    below,
+  );
+  return { text: new XMLSerializer().serializeToString(file), width, height };
+}
+
+/**
+ * Another program draws the file in another font: each text keeps the width that its box has.
+ * @param {SVGSVGElement} svg
+ * @param {SVGSVGElement} copy
+ */
+function keepTextWidths(svg, copy) {
+  const copies = copy.querySelectorAll("text.label");
+  svg.querySelectorAll("text.label").forEach((node, index) => {
+    const length = /** @type {SVGTextElement} */ (node).getComputedTextLength();
+    if (length > 0) {
+      set(copies[index], { textLength: length.toFixed(1), lengthAdjust: "spacingAndGlyphs" });
+    }
+  });
+}
+
+/**
+ * The entries of the legend that are on the screen, in lines.
+ * @param {HTMLElement} key
+ * @param {number} width
+ */
+function legendOf(key, width) {
+  const parts = [];
+  let [x, line] = [MARGIN, 0];
+  for (const entry of /** @type {NodeListOf<HTMLElement>} */ (key.querySelectorAll(".key-entry"))) {
+    if (!entry.offsetParent) continue; // not in this picture
+    const words = entry.textContent ?? "";
+    const needed = textWidth(words) + 34;
+    if (x > MARGIN && x + needed > width) [x, line] = [MARGIN, line + 1];
+    const y = 14 + line * LINE_HEIGHT;
+    const swatch = entry.querySelector(".swatch");
+    if (swatch) {
+      parts.push(legendSwatch(swatch, x, y - 9));
+    }
+    parts.push(shape("text", { x: x + (swatch ? 15 : 0), y, "font-size": FONT_SIZE - 1 }, words));
+    x += needed;
+  }
+  return { parts, height: (line + 1) * LINE_HEIGHT + 8 };
+}
+
+/**
+ * @param {Element} swatch on the screen
+ * @param {number} x
+ * @param {number} y
+ */
+function legendSwatch(swatch, x, y) {
+  const { backgroundColor, borderTopColor, borderTopStyle, borderRadius } =
+    getComputedStyle(swatch);
+  const look = {
+    fill: plainColours(backgroundColor),
+    stroke: borderTopStyle === "none" ? "none" : plainColours(borderTopColor),
+    "stroke-dasharray": { dashed: "3 2", dotted: "1.5 1.5" }[borderTopStyle] ?? "none",
+  };
+  if (borderRadius === "50%") return shape("circle", { cx: x + 5, cy: y + 5, r: 4, ...look });
+  return shape("rect", { x, y, width: 10, height: 10, ...look });
 }
 
 /**
@@ -92,19 +173,19 @@ function svgBlob(text) {
 /**
  * @param {SVGSVGElement} svg
  * @param {string} name
- * @param {PictureArea | null} area
+ * @param {PictureFrame} frame
  */
-export function saveSvg(svg, name, area) {
-  download(svgBlob(standalone(svg, area).text), `${name}.svg`);
+export function saveSvg(svg, name, frame) {
+  download(svgBlob(standalone(svg, frame).text), `${name}.svg`);
 }
 
 /**
  * @param {SVGSVGElement} svg
  * @param {string} name
- * @param {PictureArea | null} area
+ * @param {PictureFrame} frame
  */
-export function savePng(svg, name, area) {
-  const { text, width, height } = standalone(svg, area);
+export function savePng(svg, name, frame) {
+  const { text, width, height } = standalone(svg, frame);
   const scale = Math.min(PNG_SCALE, LONGEST_SIDE / Math.max(width, height));
   const size = { width: Math.ceil(width * scale), height: Math.ceil(height * scale) };
   const canvas = element("canvas", size);

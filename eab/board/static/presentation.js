@@ -1,4 +1,4 @@
-// Larger text for a projector, and full screen.
+// The board alone in the window: large for a projector, or just full screen.
 
 /** @import { Board } from "./board.js" */
 
@@ -12,10 +12,10 @@ export class Presentation {
     });
   }
 
-  /** Full screen where the browser allows it; larger text in any case. */
   toggle() {
     this.set(!this.isOn);
-    if (this.isOn !== Boolean(document.fullscreenElement)) this.toggleFullScreen();
+    if (this.isOn) this.fill();
+    else this.leave();
   }
 
   toggleFullScreen() {
@@ -23,11 +23,28 @@ export class Presentation {
     else this.board.root.requestFullscreen?.().catch(() => {});
   }
 
+  /** Full screen where the browser allows it, otherwise all of the window. */
+  async fill() {
+    const { root } = this.board;
+    try {
+      await root.requestFullscreen();
+    } catch {
+      root.popover = "manual";
+      root.showPopover?.();
+    }
+  }
+
+  leave() {
+    this.board.root.popover = null; // also hides it
+    if (document.fullscreenElement) document.exitFullscreen();
+  }
+
   /** @param {boolean} isOn */
   set(isOn) {
+    if (this.isOn === isOn) return;
     this.isOn = isOn;
     this.board.root.classList.toggle("presenting", isOn);
-    this.board.tree.camera.release();
-    this.board.render();
+    this.board.tree.camera.reset();
+    this.board.rearrange();
   }
 }

@@ -17,6 +17,9 @@ export const NO_RUN = {
   rowBytes: 0,
   maxSteps: 0,
   ended: "",
+  limit: "",
+  peakStep: 0,
+  r: "auto",
   sentences: { tree: "", entropy: "", memory: "" },
 };
 
@@ -37,6 +40,9 @@ export function decodeRun(message) {
     rowBytes: message.row_bytes,
     maxSteps: message.max_steps,
     ended: message.ended,
+    limit: message.limit,
+    peakStep: message.peak_step,
+    r: message.r,
     sentences: message.sentences,
   };
 }

@@ -1,11 +1,15 @@
-// The cursor: at which step it is, how it moves, and when it has come to rest.
+// The cursor: at which step it is, and how it moves.
+//
+// What plays by itself plays again and again until the user touches the board. At the end of each
+// round it rests at the step with the most live paths, as the last step often has only one.
 
 /** @import { Board } from "./board.js" */
 /** @import { Message } from "./types.d.ts" */
 
 const STEPS_PER_SECOND = 6;
 const GLIDE_STEPS_PER_SECOND = 12;
-const REST_MS = 500;
+const END_MS = 1500; // at the last step, before the cursor goes to where it rests
+const REST_MS = 5000; // at rest, before the next round
 
 export class Replay {
   /** @param {Board} board */
@@ -16,20 +20,21 @@ export class Replay {
     this.follow = true;
     this.playing = false;
     this.movedAt = 0; // ms; when playing or gliding last moved the cursor
-    this.reported = 0; // where the host knows the cursor to be
+    this.byItself = false; // whether the board began to play, not the user
+    this.loops = false; // whether it then begins again
     /** @type {ReturnType<typeof setTimeout> | undefined} */
-    this.rest = undefined;
+    this.timer = undefined;
   }
 
   clear() {
     this.close();
     this.cursor = 0;
     this.follow = true;
-    this.playing = false;
+    this.playing = this.byItself = this.loops = false;
   }
 
   close() {
-    clearTimeout(this.rest);
+    clearTimeout(this.timer);
   }
 
   /**
@@ -41,10 +46,12 @@ export class Replay {
     const { lastStep, reducedMotion } = this.board;
     const start = isNewRun ? (message.cursor ?? null) : null;
     if (start !== null) this.goTo(start);
-    else if (isNewRun && message.autoplay && lastStep > 1 && !reducedMotion.matches) this.play();
-    else if (this.follow && !this.playing && !this.glides(isNewRun)) this.cursor = lastStep;
+    else if (isNewRun && message.graft) this.cursor = lastStep;
+    else if (isNewRun && message.autoplay && lastStep > 1) {
+      if (reducedMotion.matches) this.goTo(this.board.run.peakStep);
+      else this.playByItself();
+    } else if (this.follow && !this.playing && !this.glides(isNewRun)) this.cursor = lastStep;
     this.cursor = Math.min(this.cursor, lastStep);
-    if (isNewRun) this.reported = this.cursor;
   }
 
   /**
@@ -60,10 +67,16 @@ export class Replay {
 
   /** @param {number} step */
   goTo(step) {
-    this.playing = false;
+    this.playing = this.byItself = false;
     this.cursor = Math.min(this.board.lastStep, Math.max(0, step));
     this.follow = this.cursor === this.board.lastStep;
-    this.board.cursorMoved();
+    this.board.selection.followCursor();
+  }
+
+  /** The user has the board now: what plays by itself plays to its end, but not again. */
+  touch() {
+    this.loops = false;
+    if (!this.playing) clearTimeout(this.timer);
   }
 
   goToEnd() {
@@ -83,6 +96,7 @@ export class Replay {
   }
 
   toggle() {
+    this.byItself = false;
     if (this.playing) this.playing = false;
     else this.play();
     this.board.render();
@@ -94,6 +108,11 @@ export class Replay {
     this.follow = false;
     this.movedAt = performance.now();
     this.board.requestFrame();
+  }
+
+  playByItself() {
+    this.play();
+    this.byItself = this.loops = true;
   }
 
   /** @param {number} times */
@@ -138,20 +157,20 @@ export class Replay {
     if (this.playing && this.cursor === this.board.lastStep) {
       this.playing = false;
       this.follow = true;
+      if (this.byItself) this.timer = setTimeout(() => this.settle(), END_MS);
     }
     this.board.render();
   }
 
-  /** The host hears where the cursor has come to rest, not where it passes. */
-  reportRest() {
-    clearTimeout(this.rest);
-    const { onCursorRest, run } = this.board;
-    const moving = this.playing || (this.follow && !run.ended && run.mode === "live");
-    if (moving || this.cursor === this.reported || !onCursorRest || run.key === null) return;
-    const key = run.key;
-    this.rest = setTimeout(() => {
-      this.reported = this.cursor;
-      onCursorRest(key, this.cursor);
+  /** Rest, and begin again. */
+  settle() {
+    this.cursor = this.board.run.peakStep;
+    this.follow = false;
+    this.board.render();
+    if (!this.loops) return;
+    this.timer = setTimeout(() => {
+      this.cursor = 0;
+      this.play();
     }, REST_MS);
   }
 }

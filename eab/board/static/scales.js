@@ -1,14 +1,13 @@
 // From numbers to axes and colours.
 
 /**
- * The class of an entropy: e0 (sure) and so on; e3: at the threshold or above, e4: twice that.
+ * The class of an entropy: how unsure the model was.
  * @param {number} entropy
  * @param {number} threshold
  */
 export function entropyClass(entropy, threshold) {
-  const ratio = entropy / Math.max(threshold, 1e-9);
-  const level = [0.2, 0.5, 1, 2].filter((bound) => ratio >= bound).length;
-  return `e${level}`;
+  if (entropy >= threshold) return "unsure";
+  return entropy >= threshold / 2 ? "fairly-sure" : "sure";
 }
 
 /**

@@ -4,18 +4,15 @@
 /** @import { Size } from "./types.d.ts" */
 
 export class Sizes {
-  /**
-   * @param {(element: Element, before: Size, now: Size) => boolean} matters whether to redraw
-   * @param {() => void} redraw
-   */
-  constructor(matters, redraw) {
+  /** @param {() => void} redraw */
+  constructor(redraw) {
     /** @type {Map<Element, Size>} */
     this.known = new Map();
     this.observer = new ResizeObserver((entries) => {
       const stale = entries.filter(({ target, contentRect: { width, height } }) => {
         const before = this.of(target);
         if (width) this.known.set(target, { width, height });
-        return matters(target, before, { width, height });
+        return width !== before.width || height !== before.height;
       });
       if (stale.length) redraw();
     });

@@ -2,19 +2,31 @@
 
 /** @import { StreamlitArguments } from "./types.d.ts" */
 import { Board } from "./board.js";
+import { takeKeysOf } from "./keys.js";
+
+/** @param {HTMLElement | ShadowRoot} host */
+function newBoard(host) {
+  const board = new Board(host);
+  takeKeysOf(document, board);
+  return board;
+}
 
 /** @param {StreamlitArguments} component */
-export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const [message] = data ?? [];
-  parentElement.__board ??= new Board(parentElement);
+  parentElement.__board ??= newBoard(parentElement);
   const board = parentElement.__board;
-  const { grow = false, what_if = false, cursor = false } = message?.offers ?? {};
+  const { grow = false, what_if = false, run_at = false } = message?.offers ?? {};
+  const run = message?.run;
   board.onKeyframeNeeded = (version) => setTriggerValue("keyframe", version);
-  board.onCursorRest = cursor ? (run, step) => setStateValue("cursor", { run, step }) : null;
   board.onGrow = grow ? (address) => setTriggerValue("grow", address) : null;
-  board.onWhatIf = what_if
-    ? (threshold) => setTriggerValue("what_if", { run: message?.run, threshold })
-    : null;
+  board.onWhatIf = what_if ? (request) => setTriggerValue("what_if", { run, ...request }) : null;
+  board.onRunAt = run_at ? (threshold) => setTriggerValue("run_at", { run, threshold }) : null;
+  const { graft = null } = message?.offers ?? {};
+  board.onGraft = graft === null ? null : () => setTriggerValue("graft", !graft);
+  board.grafted = graft === true;
+  board.growthSteps = message?.offers?.growth_steps ?? [];
+  board.link = message?.offers?.link ?? null;
   if (message) board.update(message);
   return () => {
     if (board.root.isConnected) return; // Streamlit also cleans up after an earlier call

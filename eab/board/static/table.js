@@ -26,8 +26,7 @@ export class TableView {
   /** @param {Board} board */
   constructor(board) {
     this.board = board;
-    const name = "The pictures as tables";
-    this.root = element("section", { class: "panel table-panel", "aria-label": name, hidden: "" });
+    this.root = element("div");
     this.filledAt = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.pause = undefined;
@@ -37,19 +36,8 @@ export class TableView {
     clearTimeout(this.pause);
   }
 
-  isOpen() {
-    return !this.root.hidden;
-  }
-
-  toggle() {
-    this.root.hidden = !this.root.hidden;
-    this.filledAt = 0;
-    this.render();
-    if (!this.root.hidden) this.root.scrollIntoView({ block: "nearest" });
-  }
-
   render() {
-    if (this.root.hidden || this.pause !== undefined) return;
+    if (!this.root.isConnected || this.pause !== undefined) return;
     const wait = Math.max(0, this.filledAt + PAUSE_MS - performance.now());
     this.pause = setTimeout(() => this.fill(), wait);
   }
@@ -138,7 +126,7 @@ function table(caption, columns, lines) {
   const made = element("table");
   made.append(element("caption", {}, caption), top, body);
   const name = { role: "region", "aria-label": caption };
-  const box = element("div", { class: "table-box", tabindex: "0", ...name });
+  const box = element("div", { class: "table-box", ...name });
   box.append(made);
   return box;
 }

@@ -39,11 +39,27 @@ export class ThresholdDrag {
     this.chart.render();
   }
 
+  /**
+   * By the keyboard.
+   * @param {number} threshold nats
+   */
+  moveTo(threshold) {
+    if (!this.active) this.begin();
+    this.threshold = threshold;
+    this.pause ??= setTimeout(() => {
+      this.request();
+      this.active = false;
+    }, PAUSE_MS);
+    this.chart.render();
+  }
+
   request() {
     this.close();
     if (!this.active || this.requested === this.threshold) return;
     this.requested = this.threshold;
-    this.board.onWhatIf?.(this.threshold);
+    this.board.notes = { entropy: "Recomputing …" };
+    this.board.render();
+    this.board.onWhatIf?.({ threshold: this.threshold, r: this.board.run.r });
   }
 
   /** @returns {boolean} whether the line stayed where it was, so that it was a click */

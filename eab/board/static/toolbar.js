@@ -13,42 +13,54 @@ export class Toolbar {
       board.toggleAligned(),
     );
     this.fit = wordButton("Fit", "the whole tree, or follow what is new (w)", () => board.fit());
-    this.fold = wordButton("Fold", "shorten texts without a fork (f)", () => board.toggleFolded());
     this.focus = wordButton(
       "Only this path",
       "show only the selected path, its ancestors and what grew from it (o)",
       () => board.toggleFocus(),
     );
-    this.tables = wordButton("Tables", "the pictures as tables (t)", () => board.toggleTable());
+    this.tables = wordButton("Tables", "the pictures as tables (t)", () =>
+      board.toggleDrawer("tables"),
+    );
     this.present = wordButton("Presenter", "larger, for a projector (p)", () =>
       board.presentation.toggle(),
     );
-    this.keys = wordButton("?", "show the keys (?)", () => board.toggleKeys());
+    this.help = wordButton("Help", "what the pictures show, and the keys (?)", () =>
+      board.toggleDrawer("help"),
+    );
+    this.graft = wordButton(
+      "In its tree",
+      "show the run in the tree that it was grown from, or alone",
+      () => board.onGraft?.(),
+    );
+    this.hidden = wordButton("Show all", "show the hidden branches again", () => board.showAll());
     this.root.append(
       this.align,
       iconButton("zoomOut", "Zoom out", () => board.tree.camera.zoom(1 / 1.25)),
       iconButton("zoomIn", "Zoom in", () => board.tree.camera.zoom(1.25)),
       this.fit,
-      this.fold,
       this.focus,
       wordButton("Find", "find words in the texts (/)", () => board.finder.open()),
       this.tables,
       iconButton("fullScreen", "Full screen", () => board.presentation.toggleFullScreen()),
       this.present,
-      this.keys,
+      this.help,
+      this.hidden,
+      this.graft,
     );
   }
 
   render() {
     const { board } = this;
     const { camera } = board.tree;
-    this.focus.disabled = board.focused === null && board.selected.path === null;
+    this.focus.disabled = board.focused === null && board.selection.path === null;
     setPressed(this.align, board.aligned);
+    this.graft.hidden = board.onGraft === null;
+    setPressed(this.graft, board.grafted);
+    this.hidden.hidden = board.hiddenBranches.size === 0;
     setPressed(this.fit, camera.showsWhole && !camera.movedByUser);
-    setPressed(this.fold, board.folded);
     setPressed(this.focus, board.focused !== null);
-    setPressed(this.tables, board.table.isOpen());
+    setPressed(this.tables, board.drawer.open === "tables");
     setPressed(this.present, board.presentation.isOn);
-    setPressed(this.keys, !board.keyList.hidden);
+    setPressed(this.help, board.drawer.open === "help");
   }
 }

@@ -1,6 +1,8 @@
-// Words beside the pointer.
+// What is shown beside the pointer.
 
 import { element } from "./elements.js";
+
+const GAP = 14; // px between the pointer and the words
 
 export class Tooltip {
   /** @param {HTMLElement} frame what it stays inside of */
@@ -15,15 +17,17 @@ export class Tooltip {
 
   /**
    * @param {MouseEvent} event
-   * @param {string} words
+   * @param {Element[]} content
    */
-  show(event, words) {
+  show(event, content) {
     this.root.hidden = false;
-    this.root.textContent = words;
+    this.root.replaceChildren(...content);
     const frame = this.frame.getBoundingClientRect();
-    const rightmost = frame.width - this.root.offsetWidth - 4;
-    const left = Math.min(event.clientX - frame.left + 12, rightmost);
-    const top = event.clientY - frame.top + 18;
+    const { offsetWidth, offsetHeight } = this.root;
+    const [x, y] = [event.clientX - frame.left, event.clientY - frame.top];
+    const left = Math.max(4, Math.min(x + GAP, frame.width - offsetWidth - 4));
+    const fitsBelow = event.clientY + GAP + offsetHeight < innerHeight;
+    const top = fitsBelow ? y + GAP : y - GAP - offsetHeight;
     this.root.style.transform = `translate(${left.toFixed(0)}px, ${top.toFixed(0)}px)`;
   }
 }

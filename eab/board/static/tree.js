@@ -4,11 +4,14 @@
 /** @import { Path, PictureArea, Point, TokenPlace } from "./types.d.ts" */
 import { Camera, TINY } from "./camera.js";
 import { set, shape } from "./elements.js";
-import { percent } from "./format.js";
+import { MARKS } from "./layout.js";
 import { boxParts, PathBox } from "./path_box.js";
 import { statusAt } from "./path_state.js";
+import { tokenTip } from "./token_tip.js";
 
-const MARKS = 44; // room for the mark at the right of a box
+const TIGHTEST = 0.28; // by step, rows may come this close together
+const CLOSEST = 0.9; // otherwise, as boxes would touch
+const WIDEST = 1.7; // where there is room
 const PICTURE_MARGIN = 14;
 const CLICK = 3; // px; the pointer may move this far in a click
 
@@ -53,7 +56,7 @@ export class TreeView {
     this.svg.addEventListener("pointerleave", () => this.board.tooltip.hide());
     this.svg.addEventListener("click", (event) => {
       const place = this.pressed && !this.pressed.moved ? this.tokenUnder(event) : null;
-      if (place) this.board.select(place.path, place.token);
+      if (place) this.board.selection.choose(place.path, place.token);
     });
     const zoom = (/** @type {WheelEvent} */ event) => {
       if (!event.ctrlKey && !event.metaKey) return; // the page keeps its own scrolling
@@ -95,33 +98,36 @@ export class TreeView {
   explain(event) {
     const place = event.buttons ? null : this.tokenUnder(event);
     const path = place && this.board.paths.get(place.path);
-    const token = path?.tokens[place?.token ?? -1];
-    if (!place || !path || !token) return this.board.tooltip.hide();
-    const numbers = `p ${percent(token.probability)}  entropy ${token.entropy.toFixed(2)} nats`;
-    const fork = place.token === 0 && path.parent >= 0 ? " ◆" : "";
-    const unknown = this.board.unknownAt(path.id, place.token) ? " ◇ unknown until run" : "";
-    this.board.tooltip.show(event, `“${token.text}”  ${numbers}${fork}${unknown}`);
+    if (!place || !path?.tokens[place.token]) return this.board.tooltip.hide();
+    this.board.tooltip.show(event, tokenTip(this.board, path, place.token));
   }
 
   // ---- places
 
   extent() {
     const { width, height } = this.board.layout;
-    return { width: Math.max(width + MARKS, 100), height: Math.max(height * this.squeeze(), 30) };
+    return { width: Math.max(width + MARKS, 100), height: Math.max(height * this.spread(), 30) };
   }
 
-  /** How close together many rows are: a little by step, by half where only entropies show. */
-  squeeze() {
-    const fitting = this.camera.tallest() / this.board.layout.height;
-    if (this.board.aligned) return Math.max(0.8, Math.min(1, fitting));
-    return this.camera.showsWhole && fitting < TINY ? 0.5 : 1;
+  /**
+   * How far apart rows are, as a factor: they fill the height; by step they come closer together
+   * until all fit; by half where only entropies show.
+   */
+  spread() {
+    const room = this.camera.room();
+    const { width, height } = this.board.layout;
+    if (this.board.aligned) return Math.max(TIGHTEST, Math.min(WIDEST, room.height / height));
+    const scale = this.camera.scaleFor(room.width / (width + MARKS));
+    const fitting = room.height / (height * scale);
+    if (this.camera.showsWhole && room.height / height < TINY) return 0.5;
+    return Math.max(CLOSEST, Math.min(WIDEST, fitting));
   }
 
   /** @param {Path} path */
   placeOf(path) {
     const { layout, aligned, entropy } = this.board;
-    const y = (layout.y[path.id] ?? 0) * this.squeeze();
-    if (!aligned) return { x: layout.x[path.id] ?? 0, y, width: layout.box_widths[path.id] ?? 20 };
+    const y = (layout.y[path.id] ?? 0) * this.spread();
+    if (!aligned) return { x: layout.x[path.id] ?? 0, y, width: layout.boxWidths[path.id] ?? 20 };
     const from = entropy.x(path.born - 0.5);
     const to = entropy.x(path.born + path.tokens.length - 0.5);
     const gap = Math.min(8, (to - from) * 0.3);
@@ -132,20 +138,20 @@ export class TreeView {
   centre() {
     const { board } = this;
     const shown = board.shownPaths();
-    const selected = shown.filter((path) => path.id === board.selected.path);
+    const selected = shown.filter((path) => path.id === board.selection.path);
     const live = shown.filter((path) => statusAt(path, board.cursor) === "live");
     const leaves = shown.filter((path) => statusAt(path, board.cursor) !== "forked");
     const followed = [selected, live, leaves].find((paths) => paths.length) ?? [];
     const places = followed.map((path) => this.placeOf(path));
     const ends = places.map((place) => place.x + place.width);
-    const right = Math.max(board.layout.prompt_width, ...ends) + MARKS;
+    const right = Math.max(board.layout.promptWidth, ...ends) + MARKS;
     const sum = places.reduce((total, place) => total + place.y, 0);
     return { right, y: sum / Math.max(1, places.length) };
   }
 
   /** @returns {Point} */
   promptEnd() {
-    return { x: this.promptRight, y: (this.board.layout.y[0] ?? 15) * this.squeeze() };
+    return { x: this.promptRight, y: (this.board.layout.y[0] ?? 15) * this.spread() };
   }
 
   /**
@@ -190,13 +196,13 @@ export class TreeView {
   renderPrompt() {
     const { aligned, entropy, layout, run } = this.board;
     const left = aligned ? 2 : 0;
-    this.promptRight = aligned ? Math.max(20, entropy.x(-0.5) - 8) : layout.prompt_width;
+    this.promptRight = aligned ? Math.max(20, entropy.x(-0.5) - 8) : layout.promptWidth;
     const { group, frame, text } = this.prompt;
     const transform = `translate(${left} ${this.promptEnd().y})`;
     set(group, { transform, "aria-label": `Prompt: ${run.prompt}` });
     set(frame, { width: this.promptRight - left });
     set(text, { x: aligned ? 4 : 10, y: 4.5 });
-    text.textContent = aligned ? "…" : run.prompt;
+    text.textContent = aligned ? "…" : layout.prompt;
   }
 
   /** @param {number} id */

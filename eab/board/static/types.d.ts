@@ -39,19 +39,9 @@ export interface StepMessage {
   shared: number; // bytes, as all below
   private: number;
   spare: number;
-  independent: number; // if each path had a cache of its own
+  independent: number; // held if each path had a cache of its own
   paths: [path: number, shared: number, private: number][];
   sentences?: Sentences;
-}
-
-/** Left edge, middle line and width of each path's box by the path's id, in CSS pixels. */
-export interface Layout {
-  x: number[];
-  y: number[];
-  box_widths: number[];
-  prompt_width: number;
-  width: number;
-  height: number;
 }
 
 export interface Sentences {
@@ -76,12 +66,16 @@ export interface Message {
   row_bytes: number;
   max_steps: number;
   ended: string;
-  layout: Layout;
+  limit: string; // what the path limit did, in a sentence; "" if nothing
+  peak_step: number; // the last step with the most live paths
+  r: number | string; // the growth step
   paths: PathMessage[];
   steps: StepMessage[];
   sentences: Sentences;
   what_if?: string; // names the settings that a finished run is shown with; "" as recorded
   unknowns?: [path: number, token: number, words: string][]; // what only the model could tell
+  notes?: Partial<Sentences>; // stand over the pictures instead of the sentences
+  graft?: boolean; // the two runs are one and what was grown from it
   sides?: Side[]; // of two runs in one tree: whose each path is
   offers?: Offers;
 }
@@ -90,7 +84,22 @@ export interface Message {
 export interface Offers {
   grow?: boolean;
   what_if?: boolean;
-  cursor?: boolean;
+  run_at?: boolean;
+  graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
+  growth_steps?: (number | string)[];
+  link?: LinkOffer;
+}
+
+/** The query of a link to the run, without the cursor; "" if there can be none. words: what it opens. */
+export interface LinkOffer {
+  query: string;
+  words: string;
+}
+
+/** Show the run with these settings instead of its own; null: as recorded. */
+export interface WhatIfRequest {
+  threshold: number | null; // nats
+  r: number | string | null;
 }
 
 // ---- what the board keeps
@@ -107,6 +116,9 @@ export interface RunInfo {
   rowBytes: number;
   maxSteps: number;
   ended: string;
+  limit: string;
+  peakStep: number;
+  r: number | string;
   sentences: Sentences;
 }
 
@@ -168,6 +180,19 @@ export interface TokenAddress extends TokenPlace {
 
 // ---- drawing
 
+/** Where the boxes stand: arrays by the path's id, in CSS pixels at scale 1. */
+export interface Layout {
+  x: number[]; // left edge
+  y: number[]; // middle line
+  boxWidths: number[];
+  rank: number[]; // place of the path in the order of the tree, from the top
+  longest: number; // characters in a box
+  prompt: string; // as much of it as its box holds
+  promptWidth: number;
+  width: number;
+  height: number;
+}
+
 export type Attributes = Record<string, string | number | boolean>;
 
 export interface Cell {
@@ -197,6 +222,14 @@ export interface PictureArea extends Size {
   transform: string;
 }
 
+/** What stands around a picture in its file. */
+export interface PictureFrame {
+  area: PictureArea | null;
+  title: string;
+  sentence: string;
+  key: HTMLElement; // the legend on the screen
+}
+
 export interface View {
   render(): void;
 }
@@ -207,7 +240,6 @@ export interface View {
 export interface StreamlitArguments {
   data?: [Message] | null;
   parentElement: (HTMLElement | ShadowRoot) & { __board?: Board };
-  setStateValue(name: string, value: unknown): void;
   setTriggerValue(name: string, value: unknown): void;
 }
 

@@ -12,11 +12,28 @@ from streamlit.testing.v1 import AppTest
 from app.server import bundled_runs
 from app.state import measurements
 from eab.bmc.demand import demand_of
-from eab.bmc.results import EXPERIMENTS, Report, RTimed, dumps, load, overheads, predicted_r
+from eab.bmc.results import (
+    EXPERIMENTS,
+    Experiment,
+    Report,
+    RTimed,
+    dumps,
+    load,
+    overheads,
+    predicted_r,
+)
 from eab.errors import RecordError
 from eab.figures import bmc
 from eab.figures.tables import allocations_table, points_table
 from eab.run import fold
+
+TABS: dict[Experiment, str] = {
+    "growth": "Sensitivity to r",
+    "lengths": "Copy or compute",
+    "rejection": "Rejected drafts",
+    "sizes": "Other model sizes",
+    "memory": "Memory",
+}
 
 
 @pytest.fixture
@@ -24,15 +41,33 @@ def page() -> AppTest:
     return opened("bmc")
 
 
+def at_experiment(page: AppTest, name: Experiment) -> AppTest:
+    """The page with the tab of this experiment open."""
+    page.session_state["bmc_tab"] = TABS[name]
+    return page.run()
+
+
+def measure(page: AppTest, name: Experiment) -> None:
+    """Press the button of this experiment."""
+    at_experiment(page, name).button(key=f"run_{name}").click().run()
+
+
 def test_the_first_visit_shows_recorded_measurements_and_a_run(page: AppTest) -> None:
     assert not page.exception
-    for name in EXPERIMENTS:
-        assert bmc.EXPERIMENT_FIGURES[name].sentence(measurements.bundled(name)) in words(page)
-    assert len(page.get("plotly_chart")) == 2 + len(EXPERIMENTS) + 1
+    assert bmc.growth_sentence(measurements.bundled("growth")) in words(page)
+    assert len(page.get("plotly_chart")) == 2 + 1 + 1  # the run, sensitivity to r, and its fit
     captions = " ".join(caption.value for caption in page.main.caption)
-    assert captions.count("Recorded:") == len(EXPERIMENTS)
+    assert captions.count("Recorded:") == 1
     assert "up to 3.2 times" in captions
     assert "abstract" in captions
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_tab_shows_its_recorded_measurement_and_its_button(name: Experiment) -> None:
+    page = at_experiment(opened("bmc"), name)
+    assert not page.exception
+    assert bmc.EXPERIMENT_FIGURES[name].sentence(measurements.bundled(name)) in words(page)
+    assert page.button(key=f"run_{name}").label == "Measure"
 
 
 def test_moving_r_recomputes_the_run_without_running_anything(page: AppTest) -> None:
@@ -48,7 +83,7 @@ def test_moving_r_recomputes_the_run_without_running_anything(page: AppTest) -> 
 
 
 def test_an_experiment_runs_here_and_replaces_the_recorded_one(page: AppTest) -> None:
-    page.button(key="run_memory").click().run()
+    measure(page, "memory")
     run_to_its_end(page, "bmc_stop")
     assert not page.exception
     assert not page.error
@@ -58,11 +93,12 @@ def test_an_experiment_runs_here_and_replaces_the_recorded_one(page: AppTest) ->
 
 
 def test_a_reload_finds_what_was_measured_here(page: AppTest) -> None:
-    page.button(key="run_memory").click().run()
+    measure(page, "memory")
     run_to_its_end(page, "bmc_stop")
-    page.button(key="run_sizes").click().run()
+    measure(page, "sizes")
     page.button(key="bmc_stop").click().run()
     run_to_its_end(page, "bmc_stop")
+    at_experiment(page, "memory")
     reloaded = opened("bmc", **{name: str(page.query_params[name]) for name in page.query_params})
     assert not reloaded.exception
     assert words(reloaded) == words(page)
@@ -76,7 +112,7 @@ def test_a_reload_finds_what_was_measured_here(page: AppTest) -> None:
 
 
 def test_a_reload_finds_the_measurement_that_is_being_made(page: AppTest) -> None:
-    page.button(key="run_sizes").click().run()
+    measure(page, "sizes")
     reloaded = opened("bmc", bmc_sizes=str(page.query_params["bmc_sizes"]))
     assert not reloaded.exception
     assert not reloaded.button(key="bmc_stop").disabled
@@ -89,16 +125,17 @@ def test_a_reload_finds_the_measurement_that_is_being_made(page: AppTest) -> Non
 
 
 def test_a_measurement_is_found_in_its_own_slot_only(page: AppTest) -> None:
-    page.button(key="run_memory").click().run()
+    measure(page, "memory")
     run_to_its_end(page, "bmc_stop")
-    elsewhere = opened("bmc", bmc_growth=str(page.query_params["bmc_memory"]), bmc_sizes="<b>")
+    found = str(page.query_params["bmc_memory"])
+    elsewhere = opened("bmc", bmc_growth=found, bmc_sizes="<b>", experiment="<b>")
     assert not elsewhere.exception
     assert words(elsewhere) == words(opened("bmc"))
 
 
 def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
-    before = words(page)
-    page.button(key="run_sizes").click().run()
+    before = words(at_experiment(page, "sizes"))
+    measure(page, "sizes")
     assert not page.button(key="bmc_stop").disabled
     page.button(key="bmc_stop").click().run()
     run_to_its_end(page, "bmc_stop")
@@ -109,7 +146,7 @@ def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
 def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
     page.segmented_control(key="set_model_kind").set_value("Folder").run()
     page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
-    page.button(key="run_lengths").click().run()
+    measure(page, "lengths")
     run_to_its_end(page, "bmc_stop")
     assert "there is no such folder" in page.error[0].value.replace("\\", "")
     assert not page.exception
@@ -168,7 +205,7 @@ def test_a_measurement_does_not_ask_for_the_settings_of_a_run() -> None:
     page.toggle(key="set_chat").set_value(True)  # the embedded model has no chat template
     page.slider(key="set_max_new_tokens").set_value(256).run()
     page.switch_page("../pages/bmc.py").run()
-    page.button(key="run_memory").click().run()
+    measure(page, "memory")
     run_to_its_end(page, "bmc_stop")
     assert not page.exception
     assert not page.error

@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 from app.server import bundled_runs
 from eab import record
 from eab.analysis.diff import independent_config
-from eab.figures.diff import takeaway_sentence
+from eab.figures.diff import measures_of, takeaway_sentence
 from eab.run import Run, fold
 
 RECORDINGS = {one.file: one for one in bundled_runs.recordings()}
@@ -27,17 +27,47 @@ def sample(page: AppTest) -> AppTest:
     return run_to_its_end(page, "diff_stop")
 
 
-def test_the_first_visit_shows_two_recordings_of_one_prompt(page: AppTest) -> None:
+@pytest.fixture
+def two_recordings(page: AppTest) -> AppTest:
+    page.selectbox(key="diff_a").set_value(RECORDINGS["ball.eab"])
+    return page.selectbox(key="diff_b").set_value(RECORDINGS["original.eab"]).run()
+
+
+def test_the_first_visit_shows_a_tree_beside_independent_samples_at_its_budget(
+    page: AppTest,
+) -> None:
     assert not page.exception
-    assert words(page) == [takeaway_sentence(bundled("ball.eab"), bundled("original.eab"))]
-    assert set(board_message(page)["sides"]) == {"both", "a", "b"}
+    samples = bundled_runs.samples().run
+    assert samples is not None
+    assert words(page) == [takeaway_sentence(bundled("coins.eab"), samples)]
+    assert set(board_message(page)["sides"]) <= {"both", "a", "b"}
     assert page.table[0].value.columns.tolist() == ["A", "B", "B − A"]
+    assert page.table[0].value.index.name == "Measure"
+    assert "On average over all seeds" in " ".join(one.value for one in page.main.caption)
+
+
+def test_the_recorded_samples_have_the_settings_that_the_page_would_sample_with() -> None:
+    samples, tree = bundled_runs.samples().run, bundled("coins.eab")
+    assert samples is not None
+    assert samples.started.config == independent_config(tree, "tokens")
+    assert samples.started.prompt_tokens == tree.started.prompt_tokens
+    assert measures_of(tree).explored > 0.99
+    assert measures_of(samples).explored < 0.6
+
+
+def test_two_recordings_of_one_prompt_are_one_tree(two_recordings: AppTest) -> None:
+    assert not two_recordings.exception
+    assert words(two_recordings) == [
+        takeaway_sentence(bundled("ball.eab"), bundled("original.eab"))
+    ]
+    assert "less than 0.01%" in words(two_recordings)[0]
+    assert set(board_message(two_recordings)["sides"]) == {"both", "a", "b"}
 
 
 def test_the_engine_makes_independent_samples_at_the_same_budget(page: AppTest) -> None:
     page.selectbox(key="diff_a").set_value(RECORDINGS["market.eab"])
     page.selectbox(key="diff_b").set_value("independent").run()
-    assert "Choose two runs" in page.info[0].value
+    assert "Press Sample" in page.info[0].value
     count = independent_config(bundled("market.eab"), "tokens").max_paths
     assert page.button(key="diff_run").label == f"Sample {count} texts"
     sample(page)
@@ -45,6 +75,7 @@ def test_the_engine_makes_independent_samples_at_the_same_budget(page: AppTest) 
     assert not page.error
     table = page.table[0].value
     assert table.loc["texts", "B"] == str(count)
+    assert "recorded" not in page.main.caption[1].value
     assert table.loc["forks", "B"] == "0"
     assert set(board_message(page)["sides"]) <= {"both", "a", "b"}
     page.segmented_control(key="diff_budget").set_value("Number of texts").run()
@@ -61,7 +92,16 @@ def test_other_prompts_have_costs_and_no_common_tree(page: AppTest) -> None:
     assert len(page.table) == 1
 
 
-def test_a_file_takes_a_side_and_a_bad_one_is_explained_and_changes_nothing(page: AppTest) -> None:
+def test_samples_of_another_prompt_are_not_shown(page: AppTest) -> None:
+    page.selectbox(key="diff_a").set_value(RECORDINGS["coin.eab"]).run()
+    assert "Press Sample" in page.info[0].value
+    assert not boards(page)
+
+
+def test_a_file_takes_a_side_and_a_bad_one_is_explained_and_changes_nothing(
+    two_recordings: AppTest,
+) -> None:
+    page = two_recordings
     page.selectbox(key="diff_b").set_value("file").run()
     assert "Choose two runs" in page.info[0].value
     data = record.dumps(bundled_runs.events_of(RECORDINGS["long.eab"]))
@@ -91,5 +131,5 @@ def test_a_reload_finds_both_sides_and_the_samples_again(page: AppTest) -> None:
 def test_a_url_with_unknown_names_is_ignored() -> None:
     page = opened("compare", a="independent", b="../x", samples="gone")
     assert not page.exception
-    assert page.selectbox(key="diff_a").value == RECORDINGS["ball.eab"]
-    assert page.selectbox(key="diff_b").value == RECORDINGS["original.eab"]
+    assert page.selectbox(key="diff_a").value == RECORDINGS["coins.eab"]
+    assert page.selectbox(key="diff_b").value == "independent"

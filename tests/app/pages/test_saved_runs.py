@@ -1,4 +1,4 @@
-"""The saved runs in the sidebar, without a browser: save, open, rename, delete, undo, and what can
+"""The saved runs in the popover "Open", without a browser: save, open, rename, delete, undo, and what can
 go wrong.
 """
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from page_walk import boards
+from page_walk import boards, container, open_example, status
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
@@ -22,7 +22,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture
 def page(store: Store) -> AppTest:
-    return AppTest.from_file(MAIN, default_timeout=30).run()
+    return opened_popover()
+
+
+def opened_popover() -> AppTest:
+    page = AppTest.from_file(MAIN, default_timeout=30)
+    page.session_state["open_run"] = True
+    return page.run()
 
 
 def save(page: AppTest, name: str) -> AppTest:
@@ -36,22 +42,37 @@ def captions(page: AppTest) -> str:
 
 def test_a_run_is_saved_and_opened_again(page: AppTest, store: Store) -> None:
     second = bundled_runs.recordings()[1]
-    page.selectbox(key="recording").set_value(second).run()
+    open_example(page, second)
+    page.session_state["open_run"] = True
+    page.run()
     save(page, "My run")
     assert not page.exception
     [saved] = store.all()
     assert saved.name == "My run"
-    page.selectbox(key="recording").set_value(bundled_runs.recordings()[0]).run()
+    open_example(page, bundled_runs.recordings()[0])
+    page.session_state["open_run"] = True
+    page.run()
     page.selectbox(key="saved_run").set_value(saved.id).run()
     assert not page.exception
-    assert "My run" in page.main.caption[0].value
+    assert "My run" in status(page)
     assert page.text_area(key="prompt").value == saved.prompt
-    assert page.selectbox(key="recording").value is None
+    assert page.radio(key="recording").value is None
 
 
 def test_without_a_name_it_is_called_by_its_prompt(page: AppTest, store: Store) -> None:
     save(page, "  ")
     assert store.all()[0].prompt.startswith(store.all()[0].name[:10])
+
+
+def test_a_name_that_is_too_long_is_explained_and_kept_in_its_field(
+    page: AppTest, store: Store
+) -> None:
+    save(page, "x" * 100)
+    message = "The name has 100 characters; at most 80 are allowed. Shorten it."
+    assert page.error[0].value.replace("\\", "") == message
+    assert page.text_input(key="save_name").value == "x" * 100
+    assert store.all() == []
+    assert not page.exception
 
 
 def test_rename_delete_and_undo(page: AppTest, store: Store) -> None:
@@ -61,6 +82,7 @@ def test_rename_delete_and_undo(page: AppTest, store: Store) -> None:
     page.text_input(key=f"rename_{saved.id}").set_value("two")
     page.button(key="rename_button").click().run()
     assert [run.name for run in store.all()] == ["two"]
+    assert "two" in container(page, "status").caption[0].value, "the title of the run on the page"
     page.button(key="delete_button").click().run()
     assert not page.exception
     assert store.all() == []
@@ -85,14 +107,14 @@ def test_hostile_names_are_text(page: AppTest, store: Store) -> None:
     save(page, "<b>$x$</b> :smile: [a](b)")
     page.selectbox(key="saved_run").set_value(store.all()[0].id).run()
     assert not page.exception
-    assert "\\<b\\>\\$x\\$" in page.main.caption[0].value
+    assert "\\<b\\>\\$x\\$" in container(page, "status").caption[0].value
 
 
 def test_a_damaged_store_is_explained_and_the_page_goes_on(store: Store) -> None:
     store.path.write_bytes(b"no database at all" * 500)
-    page = AppTest.from_file(MAIN, default_timeout=30).run()
+    page = opened_popover()
     assert not page.exception
-    assert "is damaged" in page.sidebar.error[0].value
+    assert "is damaged" in page.error[0].value
     assert boards(page)
 
 
@@ -101,7 +123,7 @@ def test_where_nothing_can_be_saved_the_page_says_so(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("EAB_STORE", str(tmp_path / "file" / "runs.sqlite"))
-    page = AppTest.from_file(MAIN, default_timeout=30).run()
+    page = opened_popover()
     save(page, "one")
     assert not page.exception
     assert "cannot be written" in page.error[0].value
@@ -110,6 +132,7 @@ def test_where_nothing_can_be_saved_the_page_says_so(
 
 def test_the_store_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EAB_STORE", "off")
-    page = AppTest.from_file(MAIN, default_timeout=30).run()
+    page = opened_popover()
     assert not page.exception
-    assert not [expander for expander in page.sidebar.expander if expander.label == "Saved runs"]
+    assert "switched off" in captions(page)
+    assert not [box for box in page.selectbox if box.key == "saved_run"]

@@ -25,7 +25,9 @@ def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None
     assert speculation.tokens_sentence(recorded) in words(page)
     assert speculation.surface_sentence(recorded) in words(page)
     assert len(page.get("plotly_chart")) == 2
-    assert list(page.dataframe[0].value["draft length"]) == list(recorded.variants)
+    assert list(page.table[0].value.columns) == list(recorded.variants)
+    assert page.table[0].value.index.name == "Measure"
+    assert "None" not in page.table[0].value.to_string()
     assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
 
 
@@ -52,7 +54,11 @@ def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) ->
     assert not page.error
     assert "The same tokens with 6 draft lengths." in words(page)
     assert f"drafter {drafter}" in " ".join(caption.value for caption in page.main.caption)
-    assert len(page.dataframe[0].value) == 6
+    assert len(page.table[0].value.columns) == 6
+    forked = paths == "Whole tree"
+    assert (speculation.ONE_PATH_ONLY in words(page)) == forked
+    formula = not forked and drafter == "model"  # the other one drafts nothing in so short a text
+    assert ("steps per pass (formula)" in page.table[0].value.index) == formula
 
 
 def test_stop_acts_and_what_was_there_stays(page: AppTest) -> None:

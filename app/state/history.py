@@ -1,0 +1,120 @@
+"""The runs that were started or opened in this tab, and which two of them are pinned."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+import streamlit as st
+
+from app.server.live_run import LiveRun
+from app.state import tab
+from app.state.process import worker
+from app.state.tab import Details, OpenRun
+from eab.board.thumbnail import thumbnail
+from eab.config import SETTINGS, BranchingConfig
+from eab.errors import LinkError
+from eab.run import Run, RunFold, fold
+
+MAX_RUNS: Final = 12
+MAX_PINNED: Final = 2
+_RUNS: Final = "past_runs"
+_PINNED: Final = "pinned_runs"
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run of this tab that has ended.
+
+    Attributes:
+        key: Names it for the board.
+        details: Its title, and where it is found. Of a run of this process without the events, so
+            that the server may forget it.
+        prompt: Its prompt.
+        config: Its settings.
+        picture: Its tree as a small SVG.
+        live_id: The id of a run of this process; empty for a recorded one.
+    """
+
+    key: str
+    details: Details
+    prompt: str
+    config: BranchingConfig
+    picture: str
+    live_id: str = ""
+
+    @property
+    def live(self) -> LiveRun | None:
+        """The run in this process; None if it was recorded, or if the server has forgotten it."""
+        return worker().find(self.live_id, RunFold) if self.live_id else None
+
+    @property
+    def run(self) -> Run | None:
+        """The run; None if the server has forgotten it."""
+        if not self.live_id:
+            return fold(self.details.events)
+        return self.live.state.run if self.live is not None else None
+
+
+def note(opened: OpenRun) -> None:
+    """Remember a run that no longer changes; the oldest one that is not pinned is forgotten."""
+    run = opened.run
+    if run is None or opened.key in {past.key for past in runs()}:
+        return
+    live = opened.live
+    past = PastRun(
+        opened.key,
+        opened.details if live is None else replace(opened.details, events=(), source=None),
+        run.started.prompt,
+        run.started.config,
+        thumbnail(run),
+        live.id if live is not None else "",
+    )
+    kept = [past, *runs()]
+    if len(kept) > MAX_RUNS:
+        kept.remove(next(one for one in reversed(kept) if one.key not in _pinned_keys()))
+    st.session_state[_RUNS] = kept
+
+
+def open_again(past: PastRun) -> None:
+    """Show a run of this tab again.
+
+    Raises:
+        LinkError: The server has forgotten it; the page keeps what it shows.
+    """
+    if past.live_id:
+        live = past.live
+        if live is None:
+            raise LinkError("the server has forgotten this run; press Run to make it again")
+        tab.open_live(live)
+    else:
+        tab.open_recorded(past.key, past.details)
+
+
+def runs() -> list[PastRun]:
+    """The runs of this tab, the newest first."""
+    return cast(list[PastRun], st.session_state.get(_RUNS, []))
+
+
+def pinned() -> list[PastRun]:
+    """The pinned runs, in the order in which they were pinned; at most MAX_PINNED."""
+    by_key = {past.key: past for past in runs()}
+    return [by_key[key] for key in _pinned_keys()]
+
+
+def toggle_pin(key: str) -> None:
+    """Pin a run, or unpin it; of three, the one that was pinned first is unpinned."""
+    keys = _pinned_keys()
+    changed = [one for one in keys if one != key] if key in keys else [*keys, key]
+    st.session_state[_PINNED] = changed[-MAX_PINNED:]
+
+
+def differing_settings() -> list[str]:
+    """The settings in which the runs differ from each other."""
+    return [name for name in SETTINGS if len({_setting(past, name) for past in runs()}) > 1]
+
+
+def _setting(past: PastRun, name: str) -> Any:
+    return getattr(past.config, name)
+
+
+def _pinned_keys() -> list[str]:
+    return cast(list[str], st.session_state.get(_PINNED, []))

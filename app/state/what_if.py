@@ -1,0 +1,133 @@
+"""What a finished run would have been at another threshold or r, recomputed without a model.
+
+The board asks: the user drags its threshold line, or chooses another growth step. What was asked
+for stays in the session until the user resets it or another run is opened.
+`eab.what_if.resimulate` needs torch for its tensors without content; it is imported when asked.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import streamlit as st
+
+from app.state.slot import Entry
+from app.state.tab import OpenRun
+from eab.config import AUTO, R_STEPS, AllocationStep
+from eab.errors import EabError
+from eab.formatting import as_sentence
+from eab.run import fold_prefix
+
+_ASKED: Final = "what_if"  # what the user of this tab asked for
+_LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
+_STEP: Final = 0.01  # nats
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Settings that a run is to be shown with.
+
+    Attributes:
+        run: The key of the run.
+        threshold: In nats; None as recorded.
+        r: The growth step of the tree cache.
+    """
+
+    run: str
+    threshold: float | None
+    r: AllocationStep
+
+
+@dataclass(frozen=True)
+class WhatIfView:
+    """What the page shows instead of the recorded run.
+
+    Attributes:
+        run: The recomputed run.
+        message: What the board is sent besides the run.
+    """
+
+    run: OpenRun
+    message: dict[str, Any]
+
+
+def ask(recorded: OpenRun, key: str, threshold: float | None, r: str | int | None) -> None:
+    """Show the run with other settings; for a callback of the board.
+
+    Args:
+        recorded: The run on the page.
+        key: The key of the run that the board meant. If it is another run, nothing happens.
+        threshold: In nats; None as recorded.
+        r: The growth step; None as recorded.
+    """
+    run = recorded.run
+    if run is None or key != recorded.key:
+        return
+    then = run.started
+    chosen = next((step for step in growth_steps(recorded) if str(step) == str(r)), then.config.r)
+    if threshold is not None:
+        threshold = round(min(max(threshold, 0.0), _highest_threshold(recorded)), 2)
+    if threshold == round(then.threshold_nats, 2):
+        threshold = None
+    st.session_state[_ASKED] = Asked(key, threshold, chosen)
+
+
+def view_of(recorded: OpenRun) -> WhatIfView | None:
+    """The run with the settings that were asked for; None if they are its own."""
+    asked: Asked | None = st.session_state.get(_ASKED)
+    if recorded.run is None or asked is None or asked.run != recorded.key:
+        return None
+    if asked.threshold is None and asked.r == recorded.run.started.config.r:
+        return None
+    return _resimulated(recorded, asked)
+
+
+def possible(recorded: OpenRun) -> bool:
+    """Whether there is a finished run to recompute."""
+    return recorded.run is not None and bool(recorded.run.steps)
+
+
+def growth_steps(recorded: OpenRun) -> list[AllocationStep]:
+    """The growth steps to choose from, with the run's own."""
+    if recorded.run is None:
+        return []
+    numbers: set[int] = {r for r in (*R_STEPS, recorded.run.started.config.r) if r != AUTO}
+    return [AUTO, *sorted(numbers)]
+
+
+def _resimulated(recorded: OpenRun, asked: Asked) -> WhatIfView:
+    from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
+    from eab.what_if.resimulate import resimulate
+
+    if st.session_state.get(_LAST, (None, None))[0] != asked:
+        try:
+            result = resimulate(recorded.events, asked.threshold, asked.r)
+        except EabError as error:
+            notes = {"entropy": as_sentence(f"The run cannot be recomputed: {error}")}
+            return WhatIfView(recorded, {"notes": notes})
+        st.session_state[_LAST] = (asked, result)
+    result = st.session_state[_LAST][1]
+    state = fold_prefix(result.events)
+    run_before, run = recorded.run, state.run
+    assert run_before is not None
+    assert run is not None
+    change = [tree_change_sentence(run_before, run), exactness_sentence(run, result.unknowns)]
+    notes = {"entropy": " ".join(["Recomputed from the recording.", *change])}
+    if asked.r != run_before.started.config.r:
+        notes["memory"] = rows_sentence(recorded.events, result.events)
+    message = {
+        "what_if": f"{asked.threshold} {asked.r}",
+        "unknowns": marks(run, result.unknowns),
+        "notes": notes,
+        "autoplay": False,
+    }
+    details = replace(recorded.details, title=f"{recorded.title}, what-if", events=result.events)
+    return WhatIfView(OpenRun(Entry(recorded.key, state), details), message)
+
+
+def _highest_threshold(recorded: OpenRun) -> float:
+    """A threshold (nats) above every entropy of the run: there it does not fork."""
+    run = recorded.run
+    assert run is not None
+    highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
+    return max(round(run.started.threshold_nats, 2), math.ceil(highest / _STEP) * _STEP) + _STEP

@@ -1,0 +1,111 @@
+"""What can be opened on Explore: examples, saved runs, run files, and the runs of this tab."""
+
+from collections.abc import Callable
+from typing import Final
+
+import streamlit as st
+
+from app.server import bundled_runs
+from app.state import history, messages, tab
+from app.widgets import controls, saved_runs
+from app.widgets.markdown import plain
+from eab.errors import EabError
+
+_OPEN: Final = "open_run"  # key of the popover
+_RECORDING: Final = "recording"  # keys of what is chosen in it
+_UPLOAD: Final = "upload"
+
+
+def draw(active: bool) -> None:
+    """Draw a button that opens the list; the list is drawn only while it is open.
+
+    Args:
+        active: Whether a run is going on; it cannot be saved then.
+    """
+    popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
+    if popover.open:
+        with popover:
+            _draw_list(active)
+
+
+def _draw_list(active: bool) -> None:
+    examples, saved, file = st.tabs(["Examples", "Saved runs", "Run file"])
+    with examples:
+        recordings = bundled_runs.recordings()
+        st.radio(
+            "Examples",
+            recordings,
+            index=None,
+            format_func=lambda recording: recording.title,
+            captions=[f"*{plain(one.teaches)}.* {plain(one.shows)}" for one in recordings],
+            key=_RECORDING,
+            on_change=_open_recording,
+            label_visibility="collapsed",
+        )
+    with saved:
+        displayed = tab.displayed()
+        started = None if active else displayed.started
+        saved_runs.gallery(
+            _open_saved, displayed.events if started else None, started.prompt if started else ""
+        )
+    with file:
+        st.file_uploader(
+            "Open a run file", type=["eab"], key=_UPLOAD, on_change=_open_upload, max_upload_size=32
+        )
+
+
+def open_again(past: history.PastRun) -> None:
+    """Open a run of this tab again."""
+    _open(lambda: history.open_again(past))
+
+
+def clear_choices(keep: str = "") -> None:
+    """Let what was chosen last be chosen again, except in the list of this key."""
+    for choice in {_RECORDING, saved_runs.CHOSEN} - {keep}:
+        st.session_state[choice] = None
+
+
+def fill_in_first() -> None:
+    """Set the widgets of a new tab: a link's settings go before those of the run it names."""
+    current, link = tab.current(), tab.link()
+    prompt = current.prompt if link.prompt is None else link.prompt
+    config, model = link.config or current.config, link.model or current.model
+    controls.fill_from(prompt, config, model)
+
+
+def _open_recording() -> None:
+    recording = st.session_state[_RECORDING]
+    if recording is not None:
+        _open(lambda: tab.open_recording(recording), keep=_RECORDING)
+
+
+def _open_saved() -> None:
+    run_id = st.session_state[saved_runs.CHOSEN]
+    if run_id is not None:
+        _open(lambda: tab.open_saved(run_id), keep=saved_runs.CHOSEN)
+
+
+def _open_upload() -> None:
+    upload = st.session_state[_UPLOAD]
+    if upload is not None:
+        _open(lambda: tab.open_file(upload.getvalue(), upload.name))
+
+
+def _open(act: Callable[[], None], keep: str = "") -> None:
+    """Open a run and set the widgets to it, or explain why it cannot be opened.
+
+    Args:
+        act: Opens it.
+        keep: Key of the list whose choice stays.
+    """
+    messages.clear()
+    try:
+        act()
+    except EabError as error:
+        messages.notify(str(error))
+        return
+    clear_choices(keep)
+    if keep != saved_runs.CHOSEN:  # a saved run can be renamed or deleted next
+        st.session_state[_OPEN] = False
+    current = tab.current()
+    controls.fill_from(current.prompt, current.config, current.model)

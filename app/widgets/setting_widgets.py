@@ -1,0 +1,119 @@
+"""The widget of each setting, made from its declaration (eab.config).
+
+A mark in its label says that its value is not the page's default, and what that is.
+"""
+
+import math
+from typing import Any, Final
+
+import streamlit as st
+
+from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
+from eab.settings import Buttons, Menu, NumberBox, Slider, Steps, Toggle
+
+# The page's defaults where they differ from the library's: unlikely paths do not branch, and a run
+# ends within seconds.
+START: Final = BranchingConfig(
+    min_fork_weight=0.03, max_paths=16, max_new_tokens=48, kv_limit_mib=1024
+)
+START_THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
+    "nats": START.entropy_threshold,
+    "normalised": 0.08,
+    "quantile": 0.8,
+}
+# The settings that have a widget; the threshold has one per unit.
+FIELDS: Final = tuple(name for name, declared in SETTINGS.items() if declared.widget is not None)
+KEPT: Final[Any] = {"persist_state": "session"}  # a value stays while its widget is not drawn
+# The pages that tell more about a setting.
+_SEE: Final = {
+    "cache": "Memory",
+    "r": "BMC",
+    "attention": "BMC",
+    "draft_length": "Speculative decoding",
+}
+
+
+def defaults() -> dict[str, Any]:
+    """What each widget starts with, by its key in the session."""
+    fields = {f"set_{name}": getattr(START, name) for name in FIELDS}
+    return fields | {f"set_threshold_{unit}": value for unit, value in START_THRESHOLDS.items()}
+
+
+def draw(name: str) -> None:
+    """Draw the widget of one setting."""
+    if name == "entropy_threshold":
+        _draw_threshold()
+        return
+    declared, key = SETTINGS[name], f"set_{name}"
+    label, given = declared.label + _mark(key, name), {"key": key, "help": _help(name), **KEPT}
+    match declared.widget:
+        case Slider(low, high, step):
+            st.slider(label, low, high, step=step, **given)
+        case NumberBox(low, high):
+            st.number_input(label, low, high, **given)
+        case Steps(values) as steps:
+            st.select_slider(label, values, format_func=steps.label, **given)
+        case Menu(names):
+            st.selectbox(label, names, **given)
+        case Buttons(labels):
+            st.segmented_control(
+                label, list(labels), format_func=labels.__getitem__, required=True, **given
+            )
+        case Toggle():
+            st.toggle(label, **given)
+
+
+def _draw_threshold() -> None:
+    """Draw the slider of the threshold in the chosen unit, and what its value means."""
+    unit: ThresholdUnit = st.session_state.set_threshold_unit
+    scale, key = THRESHOLD_SCALES[unit], f"set_threshold_{unit}"
+    value = st.slider(
+        SETTINGS["entropy_threshold"].label + _mark(key, "entropy_threshold"),
+        scale.widget.low,
+        scale.widget.high,
+        step=scale.widget.step,
+        format=f"%.2f {unit}",
+        key=key,
+        help=f"{_help('entropy_threshold')} {scale.help}",
+        **KEPT,
+    )
+    st.caption(_threshold_words(unit, value))
+
+
+def _threshold_words(unit: ThresholdUnit, value: float) -> str:
+    """What a threshold means for the tree."""
+    if unit == "nats":
+        words = f"{math.exp(value):.1f}"
+        return f"Branches when the model wavers between about {words} words or more."
+    if unit == "normalised":
+        return "Branches at this share of ln V, the largest possible entropy."
+    return (
+        f"Branches where the entropy is among the highest {1 - min(value, 1):.0%} of a greedy "
+        "probe of the prompt, and at least 0.3 nats."
+    )
+
+
+def _help(name: str) -> str:
+    page = f" See the page {_SEE[name]}." if name in _SEE else ""
+    return SETTINGS[name].help + page
+
+
+def _mark(key: str, name: str) -> str:
+    """The end of a label: empty while the widget has its default, else a dot and the default."""
+    default = defaults()[key]
+    if st.session_state[key] == default:
+        return ""
+    return f" ● default {shown(name, default)}"  # plain, since screen readers are given it as it is
+
+
+def shown(name: str, value: Any) -> str:
+    """A value of a setting as its widget shows it."""
+    widget = SETTINGS[name].widget
+    match widget:
+        case Steps():
+            return widget.label(value)
+        case Buttons(labels):
+            return labels[value]
+        case Toggle():
+            return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,43 @@
+// The page around the board: Ctrl+Enter (Cmd+Enter) in the prompt runs, and a prompt that is being
+// edited is marked at once.
+
+const PROMPT = ".st-key-prompt textarea";
+
+/** @param {KeyboardEvent} event */
+function runFromPrompt(event) {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  if (!(event.target instanceof HTMLElement) || !event.target.matches(PROMPT)) return;
+  // Streamlit has taken the text over: its handler is below the document.
+  /** @type {HTMLButtonElement | null} */
+  const button = document.querySelector(".st-key-run_button button");
+  if (button === null || button.disabled) return;
+  event.target.blur();
+  button.click();
+}
+
+let before = "";
+
+/** @param {Event} event */
+function followPrompt(event) {
+  if (!(event.target instanceof HTMLTextAreaElement) || !event.target.matches(PROMPT)) return;
+  const { value } = event.target;
+  if (event.type === "focusin") before = value;
+  const edited = event.type === "input" && value !== before;
+  document.documentElement.toggleAttribute("data-eab-prompt-edited", edited);
+  if (event.type === "focusout") event.target.scrollTop = 0; // shut, it shows the first line
+}
+
+/** @type {[string, (event: any) => void][]} */
+const LISTENERS = [
+  ["keydown", runFromPrompt],
+  ["focusin", followPrompt],
+  ["input", followPrompt],
+  ["focusout", followPrompt],
+];
+
+// Streamlit calls this with each drawing of the page.
+export default function () {
+  if (document.documentElement.dataset.eabPage === "ready") return;
+  document.documentElement.dataset.eabPage = "ready";
+  for (const [name, follow] of LISTENERS) document.addEventListener(name, follow);
+}

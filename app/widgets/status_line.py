@@ -1,0 +1,66 @@
+"""The line under the header of Explore: the progress of a run, or the one message that matters."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import streamlit as st
+
+from app.server.live_run import LiveRun
+from app.server.suggestions import suggestions
+from app.state import messages, status, tab
+from app.widgets import controls
+from app.widgets.markdown import plain
+
+# At least this long between two polls, by the status of the run.
+POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
+DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
+
+
+def draw(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
+    """Draw the line; while a run is running, the board polls and draws its progress instead.
+
+    Args:
+        on_suggestion: Called with the settings of a suggestion that is taken.
+    """
+    live, drawn = tab.current().live, st.session_state[DRAWN]
+    if live is not None and live.active and drawn not in POLL_SECONDS:
+        st.rerun()  # a suggestion started this run; the rest of the page shows the one before
+    if drawn == "running":
+        return
+    with st.container(horizontal=True, key="status"):
+        if live is not None and drawn in POLL_SECONDS:
+            draw_progress(live)
+        else:
+            _draw_message(on_suggestion)
+
+
+def draw_progress(live: LiveRun) -> None:
+    """The progress of the run; the page is drawn anew when its status changes."""
+    live.mark_watched()
+    drawn = st.session_state[DRAWN]
+    if live.status != drawn and drawn in POLL_SECONDS:
+        st.rerun()
+    st.progress(*status.run_progress(live))
+
+
+def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
+    """The one message that matters most, with at most one suggestion."""
+    current = tab.current()
+    offered = suggestions(current.run) if current.live is not None and current.run else []
+    if problems := messages.problems(current.live, current.ended):
+        st.error(plain(" ".join(problems)))
+    elif changed := controls.changed_since(current.started):
+        st.caption(changed)
+        return
+    elif current.live is not None:
+        why = f" {offered[0].why}" if offered else ""
+        st.caption(plain(f"{status.run_progress(current.live)[1]}.{why}"))
+    else:
+        st.caption(f"**{plain(current.title)}.** {plain(current.details.description)}")
+    for suggestion in offered[:1]:
+        st.button(
+            suggestion.label,
+            on_click=on_suggestion,
+            args=(suggestion.widgets,),
+            key="suggestion",
+        )

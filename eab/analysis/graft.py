@@ -1,0 +1,151 @@
+"""A run that was grown from a token of another run, in the tree that it grew from.
+
+    grafted = graft(source, grown)
+    grafted.run.paths, grafted.sides
+
+Paths of the source keep their ids, and those that come later get higher ones, so that a picture of
+a run that still grows stays as it is and is added to.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eab.analysis.diff import Merged, Side
+from eab.run import Path, Run, Token
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the grown run leaves the source.
+
+    Attributes:
+        path: The id of the path in the source.
+        kept: How many of its tokens both have.
+        tokens: How many tokens of the source's tree lead there.
+    """
+
+    path: int
+    kept: int
+    tokens: int
+
+
+def graft(source: Run, grown: Run) -> Merged:
+    """Both runs as one tree.
+
+    Args:
+        source: A run that does not change any more.
+        grown: A run that continues the source's prompt by `source.continuation(...)`.
+
+    Returns:
+        The tree. Its sides: "both" are the paths that lead to the grown part, "a" the others of the
+        source, "b" the grown ones. Steps are those of the source; nothing was measured for both.
+
+    Raises:
+        ValueError: The grown run does not continue the source.
+    """
+    before = source.started.continued_tokens
+    continued = grown.started.continued_tokens
+    if len(continued) <= len(before) or continued[: len(before)] != before:
+        raise ValueError("the grown run does not continue the source")
+    new = continued[len(before) :]
+    place = _leave(source, new)
+    forced = [_forced(source, place, token) for token in new[place.tokens :]]
+    paths = [replace(path, tokens=list(path.tokens)) for path in source.paths]
+    _split(paths, place)
+    first = len(paths)
+    paths += [_moved(path, first, place.path, len(new), source) for path in grown.paths]
+    root = paths[first]
+    root.tokens[:0] = forced
+    root.weights[0] = (root.born - len(forced), root.weight)
+    stem = paths[place.path]
+    stem.status, stem.finish_reason = "forked", None
+    stem.children = (*stem.children, first)
+    run = Run(source.started)
+    run.paths, run.ended = paths, grown.ended
+    run.events_seen = source.events_seen + grown.events_seen
+    return Merged(run, _sides(source, place, first, len(paths)))
+
+
+def is_new(source: Run, continued: Sequence[int]) -> bool:
+    """Whether the source has no text that goes on after these tokens.
+
+    If it has one, a graft would show the same words twice.
+    """
+    new = continued[len(source.started.continued_tokens) :]
+    place = _leave(source, new)
+    path = source.paths[place.path]
+    goes_on = place.kept < len(path.tokens) or bool(path.children)
+    return place.tokens < len(new) or not goes_on
+
+
+def _leave(source: Run, tokens: Sequence[int]) -> _Place:
+    """Follow these tokens from the root as far as the source has them."""
+    path, kept = source.paths[0], 0
+    for count, token in enumerate(tokens):
+        if kept == len(path.tokens):
+            children = (source.paths[child] for child in path.children)
+            child = next((one for one in children if _begins_with(one, token)), None)
+            if child is None:
+                return _Place(path.id, kept, count)
+            path, kept = child, 0
+        if path.tokens[kept].token != token:
+            return _Place(path.id, kept, count)
+        kept += 1
+    return _Place(path.id, kept, len(tokens))
+
+
+def _begins_with(path: Path, token: int) -> bool:
+    return bool(path.tokens) and path.tokens[0].token == token
+
+
+def _forced(source: Run, place: _Place, token: int) -> Token:
+    """The token that the user put in the place of the source's."""
+    path = source.paths[place.path]
+    instead = (
+        path.tokens[place.kept]
+        if place.kept < len(path.tokens)
+        else next(source.paths[child].tokens[0] for child in path.children)
+    )
+    chosen = next((one for one in instead.candidates if one.token == token), None)
+    text, probability = (chosen.text, chosen.probability) if chosen else ("", 0.0)
+    log_prob = math.log(probability) if probability > 0 else -math.inf
+    return replace(instead, token=token, text=text, special=False, log_prob=log_prob)
+
+
+def _split(paths: list[Path], place: _Place) -> None:
+    """Make the rest of a path, from where the grown run leaves it, a path of its own."""
+    stem = paths[place.path]
+    rest = stem.tokens[place.kept :]
+    if not rest:
+        return
+    number = len(paths)
+    born = (rest[0].step, stem.weights[0][1])
+    paths.append(
+        replace(stem, id=number, parent=stem.id, tokens=rest, weights=[born, *stem.weights[1:]])
+    )
+    for child in stem.children:
+        paths[child].parent = number
+    stem.tokens, stem.children = stem.tokens[: place.kept], (number,)
+
+
+def _moved(path: Path, first: int, stem: int, steps: int, source: Run) -> Path:
+    """A grown path with the ids, steps and weights that it has in the source's tree."""
+    weight = source.paths[stem].weight
+    return replace(
+        path,
+        id=path.id + first,
+        parent=stem if path.parent < 0 else path.parent + first,
+        weights=[(step + steps, share * weight) for step, share in path.weights],
+        touched=path.touched + steps,
+        tokens=[replace(token, step=token.step + steps) for token in path.tokens],
+        children=tuple(child + first for child in path.children),
+        limited_steps=[step + steps for step in path.limited_steps],
+    )
+
+
+def _sides(source: Run, place: _Place, first: int, count: int) -> tuple[Side, ...]:
+    lineage = set(source.lineage(place.path))
+    old: list[Side] = ["both" if number in lineage else "a" for number in range(first)]
+    new: list[Side] = ["b"] * (count - first)
+    return (*old, *new)

@@ -1,0 +1,73 @@
+// Copies a link to the run, which opens at the step of the cursor.
+
+/** @import { Board } from "./board.js" */
+import { icon } from "./buttons.js";
+import { element } from "./elements.js";
+
+const SHOWN_MS = 4000;
+
+export class CopyLink {
+  /** @param {Board} board */
+  constructor(board) {
+    this.board = board;
+    this.root = element("span", { class: "copy-link" });
+    const help = "Copy a link to this run at this step";
+    this.button = element("button", {
+      type: "button",
+      title: help,
+      "aria-label": `Copy link: ${help}`,
+    });
+    this.button.append(icon("link"), "Copy link");
+    this.button.onclick = () => this.copy();
+    this.words = element("span", { class: "copied", role: "status", hidden: "" });
+    this.root.append(this.button, this.words);
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.timer = undefined;
+  }
+
+  close() {
+    clearTimeout(this.timer);
+  }
+
+  render() {
+    this.root.hidden = this.board.link === null;
+  }
+
+  async copy() {
+    const { cursor, link } = this.board;
+    if (link === null) return;
+    if (!link.query) return this.say(link.words);
+    const url = `${location.href.split(/[?#]/)[0]}?${link.query}&cursor=${cursor}`;
+    this.say((await copied(url)) ? `Copied. ${link.words}` : `Copy it by hand: ${url}`);
+  }
+
+  /** @param {string} words */
+  say(words) {
+    this.words.textContent = words;
+    this.words.hidden = false;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.words.hidden = true;
+    }, SHOWN_MS);
+  }
+}
+
+/**
+ * Whether the text is on the clipboard. Browsers offer the clipboard to secure pages only; others
+ * can copy what is selected.
+ * @param {string} text
+ */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = element("textarea", { class: "visually-hidden" });
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
+}

@@ -1,0 +1,52 @@
+// The drawer over the charts: one thing at a time that the user asked for, always in sight.
+
+/** @import { Board } from "./board.js" */
+import { iconButton } from "./buttons.js";
+import { element } from "./elements.js";
+
+/** @typedef {"token" | "tables" | "help"} PageName */
+
+export class Drawer {
+  /**
+   * @param {Board} board
+   * @param {Record<PageName, { title: string, root: HTMLElement }>} pages
+   */
+  constructor(board, pages) {
+    this.pages = pages;
+    /** @type {PageName | null} */
+    this.open = null;
+    this.title = element("h2");
+    this.body = element("div", { class: "drawer-body", tabindex: "0" });
+    const head = element("header");
+    head.append(
+      this.title,
+      iconButton("close", "Close (Escape)", () => board.closeDrawer()),
+    );
+    this.root = element("section", { class: "panel drawer", hidden: "" });
+    this.root.append(head, this.body);
+  }
+
+  /** Bring the part of the open page with this class to the top. @param {string} name */
+  scrollTo(name) {
+    const part = /** @type {HTMLElement | null} */ (this.body.querySelector(`.${name}`));
+    if (part) this.body.scrollTop = part.offsetTop - this.body.offsetTop;
+  }
+
+  /** Close it if this is open. @param {PageName} name */
+  leave(name) {
+    if (this.open === name) this.show(null);
+  }
+
+  /** @param {PageName | null} name */
+  show(name) {
+    if (this.open === name) return;
+    this.open = name;
+    this.root.hidden = name === null;
+    if (name === null) return this.body.replaceChildren();
+    const { title, root } = this.pages[name];
+    this.title.textContent = title;
+    this.root.setAttribute("aria-label", title);
+    this.body.replaceChildren(root);
+    this.body.scrollTop = 0;
+  }
+}

@@ -1,0 +1,47 @@
+// What happened at the newest fork, in a sentence: it stands over the tree while the run is played.
+
+/** @import { Board } from "./board.js" */
+/** @import { Path } from "./types.d.ts" */
+import { percent } from "./format.js";
+
+const NEW = 3; // steps for which a fork is news
+const MOST_WORDS = 3; // branches to name
+
+/**
+ * @param {Board} board
+ * @returns {string} empty if there is no new fork, or if nothing moves
+ */
+export function forkCaption(board) {
+  const { cursor, records, replay, run } = board;
+  if (!replay.playing && !replay.gliding) return "";
+  const forked = [...records.paths.values()].filter((path) => isNew(board, path));
+  const newest = Math.max(...forked.map((path) => lastStepOf(path)));
+  const now = forked.filter((path) => lastStepOf(path) === newest);
+  if (!now.length || cursor <= newest) return "";
+  const widest = now.reduce((best, path) => (path.share > best.share ? path : best));
+  const branches = records.childrenOf(widest.id).filter((child) => child.tokens.length);
+  branches.sort((one, other) => other.share - one.share);
+  const named = branches.slice(0, MOST_WORDS).map(({ share, tokens: [first] }) => {
+    return `“${first.text.trim() || first.text}” ${percent(share)}`;
+  });
+  const entropy = branches[0].tokens[0].entropy.toFixed(2);
+  const more = now.length > 1 ? ` (${now.length} forks at this step)` : "";
+  const unsure = `unsure, ${entropy} nats (threshold ${run.threshold.toFixed(2)})`;
+  return `Step ${newest + 1}: ${unsure}, so it branches: ${named.join(", ")}${more}.`;
+}
+
+/** @param {Path} path */
+function lastStepOf(path) {
+  return path.born + path.tokens.length - 1;
+}
+
+/**
+ * @param {Board} board
+ * @param {Path} path
+ */
+function isNew({ cursor, records }, path) {
+  const age = cursor - lastStepOf(path);
+  return (
+    path.status === "forked" && age >= 1 && age <= NEW && records.childrenOf(path.id).length > 0
+  );
+}

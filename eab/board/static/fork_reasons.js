@@ -1,0 +1,80 @@
+// Why a path forked at a token, or why it did not.
+
+/** @import { Board } from "./board.js" */
+/** @import { Path, Token } from "./types.d.ts" */
+import { percent } from "./format.js";
+
+/** The policies that fork where the entropy reaches the threshold. */
+const THRESHOLD_POLICIES = ["fair", "original"];
+
+/**
+ * Whether the model was unsure here, and the path did not fork.
+ * @param {Board} board
+ * @param {Path} path
+ * @param {number} index of a token of the path
+ */
+export function missedFork({ run, sides }, path, index) {
+  const isFork = index === 0 && path.parent >= 0;
+  return (
+    !isFork &&
+    sides === null &&
+    THRESHOLD_POLICIES.includes(run.policy) &&
+    path.tokens[index].entropy >= run.threshold
+  );
+}
+
+/**
+ * Why there is a fork at this token, or none, in a sentence or two.
+ * @param {Board} board
+ * @param {Path} path
+ * @param {number} index
+ */
+export function forkReason(board, path, index) {
+  const { run } = board;
+  const token = path.tokens[index];
+  const entropy = token.entropy.toFixed(2);
+  const threshold = run.threshold.toFixed(2);
+  if (!THRESHOLD_POLICIES.includes(run.policy)) {
+    return `The policy ${run.policy} does not look at the threshold.`;
+  }
+  const reached = `Entropy ${entropy} reached the threshold ${threshold}`;
+  if (index === 0 && path.parent >= 0) {
+    const siblings = board.records.childrenOf(path.parent).length;
+    const forked = `${reached}, so path ${path.parent} forked into ${siblings} here.`;
+    return `${forked}${branchWeight(board, path, token)}`;
+  }
+  if (token.entropy < run.threshold) {
+    return `No fork: entropy ${entropy} is below the threshold ${threshold}.`;
+  }
+  return `${reached}, but ${obstacle(board, path, path.born + index)}`;
+}
+
+/**
+ * What kept a path from forking at a step at which it was unsure.
+ * @param {Board} board
+ * @param {Path} path
+ * @param {number} step
+ */
+function obstacle({ run }, path, step) {
+  if (path.limitedSteps.includes(step)) return "the path limit left room for only one branch.";
+  if (run.policy === "fair" && run.minForkWeight > 0) {
+    const least = percent(run.minForkWeight);
+    return `the path weighed less than ${least} then, the minimum weight to branch.`;
+  }
+  return `the policy ${run.policy} made no second branch here.`;
+}
+
+/**
+ * What a child stands for: under `fair` the last child is drawn from all less likely tokens.
+ * @param {Board} board
+ * @param {Path} path
+ * @param {Token} token
+ */
+function branchWeight({ run }, path, token) {
+  if (run.policy !== "fair") return "";
+  const most = run.branchFactor - 1;
+  const words = ` This branch received ${percent(path.share)} of the weight.`;
+  if (token.taken >= 0 && token.taken < most) return words;
+  const drawn = `It was drawn from the tokens below the ${most} most likely`;
+  return `${words} ${drawn} and stands for all of them.`;
+}

@@ -1,0 +1,67 @@
+// What the pictures show, and what each key does.
+
+import { element } from "./elements.js";
+
+const LIMIT_TOPIC = "Why do the shares not multiply to the weights?";
+
+const TOPICS = [
+  [
+    "What is this?",
+    "A language model continues a prompt, one token (a word or a part of one) at a time. Where it is " +
+      "unsure, the text forks, and all branches are written at once: entropy-adaptive branching (EAB).",
+  ],
+  [
+    "Entropy and threshold",
+    "Entropy says how unsure the model is about the next token, in nats: 0 if it is certain, 0.69 if " +
+      "two tokens are equally likely, 1.1 for three. At or above the threshold (the dashed line), " +
+      "a path may fork. Drag the line to see the tree at another threshold.",
+  ],
+  [
+    "Shares and weights",
+    "The percentage on an edge is the branch's share at its fork. The percentage after a text is its " +
+      "weight: the part of all probability that it stands for. The weights of all texts sum to 100%.",
+  ],
+  [
+    LIMIT_TOPIC,
+    "When there would be more paths than the path limit allows, some are dropped at random, and " +
+      "those that are kept become heavier, so that on average no text gains or loses. From then on a " +
+      "weight is no longer the product of the shares on its way.",
+  ],
+  [
+    "KV cache",
+    "For each token, attention keeps keys and values (K and V), a row of the cache. Branches share " +
+      "the rows of their common beginning; only what differs is private. Reserved rows are allocated " +
+      "for the next tokens: r says for how many steps at a time.",
+  ],
+];
+
+const KEYS = [
+  ["Space", "play or pause"],
+  ["← →", "one step back or forward"],
+  ["Shift + ← →", "previous or next fork"],
+  ["Home End", "first or last step"],
+  ["↑ ↓", "previous or next path"],
+  ["Enter", "inspect a token"],
+  ["O", "only the selected path"],
+  ["X", "hide the selected branch"],
+  ["W", "fit the whole tree"],
+  ["/", "find words"],
+  ["T", "tables"],
+  ["P", "presenter"],
+  ["Escape", "close, clear the selection"],
+  ["?", "open or close this help"],
+];
+
+export function helpPage() {
+  const page = element("div", { class: "help" });
+  for (const [title, words] of TOPICS) {
+    const name = title === LIMIT_TOPIC ? "limit-topic" : "topic";
+    page.append(element("h3", { class: name }, title), element("p", {}, words));
+  }
+  const keys = element("dl", { class: "keys", "aria-label": "Keys" });
+  for (const [names, words] of KEYS) {
+    keys.append(element("dt", {}, names), element("dd", {}, words));
+  }
+  page.append(element("h3", {}, "Keys"), keys);
+  return page;
+}

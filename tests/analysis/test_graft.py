@@ -1,0 +1,128 @@
+"""A grown run in the tree of its source: every text of both is in it, ids stay, and bad pairs are
+refused.
+"""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.analysis.graft import graft, is_new
+from eab.board.diff import graft_message
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.models.huggingface import HuggingFaceModel
+from eab.run import Run, fold
+
+CONFIG = BranchingConfig(
+    entropy_threshold=0.5, branch_factor=2, max_paths=6, max_new_tokens=6, min_fork_weight=0.05
+)
+
+
+@pytest.fixture(scope="module")
+def source(embedded: HuggingFaceModel) -> Run:
+    return fold(generate(embedded, Request("I tossed three coins:", CONFIG)))
+
+
+def grown_from(
+    embedded: HuggingFaceModel, source: Run, path: int, index: int, candidate: int
+) -> Run:
+    continued = source.continuation(path, index, candidate)
+    return fold(generate(embedded, Request(source.started.prompt, CONFIG, continued)))
+
+
+def texts(run: Run) -> set[tuple[int, ...]]:
+    return {tuple(token.token for token in run.tokens(leaf.id)) for leaf in run.leaves()}
+
+
+@given(data=st.data())
+def test_the_tree_holds_the_texts_of_both(
+    data: st.DataObject, embedded: HuggingFaceModel, source: Run
+) -> None:
+    path = data.draw(st.sampled_from([one for one in source.paths if one.tokens]))
+    index = data.draw(st.integers(0, len(path.tokens) - 1))
+    candidate = data.draw(st.integers(-1, len(path.tokens[index].candidates) - 1))
+    grown = grown_from(embedded, source, path.id, index, candidate)
+    both = graft(source, grown)
+    continued = grown.started.continued_tokens
+    old = {text for text in texts(source) if text != continued}  # a text that the grown continues
+    assert texts(both.run) == old | {continued + text for text in texts(grown)}
+    for number, one in enumerate(both.run.paths):
+        assert one.id == number
+        assert all(both.run.paths[child].parent == number for child in one.children)
+        assert not one.tokens or one.born == one.tokens[0].step
+    for leaf in both.run.leaves():
+        steps = [token.step for token in both.run.tokens(leaf.id)]
+        assert steps == list(range(len(steps))), "a text has one token per step"
+    assert len(both.sides) == len(both.run.paths)
+    grown_ids = {number for number, side in enumerate(both.sides) if side == "b"}
+    assert grown_ids == set(range(len(both.run.paths) - len(grown.paths), len(both.run.paths)))
+
+
+def test_paths_keep_their_ids_while_the_run_grows(embedded: HuggingFaceModel, source: Run) -> None:
+    path = next(one for one in source.paths if len(one.tokens) > 1)
+    continued = source.continuation(path.id, 0)
+    events = list(generate(embedded, Request(source.started.prompt, CONFIG, continued)))
+    places: dict[int, tuple[int, ...]] = {}
+    versions = []
+    for count in range(2, len(events) + 1, 5):
+        both = graft(source, fold(events[:count]))
+        versions.append(both.run.events_seen)
+        for one in both.run.paths:
+            first = tuple(token.token for token in one.tokens[:1])
+            assert places.setdefault(one.id, first) in (first, ())
+    assert versions == sorted(versions)
+
+
+def test_the_source_is_not_changed(embedded: HuggingFaceModel, source: Run) -> None:
+    path = next(one for one in source.paths if len(one.tokens) > 1)
+    before = [(one.status, one.parent, one.children, len(one.tokens)) for one in source.paths]
+    graft(source, grown_from(embedded, source, path.id, 0, -1))
+    assert before == [
+        (one.status, one.parent, one.children, len(one.tokens)) for one in source.paths
+    ]
+
+
+def test_only_what_the_source_does_not_go_on_with_is_a_new_branch(source: Run) -> None:
+    fork = next(one for one in source.paths if one.children)
+    child = source.paths[fork.children[0]]
+    assert not is_new(source, source.continuation(child.id, 0))
+    known = {source.paths[one].tokens[0].token for one in fork.children}
+    for number, candidate in enumerate(child.tokens[0].candidates):
+        forced = source.continuation(child.id, 0, number)
+        assert is_new(source, forced) == (candidate.token not in known)
+    leaf = source.leaves()[0]
+    assert is_new(source, source.continuation(leaf.id, len(leaf.tokens) - 1))
+
+
+def test_a_run_that_does_not_continue_the_source_is_refused(source: Run) -> None:
+    with pytest.raises(ValueError, match="does not continue"):
+        graft(source, source)
+
+
+def test_the_board_is_sent_all_paths_with_their_sides_while_the_run_grows(
+    embedded: HuggingFaceModel, source: Run
+) -> None:
+    path = next(one for one in source.paths if len(one.tokens) > 1)
+    continued = source.continuation(path.id, 0)
+    events = list(generate(embedded, Request(source.started.prompt, CONFIG, continued)))
+    half, whole = (
+        graft_message(source, fold(events[:count]), "both") for count in (len(events) // 2, None)
+    )
+    assert (half["mode"], whole["mode"]) == ("live", "replay")
+    assert half["version"] < whole["version"]
+    for message in (half, whole):
+        assert len(message["sides"]) == len(message["paths"])
+        assert message["graft"]
+        last = max(token_step(path) for path in message["paths"])
+        assert [step["step"] for step in message["steps"]] == list(range(last + 1))
+        json.dumps(message, allow_nan=False)
+
+
+def token_step(path: dict[str, object]) -> int:
+    tokens, born = path["tokens"], path["born"]
+    assert isinstance(tokens, list)
+    assert isinstance(born, int)
+    return born + len(tokens) - 1

@@ -1,0 +1,81 @@
+"""What separate caches would hold: counted by hand, and compared with real caches of one path."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_runs import CARD
+
+from eab.bmc.separate_caches import path_lengths, separate_bytes
+from eab.caches.growth import auto_growth_rule
+from eab.caches.shape import KVShape
+from eab.caches.tree import TreeCache
+from eab.config import AllocationStep, BranchingConfig, CacheName
+from eab.events import KVUsage, PathRows, RunStarted
+
+SHAPE = KVShape(1, 1, 4, torch.float32, torch.device("meta"))
+
+
+def started(prompt: int, cache: CacheName = "tree", **settings: object) -> RunStarted:
+    tokens = tuple(range(prompt))
+    config = BranchingConfig(cache=cache, **settings)  # type: ignore[arg-type]
+    return RunStarted("", tokens, ("",) * prompt, CARD, config, 1.0)
+
+
+def usage(*lengths: int) -> KVUsage:
+    """Paths of these lengths that share nothing."""
+    paths = tuple(PathRows(path, 0, length) for path, length in enumerate(lengths))
+    return KVUsage(0, 0, sum(lengths), 0, sum(lengths), paths)
+
+
+def rows(run: RunStarted, *lengths: int) -> int:
+    return separate_bytes(run, usage(*lengths)) // CARD.row_bytes
+
+
+@pytest.mark.parametrize(
+    ("r", "held"),
+    [
+        (1, [10, 11, 12, 13, 14, 15, 16]),
+        (4, [10, 14, 14, 14, 14, 16, 16]),  # only two more tokens after step 4 need a row
+        (7, [16, 16, 16, 16, 16, 16, 16]),  # the last token needs no row
+        ("auto", [10, 12, 12, 15, 15, 15, 16]),  # a quarter of 10 rows, of 12, of 15
+    ],
+)
+def test_one_cache_counted_by_hand(r: AllocationStep, held: list[int]) -> None:
+    run = started(10, r=r, max_new_tokens=7)
+    assert [rows(run, length) for length in range(10, 17)] == held
+    assert rows(run, 11, 12, 16) == held[1] + held[2] + held[6], "each path has its own"
+
+
+def test_caches_that_reserve_nothing_are_compared_with_caches_that_reserve_nothing() -> None:
+    for cache in ("deep-copy", "concat-cow", "recompute"):
+        assert rows(started(10, cache, r=4, max_new_tokens=7), 11, 12) == 23  # type: ignore[arg-type]
+
+
+def test_without_rows_the_paths_are_taken_to_be_equally_long() -> None:
+    nothing = tuple(PathRows(path, 0, 0) for path in range(3))
+    assert path_lengths(KVUsage(0, 0, 0, 0, 38, nothing)) == [13, 13, 12]
+    assert path_lengths(KVUsage(0, 0, 0, 0, 0, ())) == []
+
+
+def test_lengths_that_no_run_has_are_counted_as_they_are() -> None:
+    """A run file is untrusted."""
+    assert rows(started(10, max_new_tokens=7), 3, 5000) == 5003
+
+
+@given(
+    prompt=st.integers(1, 40),
+    new_tokens=st.integers(1, 60),
+    r=st.one_of(st.integers(1, 70), st.just("auto")),
+)
+def test_a_separate_cache_is_a_tree_cache_with_one_path(
+    prompt: int, new_tokens: int, r: AllocationStep
+) -> None:
+    run = started(prompt, r=r, max_new_tokens=new_tokens)
+    cache = TreeCache(SHAPE, auto_growth_rule(None) if r == "auto" else r, 2**30)
+    up_front = new_tokens - 1 if r != "auto" and r >= new_tokens else 0
+    for step in range(new_tokens):
+        cache.reserve(prompt + up_front, new_tokens - step)
+        cache.prepare([0], [[0] * (1 if step else prompt)])
+        assert rows(run, prompt + step) == cache.rows
+    assert cache.rows == prompt + new_tokens - 1, "nothing is left over at the end"

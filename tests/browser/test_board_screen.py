@@ -1,0 +1,332 @@
+"""The board as one screen: all pictures in its height, and nothing that moves them."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from board_page import BOARD, LIGHT, BoardPage
+from invented_runs import WORDS, invented_run
+from playwright.sync_api import Browser, Page, expect
+
+from app.server import bundled_runs
+from eab.events import StepTimed
+from eab.figures.captions import limit_sentence
+from eab.run import Run, fold
+
+pytestmark = pytest.mark.browser
+EVENTS = invented_run(5, 20, 8)
+STORY = fold(EVENTS)
+RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
+LIMITED = next(
+    run for run in RECORDED if run.started.config.policy == "fair" and limit_sentence(run)
+)
+SVG = "{http://www.w3.org/2000/svg}"
+SHIFTS = """() => {
+  window.shifts = [];
+  const watch = (list) => shifts.push(...list.getEntries().filter((one) => !one.hadRecentInput));
+  new PerformanceObserver(watch).observe({ type: "layout-shift" });
+}"""
+LINK = {"query": "example=one.eab", "words": "It opens this run."}
+
+
+@pytest.fixture
+def screen(browser: Browser, board: Callable[..., BoardPage]) -> Callable[..., BoardPage]:
+    """A board that fills a window of this size."""
+
+    def make(width: int, height: int, **options: object) -> BoardPage:
+        theme = f"{LIGHT};margin:0;--eab-board-height:{height}px"
+        shown = board(theme, width=width, **options)
+        shown.page.set_viewport_size({"width": width, "height": height})
+        return shown
+
+    return make
+
+
+def outside(page: Page, width: int, height: int) -> list[str]:
+    """The pictures and the scrubber that are not wholly in the window."""
+    found = []
+    for name in ("svg.tree", "svg.entropy", "svg.memory", ".transport input"):
+        box = page.locator(name).last.bounding_box()
+        assert box is not None, name
+        inside = box["x"] >= 0 and box["y"] >= 0 and box["x"] + box["width"] <= width
+        if not inside or box["y"] + box["height"] > height or box["height"] < 15:
+            found.append(f"{name} {box}")
+    return found
+
+
+@pytest.mark.parametrize("size", [(1090, 660), (1160, 790), (1640, 970), (1024, 768)])
+@pytest.mark.parametrize("by_step", [False, True])
+def test_all_pictures_and_the_scrubber_are_in_the_window(
+    screen: Callable[..., BoardPage], size: tuple[int, int], by_step: bool
+) -> None:
+    shown = screen(*size, reduced_motion="reduce")
+    shown.feed(LIMITED)
+    if by_step:
+        shown.page.get_by_role("button", name="By step").click()
+    assert outside(shown.page, *size) == []
+
+
+@pytest.mark.parametrize("size", [(1024, 768), (1366, 768), (1920, 1080)])
+def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
+    screen: Callable[..., BoardPage], size: tuple[int, int]
+) -> None:
+    shown = screen(*size, reduced_motion="reduce")
+    shown.feed(RECORDED[0], offers={"link": LINK})
+    expect(shown.page.get_by_role("button", name="PNG").first).to_be_visible()
+    shown.root.focus()
+    shown.press("p")
+    expect(shown.page.locator(".eab.presenting")).to_be_visible()
+    shown.page.wait_for_timeout(300)
+    assert outside(shown.page, *size) == []
+    assert shown.page.get_by_role("button", name="PNG").filter(visible=True).count() == 0
+    expect(shown.page.get_by_role("button", name="Copy link")).to_be_hidden()
+    scale = shown.page.evaluate(f"{BOARD}.getRootNode().__board.tree.camera.at.k")
+    assert 13 * scale >= 18
+    tree = shown.page.locator("svg.tree").bounding_box()
+    assert tree is not None
+    assert tree["width"] > 0.93 * size[0]
+    shown.press("Escape")
+    expect(shown.page.locator(".eab.presenting")).to_have_count(0)
+
+
+def test_presenter_fills_the_window_where_full_screen_is_refused(
+    screen: Callable[..., BoardPage],
+) -> None:
+    shown = screen(1024, 600, reduced_motion="reduce")
+    shown.feed(STORY)
+    shown.page.evaluate(
+        "() => { Element.prototype.requestFullscreen = () => Promise.reject(new Error()); }"
+    )
+    shown.page.evaluate("document.getElementById('host').style.paddingTop = '300px'")
+    shown.root.focus()
+    shown.press("p")
+    shown.page.wait_for_timeout(300)
+    assert outside(shown.page, 1024, 600) == []
+    shown.press("Escape")
+    expect(shown.page.locator(".eab.presenting")).to_have_count(0)
+    box = shown.root.bounding_box()
+    assert box is not None
+    assert box["y"] == 300
+
+
+def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(
+    screen: Callable[..., BoardPage],
+) -> None:
+    shown = screen(1090, 660)
+    run, sent = Run(EVENTS[0]), 0
+    shown.feed(run, mode="live")
+    shown.page.wait_for_timeout(200)
+    shown.page.evaluate(SHIFTS)
+    for event in EVENTS[1:]:
+        run.apply(event)
+        if isinstance(event, StepTimed):
+            shown.feed(run, since=sent, mode="live")
+            sent = max(0, event.step - 3)
+            shown.page.wait_for_timeout(40)
+    shown.feed(run)
+    shown.root.focus()
+    shown.press("Home", " ")
+    shown.expect_cursor(19)
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose(0, 0)")
+    shown.page.wait_for_timeout(200)
+    moved = "shifts.map(({ value, sources }) => [value, sources.map((one) => String(one.node?.className))])"
+    assert shown.page.evaluate(moved) == []
+
+
+def test_the_drawer_lies_over_the_charts_and_escape_closes_it(
+    screen: Callable[..., BoardPage],
+) -> None:
+    shown = screen(1090, 660, reduced_motion="reduce")
+    shown.feed(STORY)
+    shown.root.focus()
+    drawer = shown.page.locator(".drawer")
+    for key, title in (("ArrowDown", "Token"), ("t", "Tables"), ("?", "Help")):
+        shown.press(key)
+        expect(drawer.locator("h2")).to_have_text(title)
+        box = drawer.bounding_box()
+        assert box is not None
+        assert box["x"] > 600
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 660
+        shown.press("Escape")
+        expect(drawer).to_be_hidden()
+    shown.press("ArrowDown")
+    shown.page.get_by_role("button", name="Close (Escape)").first.click()
+    expect(drawer).to_be_hidden()
+    expect(shown.page.locator(".eab.highlighting")).to_have_count(0)
+
+
+def test_on_a_phone_the_tree_lies_by_step_with_its_root_in_sight(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(width=390, reduced_motion="reduce")
+    shown.page.set_viewport_size({"width": 390, "height": 844})
+    shown.feed(LIMITED)
+    expect(shown.page.get_by_role("button", name="By step")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    tree, root = (
+        shown.page.locator(name).bounding_box() for name in ("svg.tree", ".box.prompt .frame")
+    )
+    assert tree is not None
+    assert root is not None
+    assert tree["x"] <= root["x"]
+    assert tree["y"] <= root["y"]
+    assert root["y"] + root["height"] <= tree["y"] + tree["height"]
+    tops = [
+        shown.page.locator(name).bounding_box()["y"]  # type: ignore[index]
+        for name in ("svg.tree", "svg.entropy", "svg.memory")
+    ]
+    assert tops == sorted(tops)
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until_touched(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board()
+    peak = STORY.peak_step()
+    shown.page.clock.install()
+    shown.feed(STORY, autoplay=True)
+    shown.page.clock.run_for(5_000)
+    shown.expect_cursor(peak)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.page.clock.run_for(5_200)
+    expect(shown.root).to_have_attribute("data-playing", "true")
+    shown.page.mouse.click(5, 5)
+    shown.page.clock.run_for(30_000)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.expect_cursor(peak)
+
+
+def test_without_motion_a_recorded_run_opens_where_most_paths_live(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    for _ in range(2):  # a message that comes again moves nothing
+        shown.feed(RECORDED[0], autoplay=True)
+        shown.expect_cursor(RECORDED[0].peak_step())
+
+
+def test_each_fork_has_a_caption_while_it_is_played(board: Callable[..., BoardPage]) -> None:
+    shown = board()
+    run = RECORDED[0]
+    shown.feed(run, autoplay=True)
+    caption = shown.page.locator(".tree-panel .sentence")
+    expect(caption).to_contain_text("so it branches")
+    said = caption.text_content() or ""
+    found = re.match(r"Step (\d+): unsure, (\d+\.\d\d) nats \(threshold \d\.\d\d\)", said)
+    assert found is not None
+    born = [path for path in run.paths if path.parent >= 0 and path.born == int(found[1])]
+    named = [path for path in born if f"“{path.tokens[0].text.strip()}” {path.share:.0%}" in said]
+    assert len(named) >= 2
+    assert f"{named[0].tokens[0].entropy:.2f}" == found[2]
+
+
+def test_shares_stand_on_the_edges_and_weights_after_the_texts(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    for name, run in enumerate(RECORDED[:6]):
+        shown.feed(run, name=f"run {name}")
+        shown.root.focus()
+        shown.press("End")
+        weights = shown.page.locator(".box.path:not(.hidden) .weight").all_text_contents()
+        numbers = [float(text.strip("<%")) for text in weights if text]
+        assert len(numbers) == (len(run.leaves()) if len(run.paths) > 1 else 0)
+        assert not numbers or sum(numbers) == pytest.approx(100, abs=0.6 * len(numbers))
+        note = shown.page.locator(".limit-note")
+        if limit_sentence(run):
+            expect(note).to_contain_text(limit_sentence(run))
+        else:
+            expect(note).to_be_hidden()
+
+
+def test_why_the_weights_are_no_products_is_a_click_away(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(LIMITED)
+    shown.page.get_by_role("button", name="Why?").click()
+    expect(shown.page.locator(".drawer")).to_contain_text("the product of the shares")
+    body, topic = (
+        shown.page.locator(name).bounding_box() for name in (".drawer-body", ".limit-topic")
+    )
+    assert body is not None
+    assert topic is not None
+    assert 0 <= topic["y"] - body["y"] < body["height"] / 2
+
+
+def test_pointing_at_a_token_shows_its_candidates_and_the_reason(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(RECORDED[0])
+    fork = next(path for path in RECORDED[0].paths if path.parent >= 0)
+    shown.box(fork.id).locator(".label").hover(position={"x": 8, "y": 8})  # its first token
+    tip = shown.page.locator(".tooltip")
+    expect(tip.locator("li")).to_have_count(min(5, len(fork.tokens[0].candidates)))
+    expect(tip).to_contain_text("reached the threshold")
+
+
+def test_the_link_is_copied_with_the_step(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.page.evaluate(
+        "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text; } } })"
+    )
+    shown.feed(STORY)
+    expect(shown.page.get_by_role("button", name="Copy link")).to_be_hidden()
+    shown.feed(STORY, offers={"link": LINK})
+    shown.root.focus()
+    shown.press("Home", "ArrowRight", "ArrowRight")
+    shown.page.get_by_role("button", name="Copy link").click()
+    expect(shown.page.locator(".copied")).to_have_text("Copied. It opens this run.")
+    assert shown.page.evaluate("copied") == f"{shown.page.url}?example=one.eab&cursor=2"
+
+
+def test_run_at_and_reset_stand_beside_the_line_of_a_what_if(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    offers = {"what_if": True, "run_at": True, "growth_steps": ["auto", 4, 16]}
+    shown.feed(STORY, offers=offers)
+    bar = shown.page.locator(".what-if")
+    expect(bar).to_be_hidden()
+    shown.feed(STORY, offers=offers, what_if="0.9 16", notes={"entropy": "Recomputed."})
+    threshold = STORY.started.threshold_nats
+    expect(shown.page.locator(".entropy-panel .sentence")).to_have_text("Recomputed.")
+    bar.get_by_role("button", name=f"Run at {threshold:.2f}").click()
+    bar.get_by_role("button", name="Reset").click()
+    shown.page.get_by_label("Growth step r").select_option("4")
+    assert shown.page.evaluate("triggers") == ["run_at", "what_if", "what_if"]
+    ran, reset, grown = shown.page.evaluate("requests")
+    assert ran == {"run": "one", "threshold": pytest.approx(threshold)}
+    assert reset == {"run": "one", "threshold": None, "r": None}
+    assert grown["r"] == "4"
+
+
+def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_boxes(
+    board: Callable[..., BoardPage], tmp_path: Path
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(fold(invented_run(5, 20, 8, [*WORDS, " WWWWWWWW", "iiiiiiiii"])))
+    with shown.page.expect_download() as waiting:
+        shown.page.get_by_role("button", name="SVG: Download the tree of texts").click()
+    file = tmp_path / "tree.svg"
+    waiting.value.save_as(file)
+    words = [text.text or "" for text in ElementTree.parse(file).getroot().iter(f"{SVG}text")]
+    assert "Tree of texts, step 19 of 19" in words
+    assert {"sure", "fairly sure", "◆ fork"} <= set(words)
+    alone = shown.page.context.new_page()
+    alone.goto(file.as_uri())
+    alone.evaluate("document.documentElement.style.fontFamily = 'serif'")
+    alone.evaluate(
+        "for (const text of document.querySelectorAll('text')) text.style.fontFamily = 'monospace'"
+    )
+    too_wide = alone.evaluate(
+        """[...document.querySelectorAll('.box')].filter((box) => {
+          const [frame, label] = ['.frame', '.label'].map((name) => box.querySelector(name)?.getBoundingClientRect());
+          return frame && label && (label.left < frame.left || label.right > frame.right);
+        }).map((box) => box.textContent)"""
+    )
+    assert too_wide == []

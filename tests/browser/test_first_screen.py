@@ -1,0 +1,188 @@
+"""The first screen of Explore: what is in the window, and that nothing moves during a run."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+SECONDS = 1000  # Playwright counts milliseconds
+SIZES = [(1366, 768), (1440, 900), (1920, 1080), (1024, 768)]
+WATCH_SHIFTS = """() => {
+  window.shifts = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      if (entry.hadRecentInput) continue;
+      window.shifts.push(entry.sources.map(({ node, previousRect, currentRect }) =>
+        [(node?.closest?.("[class*=st-key]") ?? node)?.className, previousRect.toJSON(), currentRect.toJSON()]));
+    }
+  }).observe({ type: "layout-shift" });
+}"""
+
+
+def opened(
+    open_page: Callable[..., Page], width: int = 1366, height: int = 768, **options: Any
+) -> Page:
+    page = open_page(**options)
+    page.set_viewport_size({"width": width, "height": height})
+    expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible(timeout=60 * SECONDS)
+    return page
+
+
+def place(page: Page, selector: str) -> dict[str, float]:
+    box = page.locator(selector).first.bounding_box()
+    assert box is not None
+    return dict(box)
+
+
+def set_slider(page: Page, name: str, *keys: str) -> None:
+    slider = page.get_by_role("slider", name=name)
+    slider.focus()
+    for key in keys:
+        slider.press(key)
+
+
+def run_button(page: Page) -> Any:
+    return page.get_by_role("button", name="Run", exact=True)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_header_is_one_line_and_nothing_covers_it(
+    open_page: Callable[..., Page], width: int, height: int
+) -> None:
+    page = opened(open_page, width, height)
+    for selector in (".eab-brand", ".st-key-prompt textarea", ".st-key-run_button button"):
+        box = place(page, selector)
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 56
+        assert box["x"] + box["width"] <= width
+    page.get_by_role("button", name="Open").click(trial=True)
+    run_button(page).click(trial=True)
+    page.get_by_role("textbox", name="Prompt").click(trial=True)
+    page.get_by_test_id("stMainMenu").click(trial=True)
+    height_left = page.evaluate(
+        """() => { const probe = document.body.appendChild(document.createElement("div"));
+        probe.style.height = "var(--eab-board-height)"; const { height } = probe.getBoundingClientRect();
+        probe.remove(); return height; }"""
+    )
+    assert place(page, ".eab")["y"] + height_left <= height
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_all_pictures_and_the_scrubber_are_in_the_window(
+    open_page: Callable[..., Page], width: int, height: int
+) -> None:
+    page = opened(open_page, width, height)
+    for selector in ("svg.tree", "svg.entropy", "svg.memory", ".transport:not(.tools) input"):
+        box = place(page, f".eab {selector}")
+        assert box["height"] >= 15
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= height
+        assert box["x"] + box["width"] <= width
+    assert page.evaluate("document.querySelector('.stMain').scrollTop") == 0
+    page.locator(".eab .box.path .label").first.click(force=True)
+    drawer = place(page, ".eab .drawer")
+    assert drawer["y"] + drawer["height"] <= height
+
+
+@pytest.mark.parametrize("path", ["/", "/compare", "/memory", "/bmc", "/speculative"])
+def test_no_page_has_emoji_glyphs(open_page: Callable[..., Page], path: str) -> None:
+    """Some systems draw them in colours and sizes of their own. `#`, `*` and digits are text."""
+    page = open_page(path)
+    expect(page.locator("[data-testid=stDownloadButton], .eab .box.path").first).to_be_visible(
+        timeout=60 * SECONDS
+    )
+    page.wait_for_timeout(1000)
+    found = page.evaluate(
+        """() => {
+          const all = (root) => [...root.querySelectorAll("*")].flatMap(
+            (node) => node.shadowRoot ? [node, ...all(node.shadowRoot)] : [node]);
+          const own = (node) => [...node.childNodes].filter((one) => one.nodeType === 3);
+          const words = all(document.body).filter((node) => !node.closest("script, style"))
+            .flatMap(own).map((one) => one.data).join(" ");
+          return [...words].filter((one) => /\\p{Emoji}/u.test(one) && !/[#*0-9©®]/.test(one));
+        }"""
+    )
+    assert found == []
+
+
+def test_nothing_moves_while_a_run_starts_goes_on_and_ends(open_page: Callable[..., Page]) -> None:
+    page = opened(open_page, query="?example=ball.eab")
+    set_slider(page, "Max new tokens", "End")
+    page.wait_for_timeout(1000)  # what the slider caused is drawn
+    top = place(page, ".eab")["y"]
+    run_button(page).focus()
+    page.evaluate(WATCH_SHIFTS)
+    run_button(page).press("Enter")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=60 * SECONDS)
+    assert place(page, ".eab")["y"] == top
+    expect(page.get_by_text("of 256")).to_be_visible(timeout=120 * SECONDS)
+    assert place(page, ".eab")["y"] == top
+    expect(run_button(page)).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_role("tab", name="Texts")).to_be_visible(timeout=60 * SECONDS)
+    assert place(page, ".eab")["y"] == top
+    assert page.evaluate("shifts") == []
+
+
+def test_a_long_error_does_not_move_the_board(open_page: Callable[..., Page]) -> None:
+    page = opened(open_page)
+    top = place(page, ".eab")["y"]
+    page.get_by_role("textbox", name="Prompt").fill("word " * 2000)
+    page.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    expect(page.get_by_text("Run failed: ")).to_be_visible(timeout=120 * SECONDS)
+    assert place(page, ".eab")["y"] == top
+
+
+def test_the_prompt_grows_over_the_page_and_ctrl_enter_runs(
+    open_page: Callable[..., Page],
+) -> None:
+    page = opened(open_page)
+    top = place(page, ".eab")["y"]
+    prompt = page.get_by_role("textbox", name="Prompt")
+    assert place(page, ".st-key-prompt textarea")["height"] < 40
+    prompt.click()
+    assert place(page, ".st-key-prompt textarea")["height"] > 150
+    assert place(page, ".eab")["y"] == top
+    prompt.fill("The cat sat on the")
+    note = 'getComputedStyle(document.querySelector(".st-key-status"), "::before").content'
+    assert "another prompt" in page.evaluate(note)
+    before = page.url
+    prompt.press("Control+Enter")
+    page.wait_for_function("before => location.href !== before", arg=before)
+    expect(page.locator(".eab .box.prompt")).to_have_attribute(
+        "aria-label", re.compile(re.escape("The cat sat on the")), timeout=120 * SECONDS
+    )
+    assert not page.locator("html[data-eab-prompt-edited]").count()
+
+
+def test_a_double_click_on_run_does_not_stop_the_run(open_page: Callable[..., Page]) -> None:
+    page = opened(open_page)
+    run_button(page).dblclick()
+    expect(page.get_by_text("Done after").first).to_be_visible(timeout=120 * SECONDS)
+
+
+def test_the_theme_can_be_chosen_in_the_menu(open_page: Callable[..., Page]) -> None:
+    page = opened(open_page, color_scheme="light")
+    for name, dark in (("Dark", True), ("Light", False)):
+        page.get_by_test_id("stMainMenu").click()
+        page.get_by_role("menuitemradio", name=name).click()
+        page.keyboard.press("Escape")
+        board = "dark" if dark else ":not(.dark)"
+        expect(page.locator(f".eab.{board}" if dark else f".eab{board}")).to_have_count(1)
+
+
+def test_reset_and_presets_set_the_settings_and_the_marks_follow(
+    open_page: Callable[..., Page],
+) -> None:
+    page = opened(open_page, query="?example=ball.eab")
+    paths = page.get_by_role("slider", name="Max paths")
+    expect(page.get_by_text("default 16")).to_be_visible()
+    page.get_by_role("button", name="Reset 5 settings").click()
+    expect(paths).to_have_value("16")
+    expect(page.get_by_text("default 16")).to_have_count(0)
+    page.get_by_role("radio", name="Wide").click()
+    expect(paths).to_have_value("32")
+    expect(page.get_by_text("default 16")).to_be_visible()

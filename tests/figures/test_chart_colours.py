@@ -1,0 +1,22 @@
+"""The words on the tiles of the icicle stand out from their colours."""
+
+import contrast
+import plotly.colors
+import pytest
+
+from app.server import bundled_runs
+from eab.figures.mass import mass_figure
+from eab.run import fold
+
+
+@pytest.mark.parametrize("recording", bundled_runs.recordings(), ids=lambda one: one.file)
+def test_words_stand_out_from_their_tile(recording: bundled_runs.Recording) -> None:
+    [icicle] = mass_figure(fold(bundled_runs.events_of(recording))).data
+    scale = [list(one) for one in icicle.marker.colorscale]
+    inks = {"black": (0, 0, 0), "white": (255, 255, 255)}
+    for entropy, ink in zip(icicle.marker.colors, icicle.textfont.color, strict=True):
+        [tile] = plotly.colors.sample_colorscale(
+            scale, [entropy / icicle.marker.cmax], colortype="tuple"
+        )
+        ground = [255 * part for part in tile]
+        assert contrast.contrast(inks[ink], ground) >= 4.5, entropy

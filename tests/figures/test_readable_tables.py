@@ -1,0 +1,54 @@
+"""The tables of the page: the columns of the files, with headings in words and bytes in KiB."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from page_walk import opened
+
+from app.server import bundled_runs
+from eab.analysis.answers import group_answers
+from eab.events import RunStarted
+from eab.figures.tables import answers_table, readable, samples_table, steps_table, tokens_table
+from eab.run import Run, fold
+
+
+def bundled(number: int) -> Run:
+    return fold(bundled_runs.events_of(bundled_runs.recordings()[number]))
+
+
+def tables(run: Run) -> list[pd.DataFrame]:
+    answers = answers_table(group_answers(run, "sentence"))
+    return [samples_table(run), tokens_table(run), steps_table(run), answers]
+
+
+def test_every_heading_is_in_words_and_no_column_or_row_is_lost() -> None:
+    for table in tables(bundled(0)):
+        shown = readable(table)
+        assert shown.shape == table.shape
+        assert not [heading for heading in shown.columns if "_" in heading]
+        assert len(set(shown.columns)) == len(shown.columns)
+
+
+def test_bytes_are_kib() -> None:
+    table = steps_table(bundled(0))
+    assert list(readable(table)["held (KiB)"]) == pytest.approx(list(table["held_bytes"] / 1024))
+    assert "held_bytes" in table.columns, "the table of the files is as it was"
+
+
+def test_a_what_if_run_has_no_column_of_times() -> None:
+    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
+    place = next(index for index, event in enumerate(events) if isinstance(event, RunStarted))
+    events[place] = replace(events[place], what_if="exact")
+    assert "time (ms)" not in readable(steps_table(fold(events))).columns
+
+
+@pytest.mark.parametrize("tab", ["Texts", "Answers", "Tokens", "Performance"])
+def test_the_tabs_show_headings_in_words(tab: str) -> None:
+    page = opened()
+    page.session_state["results"] = tab
+    page.run()
+    assert not page.exception
+    [shown] = page.table if tab == "Texts" else page.dataframe
+    headings = [*shown.value.columns, shown.value.index.name or ""]
+    assert not [heading for heading in headings if "_" in heading]

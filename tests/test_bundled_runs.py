@@ -1,0 +1,314 @@
+"""The bundled examples: what their sentences say is what their data hold, and the first one shows
+the idea.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import pytest
+
+from app.server import bundled_runs
+from eab.bmc.separate_caches import separate_bytes
+from eab.config import SETTINGS, THRESHOLD_SCALES
+from eab.run import Path, Run, Sample, Token, fold
+from eab.settings import Slider
+
+Fact: TypeAlias = Callable[[Run], bool]
+STEPS_PER_SECOND: Final = 6  # of a replay
+
+
+def shares(run: Run, path: int = 0) -> dict[str, int]:
+    """The branches of a fork in percent, by their first word."""
+    children = [run.paths[child] for child in run.paths[path].children]
+    return {child.tokens[0].text.strip(): round(100 * child.share) for child in children}
+
+
+def forks(run: Run) -> list[Path]:
+    return [path for path in run.paths if path.status == "forked"]
+
+
+def fork_step(run: Run, path: Path) -> int:
+    return run.paths[path.children[0]].born
+
+
+def fork_entropy(run: Run, path: int = 0) -> float:
+    entropy = run.paths[path].fork_entropy
+    assert entropy is not None
+    return round(entropy, 2)
+
+
+def tokens(run: Run) -> list[Token]:
+    return [token for path in run.paths for token in path.tokens]
+
+
+def unforked(run: Run) -> list[Token]:
+    """Tokens that were drawn at or above the threshold without a fork."""
+    return [
+        token
+        for path in run.paths
+        for token in (path.tokens[1:] if path.parent >= 0 else path.tokens)
+        if token.entropy >= run.started.threshold_nats
+    ]
+
+
+def after(run: Run, words: str) -> list[Path]:
+    """The paths that forked after these words."""
+    texts = {path.id: "".join(token.text for token in run.tokens(path.id)) for path in forks(run)}
+    return [path for path in forks(run) if words in texts[path.id]]
+
+
+def likely_after(run: Run, words: str) -> tuple[int, float]:
+    """How many branches of the fork after these words are likely, and its entropy."""
+    [path] = after(run, words)
+    return sum(share >= 5 for share in shares(run, path.id).values()), fork_entropy(run, path.id)
+
+
+def weights(samples: Sequence[Sample]) -> list[int]:
+    return [round(100 * sample.weight) for sample in samples]
+
+
+def caches_ratio(run: Run, step: int) -> float:
+    """What separate caches would hold, as a multiple of what is held."""
+    kv = run.steps[step].kv
+    assert kv is not None
+    return separate_bytes(run.started, kv) / kv.bytes_held
+
+
+def greatest_ratio_at(run: Run) -> int:
+    return max(range(len(run.steps)), key=lambda step: caches_ratio(run, step))
+
+
+def of_jobs(run: Run) -> list[int]:
+    return [shares(run)[job] for job in ("doctor", "teacher", "pilot", "farmer", "sing")]
+
+
+# What each sentence claims, piece by piece.
+FACTS: Final[dict[str, dict[str, Fact]]] = {
+    "bridge.eab": {
+        "is sure of nearly every word": lambda run: (
+            sum(token.entropy < 0.25 for token in tokens(run)) > 0.85 * len(tokens(run))
+        ),
+        "It forks where it is not": lambda run: (
+            not unforked(run)
+            and all(min(shares(run, path.id).values()) >= 20 for path in forks(run))
+        ),
+        "7 forks": lambda run: len(forks(run)) == 7,
+        "8 stories": lambda run: len(run.leaves()) == 8,
+    },
+    "coin.eab": {
+        "equally likely": lambda run: shares(run) == {"heads": 50, "tails": 50},
+        "0.70 nats": lambda run: fork_entropy(run) == 0.70,
+        "one bit, which is 0.69 nats": lambda run: round(math.log(2), 2) == 0.69,
+    },
+    "bent.eab": {
+        "Heads has 91 %": lambda run: round(100 * run.paths[0].tokens[0].candidates[0][2]) == 91,
+        "0.31 nats": lambda run: round(run.paths[0].tokens[0].entropy, 2) == 0.31,
+        "below the threshold of 0.65, so there is no fork": lambda run: (
+            run.started.threshold_nats == 0.65 and not forks(run)
+        ),
+        "below 0.31 to see where there would be one": lambda run: (
+            max(token.entropy for token in tokens(run)) == run.paths[0].tokens[0].entropy
+        ),
+    },
+    "coins.eab": {
+        "Every coin forks every path": lambda run: (
+            [fork_step(run, path) for path in forks(run)] == [0, 2, 2, 4, 4, 4, 4]
+        ),
+        "the product of the shares at its three forks": lambda run: all(
+            math.isclose(
+                run.paths[sample.lineage[-1]].weight,
+                math.prod(run.paths[path].share for path in sample.lineage),
+                rel_tol=1e-6,
+            )
+            and len(sample.lineage) == 4
+            for sample in run.samples()
+        ),
+        "8 texts, each with 11 to 15 %": lambda run: (
+            len(run.samples()) == 8
+            and all(0.11 <= sample.weight <= 0.15 for sample in run.samples())
+        ),
+    },
+    "job.eab": {
+        "five jobs have 30, 30, 20, 10 and 10 %": lambda run: (
+            truth("When I grow up I want to be a") == [30, 30, 20, 10, 10]
+        ),
+        "The model gives them 40, 23, 20, 11 and 7 %": lambda run: (
+            of_jobs(run) == [40, 23, 20, 11, 7]
+        ),
+    },
+    "bag.eab": {
+        "Three red balls, one blue: the odds are 75 to 25": lambda run: (
+            "three red balls and one blue ball" in run.started.prompt
+        ),
+        "It gives 68 to 32": lambda run: shares(run) == {"red": 68, "blue": 32},
+    },
+    "pet.eab": {
+        "like 14 equally likely names": lambda run: all(
+            round(math.exp(fork_entropy(run, path.id))) == 14 for path in after(run, "named")
+        ),
+        "a fork has 3 branches": lambda run: {len(path.children) for path in forks(run)} == {3},
+        "the two most likely names, and one that is drawn": lambda run: all(
+            list(shares(run, path.id))[:2]
+            == [one.text.strip() for one in run.paths[path.children[0]].tokens[0].candidates[:2]]
+            for path in after(run, "named")
+        ),
+        "over 80 %": lambda run: all(
+            list(shares(run, path.id).values())[2] > 80 for path in after(run, "named")
+        ),
+        "Three names for fourteen": lambda run: len(after(run, "named")) == 3,
+    },
+    "market.eab": {
+        "After flour one thing is likely (no fork)": lambda run: not after(run, "flour"),
+        "after milk two (0.77 nats)": lambda run: likely_after(run, "milk") == (2, 0.77),
+        "after apples three (1.20 nats)": lambda run: likely_after(run, "apples") == (3, 1.20),
+    },
+    "count.eab": {
+        "nearly a toss-up, 54 to 46": lambda run: shares(run) == {"loses": 54, "finds": 46},
+        "the number at the end has to follow from it": lambda run: (
+            [sample.text for sample in run.samples()]
+            == [" loses one of them. Now Ben has three.", " finds one more. Now Ben has five."]
+        ),
+    },
+    "wording.eab": {
+        "Two ways to say one answer": lambda run: (
+            shares(run).keys() == {"It", "The"}
+            and all("Rome." in sample.text for sample in run.samples())
+        ),
+        "The other fork": lambda run: len(forks(run)) == 2,
+        "whether the conversation goes on": lambda run: (
+            {sample.text for sample in run.samples()} >= {" It is Rome.", " It is Rome.\nUser:"}
+        ),
+    },
+    "capital.eab": {
+        "Paris has 99.8 %": lambda run: (
+            round(run.paths[0].tokens[0].candidates[0].probability, 3) == 0.998
+            and run.paths[0].tokens[0].text == " Paris"
+        ),
+        "so there is no fork before it. The only fork comes after the full stop": lambda run: (
+            [path.tokens[-1].text for path in forks(run)] == ["."]
+        ),
+        "another question": lambda run: any("Question" in one.text for one in run.samples()),
+    },
+    "rare.eab": {
+        "2.47 nats at its first syllable": lambda run: fork_entropy(run) == 2.47,
+        "The right one, Sucre, has 22 % of the weight": lambda run: (
+            round(100 * sum(one.weight for one in run.samples() if " Sucre" in one.text)) == 22
+        ),
+    },
+    "sum.eab": {
+        "Seven is right and gets 48 %": lambda run: shares(run)["seven"] == 48,
+        "eight gets 39 %": lambda run: shares(run)["eight"] == 39,
+        "six 11 %": lambda run: shares(run)["six"] == 11,
+        "1.10 nats": lambda run: fork_entropy(run) == 1.10,
+        "A sum it half knows": lambda run: 45 <= shares(run)["seven"] <= 55,
+    },
+    "ball.eab": {
+        "After three steps there are 12 paths, the limit": lambda run: (
+            sum(path.stands_at(2) for path in run.paths) == 12 == run.started.config.max_paths
+        ),
+        "all share the long prompt": lambda run: len(run.started.prompt_tokens) > 50,
+        "From then on each path weighs less than the 10 % that a fork needs, so none forks": (
+            lambda run: (
+                run.started.config.min_fork_weight == 0.1
+                and max(fork_step(run, path) for path in forks(run)) <= 3
+                and max(leaf.weight for leaf in run.leaves()) < 0.1
+            )
+        ),
+        "although the model stays unsure": lambda run: len(unforked(run)) > 100,
+    },
+    "original.eab": {
+        "All texts count equally": lambda run: set(weights(run.samples())) == {8},
+        "all 12 texts begin with “a big tree”": lambda run: (
+            [sample.text[:11] for sample in run.samples()] == [" a big tree"] * 12
+        ),
+    },
+    "long.eab": {
+        "Twenty paths, up to 100 tokens each": lambda run: (
+            len(run.leaves()) == 20
+            and max(len(sample.token_ids) for sample in run.samples()) == 100
+        ),
+        "10.9× as much at step 5": lambda run: (
+            greatest_ratio_at(run) == 5 and round(caches_ratio(run, 5), 1) == 10.9
+        ),
+        "1.9× at step 65": lambda run: (
+            run.peak_step() == 65 and round(caches_ratio(run, 65), 1) == 1.9
+        ),
+    },
+}
+
+
+def truth(prompt: str) -> list[int]:
+    """The percentages of the text that the model was trained on, for this prompt."""
+    from training.choices import CHOICES, known_distributions
+
+    return [round(100 * share) for share in known_distributions(CHOICES)[prompt].values()]
+
+
+@pytest.fixture(params=bundled_runs.recordings(), ids=lambda recording: recording.file)
+def recording(request: pytest.FixtureRequest) -> bundled_runs.Recording:
+    found: bundled_runs.Recording = request.param
+    return found
+
+
+@pytest.fixture
+def run(recording: bundled_runs.Recording) -> Run:
+    return fold(bundled_runs.events_of(recording))
+
+
+def test_the_sentence_says_what_the_data_hold(recording: bundled_runs.Recording, run: Run) -> None:
+    words = f"{recording.title}. {recording.shows}"
+    for claim, holds in FACTS[recording.file].items():
+        assert claim in words, "the claim is checked, but not made"
+        assert holds(run), claim
+        words = words.replace(claim, "")
+    assert not re.search(r"\d", words), "a number that nothing checks"
+
+
+def test_every_example_says_what_it_teaches_in_a_few_words() -> None:
+    taught = [one.teaches for one in bundled_runs.recordings()]
+    assert len(set(taught)) == len(taught)
+    assert all(0 < len(words.split()) <= 5 for words in taught)
+
+
+def test_the_page_offers_every_setting_of_an_example(run: Run) -> None:
+    config = run.started.config
+    for name, declared in SETTINGS.items():
+        value = getattr(config, name)
+        widget = declared.widget
+        if name == "entropy_threshold":
+            widget = THRESHOLD_SCALES[config.threshold_unit].widget
+        if widget is None:
+            continue
+        assert widget.nearest(value) == value, name
+        if isinstance(widget, Slider):
+            steps = (value - widget.low) / widget.step
+            assert steps == pytest.approx(round(steps)), name
+
+
+def test_where_a_replay_rests_sharing_never_holds_more_than_separate_caches(run: Run) -> None:
+    assert caches_ratio(run, run.peak_step()) >= 1.0
+
+
+def test_most_of_the_time_sharing_holds_less(run: Run) -> None:
+    more = sum(caches_ratio(run, step) < 1.0 for step in range(len(run.steps)))
+    assert more <= 0.2 * len(run.steps)
+
+
+def test_the_first_example_shows_the_idea_within_ten_seconds() -> None:
+    run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    assert 24 <= len(run.steps) <= 10 * STEPS_PER_SECOND
+    assert 6 <= len(run.leaves()) <= 10
+    assert not unforked(run), "it forks wherever the entropy reaches the threshold"
+    assert all(not path.limited_steps and len(path.weights) == 1 for path in run.paths)
+    for leaf in run.leaves():
+        shown = math.prod(run.paths[path].share for path in run.lineage(leaf.id))
+        assert leaf.weight == pytest.approx(shown), "the shares multiply to the weights"
+    assert caches_ratio(run, run.peak_step()) > 1.3
+
+
+def test_the_peak_step_is_the_last_one_with_the_most_live_paths(run: Run) -> None:
+    live = [len(step.kv.paths) for step in run.steps if step.kv is not None]
+    assert live[run.peak_step()] == max(live)
+    assert max(live[run.peak_step() + 1 :], default=0) < max(live)

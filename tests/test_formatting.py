@@ -1,0 +1,45 @@
+"""Numbers and texts in words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.formatting import as_sentence, excerpt
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "shown"),
+    [
+        ("once upon a time", 16, "once upon a time"),
+        ("once upon a time", 12, "once upon …"),
+        ("once upon a time", 11, "once upon …"),
+        ("incomprehensibilities", 10, "incompre …"),
+    ],
+)
+def test_an_excerpt_ends_between_two_words_if_it_can(text: str, length: int, shown: str) -> None:
+    assert excerpt(text, length) == shown
+
+
+@given(st.text(max_size=60), st.integers(4, 50))
+def test_an_excerpt_is_a_beginning_of_the_text_and_not_too_long(text: str, length: int) -> None:
+    shown = excerpt(text, length)
+    assert len(shown) <= max(length, 0)
+    assert shown == text or text.startswith(shown.removesuffix(" …"))
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("the prompt is empty; write one", "The prompt is empty; write one."),
+        ("the name is too long. Shorten it.", "The name is too long. Shorten it."),
+        ("run.eab is cut short", "run.eab is cut short."),
+        ("max_paths is 0", "max_paths is 0."),
+        ("Already a sentence.", "Already a sentence."),
+        ("", ""),
+    ],
+)
+def test_a_message_becomes_a_sentence_and_names_stay_as_they_are(
+    message: str, sentence: str
+) -> None:
+    assert as_sentence(message) == sentence
+    assert as_sentence(sentence) == sentence
