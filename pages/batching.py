@@ -1,0 +1,152 @@
+"""Batching: the same requests served one by one, in static batches and by continuous batching; and
+who this server serves right now.
+"""
+
+from typing import Final
+
+import streamlit as st
+
+from app.state import batching, messages, polling, status
+from app.state.batching import COMPARISON
+from app.state.slot import note_in_url
+from app.widgets import controls, request_editor, serving_now
+from app.widgets.charts import downloads, draw, white_background
+from app.widgets.markdown import plain
+from eab.analysis.batching import BatchingComparison
+from eab.errors import EabError
+from eab.figures.batching_table import headline
+
+VIEW: Final = "view"  # the URL parameter of the open tab
+THREE_WAYS, NOW = "Three ways", "Now"
+HOW_IT_WORKS = """
+A forward pass reads all weights of the model, for one token or for many. So a server puts several
+requests into each pass, one per *slot* of the batch.
+
+- **One by one**: a request begins when the one before has ended. Passes are nearly empty.
+- **Static batches**: as many requests as there are slots begin together. The next ones begin when
+  the longest of these has ended; until then the slots of the shorter ones are idle.
+- **Continuous batching** (Orca, OSDI 2022; vLLM): who is in the batch is decided anew before every
+  pass. A request leaves with its last token, and the next one begins in the next pass. Prompts are
+  read in chunks beside the tokens of the others (*prefill* beside *decode*; Sarathi-Serve,
+  [arXiv 2403.02310](https://arxiv.org/abs/2403.02310)).
+
+All three really run on this engine, with the same scheduler: they differ only in when a request is
+handed to it. Only the passes of this measurement are timed, not those of other tabs in between.
+"""
+
+
+def bar() -> None:
+    """The requests, Measure and Stop; an error in words if they cannot be served."""
+    preset, measure, stop = st.columns([5, 1, 1], vertical_alignment="bottom")
+    with preset, st.container(horizontal=True, key="batching_choices"):
+        request_editor.choose_preset()
+    missing = controls.model_missing()
+    pressed = measure.button(
+        "Measure",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="run_batching",
+        disabled=active or bool(missing),
+        help=missing or "Serve these requests here, in all three ways.",
+        width="stretch",
+    )
+    stop.button(
+        "Stop", on_click=COMPARISON.stop, disabled=not active, key="batching_stop", width="stretch"
+    )
+    with st.expander("Edit the requests, repeats and paths"):
+        table = request_editor.edited()
+    if pressed:
+        measure_here(table)
+
+
+def measure_here(table: object) -> None:
+    messages.clear()
+    try:
+        batching.start(request_editor.workload(table), controls.model_name())
+    except EabError as error:
+        messages.notify(str(error))
+    st.rerun()
+
+
+def three_ways() -> None:
+    bar()
+    for problem in messages.problems(COMPARISON.current().live, None):
+        st.error(plain(problem))
+    COMPARISON.watch(status.report_progress, active)
+    displayed = COMPARISON.displayed()
+    with displayed.locked:
+        results(displayed.state, displayed.key, displayed.live is not None)
+
+
+def results(comparison: BatchingComparison, key: str, live: bool) -> None:
+    from eab.figures import batching as figures
+    from eab.figures import batching_table as words
+    from eab.figures.tables import text_table
+
+    axis = st.segmented_control(
+        "Horizontal axis",
+        {"Forward passes": "passes", "Seconds": "seconds"},
+        default="Forward passes",
+        key="batching_axis",
+        required=True,
+        label_visibility="collapsed",
+    )
+    across: figures.Across = "seconds" if axis == "Seconds" else "passes"
+    figure = figures.batching_figure(comparison, across)
+    draw("", headline(comparison), figure, "batching", f"{key}-{across}", white_background())
+    for sentence in words.way_sentences(comparison).values():
+        st.text(sentence)
+    st.text(words.tokens_sentence(comparison))
+    st.text(words.memory_sentence(comparison))
+    st.header("In numbers")
+    st.table(text_table(words.batching_rows(comparison), ["Measure", *comparison.shown()]))
+    st.text(f"{words.noise_sentence(comparison)} {words.agreement_sentence(comparison)}".strip())
+    st.caption(words.TABLE_NOTE)
+    origin(comparison, live)
+    downloads(
+        [
+            (
+                "Passes (CSV)",
+                "passes.csv",
+                lambda: words.passes_table(comparison).to_csv(index=False),
+            ),
+            (
+                "Requests (CSV)",
+                "requests.csv",
+                lambda: words.requests_table(comparison).to_csv(index=False),
+            ),
+        ]
+    )
+    # Here comes the KV allocation of these requests; `comparison.runs` are their finished runs.
+
+
+def origin(comparison: BatchingComparison, live: bool) -> None:
+    """Where the numbers were measured."""
+    if comparison.began is not None:
+        where = plain(
+            f"{comparison.began.model}, {comparison.began.dtype}, on {comparison.began.machine}"
+        )
+        st.caption(f"{'Measured here' if live else 'Recorded'}: {where}.")
+
+
+controls.ensure_defaults()
+request_editor.ensure_defaults()
+active = COMPARISON.current().active  # before anything is drawn; see polling.watch
+st.session_state.setdefault(
+    "batching_view", NOW if st.query_params.get(VIEW) == "now" else THREE_WAYS
+)
+
+st.title("Does a short request have to wait for a long one?")
+with st.sidebar:
+    controls.choose_model()
+ways, now = st.tabs([THREE_WAYS, NOW], on_change="rerun", key="batching_view")
+if now.open:
+    note_in_url({VIEW: "now"})
+    with now:
+        serving_now.draw()
+else:
+    with ways:
+        three_ways()
+with st.expander("How it works"):
+    st.markdown(HOW_IT_WORKS)
+polling.draw_fragments()
