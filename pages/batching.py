@@ -18,6 +18,7 @@ from eab.figures.batching_table import headline
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 THREE_WAYS, NOW = "Three ways", "Now"
+PASSES, SECONDS = "Forward passes", "Seconds"
 HOW_IT_WORKS = """
 A forward pass reads all weights of the model, for one token or for many. So a server puts several
 requests into each pass, one per *slot* of the batch.
@@ -83,21 +84,23 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
     from eab.figures import batching_table as words
     from eab.figures.tables import text_table
 
-    axis = st.segmented_control(
-        "Horizontal axis",
-        {"Forward passes": "passes", "Seconds": "seconds"},
-        default="Forward passes",
-        key="batching_axis",
-        required=True,
-        label_visibility="collapsed",
-    )
-    across: figures.Across = "seconds" if axis == "Seconds" else "passes"
+    with st.container(horizontal=True, vertical_alignment="center", key="batching_view_options"):
+        axis = st.segmented_control(
+            "Horizontal axis",
+            [PASSES, SECONDS],
+            default=PASSES,
+            key="batching_axis",
+            required=True,
+            label_visibility="collapsed",
+        )
+        white = white_background()
+    across: figures.Across = "seconds" if axis == SECONDS else "passes"
     figure = figures.batching_figure(comparison, across)
-    draw("", headline(comparison), figure, "batching", f"{key}-{across}", white_background())
+    draw("", headline(comparison), figure, "batching", f"{key}-{across}", white)
     for sentence in words.way_sentences(comparison).values():
         st.text(sentence)
     st.text(words.tokens_sentence(comparison))
-    st.text(words.memory_sentence(comparison))
+    st.text(f"{words.memory_sentence(comparison)} {words.pace_sentence(comparison)}".strip())
     st.header("In numbers")
     st.table(text_table(words.batching_rows(comparison), ["Measure", *comparison.shown()]))
     st.text(f"{words.noise_sentence(comparison)} {words.agreement_sentence(comparison)}".strip())
@@ -145,6 +148,7 @@ if now.open:
     with now:
         serving_now.draw()
 else:
+    st.query_params.pop(VIEW, None)
     with ways:
         three_ways()
 with st.expander("How it works"):

@@ -20,7 +20,7 @@ _WHAT: Final = (
 def draw() -> None:
     """Draw it here, and again every second."""
     st.caption(_WHAT)
-    polling.fragment(_redraw, polling.interval(EVERY))
+    polling.fragment(lambda: _redraw(), polling.interval(EVERY))  # a name of its own
 
 
 def _redraw() -> None:
@@ -46,8 +46,7 @@ def _redraw() -> None:
     st.text(sentence)
     if now.taking_turns:
         st.caption(_beside(now))
-    if passes:
-        _picture(now_figure(passes, _own(now)), sentence)
+    _picture(now_figure(passes, _own(now), now.busy), sentence)
 
 
 def _picture(figure: object, sentence: str) -> None:

@@ -101,7 +101,6 @@ def _bands(shown: dict[Way, Schedule]) -> list[_Band]:
         title = f"<b>{TITLES[way]}</b>: {schedule.seconds:.2f} s, {len(schedule.passes)} passes"
         found.append(_Band(title, top, _SLOT * schedule.slots))
         top += found[-1].height + _GAP
-    top += _LEGEND
     for title in ("<b>Tokens per forward pass</b>", "<b>KV bytes held</b>"):
         found.append(_Band(title, top, _CHART))
         top += _CHART + _GAP
@@ -121,7 +120,6 @@ def _lay_out(figure: go.Figure, bands: Sequence[_Band], slots: int, ways: int) -
         margin={"l": 8, "r": 8, "t": _LEGEND, "b": _BELOW},
         hovermode="closest",
         legend={"y": 1, "traceorder": "normal"},
-        legend2={"orientation": "h", "x": 0, "yanchor": "bottom", "traceorder": "normal"},
     )
     for index, band in enumerate(bands):
         low = max(0.0, 1 - (band.top + band.height) / height)
@@ -149,7 +147,6 @@ def _lay_out(figure: go.Figure, bands: Sequence[_Band], slots: int, ways: int) -
             yanchor="bottom",
             showarrow=False,
         )
-    figure.update_layout(legend2_y=1 - (bands[ways].top - 20) / height)
     _share_the_x_axis(figure, _axis(len(bands) - 1))
 
 

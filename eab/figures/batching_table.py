@@ -175,6 +175,21 @@ def memory_sentence(comparison: BatchingComparison) -> str:
     return f"The most KV bytes held in a pass: {words} (measured).{price}"
 
 
+def pace_sentence(comparison: BatchingComparison) -> str:
+    """What a shared pass costs each of its texts, if that was measured."""
+    if "one by one" not in comparison.shown():
+        return ""
+    shared, alone = (
+        comparison.spread(way, _output_token(0.5)) for way in ("continuous", "one by one")
+    )
+    if shared.overlaps(alone) or shared.median < alone.median:
+        return ""
+    return (
+        f"A pass with more tokens takes longer: the next token of a text takes "
+        f"{_ms(shared.median)} ms in the batch, {_ms(alone.median)} ms alone."
+    )
+
+
 def agreement_sentence(comparison: BatchingComparison) -> str:
     """Whether the ways wrote the same texts."""
     if not comparison.servings:
@@ -218,6 +233,8 @@ def noise_sentence(comparison: BatchingComparison) -> str:
             alike.append(measure.name)
     if not alike:
         return ""
+    if len(alike) == len(MEASURES):
+        return "No difference measured between continuous and static batches in any of this."
     return f"No difference measured between continuous and static batches: {listed(alike)}."
 
 

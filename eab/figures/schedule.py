@@ -48,12 +48,13 @@ class Lane:
 
 def add_work(figure: go.Figure, lane: Lane) -> None:
     """Draw what each slot served, a row per slot."""
-    for work, shape in (("prefill", "/"), ("decode", "")):
+    for rank, (work, shape) in enumerate((("prefill", "/"), ("decode", ""))):
         found = [one for one in lane.schedule.segments() if one.work == work]
         _add_bars(
             figure,
             lane,
-            f"{work}, a colour per request",
+            f"{work}, a colour each",
+            rank,
             [(one.slot, *lane.span(one.first, one.last)) for one in found],
             [COLOURS[one.run % len(COLOURS)] for one in found],
             shape,
@@ -65,12 +66,13 @@ def add_work(figure: go.Figure, lane: Lane) -> None:
 def add_idle(figure: go.Figure, lane: Lane) -> None:
     """Draw when the slots were idle."""
     idle = lane.schedule.idle()
-    for awaited, shape in ((True, "x"), (False, ".")):
+    for rank, (awaited, shape) in enumerate(((True, "x"), (False, ".")), start=2):
         chosen = [one for one in idle if one.awaited == awaited]
         _add_bars(
             figure,
             lane,
             _IDLE[awaited],
+            rank,
             [(one.slot, *lane.span(one.first, one.last)) for one in chosen],
             [GREY] * len(chosen),
             shape,
@@ -92,12 +94,13 @@ def _add_bars(
     figure: go.Figure,
     lane: Lane,
     name: str,
+    rank: int,
     spans: Sequence[tuple[int, float, float]],
     colours: Sequence[str],
     shape: str,
     words: Sequence[str],
 ) -> None:
-    """Add bars of one kind: slot, beginning and length of each."""
+    """Add bars of one kind: slot, beginning and length of each; its place in the legend."""
     pattern = bar_pattern(shape)
     if shape in ("x", "."):  # a light ground with a grey pattern, so that it lies behind the work
         pattern |= {"fillmode": "replace", "fgcolor": GREY, "bgcolor": "rgba(140,140,140,0.15)"}
@@ -115,6 +118,7 @@ def _add_bars(
         hovertemplate="%{customdata}<extra></extra>",
         legendgroup=name,
         showlegend=bool(spans) and all(one.name != name or not one.y for one in figure.data),
+        legendrank=rank,
         width=0.86,
     )
 
@@ -152,7 +156,7 @@ def add_steps(
         line: Colour and dash.
         name: What the legend says.
         hover: A value in words.
-        legend: Whether the line has an entry in the second legend.
+        legend: Whether the legend names the line.
     """
     spans = [lane.span(number, number) for number in range(len(values))]
     end = sum(spans[-1]) if spans else 0.0
@@ -165,7 +169,6 @@ def add_steps(
         line={"shape": "hv", "width": 2, **line},
         customdata=[*map(hover, values), hover(0)],
         hovertemplate=f"{name}: %{{customdata}}<extra></extra>",
-        legend="legend2",
         legendgroup=name,
         showlegend=legend,
     )

@@ -48,12 +48,13 @@ def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str
     )
 
 
-def now_figure(passes: Sequence[TimedPass], own: frozenset[int]) -> go.Figure:
+def now_figure(passes: Sequence[TimedPass], own: frozenset[int], busy: bool) -> go.Figure:
     """Slots over the last seconds, and the tokens of each pass below them.
 
     Args:
         passes: The newest passes, the oldest first.
         own: Numbers of the runs of whoever looks.
+        busy: Whether the picture ends now; else it ends with the last pass.
     """
     figure = go.Figure()
     seen = [one for one in passes if one.ended > -WINDOW]
@@ -80,7 +81,7 @@ def now_figure(passes: Sequence[TimedPass], own: frozenset[int]) -> go.Figure:
         hovermode="closest",
         spikedistance=-1,
         xaxis={
-            "title": "seconds from now",
+            "title": "seconds from now" if busy else "seconds from the last pass",
             "range": [-WINDOW, 0],
             "anchor": "y2",
             "zeroline": False,
