@@ -73,7 +73,7 @@ def three_ways() -> None:
     bar()
     for problem in messages.problems(COMPARISON.current().live, None):
         st.error(plain(problem))
-    COMPARISON.watch(status.report_progress, active)
+    COMPARISON.watch(status.batching_progress, active)
     displayed = COMPARISON.displayed()
     with displayed.locked:
         results(displayed.state, displayed.key, displayed.live is not None)

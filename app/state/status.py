@@ -40,12 +40,23 @@ def sweep_progress(live: LiveSweep) -> tuple[float, str]:
         return share, f"{sweep.current} ({number} of {variants}): step {step} of {steps}"
 
 
-def report_progress(live: LiveReport | LiveBatching) -> tuple[float, str]:
-    """Progress of a measurement."""
+def report_progress(live: LiveReport) -> tuple[float, str]:
+    """Progress of a BMC measurement."""
     if (early := _not_running(live)) is not None:
         return early
     with live.lock:
         return min(1.0, live.state.progress.share), live.state.progress.words
+
+
+def batching_progress(live: LiveBatching) -> tuple[float, str]:
+    """Progress of the same requests served in several ways."""
+    if (early := _not_running(live)) is not None:
+        return early
+    with live.lock:
+        served = counted(len(live.state.servings), "serving")
+        if not live.active:
+            return 1.0, f"{ENDINGS[live.ending[0]]} after {served}"
+        return min(1.0, live.state.progress.share), live.state.progress.words or "Warming up"
 
 
 def _not_running(live: LiveTask[Any]) -> tuple[float, str] | None:

@@ -100,15 +100,23 @@ def workload(table: pd.DataFrame) -> Workload:
     Raises:
         ConfigError: A row or a setting is out of its range.
     """
-    requests = []
-    for number, (prompt, new_tokens) in enumerate(
-        table[["prompt", "new_tokens"]].itertuples(index=False), start=1
-    ):
+    state = st.session_state
+    return Workload(requests(table), int(state[_SLOTS]), int(state[_REPEATS]), int(state[_PATHS]))
+
+
+def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
+    """The rows of the table.
+
+    Raises:
+        ConfigError: A row is not complete.
+    """
+    found = []
+    rows = table[["prompt", "new_tokens"]].itertuples(index=False)
+    for number, (prompt, new_tokens) in enumerate(rows, start=1):
         if pd.isna(prompt) or pd.isna(new_tokens):
             raise ConfigError(
                 f"request {number} is not complete; give a prompt and a number of new tokens, or "
                 "delete the row"
             )
-        requests.append(Asked(str(prompt), int(new_tokens)))
-    state = st.session_state
-    return Workload(tuple(requests), int(state[_SLOTS]), int(state[_REPEATS]), int(state[_PATHS]))
+        found.append(Asked(str(prompt), int(new_tokens)))
+    return tuple(found)

@@ -98,13 +98,16 @@ def _beside(theirs: Spread, ours: Spread) -> str:
 
 def _waiting(comparison: BatchingComparison) -> str:
     """When the last request had its first token, if the ways differ in that."""
-    measure = _first_token(1.0)
-    found = [comparison.spread(way, measure) for way in ("continuous", "static batches")]
-    if "static batches" not in comparison.shown() or found[0].overlaps(found[1]):
+    if "static batches" not in comparison.shown():
+        return ""
+    ours, theirs = (
+        comparison.spread(way, _first_token(1.0)) for way in ("continuous", "static batches")
+    )
+    if ours.overlaps(theirs):
         return ""
     return (
-        f"The last request had its first token after {found[0].median:.2f} s with continuous "
-        f"batching, after {found[1].median:.2f} s with static batches."
+        f"The last request had its first token after {ours.median:.2f} s with continuous "
+        f"batching, after {theirs.median:.2f} s with static batches."
     )
 
 
@@ -147,9 +150,10 @@ def _static_words(one: Schedule) -> str:
 def _single_words(one: Schedule) -> str:
     if one.slots == 1:
         return "with one slot there is nothing to batch."
+    stays = "stays" if one.slots == 2 else "stay"
     return (
-        f"{counted(one.slots - 1, 'slot')} of {one.slots} stay empty. A pass reads all weights of "
-        "the model, here for one request."
+        f"{counted(one.slots - 1, 'slot')} of {one.slots} {stays} empty. A pass reads all weights "
+        "of the model, here for one request."
     )
 
 
