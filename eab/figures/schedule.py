@@ -125,17 +125,22 @@ def _add_bars(
 
 def _add_labels(figure: go.Figure, lane: Lane) -> None:
     """Write the number of each request into its bar, where there is room."""
+    notes = []
     for one in lane.schedule.segments():
         start, length = lane.span(one.first, one.last)
         if one.work == "decode" and length > _LABEL_ROOM * lane.until:
-            figure.add_annotation(
-                x=start + length / 2,
-                y=one.slot,
-                yref=lane.axis,
-                text=lane.labels[one.run],
-                showarrow=False,
-                font={"color": "black", "size": 12},
+            notes.append(
+                {
+                    "x": start + length / 2,
+                    "y": one.slot,
+                    "yref": lane.axis,
+                    "text": lane.labels[one.run],
+                    "showarrow": False,
+                    "font": {"color": "black", "size": 12},
+                }
             )
+    # All at once: plotly copies the list of annotations whenever one is added.
+    figure.layout.annotations = [*figure.layout.annotations, *notes]
 
 
 def add_steps(

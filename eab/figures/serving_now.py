@@ -48,12 +48,11 @@ def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str
     )
 
 
-def now_figure(passes: Sequence[TimedPass], own: frozenset[int], busy: bool) -> go.Figure:
+def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
     """Slots over the last seconds, and the tokens of each pass below them.
 
     Args:
         passes: The newest passes, the oldest first.
-        own: Numbers of the runs of whoever looks.
         busy: Whether the picture ends now; else it ends with the last pass.
     """
     figure = go.Figure()
@@ -62,7 +61,7 @@ def now_figure(passes: Sequence[TimedPass], own: frozenset[int], busy: bool) -> 
     if seen:
         schedule = Schedule(slots, tuple(_with_gaps(seen)))
         runs = sorted(schedule.by_run)
-        labels = {run: "yours" if run in own else f"run {run}" for run in runs}
+        labels = {run: f"run {run}" for run in runs}
         begins = seen[-1].ended - schedule.seconds
         lane = Lane(schedule, "y", "seconds", labels, labels, WINDOW, begins)
         add_work(figure, lane)

@@ -200,8 +200,8 @@ def test_now_says_who_is_served_and_how_fast() -> None:
     assert now_sentence(found, 0, 0) == NOTHING_SERVED
 
 
-def test_now_draws_each_pass_where_it_was_and_names_only_the_own_run() -> None:
-    figure = now_figure(timed(-3.0, -1.0, -0.5), frozenset({4}), busy=True)
+def test_now_draws_each_pass_where_it_was_and_names_runs_by_number() -> None:
+    figure = now_figure(timed(-3.0, -1.0, -0.5), busy=True)
     bars = [trace for trace in figure.data if trace.type == "bar" and trace.base]
     spans = sorted(
         (slot, round(start, 6), round(length, 6))
@@ -210,12 +210,12 @@ def test_now_draws_each_pass_where_it_was_and_names_only_the_own_run() -> None:
     )
     assert spans == [(0, -3.5, 0.5), (0, -1.5, 1.0), (1, -3.5, 0.5), (1, -1.5, 1.0)]
     labels = {note.text for note in figure.layout.annotations}
-    assert labels == {"run 3", "yours"}
+    assert labels == {"run 3", "run 4"}
     assert figure.layout.xaxis.title.text == "seconds from now"
 
 
 def test_now_has_a_picture_before_anything_was_served_and_forgets_old_passes() -> None:
     for found in ([], timed(-60.0)):
-        figure = now_figure(found, frozenset(), busy=False)
+        figure = now_figure(found, busy=False)
         assert not figure.data
-        assert figure.layout.height == now_figure(timed(-1.0), frozenset(), True).layout.height
+        assert figure.layout.height == now_figure(timed(-1.0), busy=True).layout.height
