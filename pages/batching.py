@@ -38,9 +38,11 @@ handed to it. Only the passes of this measurement are timed, not those of other 
 
 def bar() -> None:
     """The requests, Measure and Stop; an error in words if they cannot be served."""
-    preset, measure, stop = st.columns([5, 1, 1], vertical_alignment="bottom")
-    with preset, st.container(horizontal=True, key="batching_choices"):
+    preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
+    with preset:
         request_editor.choose_preset()
+    with slots:
+        request_editor.choose_slots()
     missing = controls.model_missing()
     pressed = measure.button(
         "Measure",

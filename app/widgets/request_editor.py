@@ -40,8 +40,12 @@ def ensure_defaults() -> None:
 
 
 def choose_preset() -> None:
-    """Draw the choice of a set of requests, and of the number of slots."""
+    """Draw the choice of a set of requests."""
     st.selectbox("Requests", [*PRESETS], key=_PRESET, **KEPT)
+
+
+def choose_slots() -> None:
+    """Draw the choice of how many requests may be in a forward pass."""
     st.selectbox(
         "Slots",
         range(1, MAX_SLOTS + 1),

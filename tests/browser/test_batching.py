@@ -66,6 +66,18 @@ def test_a_measurement_here_and_its_download(
     expect(page.locator(CHART).first).to_be_visible(timeout=60 * SECONDS)
     choose(page, "Requests", "All equal")
     choose(page, "Slots", "8")
+    page.get_by_text("Edit the requests").click()
+    table = page.get_by_test_id("stDataFrame")
+    page.wait_for_timeout(2 * SECONDS)  # it opens, and that of the set before goes
+    expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
+    expect(table).to_have_count(1)
+    grid = table.bounding_box()
+    assert grid is not None
+    table.click(position={"x": grid["width"] - 60, "y": 52})  # the first row's number
+    page.keyboard.type("4")
+    page.wait_for_timeout(1 * SECONDS)  # the cell opens
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(1 * SECONDS)  # an edit is sent after a moment
     page.get_by_role("button", name="Measure", exact=True).click()
     expect(page.get_by_text("8 requests in 8 slots: continuous batching took 32")).to_be_visible(
         timeout=180 * SECONDS
@@ -80,7 +92,7 @@ def test_a_measurement_here_and_its_download(
     with file.open(newline="") as text:
         rows = list(csv.DictReader(text))
     assert len(rows) == 3 * 8
-    assert {row["new_tokens"] for row in rows} == {"32"}
+    assert [row["new_tokens"] for row in rows] == ["4", *["32"] * 7] * 3
     assert all(float(row["ended_s"]) >= float(row["first_token_s"]) for row in rows)
 
 
