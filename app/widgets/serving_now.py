@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
-    "The runs that all open tabs started on Explore share forward passes. A row is a slot of the "
+    "The runs of all open tabs share forward passes. A row is a slot of the "
     "batch, a bar is a run: striped while its prompt is read, then plain. Only the numbers of runs "
     "are shown, no prompts."
 )

@@ -163,6 +163,7 @@ class BatchingComparison:
         self.ended: RunEnded | None = None
         self.progress = Progressed(0.0, "")
         self.servings: list[WayServed] = []
+        self._schedules: dict[Way, list[Schedule]] = {}
         self._folds: dict[int, RunFold] = {}
 
     def apply(self, event: BatchingEvent) -> None:
@@ -174,6 +175,8 @@ class BatchingComparison:
                 self.progress = event
             case WayServed():
                 self.servings.append(event)
+                schedule = Schedule(self.workload.slots, event.passes)
+                self._schedules.setdefault(event.way, []).append(schedule)
             case RequestEvent():
                 self._folds.setdefault(event.number, RunFold()).apply(event.event)
             case RunEnded():
@@ -203,9 +206,7 @@ class BatchingComparison:
 
     def schedules(self, way: Way) -> list[Schedule]:
         """Every repeat of this way."""
-        return [
-            Schedule(self.workload.slots, one.passes) for one in self.servings if one.way == way
-        ]
+        return [*self._schedules.get(way, [])]
 
     def shown(self) -> dict[Way, Schedule]:
         """For each way its repeat of median length; the longer one of the middle two."""

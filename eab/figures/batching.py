@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 import plotly.graph_objects as go
 
+from eab import token_text
 from eab.analysis.batching import BatchingComparison, Way
 from eab.analysis.schedule import Schedule
 from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
@@ -51,7 +52,7 @@ def batching_figure(comparison: BatchingComparison, across: Across) -> go.Figure
     bands = _bands(shown)
     asked = comparison.workload.requests
     names = {
-        number: f"request {number + 1}: “{text_label(one.prompt, 60)}”"
+        number: f"request {number + 1}: “{text_label(token_text.visible(one.prompt), 60)}”"
         for number, one in enumerate(asked)
     }
     labels = {number: str(number + 1) for number in names}
