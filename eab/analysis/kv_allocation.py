@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from eab.caches.blocks import BLOCK_SIZE, BlockLedger
+from eab.config import AllocationStep
 from eab.errors import ConfigError, RecordError
 from eab.events import KVUsage
 from eab.formatting import counted
@@ -58,21 +59,28 @@ class KvAllocation:
 
     Attributes:
         block_size: Rows of a block.
+        rs: The growth steps r of the runs, each once.
+        measured: Whether the tree's bytes were measured; those of a what-if run are computed.
         steps: For each scheme, the reserved bytes of step 0, 1, 2, ...
     """
 
     block_size: int
+    rs: tuple[AllocationStep, ...]
+    measured: bool
     steps: Mapping[Scheme, tuple[Reserved, ...]]
 
-    def peak(self, scheme: Scheme) -> tuple[int, Reserved]:
-        """The first step with the most bytes reserved, and what they hold."""
-        pairs = enumerate(self.steps[scheme])
-        return max(pairs, key=lambda pair: pair[1].total, default=(0, Reserved()))
+    def peak(self, scheme: Scheme) -> int:
+        """The most bytes reserved in a step."""
+        return max((reserved.total for reserved in self.steps[scheme]), default=0)
+
+    def sum(self, scheme: Scheme) -> Reserved:
+        """What all steps reserve, added up: bytes times steps."""
+        return sum(self.steps[scheme], Reserved())
 
     def wasted_share(self, scheme: Scheme) -> float:
         """The share of the reserved bytes that is wasted, over all steps."""
-        total = sum(self.steps[scheme], Reserved())
-        return total.wasted / total.total if total.total else 0.0
+        found = self.sum(scheme)
+        return found.wasted / found.total if found.total else 0.0
 
 
 def kv_allocation(
@@ -102,7 +110,10 @@ def kv_allocation(
             for scheme in SCHEMES:
                 steps[begin + step][scheme] += reserved[scheme]
     return KvAllocation(
-        block_size, {scheme: tuple(step[scheme] for step in steps) for scheme in SCHEMES}
+        block_size,
+        tuple(dict.fromkeys(run.started.config.r for run in runs)),
+        not any(run.is_what_if for run in runs),
+        {scheme: tuple(step[scheme] for step in steps) for scheme in SCHEMES},
     )
 
 

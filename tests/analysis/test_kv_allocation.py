@@ -68,16 +68,18 @@ def test_runs_add_up_from_the_step_at_which_each_begins() -> None:
 
 def test_nothing_is_reserved_without_runs() -> None:
     nothing = kv_allocation([])
-    assert nothing.peak("blocks") == (0, Reserved())
+    assert nothing.peak("blocks") == 0
+    assert nothing.sum("tree") == Reserved()
     assert nothing.wasted_share("slab") == 0
 
 
-def test_the_peak_is_the_first_step_with_the_most_and_the_waste_is_over_all_steps() -> None:
+def test_the_waste_is_what_is_empty_or_stored_again_over_all_steps() -> None:
     found = kv_allocation([tossed()], 4)
-    step, most = found.peak("slab")
-    assert (step, most.total, most.wasted) == (2, 32 * 16, 21 * 16)
+    assert found.peak("slab") == 32 * 16
+    assert found.sum("slab") == Reserved(23 * 16, 22 * 16, 11 * 16)
     assert found.wasted_share("slab") == pytest.approx(33 / 56)
     assert found.wasted_share("tree") == 0
+    assert (found.rs, found.measured) == ((1,), True)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.started.prompt[:20])
