@@ -8,6 +8,7 @@ import streamlit as st
 from app.widgets.charts import downloads, draw
 from eab.analysis.kv_allocation import kv_allocation
 from eab.caches.blocks import BLOCK_SIZE
+from eab.formatting import counted
 from eab.run import Run
 
 BLOCK_SIZES: Final = (8, 16, 32, 128)
@@ -35,7 +36,7 @@ def kv_allocation_section(
     """Draw what these runs reserve under each scheme.
 
     Args:
-        runs: Finished runs of the tree cache; at least one.
+        runs: Finished runs; those of other caches than the tree are left out.
         key: Names what is shown, so that the browser redraws it for other runs.
         begins: The step of the common axis at which each run begins; by default 0.
         white: Charts black on white, for print.
@@ -48,7 +49,14 @@ def kv_allocation_section(
     size = st.segmented_control(
         "Rows per block", BLOCK_SIZES, default=BLOCK_SIZE, key="block_size", required=True
     )
-    found = kv_allocation(runs, size or BLOCK_SIZE, begins)
+    trees = [
+        (run, begin)
+        for run, begin in zip(runs, begins or [0] * len(runs), strict=True)
+        if run.started.config.cache == "tree"
+    ]
+    if len(trees) < len(runs):
+        st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} with another cache.")
+    found = kv_allocation([run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees])
     draw(
         "",
         figures.allocation_sentence(found),

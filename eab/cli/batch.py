@@ -15,7 +15,7 @@ from eab.cli.batch_folder import TABLE, BatchFolder
 from eab.cli.batch_lines import BatchLine, raise_if_wrong, read_lines
 from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
-from eab.events import Event, RunEnded
+from eab.events import Event, Probed, RunEnded, RunStarted
 from eab.formatting import counted
 
 if TYPE_CHECKING:
@@ -79,6 +79,24 @@ class _Made:
         """Runs that were not finished because of Ctrl-C."""
         return self.left - self.finished - len(self.failures)
 
+    def __str__(self) -> str:
+        ended = self.there + self.finished + len(self.failures)
+        return f"{ended:,} of {counted(self.there + self.left, 'run')}"
+
+
+@dataclass(slots=True)
+class _InWork:
+    """A run in the making, and its events so far."""
+
+    line: BatchLine
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        """The step that it has come to."""
+        last = self.events[-1] if self.events else None
+        return 0 if last is None or isinstance(last, Probed | RunStarted) else last.step
+
 
 def _impossible(model: "HuggingFaceModel", lines: Sequence[BatchLine]) -> list[str]:
     """The lines that this model cannot run, each with the reason."""
@@ -104,47 +122,40 @@ def _make(
     from eab.engine.scheduler import Scheduler
 
     waiting = deque(lines)
-    in_work: dict[Handle, tuple[BatchLine, list[Event]]] = {}
+    in_work: dict[Handle, _InWork] = {}
+    steps_ended = 0
     with (
         progress.interrupt_flag() as interrupted,
-        progress.progress_bar("run") as bar,
+        progress.progress_bar() as bar,
         closing(Scheduler(model)) as scheduler,
     ):
-        task = bar.add_task("", total=made.there + made.left, completed=made.there)
+        task = bar.add_task("", total=sum(line.request.config.max_new_tokens for line in lines))
         while (waiting or in_work) and not interrupted.is_set():
             while waiting and len(in_work) < scheduler.max_running:
                 line = waiting.popleft()
                 own_draft = draft if line.request.config.drafter == "model" else None
-                in_work[scheduler.submit(line.request, draft=own_draft)] = line, []
+                in_work[scheduler.submit(line.request, draft=own_draft)] = _InWork(line)
             for handle in scheduler.step():
-                line, events = in_work[handle]
-                events += handle.new_events()
+                run = in_work[handle]
+                run.events += handle.new_events()
                 if handle.ended:
                     del in_work[handle]
-                    _finish(line, events, handle.error, made, folder)
-            bar.update(
-                task,
-                completed=made.there + made.finished + len(made.failures),
-                description=f"{len(in_work)} running",
-            )
+                    _finish(run, handle.error, made, folder)
+                    steps_ended += run.line.request.config.max_new_tokens
+            steps = steps_ended + sum(run.step for run in in_work.values())
+            bar.update(task, completed=steps, description=str(made))
 
 
-def _finish(
-    line: BatchLine,
-    events: Sequence[Event],
-    error: Exception | None,
-    made: _Made,
-    folder: BatchFolder,
-) -> None:
+def _finish(run: _InWork, error: Exception | None, made: _Made, folder: BatchFolder) -> None:
     """Save a run that has come to its end, or note why it failed."""
-    end = events[-1] if events else None
+    end = run.events[-1] if run.events else None
     if error is not None:
         words = str(error) if isinstance(error, EabError) else repr(error)
-        made.failures.append(f"{line}: {words}")
+        made.failures.append(f"{run.line}: {words}")
     elif isinstance(end, RunEnded) and end.reason == "failed":
-        made.failures.append(f"{line}: {end.message}")
+        made.failures.append(f"{run.line}: {end.message}")
     else:
-        folder.save(line, events)
+        folder.save(run.line, run.events)
         made.finished += 1
 
 

@@ -87,15 +87,13 @@ def interrupt_flag() -> Iterator[Flag]:
         signal.signal(signal.SIGINT, before)
 
 
-def progress_bar(unit: str = "step") -> Progress:
-    """A bar on stderr that counts units, and is gone when it is done; none where stderr is no
-    terminal.
-    """
+def progress_bar() -> Progress:
+    """A bar on stderr, which is gone when it is done; none where stderr is no terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn(unit + " {task.completed}/{task.total}"),
+        TextColumn("step {task.completed}/{task.total}"),
     )
     return Progress(
         *columns,
