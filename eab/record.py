@@ -36,15 +36,28 @@ def save(events: Iterable[Event], path: Path | str) -> None:
     Raises:
         RecordError: The file cannot be written.
     """
-    path = Path(path)
+    write_whole(dumps(events), Path(path), "the run")
+
+
+def write_whole(data: bytes, path: Path, what: str) -> None:
+    """Write a file; an older file of that name is replaced only once the new one is complete.
+
+    Args:
+        data: The bytes of the file.
+        path: Where it is written.
+        what: What the file is, for the message.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
     scratch = path.with_name(path.name + ".part")
     try:
-        scratch.write_bytes(dumps(events))
+        scratch.write_bytes(data)
         os.replace(scratch, path)
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise RecordError(
-            f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose "
+            f"{what} cannot be saved as {path}: {error.strerror}. Free some space or choose "
             "another place"
         ) from error
 

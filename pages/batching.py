@@ -11,6 +11,7 @@ from app.state.batching import COMPARISON
 from app.state.slot import note_in_url
 from app.widgets import controls, request_editor, serving_now
 from app.widgets.charts import downloads, draw, white_background
+from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from eab.analysis.batching import BatchingComparison
 from eab.errors import EabError
@@ -122,7 +123,11 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
             ),
         ]
     )
-    # Here comes the KV allocation of these requests; `comparison.runs` are their finished runs.
+    st.caption("Below: the KV memory of continuous batching, where a step is a forward pass.")
+    begins = comparison.shown()["continuous"].first_token_passes()
+    kv_allocation_section(
+        comparison.runs, key, [begins[number] for number in sorted(begins)], white
+    )
 
 
 def origin(comparison: BatchingComparison, live: bool) -> None:

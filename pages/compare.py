@@ -25,7 +25,9 @@ BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of t
 def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     """The list of one side, and its upload if a run file is chosen."""
     options = diff.sources(with_independent=side == "b")
-    source = st.selectbox(label, options, format_func=diff.title_of, key=f"diff_{side}")
+    source = st.selectbox(
+        label, options, format_func=lambda one: diff.title_of(one, side), key=f"diff_{side}"
+    )
     if source == diff.FILE:
         st.file_uploader(
             f"Run file for {side.upper()}",
@@ -59,8 +61,6 @@ def start(like: Side, budget: Budget) -> None:
 
 def sampling(a: Side, active: bool) -> None:
     """What the samples have in common with A, and the buttons that start and stop them."""
-    from eab.figures.diff import average_sentence
-
     choice, left, right = st.columns([2, 1, 1], vertical_alignment="bottom")
     with choice:
         named = st.segmented_control(
@@ -91,7 +91,15 @@ def sampling(a: Side, active: bool) -> None:
         key="diff_stop",
         width="stretch",
     )
-    st.caption(
+
+
+def how_matched(a: Side) -> str:
+    """Why there are so many independent samples, and what they would see on average."""
+    from eab.figures.diff import average_sentence
+
+    budget = BUDGETS[st.session_state.diff_budget or next(iter(BUDGETS))]
+    count = independent_config(a.run, budget).max_paths
+    return (
         f"{budget_sentence(a, budget, count)}{average_sentence(a.run, count)} The prompt is "
         "processed once, and the texts share its rows in the cache: the best case for independent "
         "samples."
@@ -118,12 +126,11 @@ def results(a: Side, b: Side) -> None:
 
     st.text(takeaway_sentence(a.run, b.run))
     if same_prompt(a.run, b.run):
-        st.header("Both runs as one tree")
         board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="diff")
     st.header("What each run found and took")
     rows = diff_rows(a.run, b.run)
     st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B − A"]))
-    st.caption(NOTE)
+    st.caption(f"{how_matched(a)} {NOTE}" if choices["b"] == INDEPENDENT else NOTE)
     download(lambda: diff_table(a.run, b.run).to_csv(index=False))
 
 

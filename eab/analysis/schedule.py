@@ -224,14 +224,18 @@ class Schedule:
         idle = sum(one.last - one.first + 1 for one in self.idle() if one.awaited)
         return idle / all_of_them if all_of_them else 0.0
 
-    def first_token_seconds(self) -> dict[int, float]:
-        """When each run had its first token, waiting included: the time to first token."""
+    def first_token_passes(self) -> dict[int, int]:
+        """The pass in which each run had its first token."""
         found = {}
         for run, parts in self.by_run.items():
             number = next((number for number, part in parts if part.steps), None)
             if number is not None:
-                found[run] = self.ends[number]
+                found[run] = number
         return found
+
+    def first_token_seconds(self) -> dict[int, float]:
+        """When each run had its first token, waiting included: the time to first token."""
+        return {run: self.ends[number] for run, number in self.first_token_passes().items()}
 
     def output_token_seconds(self) -> dict[int, float]:
         """For each run with two or more steps, the mean time between them: the time per output

@@ -1,10 +1,9 @@
-"""The commands `eab run`, `replay`, `what-if`, `compare-caches`, `export` and `app`."""
+"""The commands `eab run`, `batch`, `replay`, `what-if`, `compare-caches`, `export` and `app`."""
 
-import signal
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +12,7 @@ from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
+from eab.cli.batch import batch
 from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
 from eab.events import RunEnded
@@ -20,8 +20,6 @@ from eab.figures.captions import sweep_sentence
 from eab.formatting import as_sentence, human_bytes
 from eab.run import Run, fold
 from eab.share.html_page import save_html
-
-STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -78,7 +76,7 @@ def run(
     drafting = progress.load(draft, device, dtype) if config.drafter == "model" else None
     language_model = progress.load(model, device, dtype)
     events, state = progress.generate_run(language_model, _text(prompt), config, drafting)
-    if json_file != files.STANDARD_OUTPUT:
+    if json_file != files.STANDARD_STREAM:
         _print(state.run, answers)
     files.save(events, _as_json(state.run, answers), json_file, record_file)
     _exit_like(state.ended)
@@ -99,7 +97,7 @@ def compare_caches(
     files.check_writable(json_file)
     language_model = progress.load(model, device, dtype)
     sweep = progress.compare_caches(language_model, _text(prompt), config)
-    if json_file != files.STANDARD_OUTPUT:
+    if json_file != files.STANDARD_STREAM:
         Console().print(terminal.sweep_summary(sweep))
     if json_file:
         files.write_json(terminal.sweep_json(sweep), json_file)
@@ -156,11 +154,12 @@ def export(
     print(f"Wrote {html} ({size}): a page that replays the run in any browser, without network.")
 
 
+app.command("batch")(batch)
 app.command("app")(open_app)
 
 
 def _text(prompt: str) -> str:
-    return sys.stdin.read() if prompt == files.STANDARD_OUTPUT else prompt
+    return sys.stdin.read() if prompt == files.STANDARD_STREAM else prompt
 
 
 def _group(state: Run, part: str) -> Answers | None:
@@ -194,7 +193,7 @@ def _as_json(state: Run | None, answers: str) -> dict[str, Any]:
 
 def _exit_like(ended: RunEnded | None) -> None:
     if ended is not None and ended.stopped:
-        raise typer.Exit(STOPPED)
+        raise typer.Exit(progress.STOPPED)
 
 
 def main() -> None:

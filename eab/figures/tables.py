@@ -4,7 +4,7 @@ Together the tables of a run hold everything that its pictures show.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from eab.bmc.demand import Demand, predicted_overhead
 from eab.bmc.results import Point, Report, RTimed, SizeTimed
 from eab.bmc.separate_caches import separate_bytes
 from eab.caches.growth import Calibration, CostModel, overhead
+from eab.config import SETTINGS
 from eab.run import Run
 
 # Columns as headings, for tables that are read; the files for download keep the names.
@@ -67,6 +68,32 @@ def samples_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(
         rows, columns=["weight", "text", "log_prob", "mean_entropy", "tokens", "end", "path"]
     )
+
+
+def samples_of_runs_table(runs: Iterable[tuple[str, Run]]) -> pd.DataFrame:
+    """The samples of several runs, run after run.
+
+    Args:
+        runs: The runs, each with its id.
+
+    Returns:
+        As `samples_table`, with the id and the prompt of the run before its columns, and after
+        them the seed and the settings that are not the same in all runs.
+    """
+    tables: list[pd.DataFrame] = []
+    configs: list[dict[str, Any]] = []
+    for name, run in runs:
+        table = samples_table(run)
+        table.insert(0, "id", name)
+        table.insert(1, "prompt", run.started.prompt)
+        tables.append(table)
+        configs.append(asdict(run.started.config))
+    varied = [name for name in SETTINGS if len({config[name] for config in configs}) > 1]
+    for name in dict.fromkeys(("seed", *varied)):
+        words = any(isinstance(config[name], str) for config in configs)  # r may be a word
+        for table, config in zip(tables, configs, strict=True):
+            table[name] = str(config[name]) if words else config[name]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def answers_table(answers: Answers) -> pd.DataFrame:

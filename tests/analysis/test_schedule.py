@@ -52,6 +52,7 @@ def test_seconds_and_ends_add_up() -> None:
 
 
 def test_the_time_to_first_token_counts_the_waiting() -> None:
+    assert SCHEDULE.first_token_passes() == {0: 0, 1: 0, 2: 3}
     assert SCHEDULE.first_token_seconds() == {0: 1.0, 1: 1.0, 2: 5.0}
 
 

@@ -209,7 +209,7 @@ def test_hovering_a_path_marks_its_lineage_in_all_pictures(board: Callable[..., 
     run = fold(STORY)
     shown.feed(run)
     leaf = run.steps[-1].kv.paths[0].path  # type: ignore[union-attr]
-    shown.box(leaf).locator(".label").hover()
+    shown.box(leaf).locator(".label tspan").first.hover()
     lineage = run.lineage(leaf)
     expect(shown.page.locator(".box.path.highlighted")).to_have_count(len(lineage))
     expect(shown.page.locator("polyline.trace.highlighted")).to_have_count(len(lineage))
@@ -248,9 +248,34 @@ def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> No
 def test_the_text_of_a_long_path_is_shortened(board: Callable[..., BoardPage]) -> None:
     shown = board()
     shown.feed(fold(invented_run(0, 80, 1)))
-    label = shown.box(0).locator(".label").text_content() or ""
-    assert " … " in label
-    assert len(label) <= 46
+    lines = shown.box(0).locator(".label tspan").all_text_contents()
+    assert sum(" … " in line for line in lines) == 1
+    assert 1 < len(lines) <= 6
+    assert all(len(line) <= 44 for line in lines)
+
+
+def test_a_text_gets_several_lines_where_there_is_room(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    run = fold(invented_run(0, 30, 1))
+    shown.feed(run)
+    lines = shown.box(0).locator(".label tspan").all_text_contents()
+    pieces = [token.text for token in run.paths[0].tokens]
+    assert len(lines) > 1
+    assert " ".join("".join(pieces).split()) == " ".join(" ".join(lines).split())
+    place = shown.box(0).locator(".label tspan").nth(1).bounding_box()
+    assert place is not None
+    shown.page.mouse.click(place["x"] + 3, place["y"] + place["height"] / 2)
+    before = len(lines[0].split())
+    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.token")
+    assert "".join(pieces[:chosen]).split() == lines[0].split()[:before]
+
+
+def test_many_paths_leave_room_for_one_line_each(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(fold(invented_run(1, 30, 24)))
+    boxes = shown.page.locator(".box.path:not(.hidden)")
+    assert boxes.count() >= 24
+    assert shown.page.locator(".box.path:not(.hidden) .label tspan").count() == boxes.count()
 
 
 def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(

@@ -108,7 +108,7 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
 def test_help_begins_with_what_it_is_and_lists_each_command_once() -> None:
     text = " ".join(invoke("--help").output.split())
     assert "[ARGS]... Entropy-adaptive branching (EAB): a language model continues" in text
-    for command in ("run", "replay", "what-if", "compare-caches", "export", "app"):
+    for command in ("run", "batch", "replay", "what-if", "compare-caches", "export", "app"):
         assert text.count(f"│ {command} ") == 1
     assert "eab run" not in text
     assert "Exit codes: 0 done" in text
@@ -122,7 +122,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 @pytest.mark.parametrize(
     ("command", "without"),
-    [("run", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
+    [("run", ()), ("batch", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
 )
 def test_every_setting_is_an_option_in_its_group(command: str, without: tuple[str, ...]) -> None:
     text = invoke(command, "--help").output

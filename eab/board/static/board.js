@@ -310,6 +310,7 @@ export class Board {
     this.root.classList.toggle("aligned", this.aligned);
     this.tree.camera.release();
     this.tree.camera.placed = false;
+    this.arrange();
     this.render();
   }
 

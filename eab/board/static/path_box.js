@@ -5,15 +5,14 @@
 import { diamond, set, shape } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
 import { percent } from "./format.js";
-import { labelOf } from "./layout.js";
+import { BOX, LINE, labelOf } from "./layout.js";
 import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
 import { entropyClass } from "./scales.js";
 import { clip } from "./text.js";
 
-const HEIGHT = 24;
-const STUB_HEIGHT = 17; // of pruned paths
 const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
+const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
 const NEAR = 0.4; // px; a box this close to its place is put there
 
@@ -23,11 +22,27 @@ const NEAR = 0.4; // px; a box this close to its place is put there
  */
 export function boxParts(layer, kind) {
   const group = shape("g", { class: `box ${kind}`, role: "treeitem", tabindex: "-1" });
-  const frame = shape("rect", { class: "frame", rx: 6, height: HEIGHT, y: -HEIGHT / 2 });
-  const text = shape("text", { class: "label", x: TEXT_X, y: 3 });
+  const frame = shape("rect", { class: "frame", rx: 6, height: BOX, y: -BOX / 2 });
+  const text = shape("text", { class: "label" });
   group.append(frame, text);
   layer.append(group);
   return { group, frame, text };
+}
+
+/**
+ * Write the lines of a text, one below another.
+ * @param {SVGTextElement} text
+ * @param {string[]} lines
+ * @param {number} x left edge
+ * @param {number} y base line of the first one
+ */
+export function writeLines(text, lines, x, y) {
+  const spans = lines.map((words, line) => {
+    const span = shape("tspan", { x, y: y + line * LINE });
+    span.textContent = words;
+    return span;
+  });
+  text.replaceChildren(...spans);
 }
 
 export class PathBox {
@@ -56,6 +71,7 @@ export class PathBox {
     tree.edgeLayer.append(this.edge);
     this.stub = false;
     this.width = 0;
+    this.height = BOX;
     /** Where each token stands in the box. @type {Cell[]} */
     this.cells = [];
     this.target = tree.placeOf(path);
@@ -103,7 +119,9 @@ export class PathBox {
     const selected = board.selection.tokenIn(path);
     const { aligned, focused } = board;
     const contents = [count, path.tokens.length, status, this.stub, weight, selected];
-    const size = [this.target.width.toFixed(1), this.height(), board.layout.longest];
+    const { perLine, mostLines, boxHeights } = board.layout;
+    this.height = this.heightOf(boxHeights[path.id] ?? BOX);
+    const size = [this.target.width.toFixed(1), this.height, perLine, mostLines];
     const filledWith = [...contents, ...size, aligned, focused, board.whatIf].join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
@@ -119,13 +137,12 @@ export class PathBox {
    * @param {Status} status
    */
   fill(path, count, status) {
+    const { height } = this;
     const { aligned } = this.board;
     const whole = textOf(path, count);
-    this.text.textContent = aligned
-      ? this.fillAligned(path, count, whole)
-      : this.fillLabel(path, count);
-    const height = this.height();
-    set(this.text, { x: this.textLeft(), y: this.stub ? 1 : 3 });
+    const lines = aligned ? [this.fillAligned(path, count, whole)] : this.fillLabel(path, count);
+    const first = this.stub || aligned ? 3 : BASELINE - height / 2;
+    writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
     this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
@@ -150,11 +167,12 @@ export class PathBox {
     const scale = this.stub ? STUB_TEXT : 1;
     const start = this.textLeft();
     this.width = label.width * scale + start + 9;
-    this.cells = label.cells.map(({ left, right }) => ({
+    this.cells = label.cells.map(({ line, left, right }) => ({
+      line,
       left: start + left * scale,
       right: start + right * scale,
     }));
-    return label.text;
+    return label.lines;
   }
 
   /**
@@ -168,6 +186,7 @@ export class PathBox {
     const { x, width } = this.target;
     this.width = (width * count) / path.tokens.length;
     this.cells = Array.from({ length: count }, (_, index) => ({
+      line: 0,
       left: Math.max(2, entropy.x(path.born + index - 0.5) - x),
       right: Math.min(this.width - 2, entropy.x(path.born + index + 0.5) - x),
     }));
@@ -178,9 +197,11 @@ export class PathBox {
     return this.board.aligned ? 5 : TEXT_X - 2;
   }
 
-  /** By step, many rows are close together. */
-  height() {
-    const height = this.stub ? STUB_HEIGHT : HEIGHT;
+  /**
+   * By step, many rows are close together.
+   * @param {number} height of the box otherwise
+   */
+  heightOf(height) {
     return this.board.aligned ? Math.max(6, height * Math.min(1, this.tree.spread())) : height;
   }
 
@@ -191,15 +212,16 @@ export class PathBox {
    * @param {number} selected
    */
   fillStrip(path, selected) {
-    const [top, last] = [-this.height() / 2, { missed: -100 }];
-    const marks = this.cells.flatMap(({ left, right }, index) => {
-      const x = (left + right) / 2;
+    const last = { line: 0, missed: -100 };
+    const marks = this.cells.flatMap(({ line, left, right }, index) => {
+      const [x, top] = [(left + right) / 2, line * LINE - this.height / 2];
       if (this.board.unknownAt(path.id, index)) {
         return [shape("path", { class: "unknown", d: diamond(x, top, 4.5) })];
       }
       // Tokens behind the ellipsis would put their circles on top of each other.
-      if (x - last.missed < 5 || !missedFork(this.board, path, index)) return [];
-      last.missed = x;
+      const crowded = line === last.line && x - last.missed < 5;
+      if (crowded || !missedFork(this.board, path, index)) return [];
+      [last.line, last.missed] = [line, x];
       return [shape("circle", { class: "missed", cx: x.toFixed(1), cy: top, r: 2.5 })];
     });
     this.strip.replaceChildren(...this.entropyTicks(path, selected), ...marks);
@@ -210,18 +232,17 @@ export class PathBox {
    * @param {number} selected
    */
   entropyTicks(path, selected) {
-    const y = this.height() / 2 - 5;
     const ticks = [];
     let [begin, highest, isSelected] = [-1, 0, false];
-    for (const [index, { left, right }] of this.cells.entries()) {
+    for (const [index, { line, left, right }] of this.cells.entries()) {
       if (begin < 0) begin = left;
       highest = Math.max(highest, path.tokens[index].entropy);
       isSelected ||= selected === index;
       const narrow = right - begin < 2; // tokens behind the ellipsis share a tick
-      if (narrow && index < this.cells.length - 1) continue;
+      if (narrow && this.cells[index + 1]?.line === line) continue;
       const level = entropyClass(highest, this.board.run.threshold);
       const width = Math.max(1, right - begin - 1).toFixed(1);
-      const place = { x: begin.toFixed(1), y, height: 3.5, width, rx: 1 };
+      const place = { x: begin.toFixed(1), y: this.tickTop(line), height: 3.5, width, rx: 1 };
       ticks.push(
         shape("rect", { class: `tick ${level}${isSelected ? " selected" : ""}`, ...place }),
       );
@@ -230,13 +251,22 @@ export class PathBox {
     return ticks;
   }
 
+  /** @param {number} line */
+  tickTop(line) {
+    const oneLine = this.height <= BOX;
+    return oneLine ? this.height / 2 - 5 : line * LINE + BOX - 5 - this.height / 2;
+  }
+
   /**
-   * The token at this distance from the box's left edge.
-   * @param {number} x
+   * The token at this place in the box.
+   * @param {number} x from its left edge
+   * @param {number} y from its middle
    */
-  tokenAt(x) {
-    const found = this.cells.findIndex((cell) => x < cell.right);
-    return found < 0 ? this.cells.length - 1 : found;
+  tokenAt(x, y) {
+    const lowest = this.cells.at(-1)?.line ?? 0;
+    const line = Math.min(lowest, Math.max(0, Math.floor((y + this.height / 2) / LINE)));
+    const found = this.cells.findIndex((cell) => cell.line === line && x < cell.right);
+    return found < 0 ? this.cells.findLastIndex((cell) => cell.line <= line) : found;
   }
 
   // ---- movement

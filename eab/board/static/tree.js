@@ -4,8 +4,8 @@
 /** @import { Path, PictureArea, Point, TokenPlace } from "./types.d.ts" */
 import { Camera, TINY } from "./camera.js";
 import { set, shape } from "./elements.js";
-import { MARKS } from "./layout.js";
-import { boxParts, PathBox } from "./path_box.js";
+import { BOX, LINE, MARKS } from "./layout.js";
+import { boxParts, PathBox, writeLines } from "./path_box.js";
 import { statusAt } from "./path_state.js";
 import { tokenTip } from "./token_tip.js";
 
@@ -87,8 +87,11 @@ export class TreeView {
     const path = group ? Number(group.dataset.path) : -1;
     const box = this.boxes.get(path);
     if (!box) return null;
-    const stageX = event.clientX - this.svg.getBoundingClientRect().left - this.camera.at.x;
-    return { path, token: box.tokenAt(stageX / this.camera.at.k - box.at.x) };
+    const { left, top } = this.svg.getBoundingClientRect();
+    const { x, y, k } = this.camera.at;
+    const stageX = (event.clientX - left - x) / k;
+    const stageY = (event.clientY - top - y) / k;
+    return { path, token: box.tokenAt(stageX - box.at.x, stageY - box.at.y) };
   }
 
   /**
@@ -200,9 +203,12 @@ export class TreeView {
     const { group, frame, text } = this.prompt;
     const transform = `translate(${left} ${this.promptEnd().y})`;
     set(group, { transform, "aria-label": `Prompt: ${run.prompt}` });
-    set(frame, { width: this.promptRight - left });
-    set(text, { x: aligned ? 4 : 10, y: 4.5 });
-    text.textContent = aligned ? "…" : layout.prompt;
+    const height = aligned ? BOX : layout.promptHeight;
+    set(frame, { width: this.promptRight - left, height, y: -height / 2 });
+    // Without entropies under it, one line stands in the middle.
+    const first = 4.5 - ((layout.prompt.lines.length - 1) * LINE) / 2;
+    if (aligned) writeLines(text, ["…"], 4, 4.5);
+    else writeLines(text, layout.prompt.lines, 10, first);
   }
 
   /** @param {number} id */

@@ -181,28 +181,36 @@ export interface TokenAddress extends TokenPlace {
 // ---- drawing
 
 /** Where the boxes stand: arrays by the path's id, in CSS pixels at scale 1. */
-export interface Layout {
+export interface Arrangement {
   x: number[]; // left edge
   y: number[]; // middle line
   boxWidths: number[];
-  rank: number[]; // place of the path in the order of the tree, from the top
-  longest: number; // characters in a box
-  prompt: string; // as much of it as its box holds
+  boxHeights: number[];
+  perLine: number; // characters in a line
+  mostLines: number; // lines in a box
+  prompt: Label; // as much of it as its box holds
   promptWidth: number;
+  promptHeight: number;
   width: number;
   height: number;
+  leftOut: number; // characters
+}
+
+export interface Layout extends Arrangement {
+  rank: number[]; // place of the path in the order of the tree, from the top
 }
 
 export type Attributes = Record<string, string | number | boolean>;
 
 export interface Cell {
+  line: number; // of the box, from 0
   left: number;
   right: number;
 }
 
 /** The words in a box and where each of its tokens stands in them, in pixels. */
 export interface Label {
-  text: string;
+  lines: string[];
   width: number;
   cells: Cell[];
 }

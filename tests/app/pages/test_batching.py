@@ -12,12 +12,14 @@ from app.server.workloads import CLASS, PRESETS
 from app.state.process import worker
 from app.widgets.request_editor import requests
 from eab.analysis.batching import MAX_REPEATS, WAYS, Asked
+from eab.analysis.kv_allocation import kv_allocation
 from eab.errors import ConfigError
 from eab.figures.batching_table import (
     headline,
     memory_sentence,
     way_sentences,
 )
+from eab.figures.kv_allocation import allocation_sentence
 from eab.figures.serving_now import NOTHING_SERVED
 
 
@@ -45,7 +47,7 @@ def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
     for sentence in way_sentences(recorded).values():
         assert sentence in words(page)
     assert any(memory_sentence(recorded) in text for text in words(page))
-    assert len(page.get("plotly_chart")) == 1
+    assert len(page.get("plotly_chart")) == 2  # the three ways, and the allocation of KV memory
     assert list(page.table[0].value.columns) == list(WAYS)
     assert "Recorded: embedded, float32, on " in captions(page)
 
@@ -158,3 +160,14 @@ def test_whoever_runs_finds_the_own_run_by_its_number() -> None:
         page.run()
     for live in worker().remembered:
         live.stop()
+
+
+def test_the_kv_memory_is_that_of_the_continuous_batch(page: AppTest) -> None:
+    """The tree's bytes are computed from the runs, those of the schedule from its passes."""
+    recorded = bundled_runs.batching()
+    schedule = recorded.shown()["continuous"]
+    begins = schedule.first_token_passes()
+    found = kv_allocation(recorded.runs, begins=[begins[number] for number in sorted(begins)])
+    held = [step.total for step in found.steps["tree"]]
+    assert held == [one.kv_bytes for one in schedule.passes]
+    assert allocation_sentence(found) in words(page)
