@@ -13,8 +13,8 @@ from app.widgets import controls, request_editor, serving_now
 from app.widgets.charts import downloads, draw, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
-from eab.analysis.batching import BatchingComparison
-from eab.errors import EabError
+from eab.analysis.batching import BatchingComparison, Workload
+from eab.errors import ConfigError
 from eab.figures.batching_table import headline
 
 VIEW: Final = "view"  # the URL parameter of the open tab
@@ -37,8 +37,12 @@ handed to it. Only the passes of this measurement are timed, not those of other 
 """
 
 
-def bar() -> None:
-    """The requests, Measure and Stop; an error in words if they cannot be served."""
+def bar() -> Workload | None:
+    """The requests, Measure and Stop.
+
+    Returns:
+        What Measure serves; None if the table cannot be served.
+    """
     preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
     with preset:
         request_editor.choose_preset()
@@ -59,26 +63,32 @@ def bar() -> None:
     )
     with st.expander("Edit the requests, repeats and paths"):
         table = request_editor.edited()
-    if pressed:
-        measure_here(table)
-
-
-def measure_here(table: object) -> None:
-    messages.clear()
+    chosen, problem = None, ""
     try:
-        batching.start(request_editor.workload(table), controls.model_name())
-    except EabError as error:
-        messages.notify(str(error))
+        chosen = request_editor.workload(table)
+    except ConfigError as error:
+        problem = str(error)
+    if pressed:
+        measure_here(chosen, problem)
+    return chosen
+
+
+def measure_here(chosen: Workload | None, problem: str) -> None:
+    messages.notify(problem)
+    if chosen is not None:
+        batching.start(chosen, controls.model_name())
     st.rerun()
 
 
 def three_ways() -> None:
-    bar()
+    chosen = bar()
     for problem in messages.problems(COMPARISON.current().live, None):
         st.error(plain(problem))
     COMPARISON.watch(status.batching_progress, active)
     displayed = COMPARISON.displayed()
     with displayed.locked:
+        if not active and chosen is not None and not displayed.state.workload.serves_like(chosen):
+            st.caption("The picture shows other requests, slots or paths. Press Measure for yours.")
         results(displayed.state, displayed.key, displayed.live is not None)
 
 

@@ -6,7 +6,7 @@ Pure Python, like `eab.run`; `eab.engine.batching` makes the events.
 import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -76,6 +76,10 @@ class Workload:
                     f"request {number} asks for {one.new_tokens} new tokens; "
                     f"choose from 1 to {MAX_NEW_TOKENS}"
                 )
+
+    def serves_like(self, other: "Workload") -> bool:
+        """Whether the other one differs in its repeats at most."""
+        return replace(self, repeats=other.repeats) == other
 
     def config(self, request: Asked) -> BranchingConfig:
         """The settings of one of the requests."""

@@ -91,6 +91,20 @@ def test_the_slots_are_those_that_were_chosen(page: AppTest) -> None:
     assert any("or there is only one batch" in text for text in words(page))
 
 
+def test_other_requests_than_the_picture_shows_are_pointed_out(page: AppTest) -> None:
+    other = "The picture shows other requests, slots or paths."
+    assert other not in captions(page)
+    page.select_slider(key="batching_repeats").set_value(1).run()
+    assert other not in captions(page)
+    page.selectbox(key="batching_slots").set_value(2).run()
+    assert other in captions(page)
+    page.selectbox(key="batching_slots").set_value(4).run()
+    page.selectbox(key="batching_preset").set_value("All equal").run()
+    assert other in captions(page)
+    run_to_its_end(measure(page), "batching_stop")
+    assert other not in captions(page)
+
+
 def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
     before = words(page)
     page.select_slider(key="batching_repeats").set_value(9)
