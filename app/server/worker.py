@@ -14,11 +14,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns
-from app.server.live_run import LiveReport, LiveRun, LiveSweep, LiveTask, State, explain
+from app.server.live_run import (
+    LiveBatching,
+    LiveReport,
+    LiveRun,
+    LiveSweep,
+    LiveTask,
+    State,
+    explain,
+)
 from app.server.model_cache import DRAFT, ModelCache
 from app.server.queue import QueuePosition
 from app.server.registry import RunRegistry
+from app.server.serving_log import ServingNow
 from app.server.turns import Turns
+from eab.analysis.batching import BatchingComparison, BatchingEvent, Workload
 from eab.analysis.sweep import Sweep
 from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
@@ -149,6 +159,34 @@ class Worker:
             LiveTask(experiment, config, model_name, Report(), begin, owner, max_turns=1)
         )
 
+    def start_batching(self, workload: Workload, model_name: str, owner: str = "") -> LiveBatching:
+        """Start serving the same requests in several ways. It takes turns like a run.
+
+        Args:
+            workload: The requests.
+            model_name: The model, as `eab.models.loading` names it.
+            owner: Which tab starts it.
+        """
+
+        def begin(model: "LanguageModel") -> Iterator[BatchingEvent]:
+            from eab.bmc.machine import describe_machine
+            from eab.engine.batching import compare_ways
+
+            return compare_ways(model, workload, describe_machine())
+
+        first = workload.requests[0]
+        return self._launch(
+            LiveTask(
+                first.prompt,
+                workload.config(first),
+                model_name,
+                BatchingComparison(),
+                begin,
+                owner,
+                max_turns=1,
+            )
+        )
+
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
         """See `RunRegistry.find`."""
         return self._registry.find(run_id, kind)
@@ -163,6 +201,11 @@ class Worker:
         """How many runs, sweeps and measurements wait or are being made."""
         with self._wake:
             return self._runs.active + self._turns.active
+
+    def serving_now(self) -> ServingNow:
+        """Who is served right now."""
+        with self._wake:
+            return self._runs.serving_now(self._turns.active)
 
     @property
     def remembered(self) -> list[LiveTask[Any]]:
