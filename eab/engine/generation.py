@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from torch import Tensor
-
 from eab.branching.policies import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import CANDIDATES, Predictions
@@ -49,6 +47,7 @@ class Generation:
         started: The header of the run.
         config: Its settings.
         cache: Its KV cache.
+        policy: Its branching decisions.
         leaves: Live and finished paths, in tree order.
         step: How many tokens are decided on every live path.
     """
@@ -64,7 +63,7 @@ class Generation:
         self.started, self.config, self.cache = started, started.config, cache
         self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
         self.step = 0
-        self._model, self._policy, self._speculator = model, policy, speculator
+        self._model, self.policy, self._speculator = model, policy, speculator
         self._lookahead = {0: Lookahead(list(started.prompt_tokens))}  # of each live path
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._prompt_length = len(started.prompt_tokens)
@@ -167,18 +166,29 @@ class Generation:
         """The KV cache now, for the live paths."""
         return KvMeasured(self.step, self.cache.usage([leaf.path for leaf in self.live]))
 
-    def advance(self, logits: Tensor, tokens: int, forward_seconds: float) -> list[Event]:
-        """Use the logits of the pass, and decide every step that all live paths have reached.
+    @property
+    def predicted(self) -> list[tuple[int, int]]:
+        """The path, by its stream key, and the step of each prediction of the current pass."""
+        return [
+            (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
+            for leaf in self._in_pass
+            for state in [self._lookahead[leaf.path]]
+            for index in range(len(state.draft_tokens) + 1)
+        ]
+
+    def advance(self, predictions: Predictions, tokens: int, forward_seconds: float) -> list[Event]:
+        """Use the predictions of the pass, and decide every step that all live paths have reached.
 
         Args:
-            logits: Those of the batch that `prepare` gave, (sum of logits to keep, V).
+            predictions: After the tokens of the batch that `prepare` gave, with drawn tokens; see
+                `predicted`.
             tokens: How many tokens of this run went through the model in this pass.
             forward_seconds: How long the pass took.
         """
         if self.prefilling:
-            return []  # the logits inside the prompt are not needed
+            return []  # the predictions inside the prompt are not needed
         step, start = self.step, time.perf_counter()
-        speculated = self._verify(Predictions(logits, self.config))
+        speculated = self._verify(predictions)
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]
         while self.live and all(self._lookahead[leaf.path].predictions for leaf in self.live):
@@ -197,7 +207,9 @@ class Generation:
             )
         drafted = any(self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
         forced = (
-            self._forced_tokens(predictions) if drafted else [None] * len(predictions.entropies)
+            self.policy.forced_tokens(predictions, self.predicted)
+            if drafted
+            else [None] * len(predictions.entropies)
         )
         speculated: list[Speculated] = []
         first = 0
@@ -214,16 +226,6 @@ class Generation:
                 speculated.append(Speculated(step, leaf.path, draft, texts, accepted, verified))
         return speculated
 
-    def _forced_tokens(self, predictions: Predictions) -> list[int | None]:
-        """For each prediction of the pass the token that must follow; None where a fork may be."""
-        draws = [
-            (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
-            for leaf in self._in_pass
-            for state in [self._lookahead[leaf.path]]
-            for index in range(len(state.draft_tokens) + 1)
-        ]
-        return self._policy.forced_tokens(predictions, draws)
-
     def _decide(self) -> list[Event]:
         """Choose the next token of every live path: fork, prune, finish."""
         live = self.live
@@ -233,13 +235,13 @@ class Generation:
         events: list[Event] = [
             self._predicted(leaf, index, predictions) for index, leaf in enumerate(live)
         ]
-        families = iter(self._policy.branch(live, predictions, self.step))
+        families = iter(self.policy.branch(live, predictions, self.step))
         population = [
             member
             for leaf in self.leaves
             for member in ([leaf] if leaf.finished else next(families))
         ]
-        return events + self.commit(population, self._policy.prune(population, self.step))
+        return events + self.commit(population, self.policy.prune(population, self.step))
 
     def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
         """End the step.

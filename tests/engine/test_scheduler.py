@@ -133,7 +133,7 @@ def test_the_embedded_model_chooses_the_same_tokens_in_float32(embedded):
     served = serve_all(scheduler, [scheduler.submit(request) for request in requests])
     for request, events in zip(requests, served, strict=True):
         expected = alone(embedded, request)
-        for one, other in zip(untimed(events), untimed(expected), strict=True):
+        for one, other in zip(unweighted(events), unweighted(expected), strict=True):
             assert type(one) is type(other)
             assert getattr(one, "token", None) == getattr(other, "token", None)
 
