@@ -273,9 +273,8 @@ class TreeCache:
             self._mask_ready, self._mask = True, None
             visible = self._batch_visible[:, : self._attended]
             if self.padded or not bool(visible.all()):
-                blocked = torch.zeros(visible.shape, dtype=query.dtype, device=query.device)
-                hidden = ~visible.to(query.device)
-                self._mask = blocked.masked_fill_(hidden, float("-inf")).repeat(group, 1)
+                added = torch.where(visible, 0.0, float("-inf"))
+                self._mask = added.to(query.device, query.dtype).repeat(group, 1)
         return self._mask
 
     def fork(self, path: int, children: Sequence[int]) -> None:
@@ -356,9 +355,10 @@ class TreeCache:
         check_limit(rows * self.shape.row_bytes, self.byte_limit, "a smaller r")
         for tensors in (self._keys, self._values):
             for layer, old in enumerate(tensors):
-                tensors[layer] = self._empty(rows)
-                tensors[layer][:, :held] = old
-                self._ledger.replaced(old, tensors[layer], copied=old.nbytes)
+                tensors[layer] = new = self._empty(rows)
+                new[:, :held] = old
+                new[:, held:].zero_()
+                self._ledger.replaced(old, new, copied=old.nbytes)
         self._visible = np.pad(self._visible, ((0, 0), (0, more)))
         self._positions = np.pad(self._positions, (0, more))
         self._ref_counts = np.pad(self._ref_counts, (0, more))
@@ -367,4 +367,4 @@ class TreeCache:
 
     def _empty(self, rows: int) -> Tensor:
         shape = (self.shape.kv_heads, rows, self.shape.head_dim)
-        return torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
+        return torch.empty(shape, dtype=self.shape.dtype, device=self.shape.device)

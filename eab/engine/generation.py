@@ -260,17 +260,16 @@ class Generation:
         return events
 
     def _predicted(self, leaf: Leaf, index: int, predictions: Predictions) -> Predicted:
-        ranked = zip(
-            predictions.top_tokens[index], predictions.top_probabilities[index], strict=True
-        )
         candidates = [
-            Candidate(token, self._model.text(token), round(p, 6))
-            for token, p in ranked
-            if p >= MIN_RECORDED_PROBABILITY
+            Candidate(token, self._model.text(token), round(probability, 6))
+            for token, probability in zip(
+                predictions.top_tokens[index][:CANDIDATES],
+                predictions.top_probabilities[index],
+                strict=False,
+            )
+            if probability >= MIN_RECORDED_PROBABILITY
         ]
-        return Predicted(
-            self.step, leaf.path, predictions.entropies[index], tuple(candidates[:CANDIDATES])
-        )
+        return Predicted(self.step, leaf.path, predictions.entropies[index], tuple(candidates))
 
     def _commit_path(
         self, family: Sequence[tuple[Member, float | None]], events: list[Event]
@@ -340,7 +339,7 @@ class Generation:
     ) -> Leaf:
         if weight != (leaf.weight if before is None else before):
             events.append(Reweighted(self.step, leaf.path, weight))
-        return replace(leaf, weight=weight)
+        return leaf if weight == leaf.weight else replace(leaf, weight=weight)
 
     def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
         """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""
