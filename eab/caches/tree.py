@@ -15,7 +15,7 @@ spare ones under the mask, so its shapes change only when the tensors grow. On C
 use static buffers (see `static_buffers`), and CUDA graphs can be captured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import Ledger, check_limit
+from eab.caches.recomputation import Recomputation
 from eab.caches.shape import KVShape
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.events import Growth, KVUsage, PathRows
@@ -144,6 +145,28 @@ class TreeCache:
             torch.tensor(indices, device=device),
         )
         return ForwardBatch(self, *inputs, tuple(growths))
+
+    def most_bytes_after(self, tokens: int, paths: int) -> int:
+        """The most bytes that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
+        if self._end + tokens <= self.rows:
+            return self.rows * self.shape.row_bytes
+        r = self.r if isinstance(self.r, int) else self.r(self._end, paths, tokens)
+        steps = r if self._steps_left is None else min(r, self._steps_left)
+        return (self.rows + max(steps * paths, tokens)) * self.shape.row_bytes
+
+    def free(self, texts: Mapping[int, Sequence[int]]) -> Recomputation:
+        """Free K and V of all rows until they are computed again.
+
+        Args:
+            texts: The tokens of each path.
+        """
+        for tensors in (self._keys, self._values):
+            tensors[:] = [self._empty(0) for _ in tensors]
+        self._buffers, self._buffer_pool = None, StaticBufferPool(self.shape, self.rows)
+        by_index = {self._path_index[path]: text for path, text in texts.items()}
+        return Recomputation(
+            self.shape, self._keys, self._values, self._visible, self._positions, by_index
+        )
 
     def _allocate(self, count: int, paths: int) -> tuple[NDArray[np.int64], Growth | None]:
         """Free rows for `count` tokens: at the end while suffix blocks are in use, otherwise the

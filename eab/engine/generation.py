@@ -13,6 +13,9 @@ from eab.branching.policies import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import CANDIDATES, Predictions
 from eab.caches.base import ForwardBatch, KVCache
+from eab.caches.recomputation import Recomputation
+from eab.caches.tree import TreeCache
+from eab.config import MAX_DRAFT
 from eab.engine.lookahead import MAX_AHEAD, Lookahead
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import (
@@ -68,6 +71,7 @@ class Generation:
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._prompt_length = len(started.prompt_tokens)
         self._next_path = 1
+        self._recomputation: Recomputation | None = None  # of K and V that were freed
 
     @property
     def live(self) -> list[Leaf]:
@@ -76,14 +80,18 @@ class Generation:
 
     @property
     def prefilling(self) -> bool:
-        """Whether a part of the prompt is still pending."""
-        return any(state.num_computed < self._prompt_length for state in self._lookahead.values())
+        """Whether a part of the prompt is still pending, or rows that were freed."""
+        return self._recomputation is not None or any(
+            state.num_computed < self._prompt_length for state in self._lookahead.values()
+        )
 
     @property
     def pending_tokens(self) -> int:
         """How many certain tokens the next pass computes at most: of the prompt, or of all paths.
         Draft tokens come on top.
         """
+        if self._recomputation is not None:
+            return self._recomputation.rows_left
         return sum(len(state.tokens) - state.num_computed for state in self._lookahead.values())
 
     @property
@@ -91,15 +99,40 @@ class Generation:
         """How long the drafter took for the current pass."""
         return 0.0 if self._speculator is None else self._speculator.draft_seconds
 
+    @property
+    def tree_bytes(self) -> int:
+        """Bytes that its tree cache holds; 0 with another cache."""
+        return self.cache.bytes_held if isinstance(self.cache, TreeCache) else 0
+
+    @property
+    def most_tree_bytes_next(self) -> int:
+        """Bytes that its tree cache holds after the next pass, at most; 0 with another cache."""
+        if not isinstance(self.cache, TreeCache):
+            return 0
+        if self._recomputation is not None:
+            return self.cache.rows * self.cache.shape.row_bytes
+        drafts = MAX_DRAFT * len(self.live) if self._speculator is not None else 0
+        tokens = min(self.pending_tokens, PREFILL_CHUNK) + drafts
+        first = self._initial_rows() * self.cache.shape.row_bytes
+        return max(first, self.cache.most_bytes_after(tokens, len(self.live)))
+
+    def free_rows(self) -> None:
+        """Free K and V of its cache; the next passes compute them again before the run goes on."""
+        assert isinstance(self.cache, TreeCache)
+        texts = {path: state.tokens for path, state in self._lookahead.items()}
+        self._recomputation = self.cache.free(texts)
+
     def prepare(self, prefill_limit: int = PREFILL_CHUNK) -> tuple[ForwardBatch, list[Event]]:
         """Reserve cache rows for the pending tokens and build the batch that computes them.
 
         Args:
-            prefill_limit: The most tokens of the prompt in this pass.
+            prefill_limit: The most tokens of the prompt, or of freed rows, in this pass.
 
         Raises:
             MemoryLimitError: The rows do not fit, not even without draft tokens.
         """
+        if self._recomputation is not None:
+            return self._recomputation.prepare(min(prefill_limit, PREFILL_CHUNK)), []
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
         self._in_pass = [leaf for leaf in self.live if self._needs_pass(self._lookahead[leaf.path])]
         chunk = self._chunk(prefill_limit)
@@ -169,6 +202,8 @@ class Generation:
     @property
     def predicted(self) -> list[tuple[int, int]]:
         """The path, by its stream key, and the step of each prediction of the current pass."""
+        if self._recomputation is not None:
+            return [(ROOT, 0)]  # of no use
         return [
             (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
             for leaf in self._in_pass
@@ -185,6 +220,9 @@ class Generation:
             tokens: How many tokens of this run went through the model in this pass.
             forward_seconds: How long the pass took.
         """
+        if self._recomputation is not None and not self._recomputation.rows_left:
+            self._recomputation = None
+            return []
         if self.prefilling:
             return []  # the predictions inside the prompt are not needed
         step, start = self.step, time.perf_counter()
