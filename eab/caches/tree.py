@@ -146,13 +146,13 @@ class TreeCache:
         )
         return ForwardBatch(self, *inputs, tuple(growths))
 
-    def most_bytes_after(self, tokens: int, paths: int) -> int:
-        """The most bytes that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
+    def most_rows_after(self, tokens: int, paths: int) -> int:
+        """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
         if self._end + tokens <= self.rows:
-            return self.rows * self.shape.row_bytes
+            return self.rows
         r = self.r if isinstance(self.r, int) else self.r(self._end, paths, tokens)
         steps = r if self._steps_left is None else min(r, self._steps_left)
-        return (self.rows + max(steps * paths, tokens)) * self.shape.row_bytes
+        return self.rows + max(steps * paths, tokens)
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> Recomputation:
         """Free K and V of all rows until they are computed again.

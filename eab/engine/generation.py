@@ -111,10 +111,10 @@ class Generation:
             return 0
         if self._recomputation is not None:
             return self.cache.rows * self.cache.shape.row_bytes
-        drafts = MAX_DRAFT * len(self.live) if self._speculator is not None else 0
-        tokens = min(self.pending_tokens, PREFILL_CHUNK) + drafts
-        first = self._initial_rows() * self.cache.shape.row_bytes
-        return max(first, self.cache.most_bytes_after(tokens, len(self.live)))
+        paths = len(self.live)
+        drafts = MAX_DRAFT * paths if self._speculator is not None else 0
+        rows = self.cache.most_rows_after(min(self.pending_tokens, PREFILL_CHUNK) + drafts, paths)
+        return max(self._initial_rows(), rows) * self.cache.shape.row_bytes
 
     def free_rows(self) -> None:
         """Free K and V of its cache; the next passes compute them again before the run goes on."""
@@ -244,11 +244,9 @@ class Generation:
                 f"the model gave logits that are not numbers at step {self.step}; try dtype float32"
             )
         drafted = any(self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
-        forced = (
-            self.policy.forced_tokens(predictions, self.predicted)
-            if drafted
-            else [None] * len(predictions.entropies)
-        )
+        forced: list[int | None] = [None] * len(predictions.entropies)
+        if drafted:
+            forced = self.policy.forced_tokens(predictions, self.predicted)
         speculated: list[Speculated] = []
         first = 0
         for leaf in self._in_pass:

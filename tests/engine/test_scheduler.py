@@ -269,7 +269,7 @@ def test_when_memory_runs_short_the_youngest_pauses_then_loses_its_rows():
     assert handles[2] in paused
     assert handles[2] in freed
     assert handles[0] not in [*paused, *freed], "the oldest goes on"
-    assert [handle.preemptions for handle in handles][0] == 0
+    assert handles[0].preemptions == 0
     for handle, request in zip(handles, requests, strict=True):
         assert_same_events(handle.new_events(), alone(model, request))
 
