@@ -71,8 +71,7 @@ class Predictions:
         )
         tokens = tops[:, width:].long()
         best = self._scores.gather(1, tokens)
-        likeliest = self._probs.gather(1, tokens[:, :1])[:, 0]
-        self._log_total = best[:, 0] - likeliest.log()  # ln Z
+        self._log_total = best[:, 0] - tops[:, 0].to(best.dtype).log()  # ln Z
         log_probs = (best - self._log_total[:, None]).double()
         entropies = self._entropies(best[:, 0])[:, None].double()
         # In one transfer; float64 holds all of them exactly.
@@ -104,6 +103,8 @@ class Predictions:
 
     def split(self, counts: Sequence[int]) -> list["Predictions"]:
         """The batch in parts of so many rows; they share its memory."""
+        if len(counts) == 1:
+            return [self]
         ends = list(accumulate(counts))
         return [
             self._rows(slice(end - count, end)) for end, count in zip(ends, counts, strict=True)
@@ -131,15 +132,19 @@ class Predictions:
             uniforms: A random number in [0, 1) for each batch index.
             rests: At most one for each batch index.
         """
-        self.drawn = self.draw(range(len(uniforms)), uniforms)
-        indices = [rest.index for rest in rests]
-        excluded = [rest.excluded for rest in rests]
-        tokens = self.draw(indices, [rest.uniform for rest in rests], excluded)
-        for index, token in zip(indices, tokens, strict=True):
-            self.rests[index] = token
+        count = len(uniforms)
+        indices = [*range(count), *(rest.index for rest in rests)]
+        tokens = self.draw(
+            indices,
+            [*uniforms, *(rest.uniform for rest in rests)],
+            [*[()] * count, *(rest.excluded for rest in rests)],
+        )
+        self.drawn = tokens[:count]
+        for rest, token in zip(rests, tokens[count:], strict=True):
+            self.rests[rest.index] = token
         self._look_up(
             (index, token)
-            for index, token in [*enumerate(self.drawn), *enumerate(self.rests)]
+            for index, token in zip(indices, tokens, strict=True)
             if token is not None
         )
 
@@ -152,7 +157,7 @@ class Predictions:
         """Draw tokens by inverting the distributions, in token order.
 
         Args:
-            indices: Batch indices to draw at; each occurs once if tokens are excluded.
+            indices: Batch indices to draw at; tokens are excluded at each of them once at most.
             uniforms: A random number in [0, 1) for each index.
             excluded: For each index, tokens that must not be drawn; the rest is renormalised.
 
@@ -162,38 +167,57 @@ class Predictions:
         """
         if not indices:
             return []
-        pairs = [
-            (index, token)
-            for index, tokens in zip(indices, excluded, strict=False)
-            for token in tokens
+        device = self._probs.device
+        rows = torch.tensor(indices, device=device)
+        blocks, hidden = self._blocks[rows], None
+        pairs = [(draw, token) for draw, some in enumerate(excluded) for token in some]
+        if pairs:
+            hidden = torch.tensor(pairs, device=device).T
+            blocks[hidden[0], hidden[1] // BLOCK] = self._sums_without(rows[hidden[0]], hidden[1])
+        mass = blocks.double().sum(dim=-1)
+        target = torch.tensor(uniforms, dtype=torch.float64, device=device) * mass
+        return [
+            token if some else None
+            for token, some in zip(
+                self._invert(rows, blocks, target, hidden), (mass > 0).tolist(), strict=True
+            )
         ]
-        if not pairs:
-            return self._invert(indices, uniforms, self._blocks)
-        rows, tokens = torch.tensor(pairs, device=self._probs.device).T
+
+    def _sums_without(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """The probability of each token's block, without these tokens of the row, (N,)."""
         saved = self._probs[rows, tokens]
         # In place: copying all probabilities would take longer than everything else.
         self._probs[rows, tokens] = 0.0
         try:
-            return self._invert(indices, uniforms, _block_sums(self._probs))
+            return self._block(rows, tokens // BLOCK).sum(dim=-1)
         finally:
             self._probs[rows, tokens] = saved
 
+    def _block(self, rows: Tensor, block: Tensor) -> Tensor:
+        """The probabilities of one block of tokens at each of these rows, (N, BLOCK)."""
+        at = block[:, None] * BLOCK + torch.arange(BLOCK, device=block.device)
+        size = self._probs.shape[1]
+        return self._probs[rows[:, None], at.clamp(max=size - 1)] * (at < size)
+
     def _invert(
-        self, indices: Sequence[int], uniforms: Sequence[float], blocks: Tensor
-    ) -> list[int | None]:
-        """Find the block in which the running sum passes the uniform, then the token in it."""
-        device, size = self._probs.device, self._probs.shape[1]
-        rows = torch.tensor(indices, device=device)
-        mass = blocks[rows].double().sum(dim=-1)
-        target = torch.tensor(uniforms, dtype=torch.float64, device=device) * mass
-        block, rest = _search(blocks[rows], target)
-        at = block[:, None] * BLOCK + torch.arange(BLOCK, device=device)
-        inside = self._probs[rows[:, None], at.clamp(max=size - 1)] * (at < size)
+        self, rows: Tensor, blocks: Tensor, target: Tensor, hidden: Tensor | None
+    ) -> list[int]:
+        """Find the block in which the running sum passes the target, then the token in it.
+
+        Args:
+            rows: Batch index of each draw, (N,).
+            blocks: The probability of each block, (N, blocks).
+            target: (N,).
+            hidden: Pairs of a draw and a token that it must not take, (2, pairs).
+        """
+        block, rest = _search(blocks, target)
+        inside = self._block(rows, block)
+        if hidden is not None:
+            draws, tokens = hidden[:, block[hidden[0]] == hidden[1] // BLOCK]
+            inside[draws, tokens % BLOCK] = 0.0
         token, _ = _search(inside, rest)
-        drawn = (block * BLOCK + token).tolist()
-        return [
-            token if some else None for token, some in zip(drawn, (mass > 0).tolist(), strict=True)
-        ]
+        found: list[int] = (block * BLOCK + token).tolist()
+        return found
 
     def log_prob(self, indices: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token at each of these batch indices; an index may occur several times."""
@@ -262,6 +286,8 @@ def _by_settings(
     process: Callable[[Tensor, BranchingConfig], Tensor],
 ) -> Tensor:
     """Process the rows of runs, together those of neighbours whose settings have an equal key."""
+    if len(runs) == 1:
+        return process(rows, runs[0][0])
     done, first = [], 0
     for _, neighbours in groupby(runs, key=lambda run: key(run[0])):
         together = list(neighbours)
@@ -285,10 +311,10 @@ def _top(probs: Tensor, count: int, width: int) -> Tensor:
     More than `count` are filled up with probability zero.
     """
     probabilities, tokens = probs.topk(min(count, width), dim=-1)
-    missing = (0, width - probabilities.shape[1])
-    return torch.cat(
-        [functional.pad(part.double(), missing) for part in (probabilities, tokens)], dim=1
-    )
+    parts = [probabilities.double(), tokens.double()]
+    if missing := width - probabilities.shape[1]:
+        parts = [functional.pad(part, (0, missing)) for part in parts]
+    return torch.cat(parts, dim=1)
 
 
 def _filtered(scores: Tensor, config: BranchingConfig) -> Tensor:

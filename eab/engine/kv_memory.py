@@ -45,6 +45,8 @@ def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
         The runs that go on.
     """
     going = list(runs)
+    if len(going) == 1:
+        return going
     total = sum(run.kv_next for run in runs)
     while total > limit and len(going) > 1:
         youngest = going.pop()

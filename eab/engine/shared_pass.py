@@ -134,8 +134,9 @@ def _predict(parts: Sequence[Part], logits: Tensor) -> None:
         uniforms: list[float] = []
         rests: list[RestDraw] = []
         for generation in generations:
-            rests += generation.policy.rest_draws(predictions, len(uniforms), generation.predicted)
-            uniforms += generation.policy.uniforms(generation.predicted)
+            policy, at = generation.policy, generation.predicted
+            rests += policy.rest_draws(predictions, len(uniforms), at)
+            uniforms += policy.uniforms(at)
         predictions.draw_next(uniforms, rests)
         for part, own in zip(parts, predictions.split(counts), strict=True):
             part.predictions = own
