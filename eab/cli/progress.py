@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from eab.models.huggingface import HuggingFaceModel
 
 
-def load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
+def load(name: str, device: str, dtype: str, weights: str, layout: str) -> "HuggingFaceModel":
     """Load a model, and say so while it takes."""
     with Console(stderr=True).status(f"Loading {name} ..."):
         from eab.models.loading import load_model
 
-        return load_model(name, device, dtype)
+        return load_model(name, device, dtype, weights, layout)
 
 
 def generate_run(
