@@ -110,19 +110,22 @@ def _fault(layer: type[QuantizedLinear], error: float, device: torch.device) -> 
 
     Weights and input at the largest value find integer units that saturate.
     """
-    generator = torch.Generator().manual_seed(0)
-    linear = nn.Linear(64, 64, bias=False)
+    size, generator = 704, torch.Generator().manual_seed(0)
+    linear = nn.Linear(size, 64, bias=False)
     for weight, x in (
-        [torch.randn(64, 64, generator=generator), torch.randn(3, 64, generator=generator)],
-        [torch.ones(64, 64), torch.ones(3, 64)],
+        [torch.randn(64, size, generator=generator), torch.randn(70, size, generator=generator)],
+        [torch.ones(64, size), torch.ones(70, size)],
     ):
         linear.weight = nn.Parameter(weight.to(device), requires_grad=False)
         try:
-            ours = layer(linear)(x.to(device)).cpu()
+            ours = layer(linear)
+            together, alone = ours(x.to(device)).cpu(), ours(x[-1:].to(device)).cpu()
         except (RuntimeError, AttributeError, NotImplementedError) as missing:
             return f"PyTorch lacks it ({str(missing).strip().splitlines()[0]})"
         plain = x @ weight.t()
-        found = ((ours - plain).norm() / plain.norm()).item()
+        found = ((together - plain).norm() / plain.norm()).item()
         if not found < error:
             return f"its products are wrong by {found:.0%}"
+        if not torch.equal(together[-1:], alone):
+            return "the result of a row depends on the rows beside it"
     return ""

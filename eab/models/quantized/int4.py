@@ -23,7 +23,7 @@ def quantize_groups(weight: Tensor, group: int = GROUP) -> tuple[Tensor, Tensor,
     Returns:
         Integers from 0 to 15, (out, in) int32; scale and zero, (out, in / group) bfloat16.
     """
-    groups = weight.float().unflatten(1, (-1, group))
+    groups = weight.float().contiguous().unflatten(1, (-1, group))
     low, high = groups.amin(-1), groups.amax(-1)
     scale = ((high - low) / (LEVELS - 1)).clamp(min=1e-8).to(torch.bfloat16)
     zero = (low + _MIDDLE * scale.float()).to(torch.bfloat16)

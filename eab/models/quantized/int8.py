@@ -23,7 +23,7 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Integers, (R, C) int8, and the scales, (R, 1) float32. A row of zeros has a tiny scale.
     """
-    x = x.float()
+    x = x.float().contiguous()
     scale = x.abs().amax(1, keepdim=True).div_(LARGEST).clamp_(min=torch.finfo(x.dtype).tiny)
     return (x / scale).round_().to(torch.int8), scale
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eab.models.quantized.bfloat16 import in_blocks
 from eab.models.quantized.layer import QuantizedLinear
 
 BLOCK: Final = 64  # weights that share a scale
@@ -76,7 +77,8 @@ class NF4Linear(QuantizedLinear):
         return weight.view(self.out_features, self.in_features)
 
     def _product(self, rows: Tensor) -> Tensor:
-        return functional.linear(rows.to(torch.bfloat16), self.dequantized())
+        weight = self.dequantized()
+        return in_blocks(rows.to(torch.bfloat16), lambda block: functional.linear(block, weight))
 
 
 class NF4DoubleQuantLinear(NF4Linear):
