@@ -40,6 +40,8 @@ ENCODABLE = {
     "family",
     "dtype",
     "device",
+    "weights",
+    "layout",
     "prompt",
     "message",
 }  # these hold no lone surrogates

@@ -1,6 +1,7 @@
 """The commands `eab run`, `batch`, `replay`, `what-if`, `compare-caches`, `export` and `app`."""
 
 import sys
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from eab.figures.captions import sweep_sentence
 from eab.formatting import as_sentence, human_bytes
 from eab.run import Run, fold
 from eab.share.html_page import save_html
+from eab.weight_formats import AS_LOADED, AUTO
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -65,6 +67,8 @@ def run(
     draft: options.Draft = "embedded-draft",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    weights: options.Weights = AS_LOADED,
+    layout: options.Layout = AUTO,
     json_file: options.JsonFile = "",
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
@@ -73,8 +77,9 @@ def run(
     files.check_writable(json_file, record_file)
     if answers:
         check_part(answers)  # before the work
-    drafting = progress.load(draft, device, dtype) if config.drafter == "model" else None
-    language_model = progress.load(model, device, dtype)
+    load = partial(progress.load, device=device, dtype=dtype, weights=weights, layout=layout)
+    drafting = load(draft) if config.drafter == "model" else None
+    language_model = load(model)
     events, state = progress.generate_run(language_model, _text(prompt), config, drafting)
     if json_file != files.STANDARD_STREAM:
         _print(state.run, answers)
@@ -91,11 +96,13 @@ def compare_caches(
     model: options.Model = "embedded",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    weights: options.Weights = AS_LOADED,
+    layout: options.Layout = AUTO,
     json_file: options.JsonFile = "",
 ) -> None:
     """Generate once with each KV cache and compare time and bytes; the tokens must be the same."""
     files.check_writable(json_file)
-    language_model = progress.load(model, device, dtype)
+    language_model = progress.load(model, device, dtype, weights, layout)
     sweep = progress.compare_caches(language_model, _text(prompt), config)
     if json_file != files.STANDARD_STREAM:
         Console().print(terminal.sweep_summary(sweep))

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
 
-def load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
+def load(name: str, device: str, dtype: str, weights: str, layout: str) -> "HuggingFaceModel":
     """Load a model, and say so while it takes."""
     with Console(stderr=True).status(f"Loading {name} ..."):
         from eab.models.loading import load_model
 
-        return load_model(name, device, dtype)
+        return load_model(name, device, dtype, weights, layout)
 
 
 def generate_run(
