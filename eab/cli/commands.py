@@ -11,6 +11,7 @@ from rich.console import Console
 
 from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
+from eab.analysis.same_answer import rule_named
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.config import BranchingConfig
@@ -70,17 +71,19 @@ def run(
     json_file: options.JsonFile = "",
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
+    same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Generate from a prompt, branching where the model hesitates."""
     files.check_writable(json_file, record_file)
     if answers:
         check_part(answers)  # before the work
+        rule_named(same_answer)
     drafting = progress.load(draft, device, dtype) if config.drafter == "model" else None
     language_model = progress.load(model, device, dtype)
     events, state = progress.generate_run(language_model, _text(prompt), config, drafting)
     if json_file != files.STANDARD_OUTPUT:
-        _print(state.run, answers)
-    files.save(events, _as_json(state.run, answers), json_file, record_file)
+        _print(state.run, answers, same_answer)
+    files.save(events, _as_json(state.run, answers, same_answer), json_file, record_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
 
@@ -109,9 +112,13 @@ def compare_caches(
 
 
 @app.command()
-def replay(file: options.RunFile, answers: options.AnswerPart = "") -> None:
+def replay(
+    file: options.RunFile,
+    answers: options.AnswerPart = "",
+    same_answer: options.SameAnswer = "exact",
+) -> None:
     """Show a recorded run; needs no model."""
-    _print(fold(record.load(file)), answers)
+    _print(fold(record.load(file)), answers, same_answer)
 
 
 @app.command()
@@ -121,6 +128,7 @@ def what_if(
     r: Annotated[int | None, typer.Option(help="Another r, see eab run --help.")] = None,
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
+    same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Show a recorded run at another threshold or r, as far as it is known; needs no model."""
     from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
@@ -131,7 +139,7 @@ def what_if(
     reading = resimulate(events, threshold, r)
     state = fold(reading.events)
     unknown = {(path, number) for path, number, _ in marks(state, reading.unknowns)}
-    _print(state, answers, frozenset(unknown))
+    _print(state, answers, same_answer, frozenset(unknown))
     sentences = (
         tree_change_sentence(fold(events), state),
         exactness_sentence(state, reading.unknowns, "run the model"),
@@ -163,32 +171,34 @@ def _text(prompt: str) -> str:
     return sys.stdin.read() if prompt == files.STANDARD_OUTPUT else prompt
 
 
-def _group(state: Run, part: str) -> Answers | None:
-    return group_answers(state, part) if part else None
+def _group(state: Run, part: str, same_answer: str) -> Answers | None:
+    return group_answers(state, part, rule_named(same_answer)) if part else None
 
 
 def _print(
-    state: Run | None, answers: str, unknown: frozenset[terminal.Place] = frozenset()
+    state: Run | None,
+    answers: str,
+    same_answer: str,
+    unknown: frozenset[terminal.Place] = frozenset(),
 ) -> None:
     """Print a run; with `unknown` places marked, and with its answers if they are wanted."""
     console = Console()
     if state is None:
         console.print("The run has not started.")
         return
-    grouped = _group(state, answers)
+    grouped = _group(state, answers, same_answer)
     narrow = console.width < terminal.WIDE
     console.print(terminal.summary(state, narrow=narrow, unknown=unknown))
     if grouped is not None:
-        policy = state.started.config.policy
-        console.print(terminal.answers_summary(grouped, policy, narrow=narrow))
+        console.print(terminal.answers_summary(state, grouped, narrow=narrow))
 
 
-def _as_json(state: Run | None, answers: str) -> dict[str, Any]:
+def _as_json(state: Run | None, answers: str, same_answer: str) -> dict[str, Any]:
     if state is None:
         return {"samples": []}
-    grouped = _group(state, answers)
+    grouped = _group(state, answers, same_answer)
     return terminal.as_json(state) | (
-        {} if grouped is None else {"answers": terminal.answers_as_json(grouped)}
+        {} if grouped is None else {"answers": terminal.answers_as_json(state, grouped)}
     )
 
 
