@@ -123,15 +123,17 @@ class Answers:
         )
 
 
-def check_part(part: str) -> None:
-    """Check the name of a part.
+def check_part(part: str) -> Part:
+    """The part of this name.
 
     Raises:
         ConfigError: A text has no such part.
     """
-    if part not in get_args(Part):
-        allowed = ", ".join(get_args(Part))
-        raise ConfigError(f"answers are grouped by {part!r}; it must be one of: {allowed}")
+    allowed: tuple[Part, ...] = get_args(Part)
+    for name in allowed:
+        if name == part:
+            return name
+    raise ConfigError(f"answers are grouped by {part!r}; it must be one of: {', '.join(allowed)}")
 
 
 def group_answers(run: Run, part: Part | str = "text", same: SameAnswer = exact) -> Answers:

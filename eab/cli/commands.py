@@ -1,4 +1,6 @@
-"""The commands `eab run`, `replay`, `what-if`, `compare-caches`, `export` and `app`."""
+"""The commands `eab run`, `replay`, `what-if`, `compare-caches`, `export`, `evaluate` and
+`app`.
+"""
 
 import signal
 import sys
@@ -162,6 +164,58 @@ def export(
     save_html(record.load(file), html)
     size = human_bytes(html.stat().st_size)
     print(f"Wrote {html} ({size}): a page that replays the run in any browser, without network.")
+
+
+@app.command()
+def evaluate(
+    questions: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Questions with known answers, as JSON lines; without it, those that come with "
+            "the embedded model.",
+            show_default=False,
+        ),
+    ] = None,
+    model: options.Model = "embedded",
+    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, nats.")] = 0.2,
+    max_paths: Annotated[int, typer.Option(help="Paths of the tree at most.")] = 20,
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens per answer at most.")] = 12,
+    seed: Annotated[int, typer.Option(help="Seed of the first question.")] = 0,
+    answers: options.AnswerPart = "sentence",
+    same_answer: options.SameAnswer = "content",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    json_file: options.JsonFile = "",
+    rows_file: Annotated[
+        str, typer.Option("--rows", help="Write a row per question as Parquet.")
+    ] = "",
+) -> None:
+    """Measure whether the scores of uncertainty tell wrong answers from right ones."""
+    from eab.cli import evaluation
+    from eab.evaluation.answering import Answering
+    from eab.evaluation.questions import BUNDLED, load_questions
+    from eab.evaluation.report import report
+
+    files.check_writable(json_file, rows_file)
+    config = BranchingConfig.from_settings(
+        {
+            "entropy_threshold": entropy_threshold,
+            "max_paths": max_paths,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+        }
+    )
+    part, same = check_part(answers), rule_named(same_answer)
+    asked = load_questions(questions or BUNDLED)
+    answering = Answering(progress.load(model, device, dtype), config, part, same)
+    ways = evaluation.answer_all(answering, asked)
+    found = report(asked, ways)
+    if json_file != files.STANDARD_OUTPUT:
+        Console().print(evaluation.report_table(found))
+    if json_file:
+        files.write_json(evaluation.report_json(found, answering), json_file)
+    if rows_file:
+        evaluation.write_readings(asked, ways, Path(rows_file))
 
 
 app.command("app")(open_app)
