@@ -23,11 +23,11 @@ from eab.analysis.batching import (
     Workload,
     dumps,
 )
-from eab.bmc.machine import describe_machine
 from eab.engine.batching import compare_ways
 from eab.events import Event
 from eab.figures.batching_table import headline
 from eab.models.loading import load_model
+from eab.models.machine import describe_machine
 
 
 def main() -> None:

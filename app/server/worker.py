@@ -169,8 +169,8 @@ class Worker:
         """
 
         def begin(model: "LanguageModel") -> Iterator[BatchingEvent]:
-            from eab.bmc.machine import describe_machine
             from eab.engine.batching import compare_ways
+            from eab.models.machine import describe_machine
 
             return compare_ways(model, workload, describe_machine())
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
 from eab.events import Event, Probed, RunEnded, RunStarted
 from eab.formatting import counted
+from eab.weight_formats import AS_LOADED, AUTO
 
 if TYPE_CHECKING:
     from eab.engine.scheduler import Handle
@@ -40,6 +42,8 @@ def batch(
     draft: options.Draft = "embedded-draft",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    weights: options.Weights = AS_LOADED,
+    layout: options.Layout = AUTO,
 ) -> None:
     """Generate from many prompts at once. The same command again makes only what is missing.
 
@@ -48,8 +52,9 @@ def batch(
     lines = read_lines(prompts, config)
     folder = BatchFolder(out)
     drafts = any(line.request.config.drafter == "model" for line in lines)
-    drafting = progress.load(draft, device, dtype) if drafts else None
-    language_model = progress.load(model, device, dtype)
+    load = partial(progress.load, device=device, dtype=dtype, weights=weights, layout=layout)
+    drafting = load(draft) if drafts else None
+    language_model = load(model)
     raise_if_wrong(prompts, _impossible(language_model, lines))
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)

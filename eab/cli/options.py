@@ -45,6 +45,15 @@ AnswerPart = Annotated[
         help="Group equal answers, by their whole text or their first sentence: text, sentence."
     ),
 ]
+SameAnswer = Annotated[
+    str,
+    typer.Option(
+        "--same-answer",
+        help="Which answers count as the same. exact: only case, spaces, punctuation and articles "
+        "may differ. spelling: also accents, and one letter in long words. content: also words of "
+        "the prompt that one leaves out, and numbers in words.",
+    ),
+]
 JsonFile = Annotated[
     str, typer.Option("--json", help="Write the results as JSON; - for standard output.")
 ]

@@ -228,6 +228,17 @@ def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
     assert any(f"{whole} answers." in text.value for text in page.text)
 
 
+def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: AppTest) -> None:
+    wording = next(one for one in bundled_runs.recordings() if one.file == "wording.eab")
+    open_example(page, wording)
+    page.session_state["results"] = "Answers"
+    page.run()
+    assert any("nats) and decides the answer." in text.value for text in page.text)
+    page.segmented_control(key="same_answer").set_value("content").run()
+    assert not page.exception
+    assert any("All texts give one answer" in text.value for text in page.text)
+
+
 def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:
     page.slider(key="set_threshold_nats").set_value(1.25).run()
     page.selectbox(key="set_threshold_unit").set_value("quantile").run()
