@@ -123,6 +123,7 @@ def test_a_file_holds_the_servings_and_equal_servings_give_equal_files(tmp_path:
         gzip.compress(b'{"format": "eab-batching", "version": 1, "events": [{"event": "X"}]}'),
         dumps(comparison())[:-9],
     ],
+    ids=["no gzip", "no batch", "a list", "unknown event", "cut off"],
 )
 def test_a_damaged_file_is_explained(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "servings.json.gz"
