@@ -43,8 +43,9 @@ def _redraw() -> None:
         "New tokens per second": f"{rate(passes) if busy else 0:.0f}",
         "KV bytes held": human_bytes(passes[-1].record.kv_bytes if passes and busy else 0),
     }
-    for column, (name, value) in zip(st.columns(4), measures.items(), strict=True):
-        column.metric(name, value)
+    with st.container(horizontal=True, key="now_measures"):  # two in a row on a phone
+        for name, value in measures.items():
+            st.metric(name, value, width=150)
     st.text(f"{sentence} {_own(now)}".strip())
     last = now.passes[-1].ended_at if now.passes else 0.0
     drawn = _figure(now, now.at // EVERY if busy else last, busy)
