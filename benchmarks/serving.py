@@ -125,7 +125,8 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
     for number, request in enumerate(asked):
         scheduler.submit(request, owner=str(number))
     while scheduler.busy:
-        scheduler.step()
+        for handle in scheduler.step():
+            handle.new_events()
 
 
 def by_transformers(model: LanguageModel, asked: Sequence[Request]) -> None:
