@@ -52,6 +52,7 @@ PROMPT_REPEATS = (1, 2, 4, 8, 16, 32)  # of the prompts whose first tokens are t
 
 
 Way = Callable[[LanguageModel, Sequence[Request]], None]
+Clock = Callable[[], float]
 
 
 @cache
@@ -125,7 +126,8 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
     for number, request in enumerate(asked):
         scheduler.submit(request, owner=str(number))
     while scheduler.busy:
-        scheduler.step()
+        for handle in scheduler.step():
+            handle.new_events()
 
 
 def by_transformers(model: LanguageModel, asked: Sequence[Request]) -> None:
@@ -179,11 +181,11 @@ RATIOS = {
 }
 
 
-def seconds(way: Way, model: LanguageModel, asked: Sequence[Request]) -> float:
-    """Wall time of a way."""
-    start = time.perf_counter()
+def seconds(way: Way, model: LanguageModel, asked: Sequence[Request], clock: Clock) -> float:
+    """How long a way takes."""
+    start = clock()
     way(model, asked)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def prompts_of_many_lengths() -> list[str]:
@@ -191,16 +193,16 @@ def prompts_of_many_lengths() -> list[str]:
     return [f"{PROMPTS[0]} " * repeats for repeats in PROMPT_REPEATS]
 
 
-def prefill_seconds(model: LanguageModel) -> float:
+def prefill_seconds(model: LanguageModel, clock: Clock) -> float:
     """How long a run of the longest prompt takes to its first token when it is alone."""
     longest = requests(1, 8, [1], prompts_of_many_lengths()[-1:])
-    return statistics.median(seconds(continuous, model, longest) for _ in range(5))
+    return statistics.median(seconds(continuous, model, longest, clock) for _ in range(5))
 
 
-def first_tokens(model: LanguageModel) -> list[float]:
+def first_tokens(model: LanguageModel, clock: Clock) -> list[float]:
     """Seconds from the submission of thirty runs at once to the first token of each, sorted."""
     asked = requests(30, 8, [40], prompts_of_many_lengths())
-    scheduler, start = Scheduler(model), time.perf_counter()
+    scheduler, start = Scheduler(model), clock()
     waiting = [scheduler.submit(request, owner=str(number)) for number, request in enumerate(asked)]
     found: list[float] = []
     while waiting:
@@ -208,12 +210,12 @@ def first_tokens(model: LanguageModel) -> list[float]:
         for handle in waiting[:]:
             if any(isinstance(event, TokenAppended) for event in handle.new_events()):
                 waiting.remove(handle)
-                found.append(time.perf_counter() - start)
+                found.append(clock() - start)
     scheduler.close()
     return found
 
 
-def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
+def measure(rounds: int, clock: Clock) -> dict[str, list[tuple[float, float]]]:
     """The seconds of both ways of each ratio, in interleaved rounds."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in RATIOS}
     for one in RATIOS.values():  # the first passes of a process are slow
@@ -225,19 +227,21 @@ def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
             way(one.model(), short)
     for _ in range(rounds):
         for name, one in RATIOS.items():
-            times = [seconds(way, one.model(), one.requests) for way in (one.slower, one.faster)]
+            times = [
+                seconds(way, one.model(), one.requests, clock) for way in (one.slower, one.faster)
+            ]
             found[name].append((times[0], times[1]))
     return found
 
 
-def measure_first_tokens(rounds: int) -> dict[str, list[float]]:
+def measure_first_tokens(rounds: int, clock: Clock) -> dict[str, list[float]]:
     """The prefill of the longest prompt alone, and when half and 95 % of thirty runs that begin at
     once have their first token: seconds in each round.
     """
     found: dict[str, list[float]] = {"prefill": [], "p50": [], "p95": []}
     for _ in range(rounds):
-        found["prefill"].append(prefill_seconds(embedded()))
-        waits = first_tokens(embedded())
+        found["prefill"].append(prefill_seconds(embedded(), clock))
+        waits = first_tokens(embedded(), clock)
         found["p50"].append(statistics.median(waits))
         found["p95"].append(waits[int(0.95 * len(waits))])
     return found
@@ -276,11 +280,20 @@ def words(first: dict[str, list[float]]) -> str:
 def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="measure the time of the processor, not of the clock; for --threads 1 on a machine "
+        "that does other work, too",
+    )
     options = parser.parse_args()
+    if options.processor_time and options.threads != 1:
+        parser.error("--processor-time adds up the threads; use it with --threads 1")
+    clock = time.process_time if options.processor_time else time.perf_counter
     torch.set_num_threads(options.threads)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     rounds = 3 if options.quick else 9
-    found, first = measure(rounds), measure_first_tokens(rounds)
+    found, first = measure(rounds, clock), measure_first_tokens(rounds, clock)
     ratios = {
         name: statistics.median(slow / fast for slow, fast in pairs)
         for name, pairs in found.items()

@@ -184,11 +184,11 @@ class FairPolicy(_Seeded):
 
     def _head(self, predictions: Predictions, index: int) -> list[int]:
         """The k-1 most likely tokens, without those of probability zero."""
-        ranked = zip(
-            predictions.top_tokens[index], predictions.top_probabilities[index], strict=True
-        )
-        possible = [token for token, probability in ranked if probability > 0]
-        return possible[: self._config.branch_factor - 1]
+        count = min(self._config.branch_factor - 1, len(predictions.top_tokens[index]))
+        probabilities = predictions.top_probabilities[index]
+        while count and probabilities[count - 1] == 0:
+            count -= 1
+        return predictions.top_tokens[index][:count]
 
     def _shares(self, predictions: Predictions, index: int, heir: int) -> list[tuple[int, float]]:
         """Tokens with their shares of the parent's weight; the shares sum to 1.

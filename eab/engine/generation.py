@@ -296,15 +296,13 @@ class Generation:
         return events
 
     def _predicted(self, leaf: Leaf, index: int, predictions: Predictions) -> Predicted:
-        candidates = [
-            Candidate(token, self._model.text(token), round(probability, 6))
-            for token, probability in zip(
-                predictions.top_tokens[index][:CANDIDATES],
-                predictions.top_probabilities[index],
-                strict=False,
-            )
+        probabilities = [
+            round(probability, 6)
+            for probability in predictions.top_probabilities[index][:CANDIDATES]
             if probability >= MIN_RECORDED_PROBABILITY
         ]
+        tokens = predictions.top_tokens[index][: len(probabilities)]
+        candidates = map(Candidate, tokens, map(self._model.text, tokens), probabilities)
         return Predicted(self.step, leaf.path, predictions.entropies[index], tuple(candidates))
 
     def _commit_path(

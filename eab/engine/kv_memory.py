@@ -5,6 +5,7 @@ or that of a draft model, counts from the start with the most that it may hold.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from eab.config import AUTO
@@ -58,33 +59,33 @@ def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
     return going
 
 
-def fixed_bytes(model: LanguageModel, draft: LanguageModel | None, request: Request) -> int:
-    """The most that the caches of a run may hold whose rows are never freed: all but a tree cache.
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Bytes that a run takes.
+
+    Attributes:
+        first: When it begins: for its prompt and one step, or for all if its settings say so.
+        fixed: The part of it for caches whose rows are never freed, at their largest.
+    """
+
+    first: int
+    fixed: int
+
+
+def demand(model: LanguageModel, draft: LanguageModel | None, request: Request) -> Demand:
+    """What a run takes, known from its settings.
 
     Raises:
         PromptError: See `eab.engine.build.encode`.
     """
     config, prompt = request.config, len(encode(model, request))
-    models = [] if draft is None or config.drafter != "model" else [draft]
-    if config.cache != "tree":
-        models.append(model)
-    shared = config.cache in ("tree", "concat-cow")
-    rows = prompt * (1 if shared else config.max_paths) + config.max_paths * config.max_new_tokens
     limit = config.kv_limit_mib * 2**20
-    return sum(min(rows * one.kv_shape.row_bytes, limit) for one in models)
-
-
-def first_bytes(model: LanguageModel, draft: LanguageModel | None, request: Request) -> int:
-    """What a run takes when it begins: its prompt and one step, or all if its settings say so.
-
-    Raises:
-        PromptError: See `eab.engine.build.encode`.
-    """
-    config = request.config
-    fixed = fixed_bytes(model, draft, request)
-    if config.cache != "tree":
-        return fixed
+    shared = config.cache in ("tree", "concat-cow")
+    most = prompt * (1 if shared else config.max_paths) + config.max_paths * config.max_new_tokens
+    freed = config.cache == "tree"
+    models = [model] * (not freed) + [draft] * (draft is not None and config.drafter == "model")
+    fixed = sum(min(most * one.kv_shape.row_bytes, limit) for one in models if one is not None)
     at_once = config.r != AUTO and config.r >= config.max_new_tokens
-    rows = config.max_paths * (config.max_new_tokens if at_once else 1)
-    own = (len(encode(model, request)) + rows) * model.kv_shape.row_bytes
-    return fixed + min(own, config.kv_limit_mib * 2**20)
+    rows = most if at_once else prompt + config.max_paths
+    own = min(rows * model.kv_shape.row_bytes, limit) if freed else 0
+    return Demand(fixed + own, fixed)

@@ -13,11 +13,12 @@ first (virtual token counter, arXiv 2401.00588). Who is served when changes no d
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 from eab.engine.fair_queue import FairQueue
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK, Generation
-from eab.engine.kv_memory import first_bytes, fixed_bytes, those_that_fit
+from eab.engine.kv_memory import Demand, demand, those_that_fit
 from eab.engine.passes import Stopped, passes
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part, run_pass
@@ -51,7 +52,6 @@ class Handle:
         self._scheduler, self._events, self._stop = scheduler, list[Event](), False
         self._passes = passes(scheduler.model, request, draft, self._events)
         self._generation: Generation | None = None  # what the next pass serves; None: waits
-        self._fixed_bytes = 0
 
     def __iter__(self) -> Iterator[Event]:
         """The events as they happen.
@@ -89,15 +89,24 @@ class Handle:
         assert self._generation is not None
         return self._generation
 
+    @cached_property
+    def demand(self) -> Demand:
+        """What it takes of the KV memory, known from its settings.
+
+        Raises:
+            PromptError: See `eab.engine.build.encode`.
+        """
+        return demand(self._scheduler.model, self.draft, self.request)
+
     @property
     def kv_held(self) -> int:
         """Bytes of KV memory that it holds."""
-        return self._fixed_bytes + self.generation.tree_bytes
+        return self.demand.fixed + self.generation.tree_bytes
 
     @property
     def kv_next(self) -> int:
         """Bytes of KV memory that it may hold after its next pass."""
-        return self._fixed_bytes + self.generation.most_tree_bytes_next
+        return self.demand.fixed + self.generation.most_tree_bytes_next
 
     def preempt(self) -> None:
         """Free its rows, if it has a tree cache; they are computed again before it goes on."""
@@ -107,11 +116,6 @@ class Handle:
 
     def start(self) -> None:
         """Build the run."""
-        try:
-            self._fixed_bytes = fixed_bytes(self._scheduler.model, self.draft, self.request)
-        except Exception as error:
-            self.fail(error)
-            return
         self._resume(lambda: next(self._passes))
 
     def take(self, part: Part) -> None:
@@ -279,7 +283,7 @@ class Scheduler:
 
     def _has_room(self, handle: Handle) -> bool:
         try:
-            first = first_bytes(self.model, handle.draft, handle.request)
+            first = handle.demand.first
         except Exception:
             return True  # the run says why it cannot begin
         return sum(one.kv_next for one in self._running) + first <= self._kv_limit

@@ -261,6 +261,7 @@ def cache_attention(
         strict=True,
     )
     layer = int(module.layer_idx)  # type: ignore[arg-type]
+    # Run by run: one call for all would have to stack their K and V in every layer.
     outputs = [batch.cache.attend(layer, q, k, v, scale) for batch, q, k, v in parts]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
 

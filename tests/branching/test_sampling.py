@@ -13,7 +13,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from eab.branching.sampling import CANDIDATES, Predictions
+from eab.branching.sampling import CANDIDATES, Predictions, RestDraw
 from eab.config import BranchingConfig
 
 PLAIN = BranchingConfig()
@@ -177,3 +177,70 @@ def test_a_draw_inverts_the_running_sum_over_the_whole_vocabulary(size):
         probs[0].cumsum(0), torch.tensor(uniforms, dtype=torch.float64), right=True
     )
     assert drawn == expected.clamp(max=int(probs[0].nonzero()[-1])).tolist()
+
+
+RUNS = [
+    (PLAIN, 2),
+    (BranchingConfig(temperature=0.6), 1),
+    (BranchingConfig(temperature=0.6, branch_factor=13), 3),
+    (BranchingConfig(top_k=5), 1),
+    (BranchingConfig(top_p=0.7, temperature=1.4), 2),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_runs_of_different_settings_have_the_predictions_and_draws_that_each_has_alone(dtype):
+    counts = [count for _, count in RUNS]
+    total = sum(counts)
+    logits = 3 * torch.randn(total, 600, generator=torch.Generator().manual_seed(4)).to(dtype)
+    uniforms = [(0.37 * index) % 1 for index in range(total)]
+    together = Predictions(logits, RUNS)
+    rests = [
+        RestDraw(index, 1 - one, together.top_tokens[index][:2])
+        for index, one in enumerate(uniforms)
+    ]
+    together.draw_next(uniforms, rests[1::2])
+    first = 0
+    for (config, count), found in zip(RUNS, together.split(counts), strict=True):
+        alone = Predictions(logits[first : first + count], config)
+        own = [
+            RestDraw(rest.index - first, rest.uniform, rest.excluded)
+            for rest in rests[1::2]
+            if first <= rest.index < first + count
+        ]
+        alone.draw_next(uniforms[first : first + count], own)
+        assert found.entropies == alone.entropies
+        assert (found.drawn, found.rests) == (alone.drawn, alone.rests)
+        assert sum(token is not None for token in found.rests) == len(own)
+        for index in range(count):
+            listed = len(alone.top_tokens[index])
+            assert found.top_tokens[index][:listed] == alone.top_tokens[index]
+            assert not any(found.top_probabilities[index][listed:])
+            asked = ([index], [alone.drawn[index]])
+            assert found.log_prob(*asked) == alone.log_prob(*asked)
+        first += count
+
+
+def test_a_rest_is_the_token_that_a_draw_without_the_excluded_ones_takes():
+    logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    found = Predictions(logits, PLAIN)
+    excluded = [found.top_tokens[index][: index + 1] for index in range(3)]
+    found.draw_next([0.2, 0.5, 0.8], [RestDraw(2, 0.6, excluded[2]), RestDraw(0, 0.1, excluded[0])])
+    assert found.drawn == found.draw(range(3), [0.2, 0.5, 0.8])
+    masked = logits.clone()
+    for row, tokens in enumerate(excluded):
+        masked[row, tokens] = -math.inf
+    expected = Predictions(masked, PLAIN).draw(range(3), [0.1, 0.0, 0.6])
+    assert found.rests == [expected[0], None, expected[2]]
+
+
+def test_numbers_of_one_run_that_are_none_leave_the_other_runs_alone():
+    logits = torch.randn(2, 300, generator=torch.Generator().manual_seed(6))
+    logits[0] = math.nan
+    both = Predictions(logits, [(PLAIN, 1), (PLAIN, 1)])
+    both.draw_next([0.5, 0.5], [])
+    alone = Predictions(logits[1:], PLAIN)
+    alone.draw_next([0.5], [])
+    assert both.drawn == [None, *alone.drawn]
+    assert math.isnan(both.entropies[0])
+    assert both.entropies[1:] == alone.entropies
