@@ -185,10 +185,16 @@ def evaluate(
         ),
     ] = None,
     model: options.Model = "embedded",
-    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, nats.")] = 0.2,
-    max_paths: Annotated[int, typer.Option(help="Paths of the tree at most.")] = 20,
-    max_new_tokens: Annotated[int, typer.Option(help="Tokens per answer at most.")] = 12,
+    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, nats.")] = 0.5,
+    min_fork_weight: Annotated[
+        float, typer.Option(help="Paths of the tree that weigh less do not fork.")
+    ] = 0.03,
+    max_paths: Annotated[int, typer.Option(help="Paths of the tree at most.")] = 12,
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens per answer at most.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the first question.")] = 0,
+    every: Annotated[
+        int, typer.Option(min=1, help="Take one question of this many, to save time.")
+    ] = 1,
     answers: options.AnswerPart = "sentence",
     same_answer: options.SameAnswer = "content",
     device: options.Device = "auto",
@@ -210,13 +216,14 @@ def evaluate(
     config = BranchingConfig.from_settings(
         {
             "entropy_threshold": entropy_threshold,
+            "min_fork_weight": min_fork_weight,
             "max_paths": max_paths,
             "max_new_tokens": max_new_tokens,
             "seed": seed,
         }
     )
     part, same = check_part(answers), rule_named(same_answer)
-    asked = load_questions(questions or BUNDLED)
+    asked = load_questions(questions or BUNDLED)[::every]
     answering = Answering(progress.load(model, device, dtype, weights, layout), config, part, same)
     ways = evaluation.answer_all(answering, asked)
     found = report(asked, ways)

@@ -30,12 +30,14 @@ class Reading:
         answer: Its most likely answer.
         right: Whether that is a known answer; None where chance decides.
         tokens: Generated tokens that went through the model.
+        tokens_per_text: How many of them an independent text is expected to take, by the weights.
         scores: Each score by its name; higher is more uncertain.
     """
 
     answer: str
     right: bool | None
     tokens: int
+    tokens_per_text: float
     scores: dict[str, float]
 
 
@@ -72,8 +74,8 @@ class Answering:
     def ways(self, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
         """Answer all questions.
 
-        The independent texts are as many per question as it takes for at least the tokens of the
-        trees, over all questions together.
+        Each question gets the same number of independent texts, so many that all of them together
+        are expected to take about the tokens of all trees.
 
         Yields:
             After each question, the way at work and how many questions it has answered.
@@ -82,7 +84,8 @@ class Answering:
         tree = Way(TREE, self.config, [])
         for way in (greedy, tree):
             yield from self._answered(way, questions)
-        texts = max(1, math.ceil(tree.tokens / max(1, greedy.tokens)))
+        per_text = math.fsum(reading.tokens_per_text for reading in tree.readings)
+        texts = max(1, round(tree.tokens / per_text)) if per_text else 1
         config = replace(self.config, policy="independent", max_paths=texts)
         yield from self._answered(Way(INDEPENDENT, config, []), questions)
 
@@ -110,4 +113,6 @@ class Answering:
             "length of the answer": float(len(top.text)),
         }
         tokens = run.tokens_through_model() - len(run.started.prompt_tokens)
-        return Reading(top.text, right if question.answers else None, tokens, scores)
+        # The last token of a text does not go through the model.
+        per_text = math.fsum(one.weight * (len(one.token_ids) - 1) for one in run.samples())
+        return Reading(top.text, right if question.answers else None, tokens, per_text, scores)

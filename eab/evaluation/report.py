@@ -12,12 +12,12 @@ from eab.evaluation.metrics import Flags, Interval, Values, aurac, auroc, bootst
 from eab.evaluation.questions import Question
 
 SEMANTIC: Final = "semantic entropy"
-# A single text has no other scores.
-_OF_GREEDY: Final = (
-    "predictive entropy",
-    "length-normalised predictive entropy",
-    "length of the answer",
-)
+# A single text has no other scores; its predictive entropy is -ln p.
+_OF_GREEDY: Final = {
+    "predictive entropy": "-ln p of the answer",
+    "length-normalised predictive entropy": "-ln p per token",
+    "length of the answer": "length of the answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ def report(questions: Sequence[Question], ways: Sequence[Way]) -> Report:
 def _score_rows(ways: Sequence[Way], facts: Sequence[int], wrong: Flags) -> list[ScoreRow]:
     rows = []
     for way in ways:
-        names = _OF_GREEDY if way.name == GREEDY else tuple(way.readings[0].scores)
-        for name in names:
+        every = {name: name for name in way.readings[0].scores}
+        for name, shown in (_OF_GREEDY if way.name == GREEDY else every).items():
             scores = _scores(way, name, facts)
             rows.append(
                 ScoreRow(
                     way.name,
-                    name,
+                    shown,
                     _over_questions(auroc, scores, wrong),
                     _over_questions(aurac, scores, wrong),
                 )

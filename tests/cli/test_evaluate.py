@@ -1,0 +1,51 @@
+"""`eab evaluate`: the table, the files, and the errors in words."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+from typer.testing import CliRunner
+
+from eab.cli.commands import app
+from eab.errors import ConfigError, QuestionsError
+
+QUESTIONS = [
+    {"prompt": "The capital of France is", "answers": ["Paris"]},
+    {"prompt": "The capital of Nowhere is", "answers": ["Nothing"]},
+    {"prompt": "I tossed a coin and it landed on", "distribution": {"heads.": 0.5, "tails.": 0.5}},
+]
+
+
+def test_the_table_and_the_files_hold_the_same_report(tmp_path: Path) -> None:
+    questions, out, rows = (tmp_path / name for name in ("q.jsonl", "out.json", "rows.parquet"))
+    questions.write_text("\n".join(map(json.dumps, QUESTIONS)))
+    shown = CliRunner().invoke(
+        app,
+        [
+            "evaluate",
+            str(questions),
+            "--max-new-tokens",
+            "4",
+            "--json",
+            str(out),
+            "--rows",
+            str(rows),
+        ],
+    )
+    assert shown.exit_code == 0, shown.output
+    value = json.loads(out.read_text())
+    assert " ".join(value["verdict"].split()) in " ".join(shown.output.split())
+    assert (value["facts"], value["wrong"], value["chances"]) == (2, 1, 1)
+    assert set(value["tokens"]) == {"greedy", "tree", "independent"}
+    table = pd.read_parquet(rows)
+    assert len(table) == 3 * len(QUESTIONS)
+    assert table.groupby("sampling")["tokens"].sum().to_dict() == value["tokens"]
+
+
+def test_errors_come_before_the_model_is_loaded(tmp_path: Path) -> None:
+    for arguments, kind in (
+        (["evaluate", str(tmp_path / "none.jsonl")], QuestionsError),
+        (["evaluate", "--same-answer", "fuzzy"], ConfigError),
+        (["evaluate", "--answers", "word"], ConfigError),
+    ):
+        assert isinstance(CliRunner().invoke(app, arguments).exception, kind)
