@@ -11,9 +11,8 @@ from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.events import RunStarted
 from eab.models.base import LanguageModel
+from eab.settings import MAX_TEXT
 from eab.speculation.speculator import make_speculator
-
-MAX_PROMPT_CHARACTERS = 200_000
 
 
 def build(
@@ -124,9 +123,9 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
 def _check_prompt(prompt: str) -> None:
     if not prompt.strip():
         raise PromptError("the prompt is empty; write a few words for the model to continue")
-    if len(prompt) > MAX_PROMPT_CHARACTERS:
+    if len(prompt) > MAX_TEXT:
         raise PromptError(
-            f"the prompt has {len(prompt):,} characters; at most {MAX_PROMPT_CHARACTERS:,} are "
+            f"the prompt has {len(prompt):,} characters; at most {MAX_TEXT:,} are "
             "allowed. Shorten it"
         )
     try:

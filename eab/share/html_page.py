@@ -79,7 +79,9 @@ def to_html(run: Run | Iterable[Event]) -> str:
 def _as_data_block(value: Any) -> str:
     """JSON in ASCII that cannot end the element that holds it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
 
 
 def _page_data(run: Run) -> dict[str, Any]:
