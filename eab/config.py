@@ -82,7 +82,7 @@ def _naming_the_nearest(config: type[T]) -> type[T]:
     init: Any = config.__init__
 
     @wraps(init)
-    def checked_init(self: T, *values: Any, **settings: Any) -> None:
+    def checked_init(self: T, /, *values: Any, **settings: Any) -> None:
         for name in settings:
             if name not in SETTINGS:
                 raise ConfigError(f"there is no setting {quoted(name)}; {_known_settings(name)}")

@@ -176,6 +176,17 @@ def _declares_limit(kind: Any) -> bool:
     return get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Within | AtMost)
 
 
+def _one_of(kind: Any) -> Hook:
+    names = get_args(kind)
+
+    def structure(value: Any, _: Any) -> Any:
+        if type(value) is str and value in names:
+            return value
+        raise _NotAllowed(f"got {quoted(value)}; it must be one of: {', '.join(map(repr, names))}")
+
+    return structure
+
+
 def _row(kind: Any, converter: cattrs.Converter) -> Hook:
     """The hook of a NamedTuple: a list with one value per field."""
     columns = [
@@ -191,6 +202,10 @@ def _row(kind: Any, converter: cattrs.Converter) -> Hook:
         )
 
     return structure
+
+
+def _is_choice(kind: Any) -> bool:
+    return get_origin(kind) is Literal
 
 
 def _is_row(kind: Any) -> bool:
@@ -209,6 +224,7 @@ def _make_converter() -> cattrs.Converter:
     )
     for declares, make in ((_declares_limit, _declared), (_is_row, _row)):
         converter.register_structure_hook_factory(declares, make)
+    converter.register_structure_hook_factory(_is_choice, _one_of)
     configure_tagged_union(Event, converter, tag_name="event")
     return converter
 

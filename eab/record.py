@@ -6,7 +6,6 @@ checked (eab.event_json), and the events must fold. It is never unpickled.
 
 import gzip
 import json
-import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from eab.event_json import from_json, to_json
 from eab.events import Event
 from eab.formatting import quoted
 from eab.run import Run, RunFold
+from eab.whole_file import write_whole
 
 SUFFIX: Final = ".eab"
 VERSION: Final = 2
@@ -37,13 +37,9 @@ def save(events: Iterable[Event], path: Path | str) -> None:
     Raises:
         RecordError: The file cannot be written.
     """
-    path = Path(path)
-    scratch = path.with_name(path.name + ".part")
     try:
-        scratch.write_bytes(dumps(events))
-        os.replace(scratch, path)
+        write_whole(path, dumps(events))
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise RecordError(
             f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose "
             "another place"

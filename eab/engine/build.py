@@ -10,6 +10,7 @@ from eab.engine.generation import Generation
 from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.events import RunStarted
+from eab.formatting import quoted
 from eab.models.base import LanguageModel
 from eab.settings import MAX_TEXT
 from eab.speculation.speculator import make_speculator
@@ -121,6 +122,8 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
 
 
 def _check_prompt(prompt: str) -> None:
+    if not isinstance(prompt, str):
+        raise PromptError(f"the prompt is {quoted(prompt)}; give a text")
     if not prompt.strip():
         raise PromptError("the prompt is empty; write a few words for the model to continue")
     if len(prompt) > MAX_TEXT:
@@ -137,10 +140,11 @@ def _check_prompt(prompt: str) -> None:
 
 
 def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
-    unknown = next((token for token in continued if not 0 <= token < model.card.vocab_size), None)
-    if unknown is not None:
+    known = range(model.card.vocab_size)
+    unknown = [token for token in continued if not isinstance(token, int) or token not in known]
+    if unknown:
         raise PromptError(
-            f"there is no token {unknown}; {model.card.name} knows 0 to {model.card.vocab_size - 1}"
+            f"there is no token {quoted(unknown[0])}; {model.card.name} knows 0 to {known[-1]}"
         )
     if any(token in model.stop_ids for token in continued):
         raise PromptError(

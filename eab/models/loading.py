@@ -3,6 +3,7 @@
 Only weights in safetensors are loaded, and no code from the Hub is run.
 """
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from transformers.utils import logging as progress
 
 from eab.assets import ASSETS
 from eab.errors import ModelError
+from eab.formatting import quoted
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.weight_layouts import apply_fastest_layout
 
@@ -140,9 +142,9 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise ModelError(
-            f"the device is {name!r}; this machine cannot use it. Choose auto or cpu"
+            f"the device is {quoted(name)}; this machine cannot use it. Choose auto or cpu"
         ) from error
     return device
 
@@ -151,7 +153,9 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in DTYPES:
-        raise ModelError(f"the dtype is {name!r}; it must be one of: auto, {', '.join(DTYPES)}")
+        raise ModelError(
+            f"the dtype is {quoted(name)}; it must be one of: auto, {', '.join(DTYPES)}"
+        )
     return DTYPES[name]
 
 
@@ -164,18 +168,18 @@ def _source(name: str) -> tuple[str, bool]:
                 "install the project from a checkout"
             )
         return str(BUNDLED[name]), True
-    folder = Path(name).expanduser()
-    if name.strip() and folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
-        return str(folder), True
     if not name.strip():
         raise ModelError(f"no model is named; give {_NAMES}")
+    folder = os.path.expanduser(name)  # these functions of os.path take any text without an error
+    if os.path.isdir(folder):
+        if not os.path.isfile(os.path.join(folder, "config.json")):
+            raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
+        return folder, True
     try:
         return name, _is_cached(name)
     except HFValidationError as error:  # so it can only be meant as a folder
         raise ModelError(
-            f"the model {name!r} cannot be found: there is no such folder. Give {_NAMES}"
+            f"the model {quoted(name)} cannot be found: there is no such folder. Give {_NAMES}"
         ) from error
 
 

@@ -21,6 +21,7 @@ from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.formatting import counted
 from eab.run import Run, fold
+from eab.whole_file import write_whole
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
@@ -58,7 +59,7 @@ def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
     """
     page = to_html(run)
     try:
-        Path(path).write_text(page, encoding="utf-8")
+        write_whole(path, page.encode("utf-8"))
     except OSError as error:
         raise RecordError(f"{path} cannot be written: {error.strerror}") from error
 
