@@ -15,7 +15,6 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -27,6 +26,7 @@ from transformers.utils import logging as progress
 from eab.assets import ASSETS
 from eab.errors import ModelError
 from eab.formatting import quoted
+from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.weight_layouts import apply_fastest_layout
 
@@ -63,15 +63,9 @@ def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") 
         if not local:
             _check_hub(source)
         tokenizer, model = _load(source, _dtype(dtype, target), local)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        ImportError,
-        RuntimeError,
-        TypeError,
-        SafetensorError,
-    ) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises anything for a damaged or hostile folder
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
     model = model.to(target)
     apply_fastest_layout(model)
@@ -83,10 +77,13 @@ def _load(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
     bars = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # for the weights; downloads keep theirs
     try:
+        refuse_other_shards(source)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        return tokenizer, AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, **options
-        )
+        options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source, **options)
+        model, found = loaded
+        refuse_missing_weights(source, found)
+        return tokenizer, model
     finally:
         if bars:
             progress.enable_progress_bar()
