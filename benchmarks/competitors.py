@@ -93,13 +93,17 @@ class ForkUntilFull(FairPolicy):
 
     def __init__(self, config: BranchingConfig) -> None:
         super().__init__(config, threshold_nats=0.0)
+        self._full = False
 
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         """See Policy.branch."""
-        self._threshold = 0.0 if len(leaves) < self._config.max_paths else float("inf")
+        self._full = len(leaves) >= self._config.max_paths
         return super().branch(leaves, predictions, step)
+
+    def _may_fork(self, leaf: Leaf, entropy: float) -> bool:
+        return not self._full
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
         """See Policy.prune. The first members stay, so that every path that was born continues."""

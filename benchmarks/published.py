@@ -10,7 +10,7 @@ from typing import Any
 
 import transformers
 
-from eab.bmc.machine import describe_machine
+from eab.models.machine import describe_machine
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:

@@ -1,5 +1,5 @@
-"""Serving many runs of one model: in turns, in static batches, and by the scheduler (continuous
-batching).
+"""Serving many runs of one model: in turns, in static batches, by the scheduler (continuous
+batching), and by transformers' own continuous batching.
 
     python benchmarks/serving.py --quick --json serving.json
 
@@ -7,15 +7,27 @@ Every round measures all ways, one after the other, with the same requests. The 
 over rounds of the seconds of two ways in the same round; their spread is the smallest and the
 largest of them. In turns means one step of each run after the other, each with a forward pass of
 its own. A static batch takes new runs only once all of its runs have ended.
+
+transformers draws independent samples. So against it ours does too, of a model without stop tokens:
+the same prompts, and as many samples and tokens of each.
 """
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from published import command_line, publish, where
+from shapes import plain_model, same_weights
+from transformers import (
+    AutoTokenizer,
+    ContinuousBatchingConfig,
+    GenerationConfig,
+    PreTrainedModel,
+)
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -23,7 +35,9 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Pause, TokenAppended
 from eab.models.base import LanguageModel
-from eab.models.loading import load_model
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
+from eab.models.weight_layouts import apply_fastest_layout
 
 PROMPTS = (
     "Once upon a time, there was a",
@@ -33,18 +47,54 @@ PROMPTS = (
 )
 STATIC_BATCH = 8  # runs
 MIXED_LENGTHS = (8, 16, 32, 256, 8, 24, 64, 16)  # tokens; a long one in each batch of eight
+SAMPLES = 8  # of each request, by transformers and by ours
+PROMPT_REPEATS = (1, 2, 4, 8, 16, 32)  # of the prompts whose first tokens are timed
+
+
 Way = Callable[[LanguageModel, Sequence[Request]], None]
 
 
-def requests(count: int, paths: int, new_tokens: Sequence[int]) -> list[Request]:
+@cache
+def plain(shape: str) -> PreTrainedModel:
+    """A model of this shape without stop tokens, with transformers' own attention."""
+    return plain_model(shape, torch.float32, "cpu")
+
+
+@cache
+def ours(shape: str) -> HuggingFaceModel:
+    """The same weights, driven by the engine."""
+    model = same_weights(plain(shape))
+    apply_fastest_layout(model)
+    wrapped = wrap_model(model, AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), shape)
+    wrapped.stop_ids = frozenset()
+    return wrapped
+
+
+@cache
+def embedded() -> HuggingFaceModel:
+    """The model of the project, which ends its texts."""
+    return load_model("embedded", device="cpu", dtype="float32")
+
+
+def requests(
+    count: int, paths: int, new_tokens: Sequence[int], prompts: Sequence[str] = PROMPTS
+) -> list[Request]:
     """`count` requests, each with its own seed; prompts and lengths are repeated in order."""
     config = BranchingConfig(min_fork_weight=0.03, max_paths=paths)
     return [
         Request(
-            PROMPTS[seed % len(PROMPTS)],
+            prompts[seed % len(prompts)],
             replace(config, seed=seed, max_new_tokens=new_tokens[seed % len(new_tokens)]),
         )
         for seed in range(count)
+    ]
+
+
+def independent(count: int, samples: int, new_tokens: int) -> list[Request]:
+    """The same, by independent sampling."""
+    return [
+        replace(request, config=replace(request.config, policy="independent"))
+        for request in requests(count, samples, [new_tokens])
     ]
 
 
@@ -78,16 +128,54 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
         scheduler.step()
 
 
-# Name of the ratio: the slower way, the faster way, and the requests.
-RATIOS: dict[str, tuple[Way, Way, Callable[[], list[Request]]]] = {
-    "turns_over_batched_8": (in_turns, continuous, lambda: requests(8, 16, [40])),
-    "turns_over_batched_30": (in_turns, continuous, lambda: requests(30, 8, [40])),
-    "static_over_continuous": (
-        in_static_batches,
-        continuous_eight,
-        lambda: requests(24, 2, MIXED_LENGTHS),
+def by_transformers(model: LanguageModel, asked: Sequence[Request]) -> None:
+    """transformers' own continuous batching, with the weights of the same shape."""
+    config = asked[0].config
+    generation = GenerationConfig(
+        do_sample=True,
+        max_new_tokens=config.max_new_tokens,
+        num_return_sequences=config.max_paths,
+        top_k=0,
+        eos_token_id=-1,
+        pad_token_id=0,
+    )
+    # Sizes that fit the job: those chosen without a GPU take several times as long.
+    batching = ContinuousBatchingConfig(page_size=32, num_blocks=512, max_batch_tokens=512)
+    prompts = [list(model.encode(request.prompt, request.config)) for request in asked]
+    found = plain(model.card.name).generate_batch(prompts, generation, batching)
+    assert len(found) == len(asked) * config.max_paths
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two ways to serve the same requests.
+
+    Attributes:
+        slower: The way whose seconds are divided.
+        faster: The way whose seconds they are divided by.
+        requests: What both serve.
+        model: The model that both serve.
+    """
+
+    slower: Way
+    faster: Way
+    requests: list[Request]
+    model: Callable[[], HuggingFaceModel] = embedded
+
+
+RATIOS = {
+    "turns_over_batched_8": Comparison(in_turns, continuous, requests(8, 16, [40])),
+    "turns_over_batched_30": Comparison(in_turns, continuous, requests(30, 8, [40])),
+    "turns_over_batched_135m": Comparison(
+        in_turns, continuous, requests(8, 8, [12]), lambda: ours("135m")
     ),
-    "turns_over_batched_1": (in_turns, continuous, lambda: requests(1, 16, [40])),
+    "static_over_continuous": Comparison(
+        in_static_batches, continuous_eight, requests(24, 2, MIXED_LENGTHS)
+    ),
+    "transformers_over_ours": Comparison(
+        by_transformers, continuous, independent(8, SAMPLES, 40), lambda: ours("embedded")
+    ),
+    "turns_over_batched_1": Comparison(in_turns, continuous, requests(1, 16, [40])),
 }
 
 
@@ -98,27 +186,60 @@ def seconds(way: Way, model: LanguageModel, asked: Sequence[Request]) -> float:
     return time.perf_counter() - start
 
 
-def first_tokens(model: LanguageModel, asked: Sequence[Request]) -> list[float]:
-    """Seconds from the submission of all to the first token of each."""
+def prompts_of_many_lengths() -> list[str]:
+    """Prompts from a few tokens to some hundred."""
+    return [f"{PROMPTS[0]} " * repeats for repeats in PROMPT_REPEATS]
+
+
+def prefill_seconds(model: LanguageModel) -> float:
+    """How long a run of the longest prompt takes to its first token when it is alone."""
+    longest = requests(1, 8, [1], prompts_of_many_lengths()[-1:])
+    return statistics.median(seconds(continuous, model, longest) for _ in range(5))
+
+
+def first_tokens(model: LanguageModel) -> list[float]:
+    """Seconds from the submission of thirty runs at once to the first token of each, sorted."""
+    asked = requests(30, 8, [40], prompts_of_many_lengths())
     scheduler, start = Scheduler(model), time.perf_counter()
-    handles = [scheduler.submit(request, owner=str(number)) for number, request in enumerate(asked)]
-    found: dict[int, float] = {}
-    while scheduler.busy:
+    waiting = [scheduler.submit(request, owner=str(number)) for number, request in enumerate(asked)]
+    found: list[float] = []
+    while waiting:
         scheduler.step()
-        for number, handle in enumerate(handles):
+        for handle in waiting[:]:
             if any(isinstance(event, TokenAppended) for event in handle.new_events()):
-                found.setdefault(number, time.perf_counter() - start)
-    return list(found.values())
+                waiting.remove(handle)
+                found.append(time.perf_counter() - start)
+    scheduler.close()
+    return found
 
 
-def measure(model: LanguageModel, rounds: int) -> dict[str, list[tuple[float, float]]]:
+def measure(rounds: int) -> dict[str, list[tuple[float, float]]]:
     """The seconds of both ways of each ratio, in interleaved rounds."""
-    for way in (in_turns, continuous):
-        way(model, requests(2, 8, [6]))  # the first passes of a process are slow
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in RATIOS}
+    for one in RATIOS.values():  # the first passes of a process are slow
+        for way in (one.slower, one.faster):
+            short = [
+                replace(asked, config=replace(asked.config, max_new_tokens=4))
+                for asked in one.requests[:2]
+            ]
+            way(one.model(), short)
     for _ in range(rounds):
-        for name, (slow, fast, asked) in RATIOS.items():
-            found[name].append((seconds(slow, model, asked()), seconds(fast, model, asked())))
+        for name, one in RATIOS.items():
+            times = [seconds(way, one.model(), one.requests) for way in (one.slower, one.faster)]
+            found[name].append((times[0], times[1]))
+    return found
+
+
+def measure_first_tokens(rounds: int) -> dict[str, list[float]]:
+    """The prefill of the longest prompt alone, and when half and 95 % of thirty runs that begin at
+    once have their first token: seconds in each round.
+    """
+    found: dict[str, list[float]] = {"prefill": [], "p50": [], "p95": []}
+    for _ in range(rounds):
+        found["prefill"].append(prefill_seconds(embedded()))
+        waits = first_tokens(embedded())
+        found["p50"].append(statistics.median(waits))
+        found["p95"].append(waits[int(0.95 * len(waits))])
     return found
 
 
@@ -135,24 +256,37 @@ def table(found: dict[str, list[tuple[float, float]]]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def words(first: dict[str, list[float]]) -> str:
+    """What the times to the first token say, in turns of the prefill in the same round."""
+    turns = {
+        name: [time / prefill for time, prefill in zip(first[name], first["prefill"], strict=True)]
+        for name in ("p50", "p95")
+    }
+    p50, p95 = (
+        f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+        for values in turns.values()
+    )
+    return (
+        f"\nThirty runs at once, with prompts of many lengths: half have their first token after "
+        f"{p50} times the longest prompt's prefill alone, 95 % after {p95} times. That prefill "
+        f"takes {1000 * statistics.median(first['prefill']):.0f} ms.\n"
+    )
+
+
 def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    model = load_model("embedded", device="cpu", dtype="float32")
-    found = measure(model, 3 if options.quick else 9)
-    waits = sorted(first_tokens(model, requests(30, 8, [40])))
-    p50, p95 = statistics.median(waits), waits[int(0.95 * len(waits))]
-    text = table(found) + (
-        f"\nThirty runs at once: the first token after {p50:.2f} s (median), {p95:.2f} s (p95).\n"
-    )
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    rounds = 3 if options.quick else 9
+    found, first = measure(rounds), measure_first_tokens(rounds)
     ratios = {
         name: statistics.median(slow / fast for slow, fast in pairs)
         for name, pairs in found.items()
     }
-    result = {"seconds": found, "first_token_seconds": {"p50": p50, "p95": p95}, "ratios": ratios}
-    publish(options, where("float32 on cpu"), text, result)
+    result = {"seconds": found, "first_token_seconds": first, "ratios": ratios}
+    publish(options, where("float32 on cpu"), table(found) + words(first), result)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from eab.analysis.answers import group_answers
     from eab.api import EntropyAdaptiveBranching
     from eab.config import BranchingConfig
-    from eab.engine.loop import generate
+    from eab.engine.loop import generate, serve
     from eab.engine.request import Request
     from eab.models.loading import load_model
     from eab.record import load, save
@@ -33,6 +33,7 @@ __all__ = [
     "load_model",
     "save",
     "save_html",
+    "serve",
     "show",
 ]
 
@@ -50,6 +51,7 @@ _HOME = {
     "load_model": "eab.models.loading",
     "save": "eab.record",
     "save_html": "eab.share.html_page",
+    "serve": "eab.engine.loop",
     "show": "eab.share.notebook",
 }
 

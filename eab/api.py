@@ -1,7 +1,7 @@
 """Entropy-adaptive branching as a library: one object that gives samples, runs, or events."""
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from eab.config import BranchingConfig
@@ -12,6 +12,7 @@ from eab.events import Event
 from eab.models.base import LanguageModel
 from eab.models.loading import EMBEDDED_DRAFT, load_model, wrap_model
 from eab.run import Run, Sample, fold
+from eab.weight_formats import AS_LOADED, AUTO
 
 
 class EntropyAdaptiveBranching:
@@ -29,6 +30,8 @@ class EntropyAdaptiveBranching:
         tokenizer: The tokenizer, if `model` is a model of transformers alone.
         device: Where to load a model that is given by name.
         dtype: Its number format.
+        weights: The format of its weights, such as `int8` (see `eab.weight_formats`).
+        layout: The layout of weights that are as loaded; `auto` chooses the fastest.
         draft: The draft model for the drafter `model`, given like `model`; loaded when it is first
             needed.
         settings: Other settings of `BranchingConfig`.
@@ -48,6 +51,8 @@ class EntropyAdaptiveBranching:
         tokenizer: Any = None,
         device: str = "auto",
         dtype: str = "auto",
+        weights: str = AS_LOADED,
+        layout: str = AUTO,
         draft: Any = EMBEDDED_DRAFT,
         **settings: Any,
     ) -> None:
@@ -58,8 +63,9 @@ class EntropyAdaptiveBranching:
             **settings,
         }
         self._config({})  # refuse bad settings before a model is loaded
-        self.model = _as_language_model(model, tokenizer, device, dtype)
-        self._draft = lru_cache(maxsize=1)(lambda: _as_language_model(draft, None, device, dtype))
+        load = partial(load_model, device=device, dtype=dtype, weights=weights, layout=layout)
+        self.model = _as_language_model(model, tokenizer, load)
+        self._draft = lru_cache(maxsize=1)(lambda: _as_language_model(draft, None, load))
 
     def generate(self, prompt: str, **settings: Any) -> list[Sample]:
         """Generate the samples: all leaves of the tree, the heaviest first; their weights sum to 1.
@@ -104,9 +110,11 @@ class EntropyAdaptiveBranching:
         return BranchingConfig.from_settings(self._settings | settings)
 
 
-def _as_language_model(model: Any, tokenizer: Any, device: str, dtype: str) -> LanguageModel:
+def _as_language_model(
+    model: Any, tokenizer: Any, load: Callable[[str], LanguageModel]
+) -> LanguageModel:
     if isinstance(model, str):
-        return load_model(model, device, dtype)
+        return load(model)
     if isinstance(model, tuple) and len(model) == 2 and tokenizer is None:
         model, tokenizer = model
     if tokenizer is not None:

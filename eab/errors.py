@@ -6,6 +6,7 @@
       ModelError        the model cannot be found, loaded, or driven by this engine
       MemoryLimitError  the KV cache would outgrow the limit of the run
       SweepError        runs that must agree do not, or one of them could not finish
+      QuestionsError    a file of questions with known answers cannot be used
       RecordError       a run file cannot be read or written
       StoreError        the saved runs cannot be read or written
       LinkError         a link names something that does not exist
@@ -50,6 +51,10 @@ class MemoryLimitError(EabError):
 
 class SweepError(EabError):
     """Runs that must give the same tokens do not, or one of them could not finish."""
+
+
+class QuestionsError(EabError, ValueError):
+    """A file of questions with known answers cannot be read, or not be evaluated."""
 
 
 class RecordError(EabError):

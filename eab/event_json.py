@@ -50,7 +50,8 @@ def _check_consistency(event: Event) -> None:
     match event:
         case RunStarted():
             for model in filter(None, (event.model, event.draft)):
-                (model.name + model.family + model.dtype + model.device).encode("utf-8")
+                texts = (model.name, model.family, model.dtype, model.device)
+                "".join((*texts, model.weights, model.layout)).encode("utf-8")
             event.prompt.encode("utf-8")
             tokens = len(event.prompt_tokens)
             _within("the length of the prompt", tokens, 1, math.inf)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from eab import fields, token_text
 from eab.config import BranchingConfig
+from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
 FinishReason = Literal["stop", "length"]
 EndReason = Literal["finished", "stopped", "unwatched", "failed"]
@@ -103,9 +104,11 @@ class ModelCard:
         family: The model type of transformers, such as `llama`.
         vocab_size: Number of tokens that it can predict.
         layers, kv_heads, head_dim: The shape of one KV row.
-        dtype: Of the weights and of K and V.
+        dtype: Of K and V, and of weights that are as loaded.
         device: Where it ran.
         row_bytes: Bytes of one KV row: K and V of one token in all layers.
+        weights: The format of the weights (see eab.weight_formats).
+        layout: The layout of weights that are as loaded.
     """
 
     name: fields.ModelName
@@ -117,6 +120,13 @@ class ModelCard:
     dtype: fields.Word
     device: fields.Word
     row_bytes: fields.Size
+    weights: fields.Word = AS_LOADED
+    layout: fields.Word = PLAIN
+
+    @property
+    def full_name(self) -> str:
+        """Its name and its weight format, such as `embedded@int8`."""
+        return full_name(self.name, self.weights)
 
 
 class Pause:

@@ -25,7 +25,9 @@ BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of t
 def choose(side: str, label: str, like: Side | None = None) -> Side | None:
     """The list of one side, and its upload if a run file is chosen."""
     options = diff.sources(with_independent=side == "b")
-    source = st.selectbox(label, options, format_func=diff.title_of, key=f"diff_{side}")
+    source = st.selectbox(
+        label, options, format_func=lambda one: diff.title_of(one, side), key=f"diff_{side}"
+    )
     if source == diff.FILE:
         st.file_uploader(
             f"Run file for {side.upper()}",
@@ -70,7 +72,7 @@ def sampling(a: Side, active: bool) -> None:
         )
     budget = BUDGETS[named or next(iter(BUDGETS))]
     count = independent_config(a.run, budget).max_paths
-    missing = model_cache.missing(a.run.started.model.name)
+    missing = model_cache.missing(a.run.started.model.full_name)
     left.button(
         f"Sample {counted(count, 'text')}",
         on_click=start,

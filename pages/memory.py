@@ -8,6 +8,7 @@ from app.state import messages, polling, status
 from app.state.sweeps import CACHES, start
 from app.widgets import controls
 from app.widgets.charts import downloads, draw, origin, white_background
+from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from eab.analysis.sweep import Sweep, cache_sweep
 from eab.config import BranchingConfig
@@ -52,7 +53,8 @@ def results(sweep: Sweep, key: str) -> None:
     rows = [(line.measure, *line.cells) for line in sweep_rows(sweep)]
     st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in sweep.pairs)]))
     st.caption(COST_NOTE)
-    chart = partial(draw, key=key, white=white_background())
+    white = white_background()
+    chart = partial(draw, key=key, white=white)
     chart(
         "Bytes copied and held",
         caches.totals_sentence(sweep),
@@ -88,6 +90,8 @@ def results(sweep: Sweep, key: str) -> None:
             ),
         ]
     )
+    if tree is not None and tree.steps:
+        kv_allocation_section([tree], key, white=white)
 
 
 current, displayed = CACHES.current(), CACHES.displayed()
@@ -96,7 +100,7 @@ first = next((run.started for _, run in displayed.state.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     if first is not None:
-        controls.fill_from(first.prompt, first.config, first.model.name)
+        controls.fill_from(first.prompt, first.config, first.model.full_name)
 controls.ensure_defaults()
 
 st.title("What does a KV cache save?")

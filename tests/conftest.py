@@ -107,8 +107,9 @@ class Twins:
 
 @pytest.fixture(scope="session", autouse=True)
 def _store_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Nobody's own saved runs are touched by tests, also not by servers that they start."""
+    """Nobody's own files are touched by tests, also not by servers that they start."""
     os.environ["EAB_STORE"] = str(tmp_path_factory.mktemp("store") / "runs.sqlite")
+    os.environ["EAB_LAYOUTS"] = str(tmp_path_factory.mktemp("layouts") / "layouts.json")
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,14 @@ Knows nothing of Streamlit. The worker guards it: `serve` may run while nobody h
 everything else may not.
 """
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from app.server.live_run import LiveRun, explain
 from app.server.queue import QueuePosition, position_in
+from app.server.serving_log import ServingLog, ServingNow
+from eab.events import Event
 
 if TYPE_CHECKING:
     from eab.engine.request import Request
@@ -28,6 +32,7 @@ class BatchedRuns:
         self._max_running = max_running
         self._schedulers: dict[LanguageModel, Scheduler] = {}
         self._lives: dict[Handle, LiveRun] = {}
+        self._log = ServingLog()
 
     @property
     def active(self) -> int:
@@ -65,35 +70,52 @@ class BatchedRuns:
         for handle, live in self._lives.items():
             if live.should_stop or not live.active:
                 handle.stop()
+        for handle, live in self._lives.items():
+            if handle.ended:
+                self._log.forget(live)
         self._lives = {handle: live for handle, live in self._lives.items() if not handle.ended}
         self._schedulers = {
             model: scheduler for model, scheduler in self._schedulers.items() if scheduler.busy
         }
 
+    def serving_now(self, taking_turns: int) -> ServingNow:
+        """Who is served right now.
+
+        Args:
+            taking_turns: How many sweeps and measurements wait or take turns.
+        """
+        schedulers = self._schedulers.values()
+        running = sum(len(scheduler.running) for scheduler in schedulers)
+        waiting = sum(len(scheduler.waiting) for scheduler in schedulers)
+        return ServingNow(self._log.passes, running, waiting, taking_turns, time.monotonic())
+
     def serve(self) -> None:
         """One shared pass for the runs of each model."""
         for scheduler in list(self._schedulers.values()):
+            start, new = time.perf_counter(), dict[LiveRun, list[Event]]()
             try:
                 for handle in scheduler.begin():
-                    self._deliver(handle)
+                    new.setdefault(self._lives[handle], []).extend(self._deliver(handle))
                 for handle in scheduler.step():
-                    self._deliver(handle)
+                    new.setdefault(self._lives[handle], []).extend(self._deliver(handle))
+                self._log.note(time.perf_counter() - start, len(scheduler.waiting), new)
             except Exception as error:  # the worker must go on, whatever happens
                 for handle in (*scheduler.running, *scheduler.waiting):
                     self._lives[handle].fail(explain(error))
                 scheduler.close()
 
-    def _deliver(self, handle: "Handle") -> None:
-        """Give a run its new events; an error ends only this run."""
-        live = self._lives[handle]
+    def _deliver(self, handle: "Handle") -> Sequence[Event]:
+        """Give a run its new events, and return them; an error ends only this run."""
+        live, events = self._lives[handle], handle.new_events()
         if not live.advance_to("running"):
             handle.stop()
-            return
+            return events
         try:
-            for event in handle.new_events():
+            for event in events:
                 live.apply(event)
         except Exception as error:
             handle.stop()
             live.fail(explain(error))
         if handle.error is not None:
             live.fail(explain(handle.error))
+        return events

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from eab import record
+from eab.analysis.batching import BatchingComparison, RequestEvent
+from eab.analysis.batching import load as load_batching
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep, fold_sweep
 from eab.assets import ASSETS
 from eab.events import Event
@@ -15,6 +17,8 @@ from eab.run import RunFold, fold_prefix
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
+BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
+BATCHING_FILE: Final = BATCHING / "servings.json.gz"
 COMPARED: Final = "coins.eab"  # the run that Compare shows first
 SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
 
@@ -67,6 +71,21 @@ def draft_lengths() -> Sweep:
 def samples() -> RunFold:
     """Independent samples with the prompt of `COMPARED`, at its budget in tokens."""
     return fold_prefix(record.load(SAMPLES))
+
+
+@lru_cache(maxsize=1)
+def batching() -> BatchingComparison:
+    """The same requests served in several ways, with the run of each request."""
+    comparison = load_batching(BATCHING_FILE)
+    for number in range(len(comparison.workload.requests)):
+        for event in record.load(request_file(number)):
+            comparison.apply(RequestEvent(number, event))
+    return comparison
+
+
+def request_file(number: int) -> Path:
+    """Where the recorded run of this request is."""
+    return BATCHING / f"request-{number + 1}{record.SUFFIX}"
 
 
 def _load_sweep(empty: Sweep, folder: Path) -> Sweep:

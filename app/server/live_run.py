@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+from eab.analysis.batching import BatchingComparison
 from eab.analysis.sweep import Sweep
 from eab.bmc.results import Report
 from eab.config import BranchingConfig
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar("State", RunFold, Sweep, Report)
+State = TypeVar("State", RunFold, Sweep, Report, BatchingComparison)
 # From a loaded model: the request that a scheduler serves, or the events of what takes turns.
 Begin: TypeAlias = "Callable[[LanguageModel], Request | Iterator[Any]]"
 
@@ -38,7 +39,7 @@ class LiveTask(Generic[State]):
         id: Its name in URLs.
         prompt: The prompt; the name of the experiment for a measurement.
         config: The settings.
-        model_name: The model, as `eab.models.loading` names it.
+        model_name: The model, as `app.server.model_cache` names it.
         begin: From the loaded model: the request that a scheduler serves, or the events of what
             takes turns of its own.
         owner: Which tab started it; the queue is fair between owners.
@@ -164,3 +165,4 @@ def explain(error: Exception) -> str:
 LiveRun: TypeAlias = LiveTask[RunFold]
 LiveSweep: TypeAlias = LiveTask[Sweep]
 LiveReport: TypeAlias = LiveTask[Report]
+LiveBatching: TypeAlias = LiveTask[BatchingComparison]

@@ -14,11 +14,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns
-from app.server.live_run import LiveReport, LiveRun, LiveSweep, LiveTask, State, explain
+from app.server.live_run import (
+    LiveBatching,
+    LiveReport,
+    LiveRun,
+    LiveSweep,
+    LiveTask,
+    State,
+    explain,
+)
 from app.server.model_cache import DRAFT, ModelCache
 from app.server.queue import QueuePosition
 from app.server.registry import RunRegistry
+from app.server.serving_log import ServingNow
 from app.server.turns import Turns
+from eab.analysis.batching import BatchingComparison, BatchingEvent, Workload
 from eab.analysis.sweep import Sweep
 from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
@@ -57,7 +67,7 @@ class Worker:
         Args:
             prompt: The prompt.
             config: The settings.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it; the queue is fair between owners.
 
         Returns:
@@ -85,7 +95,7 @@ class Worker:
             started: The header of the other run.
             continued: The tokens to continue from, after the other run's prompt.
             config: The settings.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it.
         """
 
@@ -112,7 +122,7 @@ class Worker:
         Args:
             prompt: The prompt of all runs.
             config: The settings that all runs share.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             sweep: The empty sweep to fill: its variants.
             owner: Which tab starts it.
         """
@@ -135,7 +145,7 @@ class Worker:
         Args:
             experiment: Which one; it takes the place of the prompt.
             rows: KV rows that each of its runs writes.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it.
         """
 
@@ -147,6 +157,34 @@ class Worker:
         config = BranchingConfig(max_new_tokens=1)
         return self._launch(
             LiveTask(experiment, config, model_name, Report(), begin, owner, max_turns=1)
+        )
+
+    def start_batching(self, workload: Workload, model_name: str, owner: str = "") -> LiveBatching:
+        """Start serving the same requests in several ways. It takes turns like a run.
+
+        Args:
+            workload: The requests.
+            model_name: The model, as `eab.models.loading` names it.
+            owner: Which tab starts it.
+        """
+
+        def begin(model: "LanguageModel") -> Iterator[BatchingEvent]:
+            from eab.engine.batching import compare_ways
+            from eab.models.machine import describe_machine
+
+            return compare_ways(model, workload, describe_machine())
+
+        first = workload.requests[0]
+        return self._launch(
+            LiveTask(
+                first.prompt,
+                workload.config(first),
+                model_name,
+                BatchingComparison(),
+                begin,
+                owner,
+                max_turns=1,
+            )
         )
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
@@ -163,6 +201,11 @@ class Worker:
         """How many runs, sweeps and measurements wait or are being made."""
         with self._wake:
             return self._runs.active + self._turns.active
+
+    def serving_now(self) -> ServingNow:
+        """Who is served right now."""
+        with self._wake:
+            return self._runs.serving_now(self._turns.active)
 
     @property
     def remembered(self) -> list[LiveTask[Any]]:

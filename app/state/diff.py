@@ -25,6 +25,7 @@ FILE: Final = "file"
 PINNED: Final = "pinned"  # the first pinned run for A, the second for B
 _FILES: Final = "diff_files"
 _SIDES: Final = ("a", "b")
+_PINNED_TITLES: Final = {"a": "The first pinned run", "b": "The second pinned run"}
 
 
 def _has_ended_with_texts(live: LiveRun) -> bool:
@@ -68,15 +69,15 @@ def choose_pinned() -> None:
         st.session_state[f"diff_{side}"] = PINNED
 
 
-def title_of(source: Source) -> str:
-    """The name of a source in the list."""
+def title_of(source: Source, side: str) -> str:
+    """The name of a source in the list of a side."""
     if isinstance(source, bundled_runs.Recording):
         return f"Example: {source.title}"
     return {
         EXPLORE: "The run on Explore",
         FILE: "A run file",
         INDEPENDENT: "Independent sampling, same budget",
-        PINNED: "A pinned run",
+        PINNED: _PINNED_TITLES[side],
     }[source]
 
 
@@ -100,7 +101,9 @@ def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
 def _pinned(side: str) -> Side | None:
     past = history.pinned()[_SIDES.index(side)]
     run = past.run
-    return Side(past.key, past.details.title, run) if run is not None else None
+    return (
+        Side(past.key, past.details.title or _PINNED_TITLES[side], run) if run is not None else None
+    )
 
 
 def _sampled(like: Side | None) -> Side | None:
@@ -177,5 +180,5 @@ def start_sampling(like: Run, budget: Budget) -> None:
     started = like.started
     continued = started.continued_tokens
     SAMPLES.begin(
-        partial(worker().grow_run, started, continued, config, started.model.name, owner())
+        partial(worker().grow_run, started, continued, config, started.model.full_name, owner())
     )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.server.live_run import LiveReport, LiveRun, LiveSweep, LiveTask
+from app.server.live_run import LiveBatching, LiveReport, LiveRun, LiveSweep, LiveTask
 from app.server.queue import QueuePosition
 from app.state.process import worker
 from eab.figures.captions import ENDINGS
@@ -46,6 +46,17 @@ def report_progress(live: LiveReport) -> tuple[float, str]:
         return early
     with live.lock:
         return min(1.0, live.state.progress.share), live.state.progress.words
+
+
+def batching_progress(live: LiveBatching) -> tuple[float, str]:
+    """Progress of the same requests served in several ways."""
+    if (early := _not_running(live)) is not None:
+        return early
+    with live.lock:
+        served = counted(len(live.state.servings), "serving")
+        if not live.active:
+            return 1.0, f"{ENDINGS[live.ending[0]]} after {served}"
+        return min(1.0, live.state.progress.share), live.state.progress.words or "Warming up"
 
 
 def _not_running(live: LiveTask[Any]) -> tuple[float, str] | None:

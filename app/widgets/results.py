@@ -15,13 +15,26 @@ from app.widgets.charts import downloads, draw
 from app.widgets.markdown import plain
 from eab import record, token_text
 from eab.figures.captions import answers_sentence, cost_sentence, weight_sentence
+from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.run import Run
 from eab.share.python_code import as_python
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from eab.analysis.answers import Answers
+
 _AS_TEXT: Final = "In a spreadsheet, import it as text."
+_SAME_ANSWER: Final = {
+    "exact": "Equal",
+    "spelling": "Similar spelling",
+    "content": "Same content",
+}
+_SAME_ANSWER_HELP: Final = (
+    "Equal: only case, spaces, punctuation and articles may differ. Similar spelling: accents, "
+    "too, and one letter in long words. Same content: words of the prompt may be left out, and "
+    "numbers may be words."
+)
 _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
 _File: TypeAlias = tuple[str, str, Callable[[], str | bytes], str]
 
@@ -58,14 +71,26 @@ def _texts(_: OpenRun, run: Run) -> None:
 
 def _answers(opened: OpenRun, run: Run) -> None:
     from eab.analysis.answers import group_answers
+    from eab.analysis.same_answer import RULES
     from eab.figures.answers import DRAWN, answers_figure
     from eab.figures.tables import answers_table
 
     parts = {"First sentence": "sentence", "Whole text": "text"}
-    chosen = st.segmented_control(
+    left, right = st.columns(2)
+    chosen = left.segmented_control(
         "An answer is", list(parts), default="First sentence", key="answer_part", required=True
     )
-    answers = group_answers(run, parts[chosen or "First sentence"])
+    rule = right.segmented_control(
+        "The same answer",
+        list(_SAME_ANSWER),
+        default="exact",
+        format_func=_SAME_ANSWER.__getitem__,
+        key="same_answer",
+        required=True,
+        help=_SAME_ANSWER_HELP,
+    )
+    same = RULES[rule or "exact"]
+    answers = group_answers(run, parts[chosen or "First sentence"], same)
     sentence = answers_sentence(answers, run.started.config.policy)
     if not answers.ranked:
         st.text(sentence)
@@ -74,12 +99,35 @@ def _answers(opened: OpenRun, run: Run) -> None:
     st.caption(
         f"The chart shows at most {DRAWN} answers, the most probable ones. The bar contains the "
         "true probability of an answer for certain. The estimate is computed from the weights, and "
-        "chance may put it outside the bar. Texts count as one answer if they differ only in case, "
-        "spaces, punctuation and articles."
+        "chance may put it outside the bar. Texts always count as one answer if they differ only "
+        "in case, spaces, punctuation and articles."
     )
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
     downloads([("Answers (CSV)", "answers.csv", lambda: table.to_csv(index=False))])
+    _uncertainty(run, answers)
+
+
+def _uncertainty(run: Run, answers: "Answers") -> None:
+    """How uncertain the answers are, and which forks make them so."""
+    from eab.analysis.fork_attribution import attribute_to_forks
+    from eab.analysis.uncertainty import uncertainty
+    from eab.figures.tables import forks_table, uncertainty_table
+
+    st.subheader("Uncertainty, and the forks that cause it")
+    scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
+    st.text(f"{uncertainty_sentence(scores)} {forks_sentence(run, answers, forks)}")
+    table, shares = uncertainty_table(scores), forks_table(run, forks)
+    if forks and run.started.config.policy != "independent":
+        _data(shares)
+    with st.expander("All estimators"):
+        _data(table)
+    downloads(
+        [
+            ("Forks (CSV)", "forks.csv", lambda: shares.to_csv(index=False)),
+            ("Uncertainty (CSV)", "uncertainty.csv", lambda: table.to_csv(index=False)),
+        ]
+    )
 
 
 def _probability(opened: OpenRun, run: Run) -> None:

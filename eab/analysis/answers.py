@@ -1,7 +1,7 @@
 """Which answers the leaves of a run give, how likely each is, and what is certain about it.
 
-Leaves whose texts are equal after `normalised` give one answer. The sum of their weights estimates
-its probability.
+Leaves whose texts are the same by a rule (`eab.analysis.same_answer`) give one answer. The sum of
+their weights estimates its probability.
 
 Beside the estimate there are certain bounds. The probabilities of the texts seen are known; their
 sum is `explored`. An answer has at least the probability of its own texts, and at most that plus
@@ -14,23 +14,44 @@ texts of at most max_new_tokens tokens. No model is needed.
 
 import math
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from eab import token_text
+from eab.analysis.same_answer import SameAnswer, exact, grouped
 from eab.errors import ConfigError
 from eab.run import Path, Run, Token
 
 Part = Literal["text", "sentence"]
 
-_ARTICLE: Final = re.compile(r"\b(?:a|an|the) (?=\w)")
-_IN_NUMBER: Final = re.compile(r"(?<=\d)[.,:/](?=\d)|(?<!\w)[-−](?=[.\d])|(?<!\w)\.(?=\d)")
-_APOSTROPHE: Final = re.compile(r"(?<=\w)['’](?=\w)")
 # A mark after a digit may be a decimal point; only the character after it tells.
 _SENTENCE_END: Final = re.compile(r"(?<=\S)(?:\n|(?<!\d)[.!?。！？]|(?<=\d)[.!?](?=\D))")
+
+
+@dataclass(frozen=True, slots=True)
+class LeafAnswer:
+    """The answer of one leaf.
+
+    Attributes:
+        leaf: Id of the path.
+        weight: Its weight.
+        tokens: The tokens of its text that decide the answer.
+        log_prob: Sum over these tokens, in nats.
+        text: The answer.
+    """
+
+    leaf: int
+    weight: float
+    tokens: tuple[int, ...]
+    log_prob: float
+    text: str
+
+    @property
+    def probability(self) -> float:
+        """Of the tokens that decide."""
+        return min(1.0, math.exp(self.log_prob))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +83,21 @@ class Answers:
         undecided: Leaves whose answer is not complete, in a run that was stopped.
         explored: The probability (0 to 1) of all texts seen. With short answers it comes close to
             1; with stories it is close to 0.
+        decided: What each of the other leaves says, in order of birth.
     """
 
     ranked: tuple[Answer, ...]
     undecided: tuple[int, ...]
     explored: float
+    decided: tuple[LeafAnswer, ...] = ()
 
     @property
     def entropy(self) -> float:
-        """Entropy (nats) of the answers' weights.
+        """Semantic entropy (nats), the entropy of the answers' weights.
 
         An estimate that is too low on average, because it misses unseen answers.
         """
-        return _entropy([answer.weight for answer in self.ranked])
+        return entropy([answer.weight for answer in self.ranked])
 
     @property
     def entropy_bounds(self) -> tuple[float, float]:
@@ -83,7 +106,7 @@ class Answers:
         unexplored = 1.0 - self.explored
         top = max(range(len(known)), key=known.__getitem__)
         lowest = [mass + unexplored * (index == top) for index, mass in enumerate(known)]
-        return _entropy(lowest), _entropy(_filled(known, unexplored))
+        return entropy(lowest), entropy(_filled(known, unexplored))
 
     @property
     def winner(self) -> Answer | None:
@@ -100,81 +123,53 @@ class Answers:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _LeafAnswer:
-    """The answer of one leaf.
-
-    Attributes:
-        leaf: The path.
-        tokens: The tokens of its text that decide the answer.
-        probability: Their probability.
-        text: The answer.
-    """
-
-    leaf: Path
-    tokens: tuple[int, ...]
-    probability: float
-    text: str
-
-
-def check_part(part: str) -> None:
-    """Check the name of a part.
+def check_part(part: str) -> Part:
+    """The part of this name.
 
     Raises:
         ConfigError: A text has no such part.
     """
-    if part not in get_args(Part):
-        allowed = ", ".join(get_args(Part))
-        raise ConfigError(f"answers are grouped by {part!r}; it must be one of: {allowed}")
+    allowed: tuple[Part, ...] = get_args(Part)
+    for name in allowed:
+        if name == part:
+            return name
+    raise ConfigError(f"answers are grouped by {part!r}; it must be one of: {', '.join(allowed)}")
 
 
-def group_answers(run: Run, part: Part | str = "text") -> Answers:
+def group_answers(run: Run, part: Part | str = "text", same: SameAnswer = exact) -> Answers:
     """The answers of a run.
 
     Args:
         run: The run.
         part: What of a text is its answer: all of it (`text`) or its first `sentence`. A sentence
             ends at a line break, or at `.`, `!` or `?` (after a digit only if no digit follows).
+        same: The rule that says which texts are the same answer.
+
+    Raises:
+        ConfigError: There is no such part.
+    """
+    decided, undecided = leaf_answers(run, part)
+    seen = {one.tokens: one.probability for one in decided}
+    explored = min(1.0, math.fsum(seen.values()))
+    ranked = _ranked(run.started.prompt, decided, 1.0 - explored, same)
+    return Answers(ranked, undecided, explored, decided)
+
+
+def leaf_answers(
+    run: Run, part: Part | str = "text"
+) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
+    """What each leaf says, and the ids of the leaves whose answer is not complete.
 
     Raises:
         ConfigError: There is no such part.
     """
     check_part(part)
-    decided, undecided = [], []
-    for leaf in run.leaves():
-        found = _leaf_answer(run, leaf, part)
-        if found is None:
-            undecided.append(leaf.id)
-        else:
-            decided.append(found)
-    seen = {one.tokens: one.probability for one in decided}
-    explored = min(1.0, math.fsum(seen.values()))
-    return Answers(_ranked(decided, 1.0 - explored), tuple(undecided), explored)
+    found = {leaf.id: _leaf_answer(run, leaf, part) for leaf in run.leaves()}
+    decided = tuple(one for one in found.values() if one is not None)
+    return decided, tuple(leaf for leaf, one in found.items() if one is None)
 
 
-def normalised(text: str) -> str:
-    """The text in the form in which equal answers are equal.
-
-    Letter case, Unicode variants (NFKC), white space, punctuation and the articles a, an, the
-    before a word do not count. Numbers and signs that carry meaning stay: 1.5 is not 15, -3 is not
-    3, 12:30 is not 1230, $5 is not 5. A text of punctuation alone stays as it is.
-    """
-    text = unicodedata.normalize("NFKC", text).casefold()
-    kept = {match.start() for match in _IN_NUMBER.finditer(text)}
-    dropped = {match.start() for match in _APOSTROPHE.finditer(text)}
-    signs = [
-        sign if index in kept or not _is_punctuation(sign) else "" if index in dropped else " "
-        for index, sign in enumerate(text)
-    ]
-    words = " ".join("".join(signs).replace("−", "-").split())
-    return _ARTICLE.sub("", words) or " ".join(text.split())
-
-
-def _is_punctuation(sign: str) -> bool:
-    return unicodedata.category(sign)[0] in "PC" and sign != "%"
-
-
-def _leaf_answer(run: Run, leaf: Path, part: str) -> _LeafAnswer | None:
+def _leaf_answer(run: Run, leaf: Path, part: str) -> LeafAnswer | None:
     """The answer of a leaf; None while it is undecided."""
     tokens = list(run.tokens(leaf.id))
     text = "".join(token.text for token in tokens if not token.special)
@@ -183,11 +178,11 @@ def _leaf_answer(run: Run, leaf: Path, part: str) -> _LeafAnswer | None:
         text = text[: match.end()]
     elif leaf.status != "finished":
         return None
-    log_prob = math.fsum(token.log_prob for token in tokens)
-    return _LeafAnswer(
-        leaf,
+    return LeafAnswer(
+        leaf.id,
+        leaf.weight,
         tuple(token.token for token in tokens),
-        min(1.0, math.exp(log_prob)),
+        math.fsum(token.log_prob for token in tokens),
         token_text.join([text]),
     )
 
@@ -207,29 +202,33 @@ def _tokens_that_decide(tokens: Sequence[Token], end: "re.Match[str]") -> int:
     return len(tokens)
 
 
-def _ranked(decided: Sequence[_LeafAnswer], unexplored: float) -> tuple[Answer, ...]:
-    groups: defaultdict[str, list[_LeafAnswer]] = defaultdict(list)
-    for one in sorted(decided, key=lambda one: -one.leaf.weight):
-        groups[normalised(one.text)].append(one)
+def _ranked(
+    question: str, decided: Sequence[LeafAnswer], unexplored: float, same: SameAnswer
+) -> tuple[Answer, ...]:
+    heaviest_first = sorted(decided, key=lambda one: -one.weight)
+    groups: defaultdict[int, list[LeafAnswer]] = defaultdict(list)
+    numbers = grouped(question, [one.text for one in heaviest_first], same)
+    for number, one in zip(numbers, heaviest_first, strict=True):
+        groups[number].append(one)
     answers = [_answer(members, unexplored) for members in groups.values()]
     return tuple(sorted(answers, key=lambda answer: (-answer.weight, -answer.low)))
 
 
-def _answer(members: Sequence[_LeafAnswer], unexplored: float) -> Answer:
+def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
     # leaves may share the tokens that decide, which count once
     known = {one.tokens: one.probability for one in members}
     low = min(1.0, math.fsum(known.values()))
-    weight = math.fsum(one.leaf.weight for one in members)
+    weight = math.fsum(one.weight for one in members)
     return Answer(
         members[0].text.strip(),
         weight,
         low,
         min(1.0, low + unexplored),
-        tuple(one.leaf.id for one in members),
+        tuple(one.leaf for one in members),
     )
 
 
-def _entropy(masses: Sequence[float]) -> float:
+def entropy(masses: Sequence[float]) -> float:
     """Entropy (nats) of the masses, scaled to sum to 1."""
     total = math.fsum(masses)
     shares = [mass / total for mass in masses if mass > 0] if total > 0 else []

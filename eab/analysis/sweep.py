@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, get_args
 
 from eab.config import CacheName, DrafterName
-from eab.events import Event, RunEnded
+from eab.events import Event, ModelCard, RunEnded
 from eab.formatting import counted
 from eab.run import Run, RunFold
+from eab.weight_formats import AS_LOADED
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 Settings: TypeAlias = Mapping[str, Any]
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
-COARSE_ROUNDING: Final = 0.2  # nats of entropy; bfloat16 and float16
+# nats of entropy: bfloat16 and float16, and weights in fewer bits, whose input is rounded, too
+COARSE_ROUNDING: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Agreement:
         variant: The name of the variant.
         first_difference: The step at which the trees diverge; None if they are the same.
         entropy_gap: The largest difference (nats) between the entropies of both up to there.
-        explained: Whether rounding in the model's dtype explains this gap.
+        explained: Whether rounding in the model's dtype and weights explains this gap.
     """
 
     variant: str
@@ -195,9 +197,13 @@ def _agreement(variant: str, run: Run, first: Run) -> Agreement:
     step = min((step for step, _, _ in _choices(run) ^ _choices(first)), default=None)
     ours, theirs = _entropies(run, step), _entropies(first, step)
     gap = max((abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()), default=0.0)
-    return Agreement(
-        variant, step, gap, gap <= ROUNDING.get(run.started.model.dtype, COARSE_ROUNDING)
-    )
+    return Agreement(variant, step, gap, gap <= _rounding(run.started.model))
+
+
+def _rounding(card: ModelCard) -> float:
+    if card.weights != AS_LOADED:
+        return COARSE_ROUNDING
+    return ROUNDING.get(card.dtype, COARSE_ROUNDING)
 
 
 def _choices(run: Run) -> set[tuple[int, int, int]]:

@@ -14,7 +14,6 @@ from typing import Final, assert_never
 
 import torch
 
-from eab.bmc.machine import describe_machine
 from eab.bmc.results import (
     Began,
     Experiment,
@@ -43,6 +42,7 @@ from eab.caches.timing import (
 )
 from eab.events import Progressed, RunEnded
 from eab.models.base import LanguageModel
+from eab.models.machine import describe_machine
 
 # About the time between two pauses; neither a step nor a calibration round is interrupted.
 PAUSE_SECONDS: Final = 0.2

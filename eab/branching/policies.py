@@ -16,7 +16,7 @@ from typing import Protocol
 
 from eab.branching.pruning import fearnhead_clifford
 from eab.branching.random_streams import child_stream_key, pruning_uniform, uniform
-from eab.branching.sampling import Predictions
+from eab.branching.sampling import Predictions, RestDraw
 from eab.config import BranchingConfig
 
 
@@ -64,7 +64,26 @@ Member = Leaf | Child  # of the population: a finished leaf, or a continuation; 
 
 
 class Policy(Protocol):
-    """Branching decisions of one run."""
+    """Branching decisions of one run.
+
+    A random number belongs to a path and a step, here a pair of stream key and step.
+    """
+
+    def uniforms(self, at: Sequence[tuple[int, int]]) -> list[float]:
+        """For each path and step the random number, in [0, 1), that draws its next token."""
+        ...
+
+    def rest_draws(
+        self, predictions: Predictions, first: int, at: Sequence[tuple[int, int]]
+    ) -> list[RestDraw]:
+        """What else `branch` may need to be drawn.
+
+        Args:
+            predictions: Of this run and of others.
+            first: Batch index of this run's first row.
+            at: The path and the step of each of its rows.
+        """
+        ...
 
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
@@ -73,7 +92,7 @@ class Policy(Protocol):
 
         Args:
             leaves: The live leaves; leaf i has batch index i in the predictions.
-            predictions: Of this step.
+            predictions: Of this step, with what the policy wanted to be drawn.
             step: The step.
         """
         ...
@@ -88,15 +107,15 @@ class Policy(Protocol):
         ...
 
     def forced_tokens(
-        self, predictions: Predictions, draws: Sequence[tuple[int, int]]
+        self, predictions: Predictions, at: Sequence[tuple[int, int]]
     ) -> list[int | None]:
         """The tokens that are certain to follow, whatever happens to other paths.
 
         Speculative decoding compares draft tokens with them.
 
         Args:
-            predictions: Of any paths and steps.
-            draws: For each batch index, the path's stream key and the step.
+            predictions: Of any paths and steps, with drawn tokens.
+            at: The path and the step of each batch index.
 
         Returns:
             For each batch index, the token that the path must take; None where it may fork.
@@ -104,7 +123,26 @@ class Policy(Protocol):
         ...
 
 
-class FairPolicy:
+class _Seeded:
+    """The random numbers of every policy: that of a path's own next token is the first of its
+    stream at the step.
+    """
+
+    def __init__(self, config: BranchingConfig) -> None:
+        self._config = config
+
+    def uniforms(self, at: Sequence[tuple[int, int]]) -> list[float]:
+        """See Policy.uniforms."""
+        return [uniform(self._config.seed, stream_key, step, 0) for stream_key, step in at]
+
+    def rest_draws(
+        self, predictions: Predictions, first: int, at: Sequence[tuple[int, int]]
+    ) -> list[RestDraw]:
+        """See Policy.rest_draws: none."""
+        return []
+
+
+class FairPolicy(_Seeded):
     """Unbiased branching.
 
     At a fork, a path of weight W gets the k-1 most likely tokens as children, with weight W x p
@@ -112,26 +150,33 @@ class FairPolicy:
     """
 
     def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
-        self._config, self._threshold = config, threshold_nats
+        super().__init__(config)
+        self._threshold = threshold_nats
 
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         """See Policy.branch."""
-        seed = self._config.seed
-        heirs = _draw_heirs(predictions, [(leaf.stream_key, step) for leaf in leaves], seed)
-        forks = [
-            index
-            for index, leaf in enumerate(leaves)
-            if self._may_fork(leaf, predictions.entropies[index])
-        ]
-        heads = [self._head(predictions, index) for index in forks]
-        rest_uniforms = [uniform(seed, leaves[index].stream_key, step, 1) for index in forks]
-        rests = predictions.draw(forks, rest_uniforms, excluded=heads)
+        heirs = predictions.drawn
         choices: list[list[tuple[int, float]]] = [[(_drawn(heir), 1.0)] for heir in heirs]
-        for index, head, rest in zip(forks, heads, rests, strict=True):
-            choices[index] = self._shares(predictions, index, head, rest, _drawn(heirs[index]))
+        for index, leaf in enumerate(leaves):
+            if self._may_fork(leaf, predictions.entropies[index]):
+                choices[index] = self._shares(predictions, index, _drawn(heirs[index]))
         return _children(leaves, predictions, choices, heirs)
+
+    def rest_draws(
+        self, predictions: Predictions, first: int, at: Sequence[tuple[int, int]]
+    ) -> list[RestDraw]:
+        """See Policy.rest_draws: one token besides the head, where the path may fork."""
+        return [
+            RestDraw(
+                index,
+                uniform(self._config.seed, stream_key, step, 1),
+                self._head(predictions, index),
+            )
+            for index, (stream_key, step) in enumerate(at, first)
+            if predictions.entropies[index] >= self._threshold
+        ]
 
     def _may_fork(self, leaf: Leaf, entropy: float) -> bool:
         """Any rule that does not depend on the draw keeps the weights unbiased."""
@@ -145,13 +190,12 @@ class FairPolicy:
         possible = [token for token, probability in ranked if probability > 0]
         return possible[: self._config.branch_factor - 1]
 
-    def _shares(
-        self, predictions: Predictions, index: int, head: list[int], rest: int | None, heir: int
-    ) -> list[tuple[int, float]]:
+    def _shares(self, predictions: Predictions, index: int, heir: int) -> list[tuple[int, float]]:
         """Tokens with their shares of the parent's weight; the shares sum to 1.
 
         If the heir is not in the head, it is the token drawn from the rest.
         """
+        head, rest = self._head(predictions, index), predictions.rests[index]
         probabilities = predictions.top_probabilities[index][: len(head)]
         shares = list(zip(head, probabilities, strict=True))
         rest_share = 1.0 - math.fsum(probabilities)
@@ -168,17 +212,17 @@ class FairPolicy:
         )
 
     def forced_tokens(
-        self, predictions: Predictions, draws: Sequence[tuple[int, int]]
+        self, predictions: Predictions, at: Sequence[tuple[int, int]]
     ) -> list[int | None]:
         """See Policy.forced_tokens.
 
         The minimum weight to fork is not considered, because the weight of a path may still
         increase.
         """
-        return _heirs_below_threshold(predictions, draws, self._config.seed, self._threshold)
+        return _drawn_below_threshold(predictions, self._threshold)
 
 
-class OriginalPolicy:
+class OriginalPolicy(_Seeded):
     """The published rule, with its behaviour at the budget; all leaves have weight 1 / leaves.
 
     Let b be max_paths minus the number of live paths at the start of the step. A path at or above
@@ -192,15 +236,19 @@ class OriginalPolicy:
     """
 
     def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
-        self._config, self._threshold = config, threshold_nats
+        super().__init__(config)
+        self._threshold = threshold_nats
 
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
         """See Policy.branch."""
-        drawn: list[list[int]] = [[] for _ in leaves]
+        drawn = [[_drawn(token)] for token in predictions.drawn]
         drawing = list(range(len(leaves)))  # batch indices that get another child
-        for number in range(self._factor(len(leaves))):
+        for number in range(1, self._factor(len(leaves))):
+            drawing = [
+                index for index in drawing if predictions.entropies[index] >= self._threshold
+            ]
             uniforms = [
                 uniform(self._config.seed, leaves[index].stream_key, step, number)
                 for index in drawing
@@ -210,9 +258,6 @@ class OriginalPolicy:
             )
             for index, token in zip(drawing, tokens, strict=True):
                 drawn[index] += [] if token is None else [token]
-            drawing = [
-                index for index in drawing if predictions.entropies[index] >= self._threshold
-            ]
         heirs = [tokens[0] for tokens in drawn]
         return _children(
             leaves, predictions, [[(token, 1.0) for token in tokens] for tokens in drawn], heirs
@@ -231,13 +276,13 @@ class OriginalPolicy:
         return [None if index in dropped else weight for index in range(len(population))]
 
     def forced_tokens(
-        self, predictions: Predictions, draws: Sequence[tuple[int, int]]
+        self, predictions: Predictions, at: Sequence[tuple[int, int]]
     ) -> list[int | None]:
         """See Policy.forced_tokens."""
-        return _heirs_below_threshold(predictions, draws, self._config.seed, self._threshold)
+        return _drawn_below_threshold(predictions, self._threshold)
 
 
-class GreedyPolicy:
+class GreedyPolicy(_Seeded):
     """The most likely token, never a fork."""
 
     def branch(
@@ -252,19 +297,16 @@ class GreedyPolicy:
         return [member.weight for member in population]
 
     def forced_tokens(
-        self, predictions: Predictions, draws: Sequence[tuple[int, int]]
+        self, predictions: Predictions, at: Sequence[tuple[int, int]]
     ) -> list[int | None]:
         """See Policy.forced_tokens: no path forks."""
         return [tokens[0] for tokens in predictions.top_tokens]
 
 
-class IndependentPolicy:
+class IndependentPolicy(_Seeded):
     """Ordinary sampling: the first step forks into max_paths children, drawn independently, so two
     may be equal. Later steps never fork.
     """
-
-    def __init__(self, config: BranchingConfig) -> None:
-        self._config = config
 
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
@@ -272,8 +314,7 @@ class IndependentPolicy:
         """See Policy.branch."""
         if step == 0:
             return [self._first_tokens(leaves[0], predictions)]
-        draws = [(leaf.stream_key, step) for leaf in leaves]
-        drawn = [_drawn(token) for token in _draw_heirs(predictions, draws, self._config.seed)]
+        drawn = [_drawn(token) for token in predictions.drawn]
         return _children(leaves, predictions, [[(token, 1.0)] for token in drawn], drawn)
 
     def _first_tokens(self, root: Leaf, predictions: Predictions) -> list[Child]:
@@ -300,17 +341,18 @@ class IndependentPolicy:
         return [member.weight for member in population]
 
     def forced_tokens(
-        self, predictions: Predictions, draws: Sequence[tuple[int, int]]
+        self, predictions: Predictions, at: Sequence[tuple[int, int]]
     ) -> list[int | None]:
         """See Policy.forced_tokens: paths fork at the first step only."""
-        heirs = _draw_heirs(predictions, draws, self._config.seed)
-        return [heir if step else None for heir, (_, step) in zip(heirs, draws, strict=True)]
+        return [
+            heir if step else None for heir, (_, step) in zip(predictions.drawn, at, strict=True)
+        ]
 
 
 def make_policy(config: BranchingConfig, threshold_nats: float) -> Policy:
     """The policy that the config names."""
     if config.policy == "greedy":
-        return GreedyPolicy()
+        return GreedyPolicy(config)
     if config.policy == "independent":
         return IndependentPolicy(config)
     if config.policy == "original":
@@ -347,27 +389,10 @@ def _children(
     ]
 
 
-def _draw_heirs(
-    predictions: Predictions, draws: Sequence[tuple[int, int]], seed: int
-) -> list[int | None]:
-    """The token at each batch index that comes if the path does not fork.
-
-    Args:
-        predictions: Of any paths and steps.
-        draws: For each batch index, the path's stream key and the step.
-        seed: Of the run.
-    """
-    return predictions.draw(
-        range(len(draws)), [uniform(seed, stream_key, step, 0) for stream_key, step in draws]
-    )
-
-
-def _heirs_below_threshold(
-    predictions: Predictions, draws: Sequence[tuple[int, int]], seed: int, threshold: float
-) -> list[int | None]:
-    """The heirs where the entropy is below the threshold; None elsewhere."""
-    heirs = zip(_draw_heirs(predictions, draws, seed), predictions.entropies, strict=True)
-    return [heir if entropy < threshold else None for heir, entropy in heirs]
+def _drawn_below_threshold(predictions: Predictions, threshold: float) -> list[int | None]:
+    """The drawn tokens where the entropy is below the threshold; None elsewhere."""
+    drawn = zip(predictions.drawn, predictions.entropies, strict=True)
+    return [token if entropy < threshold else None for token, entropy in drawn]
 
 
 def _log_prob(member: Member) -> float:

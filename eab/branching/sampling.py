@@ -1,14 +1,36 @@
 """From logits to the processed distribution, its entropy, and draws from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from eab.config import BranchingConfig
 
 CANDIDATES = 8  # how many of the most likely tokens are listed, at least
 BLOCK = 256  # tokens
+# What a Predictions holds for each row.
+_TENSORS: Final = ("_scores", "_probs", "_blocks", "_log_total")
+_LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "_known", "drawn", "rests")
+
+
+@dataclass(frozen=True, slots=True)
+class RestDraw:
+    """One more token to draw at a row, from what a few tokens leave.
+
+    Attributes:
+        index: Batch index.
+        uniform: A random number in [0, 1).
+        excluded: Tokens that must not be drawn; the rest is renormalised.
+    """
+
+    index: int
+    uniform: float
+    excluded: Sequence[int]
 
 
 class Predictions:
@@ -18,30 +40,49 @@ class Predictions:
         entropies: Entropy at each batch index, in nats.
         top_tokens: The most likely tokens at each batch index, most likely first.
         top_probabilities: Their probabilities.
+        drawn: The token drawn at each batch index; None if none can be. See `draw_next`.
+        rests: The token of each `RestDraw`, likewise; None at an index without one.
     """
 
     entropies: list[float]
     top_tokens: list[list[int]]
     top_probabilities: list[list[float]]
+    drawn: list[int | None]
+    rests: list[int | None]
 
-    def __init__(self, logits: Tensor, config: BranchingConfig) -> None:
-        self._scores = _filtered(
-            logits if logits.dtype == torch.float64 else logits.float(), config
-        )  # (P, V)
+    def __init__(
+        self, logits: Tensor, config: BranchingConfig | Sequence[tuple[BranchingConfig, int]]
+    ) -> None:
+        """Process logits.
+
+        Args:
+            logits: (P, V).
+            config: The settings of all rows; or those of each run and the number of its rows, run
+                after run.
+        """
+        runs = [(config, len(logits))] if isinstance(config, BranchingConfig) else config
+        scores = logits if logits.dtype == torch.float64 else logits.float()
+        self._scores = _by_settings(scores, runs, _filter_settings, _filtered)  # (P, V)
         self._probs = torch.softmax(self._scores, dim=-1)
         self._blocks = _block_sums(self._probs)
-        count = min(max(CANDIDATES, config.branch_factor), self._probs.shape[-1])
-        probabilities, tokens = self._probs.topk(count, dim=-1)
-        best = self._scores.gather(1, tokens[:, :1])[:, 0]
-        self._log_total = best - probabilities[:, 0].log()  # ln Z
-        numbers = torch.cat(
-            [self._entropies(best)[:, None].double(), probabilities.double(), tokens.double()],
-            dim=1,
+        width = min(max(_listed(config) for config, _ in runs), self._probs.shape[-1])
+        tops = _by_settings(
+            self._probs, runs, _listed, lambda probs, config: _top(probs, _listed(config), width)
         )
-        rows = _on_host(numbers).tolist()  # in one transfer; float64 holds all of them exactly
-        self.entropies = [row[0] for row in rows]
-        self.top_probabilities = [row[1 : 1 + count] for row in rows]
-        self.top_tokens = [[int(token) for token in row[1 + count :]] for row in rows]
+        tokens = tops[:, width:].long()
+        best = self._scores.gather(1, tokens)
+        self._log_total = best[:, 0] - tops[:, 0].to(best.dtype).log()  # ln Z
+        log_probs = (best - self._log_total[:, None]).double()
+        entropies = self._entropies(best[:, 0])[:, None].double()
+        # In one transfer; float64 holds all of them exactly.
+        numbers = _on_host(torch.cat([entropies, log_probs, tops], dim=1))
+        self.entropies = numbers[:, 0].tolist()
+        self.top_probabilities = numbers[:, 1 + width : 1 + 2 * width].tolist()
+        self.top_tokens = numbers[:, 1 + 2 * width :].long().tolist()
+        rows = zip(self.top_tokens, numbers[:, 1 : 1 + width].tolist(), strict=True)
+        self._known = [dict(zip(*row, strict=True)) for row in rows]  # ln p of the top tokens
+        self.drawn = [None] * len(scores)
+        self.rests = [None] * len(scores)
 
     @classmethod
     def joined(cls, sources: Sequence[tuple["Predictions", int]]) -> "Predictions":
@@ -54,10 +95,25 @@ class Predictions:
         ):
             return first
         found = cls.__new__(cls)
-        for name in ("_scores", "_probs", "_blocks", "_log_total"):
+        for name in _TENSORS:
             setattr(found, name, torch.stack([getattr(source, name)[at] for source, at in sources]))
-        for name in ("entropies", "top_tokens", "top_probabilities"):
+        for name in _LISTS:
             setattr(found, name, [getattr(source, name)[at] for source, at in sources])
+        return found
+
+    def split(self, counts: Sequence[int]) -> list["Predictions"]:
+        """The batch in parts of so many rows; they share its memory."""
+        if len(counts) == 1:
+            return [self]
+        ends = list(accumulate(counts))
+        return [
+            self._rows(slice(end - count, end)) for end, count in zip(ends, counts, strict=True)
+        ]
+
+    def _rows(self, rows: slice) -> "Predictions":
+        found = type(self).__new__(type(self))
+        for name in (*_TENSORS, *_LISTS):
+            setattr(found, name, getattr(self, name)[rows])
         return found
 
     def _entropies(self, best: Tensor) -> Tensor:
@@ -69,6 +125,29 @@ class Predictions:
             )
         return (self._log_total - best + (best * self._blocks.sum(dim=-1) - mean)).clamp(min=0.0)
 
+    def draw_next(self, uniforms: Sequence[float], rests: Sequence[RestDraw]) -> None:
+        """Draw a token at every batch index, and the tokens of `rests`: fill `drawn` and `rests`.
+
+        Args:
+            uniforms: A random number in [0, 1) for each batch index.
+            rests: At most one for each batch index.
+        """
+        count = len(uniforms)
+        indices = [*range(count), *(rest.index for rest in rests)]
+        tokens = self.draw(
+            indices,
+            [*uniforms, *(rest.uniform for rest in rests)],
+            [*[()] * count, *(rest.excluded for rest in rests)],
+        )
+        self.drawn = tokens[:count]
+        for rest, token in zip(rests, tokens[count:], strict=True):
+            self.rests[rest.index] = token
+        self._look_up(
+            (index, token)
+            for index, token in zip(indices, tokens, strict=True)
+            if token is not None
+        )
+
     def draw(
         self,
         indices: Sequence[int],
@@ -78,7 +157,7 @@ class Predictions:
         """Draw tokens by inverting the distributions, in token order.
 
         Args:
-            indices: Batch indices to draw at; each occurs once if tokens are excluded.
+            indices: Batch indices to draw at; tokens are excluded at each of them once at most.
             uniforms: A random number in [0, 1) for each index.
             excluded: For each index, tokens that must not be drawn; the rest is renormalised.
 
@@ -88,44 +167,72 @@ class Predictions:
         """
         if not indices:
             return []
-        pairs = [
-            (index, token)
-            for index, tokens in zip(indices, excluded, strict=False)
-            for token in tokens
+        device = self._probs.device
+        rows = torch.tensor(indices, device=device)
+        blocks, hidden = self._blocks[rows], None
+        pairs = [(draw, token) for draw, some in enumerate(excluded) for token in some]
+        if pairs:
+            hidden = torch.tensor(pairs, device=device).T
+            blocks[hidden[0], hidden[1] // BLOCK] = self._sums_without(rows[hidden[0]], hidden[1])
+        mass = blocks.double().sum(dim=-1)
+        target = torch.tensor(uniforms, dtype=torch.float64, device=device) * mass
+        return [
+            token if some else None
+            for token, some in zip(
+                self._invert(rows, blocks, target, hidden), (mass > 0).tolist(), strict=True
+            )
         ]
-        if not pairs:
-            return self._invert(indices, uniforms, self._blocks)
-        rows, tokens = torch.tensor(pairs, device=self._probs.device).T
+
+    def _sums_without(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """The probability of each token's block, without these tokens of the row, (N,)."""
         saved = self._probs[rows, tokens]
         # In place: copying all probabilities would take longer than everything else.
         self._probs[rows, tokens] = 0.0
         try:
-            return self._invert(indices, uniforms, _block_sums(self._probs))
+            return self._block(rows, tokens // BLOCK).sum(dim=-1)
         finally:
             self._probs[rows, tokens] = saved
 
+    def _block(self, rows: Tensor, block: Tensor) -> Tensor:
+        """The probabilities of one block of tokens at each of these rows, (N, BLOCK)."""
+        at = block[:, None] * BLOCK + torch.arange(BLOCK, device=block.device)
+        size = self._probs.shape[1]
+        return self._probs[rows[:, None], at.clamp(max=size - 1)] * (at < size)
+
     def _invert(
-        self, indices: Sequence[int], uniforms: Sequence[float], blocks: Tensor
-    ) -> list[int | None]:
-        """Find the block in which the running sum passes the uniform, then the token in it."""
-        device, size = self._probs.device, self._probs.shape[1]
-        rows = torch.tensor(indices, device=device)
-        mass = blocks[rows].double().sum(dim=-1)
-        target = torch.tensor(uniforms, dtype=torch.float64, device=device) * mass
-        block, rest = _search(blocks[rows], target)
-        at = block[:, None] * BLOCK + torch.arange(BLOCK, device=device)
-        inside = self._probs[rows[:, None], at.clamp(max=size - 1)] * (at < size)
+        self, rows: Tensor, blocks: Tensor, target: Tensor, hidden: Tensor | None
+    ) -> list[int]:
+        """Find the block in which the running sum passes the target, then the token in it.
+
+        Args:
+            rows: Batch index of each draw, (N,).
+            blocks: The probability of each block, (N, blocks).
+            target: (N,).
+            hidden: Pairs of a draw and a token that it must not take, (2, pairs).
+        """
+        block, rest = _search(blocks, target)
+        inside = self._block(rows, block)
+        if hidden is not None:
+            draws, tokens = hidden[:, block[hidden[0]] == hidden[1] // BLOCK]
+            inside[draws, tokens % BLOCK] = 0.0
         token, _ = _search(inside, rest)
-        drawn = (block * BLOCK + token).tolist()
-        return [
-            token if some else None for token, some in zip(drawn, (mass > 0).tolist(), strict=True)
-        ]
+        found: list[int] = (block * BLOCK + token).tolist()
+        return found
 
     def log_prob(self, indices: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token at each of these batch indices; an index may occur several times."""
-        at = torch.tensor([list(indices), list(tokens)], device=self._scores.device)
-        found: list[float] = (self._scores[at[0], at[1]] - self._log_total[at[0]]).tolist()
-        return found
+        pairs = list(zip(indices, tokens, strict=True))
+        self._look_up(pairs)
+        return [self._known[index][token] for index, token in pairs]
+
+    def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Know ln p of these pairs of batch index and token."""
+        new = [(index, token) for index, token in pairs if token not in self._known[index]]
+        if new:
+            rows, columns = torch.tensor(new, device=self._scores.device).T
+            found = (self._scores[rows, columns] - self._log_total[rows]).tolist()
+            for (index, token), log_prob in zip(new, found, strict=True):
+                self._known[index][token] = log_prob
 
 
 def _on_host(numbers: Tensor) -> Tensor:
@@ -170,6 +277,44 @@ def _search(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     index = torch.searchsorted(cumulative, target, right=True).clamp(max=masses.shape[1] - 1)
     before = cumulative.gather(1, index) - masses.gather(1, index)
     return index[:, 0], (target - before).clamp(min=0.0)[:, 0]
+
+
+def _by_settings(
+    rows: Tensor,
+    runs: Sequence[tuple[BranchingConfig, int]],
+    key: Callable[[BranchingConfig], Hashable],
+    process: Callable[[Tensor, BranchingConfig], Tensor],
+) -> Tensor:
+    """Process the rows of runs, together those of neighbours whose settings have an equal key."""
+    if len(runs) == 1:
+        return process(rows, runs[0][0])
+    done, first = [], 0
+    for _, neighbours in groupby(runs, key=lambda run: key(run[0])):
+        together = list(neighbours)
+        count = sum(number for _, number in together)
+        done.append(process(rows[first : first + count], together[0][0]))
+        first += count
+    return done[0] if len(done) == 1 else torch.cat(done)
+
+
+def _filter_settings(config: BranchingConfig) -> Hashable:
+    return config.temperature, config.top_k, config.top_p
+
+
+def _listed(config: BranchingConfig) -> int:
+    """How many of the most likely tokens are listed."""
+    return max(CANDIDATES, config.branch_factor)
+
+
+def _top(probs: Tensor, count: int, width: int) -> Tensor:
+    """The most likely tokens of each row, (P, 2 * width) in float64: probabilities, then tokens.
+    More than `count` are filled up with probability zero.
+    """
+    probabilities, tokens = probs.topk(min(count, width), dim=-1)
+    parts = [probabilities.double(), tokens.double()]
+    if missing := width - probabilities.shape[1]:
+        parts = [functional.pad(part, (0, missing)) for part in parts]
+    return torch.cat(parts, dim=1)
 
 
 def _filtered(scores: Tensor, config: BranchingConfig) -> Tensor:

@@ -19,12 +19,31 @@ if TYPE_CHECKING:
     from eab.caches.static_buffers import StaticBuffers
 
 
+class Attends(Protocol):
+    """What stores K and V of a prepared batch and computes its attention."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Store K and V of the prepared batch in one layer, and compute its attention.
+
+        Args:
+            layer: Index of the layer.
+            query: (1, H, T, D).
+            key: (1, G, T, D).
+            value: (1, G, T, D).
+            scale: Factor of the attention scores.
+
+        Returns:
+            The attention output, (1, T, H, D).
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
     """The tokens of one run that go through the model in one forward pass.
 
     Attributes:
-        cache: The cache that prepared the batch; its `attend` serves this batch.
+        cache: What prepared the batch, a cache as a rule; its `attend` serves this batch.
         ids: Token ids, (T,) int64.
         positions: Position of each token in its path, (T,) int64.
         logits_indices: Indices of the tokens whose logits are kept, path after path, (K,) int64.
@@ -33,7 +52,7 @@ class ForwardBatch:
             next batch of this size overwrites them.
     """
 
-    cache: "KVCache"
+    cache: Attends
     ids: Tensor
     positions: Tensor
     logits_indices: Tensor
@@ -41,7 +60,7 @@ class ForwardBatch:
     static_buffers: "StaticBuffers | None" = None
 
 
-class KVCache(Protocol):
+class KVCache(Attends, Protocol):
     """The KV rows of one run.
 
     Paths are named by small integers. Path 0 exists from the start, without rows. MemoryLimitError
@@ -77,21 +96,6 @@ class KVCache(Protocol):
 
         Returns:
             A batch with the new tokens, or with whole texts if the cache keeps no earlier rows.
-        """
-        ...
-
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Store K and V of the prepared batch in one layer, and compute its attention.
-
-        Args:
-            layer: Index of the layer.
-            query: (1, H, T, D).
-            key: (1, G, T, D).
-            value: (1, G, T, D).
-            scale: Factor of the attention scores.
-
-        Returns:
-            The attention output, (1, T, H, D).
         """
         ...
 

@@ -15,7 +15,7 @@ spare ones under the mask, so its shapes change only when the tensors grow. On C
 use static buffers (see `static_buffers`), and CUDA graphs can be captured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.growth import GrowthRule
 from eab.caches.ledger import Ledger, check_limit
+from eab.caches.recomputation import Recomputation
 from eab.caches.shape import KVShape
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
 from eab.events import Growth, KVUsage, PathRows
@@ -144,6 +145,28 @@ class TreeCache:
             torch.tensor(indices, device=device),
         )
         return ForwardBatch(self, *inputs, tuple(growths))
+
+    def most_rows_after(self, tokens: int, paths: int) -> int:
+        """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
+        if self._end + tokens <= self.rows:
+            return self.rows
+        r = self.r if isinstance(self.r, int) else self.r(self._end, paths, tokens)
+        steps = r if self._steps_left is None else min(r, self._steps_left)
+        return self.rows + max(steps * paths, tokens)
+
+    def free(self, texts: Mapping[int, Sequence[int]]) -> Recomputation:
+        """Free K and V of all rows until they are computed again.
+
+        Args:
+            texts: The tokens of each path.
+        """
+        for tensors in (self._keys, self._values):
+            tensors[:] = [self._empty(0) for _ in tensors]
+        self._buffers, self._buffer_pool = None, StaticBufferPool(self.shape, self.rows)
+        by_index = {self._path_index[path]: text for path, text in texts.items()}
+        return Recomputation(
+            self.shape, self._keys, self._values, self._visible, self._positions, by_index
+        )
 
     def _allocate(self, count: int, paths: int) -> tuple[NDArray[np.int64], Growth | None]:
         """Free rows for `count` tokens: at the end while suffix blocks are in use, otherwise the
@@ -273,9 +296,8 @@ class TreeCache:
             self._mask_ready, self._mask = True, None
             visible = self._batch_visible[:, : self._attended]
             if self.padded or not bool(visible.all()):
-                blocked = torch.zeros(visible.shape, dtype=query.dtype, device=query.device)
-                hidden = ~visible.to(query.device)
-                self._mask = blocked.masked_fill_(hidden, float("-inf")).repeat(group, 1)
+                added = torch.where(visible, 0.0, float("-inf"))
+                self._mask = added.to(query.device, query.dtype).repeat(group, 1)
         return self._mask
 
     def fork(self, path: int, children: Sequence[int]) -> None:
@@ -356,9 +378,10 @@ class TreeCache:
         check_limit(rows * self.shape.row_bytes, self.byte_limit, "a smaller r")
         for tensors in (self._keys, self._values):
             for layer, old in enumerate(tensors):
-                tensors[layer] = self._empty(rows)
-                tensors[layer][:, :held] = old
-                self._ledger.replaced(old, tensors[layer], copied=old.nbytes)
+                tensors[layer] = new = self._empty(rows)
+                new[:, :held] = old
+                new[:, held:].zero_()
+                self._ledger.replaced(old, new, copied=old.nbytes)
         self._visible = np.pad(self._visible, ((0, 0), (0, more)))
         self._positions = np.pad(self._positions, (0, more))
         self._ref_counts = np.pad(self._ref_counts, (0, more))
@@ -367,4 +390,4 @@ class TreeCache:
 
     def _empty(self, rows: int) -> Tensor:
         shape = (self.shape.kv_heads, rows, self.shape.head_dim)
-        return torch.zeros(shape, dtype=self.shape.dtype, device=self.shape.device)
+        return torch.empty(shape, dtype=self.shape.dtype, device=self.shape.device)

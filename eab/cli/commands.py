@@ -1,19 +1,23 @@
-"""The commands `eab run`, `replay`, `what-if`, `compare-caches`, `export` and `app`."""
+"""The commands `eab run`, `batch`, `replay`, `what-if`, `compare-caches`, `export`, `evaluate` and
+`app`.
+"""
 
-import signal
 import sys
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
+from eab.analysis.same_answer import rule_named
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
+from eab.cli.batch import batch
 from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
 from eab.events import RunEnded
@@ -21,8 +25,7 @@ from eab.figures.captions import sweep_sentence
 from eab.formatting import as_sentence, human_bytes
 from eab.run import Run, fold
 from eab.share.html_page import save_html
-
-STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
+from eab.weight_formats import AS_LOADED, AUTO
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -68,20 +71,25 @@ def run(
     draft: options.Draft = "embedded-draft",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    weights: options.Weights = AS_LOADED,
+    layout: options.Layout = AUTO,
     json_file: options.JsonFile = "",
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
+    same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Generate from a prompt, branching where the model hesitates."""
     files.check_writable(json_file, record_file)
     if answers:
         check_part(answers)  # before the work
-    drafting = progress.load(draft, device, dtype) if config.drafter == "model" else None
-    language_model = progress.load(model, device, dtype)
+        rule_named(same_answer)
+    load = partial(progress.load, device=device, dtype=dtype, weights=weights, layout=layout)
+    drafting = load(draft) if config.drafter == "model" else None
+    language_model = load(model)
     events, state = progress.generate_run(language_model, _text(prompt), config, drafting)
-    if json_file != files.STANDARD_OUTPUT:
-        _print(state.run, answers)
-    files.save(events, _as_json(state.run, answers), json_file, record_file)
+    if json_file != files.STANDARD_STREAM:
+        _print(state.run, answers, same_answer)
+    files.save(events, _as_json(state.run, answers, same_answer), json_file, record_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
 
@@ -94,13 +102,15 @@ def compare_caches(
     model: options.Model = "embedded",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    weights: options.Weights = AS_LOADED,
+    layout: options.Layout = AUTO,
     json_file: options.JsonFile = "",
 ) -> None:
     """Generate once with each KV cache and compare time and bytes; the tokens must be the same."""
     files.check_writable(json_file)
-    language_model = progress.load(model, device, dtype)
+    language_model = progress.load(model, device, dtype, weights, layout)
     sweep = progress.compare_caches(language_model, _text(prompt), config)
-    if json_file != files.STANDARD_OUTPUT:
+    if json_file != files.STANDARD_STREAM:
         Console().print(terminal.sweep_summary(sweep))
     if json_file:
         files.write_json(terminal.sweep_json(sweep), json_file)
@@ -110,9 +120,13 @@ def compare_caches(
 
 
 @app.command()
-def replay(file: options.RunFile, answers: options.AnswerPart = "") -> None:
+def replay(
+    file: options.RunFile,
+    answers: options.AnswerPart = "",
+    same_answer: options.SameAnswer = "exact",
+) -> None:
     """Show a recorded run; needs no model."""
-    _print(fold(record.load(file)), answers)
+    _print(fold(record.load(file)), answers, same_answer)
 
 
 @app.command()
@@ -122,6 +136,7 @@ def what_if(
     r: Annotated[int | None, typer.Option(help="Another r, see eab run --help.")] = None,
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
+    same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Show a recorded run at another threshold or r, as far as it is known; needs no model."""
     from eab.figures.what_if import exactness_sentence, marks, rows_sentence, tree_change_sentence
@@ -132,7 +147,7 @@ def what_if(
     reading = resimulate(events, threshold, r)
     state = fold(reading.events)
     unknown = {(path, number) for path, number, _ in marks(state, reading.unknowns)}
-    _print(state, answers, frozenset(unknown))
+    _print(state, answers, same_answer, frozenset(unknown))
     sentences = (
         tree_change_sentence(fold(events), state),
         exactness_sentence(state, reading.unknowns, "run the model"),
@@ -157,45 +172,104 @@ def export(
     print(f"Wrote {html} ({size}): a page that replays the run in any browser, without network.")
 
 
+app.command("batch")(batch)
+
+
+@app.command()
+def evaluate(
+    questions: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Questions with known answers, as JSON lines; without it, those that come with "
+            "the embedded model.",
+            show_default=False,
+        ),
+    ] = None,
+    model: options.Model = "embedded",
+    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, nats.")] = 0.2,
+    max_paths: Annotated[int, typer.Option(help="Paths of the tree at most.")] = 20,
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens per answer at most.")] = 12,
+    seed: Annotated[int, typer.Option(help="Seed of the first question.")] = 0,
+    answers: options.AnswerPart = "sentence",
+    same_answer: options.SameAnswer = "content",
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    weights: options.Weights = AS_LOADED,
+    layout: options.Layout = AUTO,
+    json_file: options.JsonFile = "",
+    rows_file: Annotated[
+        str, typer.Option("--rows", help="Write a row per question as Parquet.")
+    ] = "",
+) -> None:
+    """Measure whether the scores of uncertainty tell wrong answers from right ones."""
+    from eab.cli import evaluation
+    from eab.evaluation.answering import Answering
+    from eab.evaluation.questions import BUNDLED, load_questions
+    from eab.evaluation.report import report
+
+    files.check_writable(json_file, rows_file)
+    config = BranchingConfig.from_settings(
+        {
+            "entropy_threshold": entropy_threshold,
+            "max_paths": max_paths,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+        }
+    )
+    part, same = check_part(answers), rule_named(same_answer)
+    asked = load_questions(questions or BUNDLED)
+    answering = Answering(progress.load(model, device, dtype, weights, layout), config, part, same)
+    ways = evaluation.answer_all(answering, asked)
+    found = report(asked, ways)
+    if json_file != files.STANDARD_STREAM:
+        Console().print(evaluation.report_table(found))
+    if json_file:
+        files.write_json(evaluation.report_json(found, answering), json_file)
+    if rows_file:
+        evaluation.write_readings(asked, ways, Path(rows_file))
+
+
 app.command("app")(open_app)
 
 
 def _text(prompt: str) -> str:
-    return sys.stdin.read() if prompt == files.STANDARD_OUTPUT else prompt
+    return sys.stdin.read() if prompt == files.STANDARD_STREAM else prompt
 
 
-def _group(state: Run, part: str) -> Answers | None:
-    return group_answers(state, part) if part else None
+def _group(state: Run, part: str, same_answer: str) -> Answers | None:
+    return group_answers(state, part, rule_named(same_answer)) if part else None
 
 
 def _print(
-    state: Run | None, answers: str, unknown: frozenset[terminal.Place] = frozenset()
+    state: Run | None,
+    answers: str,
+    same_answer: str,
+    unknown: frozenset[terminal.Place] = frozenset(),
 ) -> None:
     """Print a run; with `unknown` places marked, and with its answers if they are wanted."""
     console = Console()
     if state is None:
         console.print("The run has not started.")
         return
-    grouped = _group(state, answers)
+    grouped = _group(state, answers, same_answer)
     narrow = console.width < terminal.WIDE
     console.print(terminal.summary(state, narrow=narrow, unknown=unknown))
     if grouped is not None:
-        policy = state.started.config.policy
-        console.print(terminal.answers_summary(grouped, policy, narrow=narrow))
+        console.print(terminal.answers_summary(state, grouped, narrow=narrow))
 
 
-def _as_json(state: Run | None, answers: str) -> dict[str, Any]:
+def _as_json(state: Run | None, answers: str, same_answer: str) -> dict[str, Any]:
     if state is None:
         return {"samples": []}
-    grouped = _group(state, answers)
+    grouped = _group(state, answers, same_answer)
     return terminal.as_json(state) | (
-        {} if grouped is None else {"answers": terminal.answers_as_json(grouped)}
+        {} if grouped is None else {"answers": terminal.answers_as_json(state, grouped)}
     )
 
 
 def _exit_like(ended: RunEnded | None) -> None:
     if ended is not None and ended.stopped:
-        raise typer.Exit(STOPPED)
+        raise typer.Exit(progress.STOPPED)
 
 
 def main() -> None:

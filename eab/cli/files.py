@@ -12,7 +12,7 @@ from eab.errors import RecordError
 from eab.events import Event
 from eab.whole_file import write_whole
 
-STANDARD_OUTPUT: Final = "-"
+STANDARD_STREAM: Final = "-"  # the name that stands for standard input or output
 
 
 def check_writable(json_file: str, record_file: str = "") -> None:
@@ -21,10 +21,10 @@ def check_writable(json_file: str, record_file: str = "") -> None:
     Raises:
         RecordError: A file cannot be written.
     """
-    if record_file == STANDARD_OUTPUT:
+    if record_file == STANDARD_STREAM:
         raise RecordError("--record needs a file name; only --json can go to standard output")
     for name in (json_file, record_file):
-        if name in ("", STANDARD_OUTPUT):
+        if name in ("", STANDARD_STREAM):
             continue
         file, folder = Path(name), Path(name).parent
         if os.path.isdir(file) or (os.path.exists(file) and not os.access(file, os.W_OK)):
@@ -55,7 +55,7 @@ def save(events: list[Event], value: dict[str, Any], json_file: str, record_file
 def write_json(value: dict[str, Any], file: str) -> None:
     """Write a value as JSON, to standard output if the file is `-`."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    if file == STANDARD_OUTPUT:
+    if file == STANDARD_STREAM:
         print(text)
         return
     try:

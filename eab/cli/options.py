@@ -14,6 +14,7 @@ import typer
 
 from eab.config import SETTINGS, SPECULATIVE, BranchingConfig
 from eab.settings import Real, Setting, Switch, Whole
+from eab.weight_formats import AUTO, LAYOUTS, WEIGHT_FORMATS
 
 Prompt = Annotated[
     str, typer.Argument(help="The text that the model continues; - reads it from standard input.")
@@ -33,10 +34,24 @@ Device = Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda
 Dtype = Annotated[
     str, typer.Option(help="Number format: auto, float32, bfloat16, float16, float64.")
 ]
+Weights = Annotated[str, typer.Option(help=f"Format of the weights: {', '.join(WEIGHT_FORMATS)}.")]
+Layout = Annotated[
+    str,
+    typer.Option(help=f"Layout of weights that are as loaded: {', '.join((AUTO, *LAYOUTS))}."),
+]
 AnswerPart = Annotated[
     str,
     typer.Option(
         help="Group equal answers, by their whole text or their first sentence: text, sentence."
+    ),
+]
+SameAnswer = Annotated[
+    str,
+    typer.Option(
+        "--same-answer",
+        help="Which answers count as the same. exact: only case, spaces, punctuation and articles "
+        "may differ. spelling: also accents, and one letter in long words. content: also words of "
+        "the prompt that one leaves out, and numbers in words.",
     ),
 ]
 JsonFile = Annotated[

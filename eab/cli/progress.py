@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event as Flag
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,13 +18,15 @@ from eab.run import RunFold
 if TYPE_CHECKING:
     from eab.models.huggingface import HuggingFaceModel
 
+STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
-def load(name: str, device: str, dtype: str) -> "HuggingFaceModel":
+
+def load(name: str, device: str, dtype: str, weights: str, layout: str) -> "HuggingFaceModel":
     """Load a model, and say so while it takes."""
     with Console(stderr=True).status(f"Loading {name} ..."):
         from eab.models.loading import load_model
 
-        return load_model(name, device, dtype)
+        return load_model(name, device, dtype, weights, layout)
 
 
 def generate_run(
@@ -40,7 +42,7 @@ def generate_run(
     events: list[Event] = []
     generated = generate(model, Request(prompt, config), draft)
     state = RunFold()
-    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+    with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=config.max_new_tokens)
         for event in stop_when(generated, interrupted.is_set):
             events.append(event)
@@ -59,7 +61,7 @@ def compare_caches(model: "HuggingFaceModel", prompt: str, config: BranchingConf
 
     sweep = cache_sweep()
     events = run_sweep(model, Request(prompt, config), sweep.variants)
-    with _interrupt_flag() as interrupted, _progress_bar() as bar:
+    with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("warming up", total=config.max_new_tokens)
         for event in stop_when(events, interrupted.is_set):
             sweep.apply(event)
@@ -69,7 +71,7 @@ def compare_caches(model: "HuggingFaceModel", prompt: str, config: BranchingConf
 
 
 @contextmanager
-def _interrupt_flag() -> Iterator[Flag]:
+def interrupt_flag() -> Iterator[Flag]:
     """A flag that the first Ctrl-C sets; a second one interrupts as usual."""
     flag = Flag()
     before = signal.getsignal(signal.SIGINT)
@@ -85,7 +87,7 @@ def _interrupt_flag() -> Iterator[Flag]:
         signal.signal(signal.SIGINT, before)
 
 
-def _progress_bar() -> Progress:
+def progress_bar() -> Progress:
     """A bar on stderr, which is gone when it is done; none where stderr is no terminal."""
     console = Console(stderr=True)
     columns = (

@@ -11,7 +11,9 @@ from rich.tree import Tree
 
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
+from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.sweep import Sweep
+from eab.analysis.uncertainty import uncertainty
 from eab.bmc.separate_caches import separate_bytes
 from eab.figures.captions import (
     answers_sentence,
@@ -20,6 +22,7 @@ from eab.figures.captions import (
     sweep_sentence,
 )
 from eab.figures.sweep_table import COST_NOTE, sweep_rows
+from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.formatting import counted
 from eab.run import Path, Run, Sample
 
@@ -61,14 +64,19 @@ def as_json(run: Run) -> dict[str, Any]:
     }
 
 
-def answers_as_json(answers: Answers) -> dict[str, Any]:
-    """Answers with estimates and certain bounds, as plain JSON values; entropies in nats."""
+def answers_as_json(run: Run, answers: Answers) -> dict[str, Any]:
+    """Answers with estimates and certain bounds, the scores of uncertainty, and the part of each
+    fork, as plain JSON values; entropies in nats.
+    """
+    forks = attribute_to_forks(run, answers)
     return {
         "ranked": [asdict(answer) | {"leaves": list(answer.leaves)} for answer in answers.ranked],
         "explored": answers.explored,
         "undecided": list(answers.undecided),
         "entropy": answers.entropy,
         "entropy_bounds": list(answers.entropy_bounds),
+        "uncertainty": asdict(uncertainty(run, answers)),
+        "forks": [asdict(fork) | {"contribution": fork.contribution} for fork in forks],
     }
 
 
@@ -147,15 +155,22 @@ def sweep_summary(sweep: Sweep) -> RenderableType:
     return Group(table, Text(COST_NOTE, style="dim"), Text(sweep_sentence(sweep)))
 
 
-def answers_summary(answers: Answers, policy: str, *, narrow: bool = False) -> RenderableType:
-    """The answers of a run, for a terminal; `narrow` leaves out the number of texts."""
+def answers_summary(run: Run, answers: Answers, *, narrow: bool = False) -> RenderableType:
+    """The answers of a run and the forks that decide them, for a terminal; `narrow` leaves out the
+    number of texts.
+    """
     names = ["weight", "at least", "at most", "texts", "answer"]
     rows = [
         [*_percents(answer), str(len(answer.leaves)), token_text.visible(answer.text)]
         for answer in answers.ranked
     ]
     table = _table(names, rows, leave_out=("texts",) if narrow else ())
-    return Group(Text(answers_sentence(answers, policy)), table)
+    return Group(
+        Text(answers_sentence(answers, run.started.config.policy)),
+        table,
+        Text(uncertainty_sentence(uncertainty(run, answers))),
+        Text(forks_sentence(run, answers, attribute_to_forks(run, answers))),
+    )
 
 
 def _percents(answer: Answer) -> tuple[str, str, str]:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from torch import Tensor
-
 from eab.branching.policies import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import CANDIDATES, Predictions
 from eab.caches.base import ForwardBatch, KVCache
+from eab.caches.recomputation import Recomputation
+from eab.caches.tree import TreeCache
+from eab.config import MAX_DRAFT
 from eab.engine.lookahead import MAX_AHEAD, Lookahead
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import (
@@ -49,6 +50,7 @@ class Generation:
         started: The header of the run.
         config: Its settings.
         cache: Its KV cache.
+        policy: Its branching decisions.
         leaves: Live and finished paths, in tree order.
         step: How many tokens are decided on every live path.
     """
@@ -64,11 +66,12 @@ class Generation:
         self.started, self.config, self.cache = started, started.config, cache
         self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
         self.step = 0
-        self._model, self._policy, self._speculator = model, policy, speculator
+        self._model, self.policy, self._speculator = model, policy, speculator
         self._lookahead = {0: Lookahead(list(started.prompt_tokens))}  # of each live path
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._prompt_length = len(started.prompt_tokens)
         self._next_path = 1
+        self._recomputation: Recomputation | None = None  # of K and V that were freed
 
     @property
     def live(self) -> list[Leaf]:
@@ -77,14 +80,18 @@ class Generation:
 
     @property
     def prefilling(self) -> bool:
-        """Whether a part of the prompt is still pending."""
-        return any(state.num_computed < self._prompt_length for state in self._lookahead.values())
+        """Whether a part of the prompt is still pending, or rows that were freed."""
+        return self._recomputation is not None or any(
+            state.num_computed < self._prompt_length for state in self._lookahead.values()
+        )
 
     @property
     def pending_tokens(self) -> int:
         """How many certain tokens the next pass computes at most: of the prompt, or of all paths.
         Draft tokens come on top.
         """
+        if self._recomputation is not None:
+            return self._recomputation.rows_left
         return sum(len(state.tokens) - state.num_computed for state in self._lookahead.values())
 
     @property
@@ -92,15 +99,40 @@ class Generation:
         """How long the drafter took for the current pass."""
         return 0.0 if self._speculator is None else self._speculator.draft_seconds
 
+    @property
+    def tree_bytes(self) -> int:
+        """Bytes that its tree cache holds; 0 with another cache."""
+        return self.cache.bytes_held if isinstance(self.cache, TreeCache) else 0
+
+    @property
+    def most_tree_bytes_next(self) -> int:
+        """Bytes that its tree cache holds after the next pass, at most; 0 with another cache."""
+        if not isinstance(self.cache, TreeCache):
+            return 0
+        if self._recomputation is not None:
+            return self.cache.rows * self.cache.shape.row_bytes
+        paths = len(self.live)
+        drafts = MAX_DRAFT * paths if self._speculator is not None else 0
+        rows = self.cache.most_rows_after(min(self.pending_tokens, PREFILL_CHUNK) + drafts, paths)
+        return max(self._initial_rows(), rows) * self.cache.shape.row_bytes
+
+    def free_rows(self) -> None:
+        """Free K and V of its cache; the next passes compute them again before the run goes on."""
+        assert isinstance(self.cache, TreeCache)
+        texts = {path: state.tokens for path, state in self._lookahead.items()}
+        self._recomputation = self.cache.free(texts)
+
     def prepare(self, prefill_limit: int = PREFILL_CHUNK) -> tuple[ForwardBatch, list[Event]]:
         """Reserve cache rows for the pending tokens and build the batch that computes them.
 
         Args:
-            prefill_limit: The most tokens of the prompt in this pass.
+            prefill_limit: The most tokens of the prompt, or of freed rows, in this pass.
 
         Raises:
             MemoryLimitError: The rows do not fit, not even without draft tokens.
         """
+        if self._recomputation is not None:
+            return self._recomputation.prepare(min(prefill_limit, PREFILL_CHUNK)), []
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
         self._in_pass = [leaf for leaf in self.live if self._needs_pass(self._lookahead[leaf.path])]
         chunk = self._chunk(prefill_limit)
@@ -167,18 +199,34 @@ class Generation:
         """The KV cache now, for the live paths."""
         return KvMeasured(self.step, self.cache.usage([leaf.path for leaf in self.live]))
 
-    def advance(self, logits: Tensor, tokens: int, forward_seconds: float) -> list[Event]:
-        """Use the logits of the pass, and decide every step that all live paths have reached.
+    @property
+    def predicted(self) -> list[tuple[int, int]]:
+        """The path, by its stream key, and the step of each prediction of the current pass."""
+        if self._recomputation is not None:
+            return [(ROOT, 0)]  # of no use
+        return [
+            (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
+            for leaf in self._in_pass
+            for state in [self._lookahead[leaf.path]]
+            for index in range(len(state.draft_tokens) + 1)
+        ]
+
+    def advance(self, predictions: Predictions, tokens: int, forward_seconds: float) -> list[Event]:
+        """Use the predictions of the pass, and decide every step that all live paths have reached.
 
         Args:
-            logits: Those of the batch that `prepare` gave, (sum of logits to keep, V).
+            predictions: After the tokens of the batch that `prepare` gave, with drawn tokens; see
+                `predicted`.
             tokens: How many tokens of this run went through the model in this pass.
             forward_seconds: How long the pass took.
         """
+        if self._recomputation is not None and not self._recomputation.rows_left:
+            self._recomputation = None
+            return []
         if self.prefilling:
-            return []  # the logits inside the prompt are not needed
+            return []  # the predictions inside the prompt are not needed
         step, start = self.step, time.perf_counter()
-        speculated = self._verify(Predictions(logits, self.config))
+        speculated = self._verify(predictions)
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]
         while self.live and all(self._lookahead[leaf.path].predictions for leaf in self.live):
@@ -196,9 +244,9 @@ class Generation:
                 f"the model gave logits that are not numbers at step {self.step}; try dtype float32"
             )
         drafted = any(self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
-        forced = (
-            self._forced_tokens(predictions) if drafted else [None] * len(predictions.entropies)
-        )
+        forced: list[int | None] = [None] * len(predictions.entropies)
+        if drafted:
+            forced = self.policy.forced_tokens(predictions, self.predicted)
         speculated: list[Speculated] = []
         first = 0
         for leaf in self._in_pass:
@@ -214,16 +262,6 @@ class Generation:
                 speculated.append(Speculated(step, leaf.path, draft, texts, accepted, verified))
         return speculated
 
-    def _forced_tokens(self, predictions: Predictions) -> list[int | None]:
-        """For each prediction of the pass the token that must follow; None where a fork may be."""
-        draws = [
-            (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
-            for leaf in self._in_pass
-            for state in [self._lookahead[leaf.path]]
-            for index in range(len(state.draft_tokens) + 1)
-        ]
-        return self._policy.forced_tokens(predictions, draws)
-
     def _decide(self) -> list[Event]:
         """Choose the next token of every live path: fork, prune, finish."""
         live = self.live
@@ -233,13 +271,13 @@ class Generation:
         events: list[Event] = [
             self._predicted(leaf, index, predictions) for index, leaf in enumerate(live)
         ]
-        families = iter(self._policy.branch(live, predictions, self.step))
+        families = iter(self.policy.branch(live, predictions, self.step))
         population = [
             member
             for leaf in self.leaves
             for member in ([leaf] if leaf.finished else next(families))
         ]
-        return events + self.commit(population, self._policy.prune(population, self.step))
+        return events + self.commit(population, self.policy.prune(population, self.step))
 
     def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
         """End the step.
@@ -258,17 +296,16 @@ class Generation:
         return events
 
     def _predicted(self, leaf: Leaf, index: int, predictions: Predictions) -> Predicted:
-        ranked = zip(
-            predictions.top_tokens[index], predictions.top_probabilities[index], strict=True
-        )
         candidates = [
-            Candidate(token, self._model.text(token), round(p, 6))
-            for token, p in ranked
-            if p >= MIN_RECORDED_PROBABILITY
+            Candidate(token, self._model.text(token), round(probability, 6))
+            for token, probability in zip(
+                predictions.top_tokens[index][:CANDIDATES],
+                predictions.top_probabilities[index],
+                strict=False,
+            )
+            if probability >= MIN_RECORDED_PROBABILITY
         ]
-        return Predicted(
-            self.step, leaf.path, predictions.entropies[index], tuple(candidates[:CANDIDATES])
-        )
+        return Predicted(self.step, leaf.path, predictions.entropies[index], tuple(candidates))
 
     def _commit_path(
         self, family: Sequence[tuple[Member, float | None]], events: list[Event]
@@ -338,7 +375,7 @@ class Generation:
     ) -> Leaf:
         if weight != (leaf.weight if before is None else before):
             events.append(Reweighted(self.step, leaf.path, weight))
-        return replace(leaf, weight=weight)
+        return leaf if weight == leaf.weight else replace(leaf, weight=weight)
 
     def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
         """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""

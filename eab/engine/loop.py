@@ -1,6 +1,7 @@
-"""One run: a scheduler that serves nothing else.
+"""One run, or many: a scheduler that serves nothing else.
 
     for event in generate(model, Request("Once upon a time", config)): ...
+    runs = [fold(events) for events in serve(model, requests)]
 
 To stop, stop iterating. Nothing is printed, nothing global changes, and each run has its own cache.
 """
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from eab.engine.request import Request
-from eab.engine.scheduler import Scheduler
+from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING, Handle, Scheduler
 from eab.events import Event, Pause, Predicted, RunEnded, RunStarted
 from eab.models.base import LanguageModel
 
@@ -38,6 +39,32 @@ def generate(
         yield from scheduler.submit(request, draft=draft)
     finally:
         scheduler.close()  # its memory is free at once, also if the caller stops iterating
+
+
+def serve(
+    model: LanguageModel,
+    requests: Iterable[Request],
+    draft: LanguageModel | None = None,
+    *,
+    max_running: int = MAX_RUNNING,
+    kv_limit_mib: float = KV_LIMIT_MIB,
+) -> list[Handle]:
+    """Continue many prompts at once, several in each forward pass (continuous batching).
+
+    Args:
+        model: The model of all runs.
+        requests: What to run, the first to begin first.
+        draft: The draft model, for the runs whose drafter is `model`.
+        max_running: How many runs are served at the same time.
+        kv_limit_mib: See `eab.engine.scheduler.Scheduler`.
+
+    Returns:
+        A handle for each request. Iterating one gives the events of its run, the same as from
+        `generate`, and serves the others meanwhile. An error ends only the run that it comes from:
+        iterating its handle raises it.
+    """
+    scheduler = Scheduler(model, max_running=max_running, kv_limit_mib=kv_limit_mib)
+    return [scheduler.submit(request, draft=draft) for request in requests]
 
 
 def stop_when(

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from eab.engine.build import encode
 from eab.engine.fair_queue import FairQueue
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK, Generation
+from eab.engine.kv_memory import first_bytes, fixed_bytes, those_that_fit
 from eab.engine.passes import Stopped, passes
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part, run_pass
@@ -26,7 +26,7 @@ from eab.models.base import LanguageModel
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32
-KV_LIMIT_MIB: Final = 8192  # of all running runs, counted at their largest
+KV_LIMIT_MIB: Final = 8192  # of all running runs
 
 
 class Handle:
@@ -36,6 +36,7 @@ class Handle:
         request: Prompt and settings.
         owner: Who asked for it.
         tokens: Tokens of it that went through the model.
+        preemptions: How often its rows were freed, to be computed again later.
         ended: Whether no more events will come.
         error: What ended it; None if an event says how it ended.
     """
@@ -44,12 +45,13 @@ class Handle:
         self, scheduler: "Scheduler", request: Request, owner: str, draft: LanguageModel | None
     ) -> None:
         self.request, self.owner, self.draft = request, owner, draft
-        self.tokens = 0
+        self.tokens = self.preemptions = 0
         self.ended = False
         self.error: Exception | None = None
         self._scheduler, self._events, self._stop = scheduler, list[Event](), False
         self._passes = passes(scheduler.model, request, draft, self._events)
         self._generation: Generation | None = None  # what the next pass serves; None: waits
+        self._fixed_bytes = 0
 
     def __iter__(self) -> Iterator[Event]:
         """The events as they happen.
@@ -87,8 +89,29 @@ class Handle:
         assert self._generation is not None
         return self._generation
 
+    @property
+    def kv_held(self) -> int:
+        """Bytes of KV memory that it holds."""
+        return self._fixed_bytes + self.generation.tree_bytes
+
+    @property
+    def kv_next(self) -> int:
+        """Bytes of KV memory that it may hold after its next pass."""
+        return self._fixed_bytes + self.generation.most_tree_bytes_next
+
+    def preempt(self) -> None:
+        """Free its rows, if it has a tree cache; they are computed again before it goes on."""
+        if self.generation.tree_bytes:
+            self.generation.free_rows()
+            self.preemptions += 1
+
     def start(self) -> None:
         """Build the run."""
+        try:
+            self._fixed_bytes = fixed_bytes(self._scheduler.model, self.draft, self.request)
+        except Exception as error:
+            self.fail(error)
+            return
         self._resume(lambda: next(self._passes))
 
     def take(self, part: Part) -> None:
@@ -135,8 +158,10 @@ class Scheduler:
         max_running: How many runs are served at the same time; the others wait.
         token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
             tokens come on top.
-        kv_limit_mib: A run waits while the runs before it may fill this much KV memory. A run that
-            is alone always begins; its own `kv_limit_mib` bounds it.
+        kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
+            prompt. When memory runs short, the youngest run pauses; if that is not enough, its rows
+            are freed, and computed again when there is room. The oldest run always goes on; its own
+            `kv_limit_mib` bounds it.
     """
 
     def __init__(
@@ -145,14 +170,14 @@ class Scheduler:
         *,
         max_running: int = MAX_RUNNING,
         token_budget: int = TOKEN_BUDGET,
-        kv_limit_mib: int = KV_LIMIT_MIB,
+        kv_limit_mib: float = KV_LIMIT_MIB,
     ) -> None:
         self.model, self.max_running, self.token_budget = model, max_running, token_budget
-        self._kv_limit = kv_limit_mib * 2**20
+        self._kv_limit = int(kv_limit_mib * 2**20)
         self._lock = threading.Lock()  # held to change the queue
         self._queue: FairQueue[Handle] = FairQueue()
         self._running: list[Handle] = []
-        self._kv_bytes: dict[Handle, int] = {}  # the most that each running run may hold
+        self._fitting: list[Handle] = []  # the running runs that do not pause
         self._served: dict[str, int] = {}  # tokens by owner
 
     @property
@@ -164,6 +189,11 @@ class Scheduler:
     def running(self) -> list[Handle]:
         """The runs that have begun, in the order of their beginning."""
         return [*self._running]
+
+    @property
+    def paused(self) -> list[Handle]:
+        """The running runs that the last pass left out, because KV memory was short."""
+        return [handle for handle in self._running if handle not in self._fitting]
 
     @property
     def busy(self) -> bool:
@@ -201,6 +231,7 @@ class Scheduler:
             The runs that were served, that ended or began.
         """
         changed = self.begin()
+        self._fitting = those_that_fit(self._running, self._kv_limit)
         parts = self._choose()
         run_pass(self.model, list(parts.values()))
         for handle, part in parts.items():
@@ -233,6 +264,7 @@ class Scheduler:
             self._count_from_the_least_served(handle.owner)
             handle.start()
             self._keep_running([*self._running, handle])
+            self._fitting.append(handle)
             begun.append(handle)
         return begun
 
@@ -241,24 +273,16 @@ class Scheduler:
             if not self._queue.entries or len(self._running) >= self.max_running:
                 return None
             first = self._queue.entries[0]
-            needed = self._most_kv_bytes(first)
-            if self._running and sum(self._kv_bytes.values()) + needed > self._kv_limit:
+            if self._running and (self.paused or not self._has_room(first)):
                 return None
-            self._kv_bytes[first] = needed
             return self._queue.pop()
 
-    def _most_kv_bytes(self, handle: Handle) -> int:
-        """The most that the rows of a run may take: all paths at full length."""
-        config = handle.request.config
+    def _has_room(self, handle: Handle) -> bool:
         try:
-            prompt = len(encode(self.model, handle.request))
+            first = first_bytes(self.model, handle.draft, handle.request)
         except Exception:
-            return 0  # the run says why it cannot begin
-        copies = 1 if config.cache in ("tree", "concat-cow") else config.max_paths
-        rows = prompt * copies + config.max_paths * config.max_new_tokens
-        limit = config.kv_limit_mib * 2**20
-        models = [self.model, *([handle.draft] if handle.draft is not None else [])]
-        return sum(min(rows * model.kv_shape.row_bytes, limit) for model in models)
+            return True  # the run says why it cannot begin
+        return sum(one.kv_next for one in self._running) + first <= self._kv_limit
 
     def _count_from_the_least_served(self, owner: str) -> None:
         """Who comes new, or back, is not served before all others until it has caught up."""
@@ -271,7 +295,7 @@ class Scheduler:
 
     def _choose(self) -> dict[Handle, Part]:
         """Which runs the next pass serves: those that decode first, then prompts, in chunks."""
-        order = sorted(self._running, key=lambda one: (self._served[one.owner], one.tokens))
+        order = sorted(self._fitting, key=lambda one: (self._served[one.owner], one.tokens))
         prompts = [handle for handle in order if handle.generation.prefilling]
         left = self.token_budget
         reserved = MIN_PREFILL_CHUNK if prompts else 0  # else many paths would stall all prompts
@@ -292,4 +316,3 @@ class Scheduler:
 
     def _keep_running(self, handles: Sequence[Handle]) -> None:
         self._running = [handle for handle in handles if not handle.ended]
-        self._kv_bytes = {handle: self._kv_bytes[handle] for handle in self._running}

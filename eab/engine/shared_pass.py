@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from eab.branching.sampling import Predictions, RestDraw
 from eab.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
 from eab.events import Event, StepTimed
@@ -27,7 +28,7 @@ class Part:
         generation: The run.
         prefill_limit: The most tokens of its prompt in this pass.
         batch: Its tokens in this pass.
-        logits: What the pass computed for it.
+        predictions: What the pass computed for it.
         events: What happened.
         error: What ends the run; None if it goes on.
     """
@@ -35,7 +36,7 @@ class Part:
     generation: Generation
     prefill_limit: int = PREFILL_CHUNK
     batch: ForwardBatch | None = None
-    logits: Tensor | None = None
+    predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
     error: Exception | None = None
 
@@ -43,6 +44,11 @@ class Part:
     def tokens(self) -> int:
         """How many tokens of the run go through the model."""
         return 0 if self.batch is None else len(self.batch.ids)
+
+    @property
+    def predictions_count(self) -> int:
+        """How many predictions the pass makes for it."""
+        return 0 if self.batch is None else len(self.batch.logits_indices)
 
     def prepare(self) -> None:
         """Reserve rows and make the batch."""
@@ -56,11 +62,11 @@ class Part:
             start: When the pass began.
             forward_seconds: How long its forward pass took.
         """
-        assert self.logits is not None
+        assert self.predictions is not None
         generation = self.generation
         step, drafting = generation.step, generation.draft_seconds
         with self._ending_at_an_error():
-            self.events += generation.advance(self.logits, self.tokens, forward_seconds)
+            self.events += generation.advance(self.predictions, self.tokens, forward_seconds)
         seconds = time.perf_counter() - start
         self.events.append(StepTimed(step, self.tokens, seconds, forward_seconds, drafting))
 
@@ -83,9 +89,11 @@ def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
     start = time.perf_counter()
     for part in parts:
         part.prepare()
-    _forward(model, _without_error(parts))
+    computed = _forward(model, _without_error(parts))
     drafting = sum(part.generation.draft_seconds for part in parts)
     forward_seconds = time.perf_counter() - start - drafting
+    for together, logits in computed:
+        _predict(together, logits)
     for part in _without_error(parts):
         part.advance(start, forward_seconds)
 
@@ -94,23 +102,48 @@ def _without_error(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.error is None]
 
 
-def _forward(model: LanguageModel, parts: Sequence[Part]) -> None:
-    """Compute the logits of these runs; of each alone if the shared pass fails."""
+def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence[Part], Tensor]]:
+    """Compute the logits of these runs, (P, V): of all together, or of each alone if the shared
+    pass fails.
+    """
     batches = [part.batch for part in parts if part.batch is not None]
     if not batches:
-        return
+        return []
     try:
         logits = model.forward(batches)
         if logits.is_cuda:  # so that GPU time is not attributed to the decisions
             torch.cuda.current_stream(logits.device).synchronize()
+        return [(parts, logits)]
+    except Exception as error:
+        if len(parts) == 1:
+            parts[0].error = error
+            return []
+    # Outside of the handler, which would keep the memory of the failed pass.
+    return [alone for part in parts for alone in _forward(model, [part])]
+
+
+def _predict(parts: Sequence[Part], logits: Tensor) -> None:
+    """Process the logits of these runs and draw their next tokens, together; of each alone if that
+    fails.
+    """
+    counts = [part.predictions_count for part in parts]
+    try:
+        generations = [part.generation for part in parts]
+        runs = [(one.config, count) for one, count in zip(generations, counts, strict=True)]
+        predictions = Predictions(logits, runs)
+        uniforms: list[float] = []
+        rests: list[RestDraw] = []
+        for generation in generations:
+            policy, at = generation.policy, generation.predicted
+            rests += policy.rest_draws(predictions, len(uniforms), at)
+            uniforms += policy.uniforms(at)
+        predictions.draw_next(uniforms, rests)
+        for part, own in zip(parts, predictions.split(counts), strict=True):
+            part.predictions = own
+        return
     except Exception as error:
         if len(parts) == 1:
             parts[0].error = error
             return
-    else:
-        counts = [len(batch.logits_indices) for batch in batches]
-        for part, own in zip(parts, logits.split(counts), strict=True):
-            part.logits = own
-        return
-    for part in parts:  # outside of the handler, which would keep the memory of the failed pass
-        _forward(model, [part])
+    for part, own_logits in zip(parts, logits.split(counts), strict=True):
+        _predict([part], own_logits)

@@ -18,6 +18,7 @@ from eab.figures.charts import (
     ORANGE,
     PURPLE,
     bar_pattern,
+    byte_unit,
     laid_out,
     log_axis,
 )
@@ -40,13 +41,12 @@ STYLES: Final[dict[str, CacheStyle]] = {
     "deep-copy": CacheStyle(GREEN, "dot", "."),
     "recompute": CacheStyle(PURPLE, "dashdot", "x"),
 }
-_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 
 
 def held_figure(sweep: Sweep) -> go.Figure:
     """Bytes held after each step, one line per cache."""
     most = max((cost.most_held_bytes for cost in sweep.costs()), default=0)
-    unit, name = _unit(most)
+    unit, name = byte_unit(most)
     figure = _lines(
         sweep, lambda step: None if step.kv is None else step.kv.bytes_held / unit, ".2f"
     )
@@ -93,7 +93,7 @@ def totals_figure(sweep: Sweep) -> go.Figure:
     styles = [STYLES[cost.variant] for cost in costs]
     for place, name in enumerate(("peak_bytes", "most_held_bytes", "copied_bytes"), start=1):
         values = [getattr(cost, name) for cost in costs]
-        unit, unit_name = _unit(max(values, default=0))
+        unit, unit_name = byte_unit(max(values, default=0))
         figure.add_bar(
             x=[value / unit for value in values],
             y=[cost.variant for cost in costs],
@@ -127,7 +127,7 @@ def paths_figure(run: Run) -> go.Figure:
     kv = run.peak_kv()
     row = run.started.model.row_bytes
     paths = kv.paths if kv is not None else ()
-    unit, name = _unit(max((row * (path.shared + path.private) for path in paths), default=0))
+    unit, name = byte_unit(max((row * (path.shared + path.private) for path in paths), default=0))
     figure = go.Figure()
     parts = (
         ("shared", STYLES["tree"], [path.shared for path in paths]),
@@ -202,10 +202,3 @@ def _side_by_side(
     ]
     beside = f", {listed(words)}" if words else ""
     return f"{when}, {costs[0].variant} {verb} {written(first)}{beside} (measured)."
-
-
-def _unit(most: float) -> tuple[int, str]:
-    """The unit in which an axis up to this many bytes reads well."""
-    if most < _MIB:
-        return _KIB, "KiB"
-    return (_MIB, "MiB") if most < _GIB else (_GIB, "GiB")

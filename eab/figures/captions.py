@@ -322,7 +322,7 @@ def answers_sentence(answers: Answers, policy: str) -> str:
 def _answer_entropy_sentence(answers: Answers) -> str:
     low, high = answers.entropy_bounds
     return (
-        f"Entropy over the answers: {answers.entropy:.2f} nats, "
+        f"Semantic entropy, over the answers: {answers.entropy:.2f} nats, "
         f"{_options(answers.entropy, 'answer')} (for certain from {low:.2f} to {high:.2f} nats, if "
         "all unseen answers count as one)."
     )

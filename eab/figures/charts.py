@@ -14,6 +14,7 @@ from eab.formatting import shortened
 BLUE, ORANGE, GREEN, PURPLE = "#1f83c9", "#d9661f", "#13946b", "#b0609f"
 GREY, GOLD = "#8c8c8c", "#a98612"
 _ROUND_NUMBERS: Final = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
+_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 NOTHING_YET: Final = "Nothing measured yet."
 
 
@@ -75,6 +76,13 @@ def log_axis(title: str) -> dict[str, Any]:
 def bar_pattern(shape: str | Sequence[str]) -> dict[str, Any]:
     """The white pattern on a bar, or on each of several bars; "" for none."""
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "white", "size": 6, "solidity": 0.2}
+
+
+def byte_unit(most: float) -> tuple[int, str]:
+    """The unit in which an axis up to this many bytes reads well: its bytes and its name."""
+    if most < _MIB:
+        return _KIB, "KiB"
+    return (_MIB, "MiB") if most < _GIB else (_GIB, "GiB")
 
 
 def text_label(text: str, max_length: int) -> str:

@@ -4,7 +4,7 @@ Together the tables of a run hold everything that its pictures show.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
@@ -12,12 +12,19 @@ import pandas as pd
 
 from eab import token_text
 from eab.analysis.answers import Answers
+from eab.analysis.fork_attribution import ForkShare
 from eab.analysis.sweep import RunCost, Sweep
+from eab.analysis.uncertainty import Uncertainty
 from eab.bmc.demand import Demand, predicted_overhead
 from eab.bmc.results import Point, Report, RTimed, SizeTimed
 from eab.bmc.separate_caches import separate_bytes
 from eab.caches.growth import Calibration, CostModel, overhead
+from eab.config import SETTINGS
+from eab.figures.uncertainty import effect, text_before
+from eab.formatting import shortened
 from eab.run import Run
+
+_MAX_BRANCHES: Final = 6
 
 # Columns as headings, for tables that are read; the files for download keep the names.
 _HEADINGS: Final = {
@@ -26,6 +33,8 @@ _HEADINGS: Final = {
     "end": "ended by",
     "at_least": "at least",
     "at_most": "at most",
+    "contribution": "semantic entropy (nats)",
+    "share": "of all",
     "parent": "parent path",
     "token_id": "token number",
     "entropy": "entropy (nats)",
@@ -69,6 +78,32 @@ def samples_table(run: Run) -> pd.DataFrame:
     )
 
 
+def samples_of_runs_table(runs: Iterable[tuple[str, Run]]) -> pd.DataFrame:
+    """The samples of several runs, run after run.
+
+    Args:
+        runs: The runs, each with its id.
+
+    Returns:
+        As `samples_table`, with the id and the prompt of the run before its columns, and after
+        them the seed and the settings that are not the same in all runs.
+    """
+    tables: list[pd.DataFrame] = []
+    configs: list[dict[str, Any]] = []
+    for name, run in runs:
+        table = samples_table(run)
+        table.insert(0, "id", name)
+        table.insert(1, "prompt", run.started.prompt)
+        tables.append(table)
+        configs.append(asdict(run.started.config))
+    varied = [name for name in SETTINGS if len({config[name] for config in configs}) > 1]
+    for name in dict.fromkeys(("seed", *varied)):
+        words = any(isinstance(config[name], str) for config in configs)  # r may be a word
+        for table, config in zip(tables, configs, strict=True):
+            table[name] = str(config[name]) if words else config[name]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
 def answers_table(answers: Answers) -> pd.DataFrame:
     """A row per answer, the most likely first.
 
@@ -88,6 +123,61 @@ def answers_table(answers: Answers) -> pd.DataFrame:
         for answer in answers.ranked
     ]
     return pd.DataFrame(rows, columns=["answer", "weight", "at_least", "at_most", "texts", "paths"])
+
+
+def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
+    """A row per score. Columns: its name, its value in nats, what it is."""
+    rows = [
+        ("semantic entropy, weighted", scores.semantic, "over answers, by the weights"),
+        ("semantic entropy, discrete", scores.discrete, "over answers, each text counts the same"),
+        (
+            "semantic entropy, Rao-Blackwellised",
+            scores.rao_blackwellised,
+            "over answers, by the probability seen",
+        ),
+        ("predictive entropy", scores.predictive, "over texts: weighted mean of -ln p"),
+        (
+            "length-normalised predictive entropy",
+            scores.length_normalised,
+            "weighted mean of -ln p per token",
+        ),
+    ]
+    return pd.DataFrame(rows, columns=["score", "nats", "meaning"])
+
+
+def forks_table(run: Run, forks: Sequence[ForkShare]) -> pd.DataFrame:
+    """A row per fork, the one that contributes most first.
+
+    Returns:
+        Columns: the end of the text before the fork; its branches with their shares; its part of
+        the semantic entropy in nats and as a share; what it decides; the path that forks.
+    """
+    total = sum(fork.contribution for fork in forks)
+    rows = [
+        {
+            "after": text_before(run, fork),
+            "branches": _branches(run, fork),
+            "contribution": fork.contribution,
+            "share": fork.contribution / total if total else 0.0,
+            "decides": effect(fork),
+            "path": fork.path,
+        }
+        for fork in forks
+    ]
+    return pd.DataFrame(
+        rows, columns=["after", "branches", "contribution", "share", "decides", "path"]
+    )
+
+
+def _branches(run: Run, fork: ForkShare) -> str:
+    children = [run.paths[child] for child in run.paths[fork.path].children]
+    children.sort(key=lambda child: -child.share)
+    named = [
+        f"{shortened(token_text.visible(child.tokens[0].text).strip(), 20)} {child.share:.0%}"
+        for child in children[:_MAX_BRANCHES]
+        if child.tokens
+    ]
+    return " · ".join([*named, "…"] if len(children) > _MAX_BRANCHES else named)
 
 
 def tokens_table(run: Run) -> pd.DataFrame:

@@ -7,7 +7,7 @@ own SDPA, so the model stays usable elsewhere.
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,7 +31,9 @@ from eab.errors import ModelError
 from eab.events import ModelCard
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
+from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
 from eab.models.token_bytes import TokenTexts
+from eab.weight_formats import AS_LOADED
 
 ATTENTION = "eab_cache"
 _NO_LIMIT = 2**40
@@ -41,10 +43,18 @@ KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBacken
 
 
 class HuggingFaceModel:
-    """See eab.models.base.LanguageModel."""
+    """See eab.models.base.LanguageModel.
+
+    Attributes:
+        stored: How its weights are stored.
+    """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        stored: StoredWeights = AS_LOADED_WEIGHTS,
     ) -> None:
         """Take over a loaded model.
 
@@ -52,6 +62,7 @@ class HuggingFaceModel:
             model: A decoder-only model with ordinary causal attention.
             tokenizer: Its tokenizer.
             name: The name that its card shows.
+            stored: How its weights are stored.
 
         Raises:
             ModelError: The model cannot be driven through a tree cache. It is left as it was.
@@ -60,6 +71,7 @@ class HuggingFaceModel:
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._texts = TokenTexts(tokenizer)
+        self.stored = stored
         text_config = model.config.get_text_config()
         self.kv_shape = _kv_shape(model)
         self.context = full_context(model, text_config)
@@ -74,6 +86,8 @@ class HuggingFaceModel:
             dtype=str(self.kv_shape.dtype).removeprefix("torch."),
             device=str(self.kv_shape.device),
             row_bytes=self.kv_shape.row_bytes,
+            weights=stored.weights,
+            layout=stored.layout,
         )
         self._graph_runner = (
             self._make_graph_runner() if self.kv_shape.uses_static_buffers else None
@@ -89,6 +103,11 @@ class HuggingFaceModel:
             raise ModelError(
                 f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}"
             ) from error
+
+    @property
+    def weight_bytes(self) -> Mapping[str, int]:
+        """Bytes of the weights by kind, from the tensors (see eab.models.stored_weights)."""
+        return bytes_by_kind(self._model)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """See LanguageModel.forward."""
@@ -168,7 +187,9 @@ class HuggingFaceModel:
 
     @property
     def _max_error(self) -> float:
-        return 1e-3 if self.kv_shape.dtype in (torch.float32, torch.float64) else 0.1
+        """Rounded weights and activations turn a rounding of attention into a larger one."""
+        precise = self.kv_shape.dtype in (torch.float32, torch.float64)
+        return 1e-3 if precise and self.stored.weights == AS_LOADED else 0.1
 
     @torch.inference_mode()
     def _cache_error(self, padded: bool = False) -> float:

@@ -28,7 +28,9 @@ from eab.errors import ModelError
 from eab.formatting import quoted
 from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.weight_layouts import apply_fastest_layout
+from eab.models.quantized.formats import refuse_if_unusable
+from eab.models.stored_weights import store_weights
+from eab.weight_formats import AS_LOADED, AUTO, check_names
 
 EMBEDDED: Final = "embedded"
 EMBEDDED_FOLDER: Final = ASSETS / "model"
@@ -45,34 +47,50 @@ DTYPES: Final = {
 }
 
 
-def load_model(name: str = EMBEDDED, device: str = "auto", dtype: str = "auto") -> HuggingFaceModel:
+def load_model(
+    name: str = EMBEDDED,
+    device: str = "auto",
+    dtype: str = "auto",
+    weights: str = AS_LOADED,
+    layout: str = AUTO,
+) -> HuggingFaceModel:
     """Load a model and its tokenizer.
 
     Args:
         name: `embedded`, `embedded-draft`, a folder, or a Hub id.
         device: A device of PyTorch; `auto` chooses CUDA if there is one.
         dtype: A name in `DTYPES`; `auto` is bfloat16 on CUDA, float32 on the CPU.
+        weights: The format of the weights, a name in `eab.weight_formats.WEIGHT_FORMATS`. It
+            changes the tokens.
+        layout: The layout of weights that are as loaded, a name in `eab.weight_formats.LAYOUTS`;
+            `auto` chooses the fastest.
 
     Raises:
-        ModelError: Says what is missing: the folder, the network, safetensors, or support for the
-            model family.
+        ModelError: Says what is missing: the folder, the network, safetensors, support for the
+            model family, or for the weights on this machine.
     """
+    check_names(weights, layout)
     target = _device(device)
+    if weights != AS_LOADED:
+        refuse_if_unusable(weights, target)
     source, local = _source(name)
     try:
         if not local:
             _check_hub(source)
-        tokenizer, model = _load(source, _dtype(dtype, target), local)
+        tokenizer, model = _load(source, _dtype(dtype, target), target, local)
     except ModelError:
         raise
     except Exception as error:  # transformers raises anything for a damaged or hostile folder
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
-    model = model.to(target)
-    apply_fastest_layout(model)
-    return HuggingFaceModel(model, tokenizer, name)
+    if weights != AS_LOADED and (method := _quantized_by(model)):
+        raise ModelError(
+            f"the weights of {name!r} are quantized already ({method}); load them with weights "
+            f"{AS_LOADED}"
+        )
+    return HuggingFaceModel(model, tokenizer, name, store_weights(model, weights, layout))
 
 
-def _load(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
+def _load(source: str, dtype: torch.dtype, target: torch.device, local: bool) -> tuple[Any, Any]:
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
     bars = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # for the weights; downloads keep theirs
@@ -83,10 +101,20 @@ def _load(source: str, dtype: torch.dtype, local: bool) -> tuple[Any, Any]:
         loaded: Any = AutoModelForCausalLM.from_pretrained(source, **options)
         model, found = loaded
         refuse_missing_weights(source, found)
-        return tokenizer, model
+        # The libraries of quantized checkpoints place their tensors themselves.
+        return tokenizer, model if _quantized_by(model) else model.to(target)
     finally:
         if bars:
             progress.enable_progress_bar()
+
+
+def _quantized_by(model: PreTrainedModel) -> str:
+    """The method by which the checkpoint itself is quantized; empty if it is not."""
+    config = getattr(model.config, "quantization_config", None)
+    method = (
+        config.get("quant_method") if isinstance(config, dict) else config and config.quant_method
+    )
+    return str(getattr(method, "value", method)) if method else ""
 
 
 def _is_cached(source: str) -> bool:

@@ -3,25 +3,39 @@ faster.
 
 A decode step multiplies every weight matrix by one row per live path. The best layout for that
 depends on the matrix library and differs between processors. So the layouts are timed on matrices
-of the loaded model, on more of them than the processor's caches hold, and one that is clearly
-faster replaces the weights. No weights are held twice, except those of an output layer that shares
+of the loaded model, on more of them than the processor's caches hold, until it is settled which is
+the fastest. One that is clearly faster replaces the weights, and is remembered for models of the
+same shapes on this machine. No weights are held twice, except those of an output layer that shares
 them with the input embedding, if there is enough memory.
 """
 
 import os
 import statistics
-import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-PLAIN: Final = "plain"
+from eab.errors import ModelError
+from eab.models import layout_memory
+from eab.models.machine import describe_machine
+from eab.timing import (
+    Measure,
+    Timing,
+    fastest,
+    is_settled,
+    take_turns_until_settled,
+    timed,
+)
+from eab.weight_formats import PLAIN
+
 BATCH_SIZES: Final = (1, 8, 20, 64)  # live paths
 # Of weights to time: a decode step reads weights from memory, so the measurement must, too.
 BYTES_TIMED: Final = 64 * 2**20
-REPEATS: Final = 3
+MAX_SECONDS: Final = 6.0  # of measuring; one or two are enough on a quiet machine
 MAX_TIME_RATIO: Final = 0.85  # of a layout's time to the plain time, to be clearly faster
 # Weights of a model. Below, other things limit a step, and its rounding should not vary.
 MIN_WEIGHTS: Final = 30_000_000
@@ -33,10 +47,13 @@ class PrepackedLinear(nn.Module):
     what nn.Linear computes.
     """
 
+    weight: Tensor
+
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
+        self.register_buffer("weight", weight, persistent=False)
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -62,48 +79,81 @@ LAYOUTS: Final[dict[str, Layout]] = {"prepacked": PrepackedLinear, "transposed":
 
 
 def apply_fastest_layout(model: nn.Module) -> str:
-    """Time the layouts on the model's own matrices, which takes one or two seconds, and apply the
-    fastest one.
+    """Apply the layout that is fastest for this model on this machine.
 
-    Small models, devices other than the CPU and dtypes other than float32 stay as they are.
+    The first time, the layouts are measured, which takes a second or two. Small models, devices
+    other than the CPU and dtypes other than float32 stay as they are.
 
     Returns:
         The name of the layout; `plain` if the model was not changed.
     """
     linears = _linears(model)
     weights = sum(linear.weight.numel() for linear in linears.values())
-    if weights < MIN_WEIGHTS or any(
-        not _is_cpu_float32(linear.weight) for linear in linears.values()
-    ):
+    if weights < MIN_WEIGHTS or not _all_cpu_float32(linears):
         return PLAIN
-    name = fastest_layout([*linears.values()])
-    if name != PLAIN:
-        _apply(model, linears, LAYOUTS[name])
+    key = _measured_case(linears)
+    name = layout_memory.recall(key)
+    if name not in (PLAIN, *LAYOUTS):
+        timings = measure_layouts([*linears.values()])
+        name = clearly_fastest(timings)
+        if is_settled(timings):
+            layout_memory.remember(key, name)
+    _apply(model, linears, name)
+    return name
+
+
+def apply_layout(model: nn.Module, name: str) -> str:
+    """Apply the layout of this name, without measuring.
+
+    Returns:
+        The name.
+
+    Raises:
+        ModelError: The layout is for float32 weights on the CPU, and these are others; or this
+            build of PyTorch does not have it.
+    """
+    linears = _linears(model)
+    if name != PLAIN and not _all_cpu_float32(linears):
+        raise ModelError(
+            f"the layout is {name!r}; it is for float32 weights on the CPU. Leave the layout at "
+            f"auto, or choose {PLAIN}"
+        )
+    try:
+        _apply(model, linears, name)
+    except (RuntimeError, AttributeError) as error:
+        raise ModelError(
+            f"the layout is {name!r}, which this build of PyTorch does not have. Choose auto"
+        ) from error
     return name
 
 
 @torch.inference_mode()
-def fastest_layout(linears: Sequence[nn.Linear]) -> str:
-    """The name of the layout in which a sample of these layers is fastest; `plain` if none is
-    clearly faster.
+def measure_layouts(linears: Sequence[nn.Linear]) -> dict[str, Timing]:
+    """Time a sample of these layers in every layout that this build of PyTorch has, until it is
+    settled which is the fastest.
+
+    Returns:
+        By layout: the geometric mean, over the numbers of rows, of the seconds that one product
+        with each layer takes.
     """
     sample = _sample(linears)
-    inputs = [
-        {linear.in_features: torch.randn(1, paths, linear.in_features) for linear in sample}
-        for paths in BATCH_SIZES
-    ]
-    ratios = {PLAIN: MAX_TIME_RATIO}
+    measures = {PLAIN: _measure(sample)}
     for name, layout in LAYOUTS.items():
         try:
             layers = [layout(linear) for linear in sample]
             same = all(_agree(linear, layer) for linear, layer in zip(sample, layers, strict=True))
         except (RuntimeError, AttributeError):
-            continue  # this build of PyTorch does not have it
+            continue
         if same:
-            ratios[name] = statistics.geometric_mean(
-                _time_ratio(sample, layers, rows) for rows in inputs
-            )
-    return min(ratios, key=lambda name: ratios[name])
+            measures[name] = _measure(layers)
+    return take_turns_until_settled(measures, MAX_SECONDS)
+
+
+def clearly_fastest(timings: Mapping[str, Timing]) -> str:
+    """The fastest layout if it is clearly faster than the plain one, else `plain`."""
+    name = fastest(timings)
+    clearly = timings[name].median <= MAX_TIME_RATIO * timings[PLAIN].median
+    return name if clearly else PLAIN
 
 
 def _sample(linears: Sequence[nn.Linear]) -> Sequence[nn.Linear]:
@@ -117,47 +167,51 @@ def _agree(linear: nn.Linear, layer: nn.Module) -> bool:
     return torch.allclose(layer(x), linear(x), rtol=1e-3, atol=1e-4)
 
 
-def _time_ratio(
-    plain: Sequence[nn.Linear], layers: Sequence[nn.Module], inputs: Mapping[int, Tensor]
-) -> float:
-    """Median time of `layers` divided by that of `plain`, measured alternately.
+def _measure(layers: Sequence[nn.Module]) -> Measure:
+    """Of the layers, in turn, with each number of rows."""
 
-    Args:
-        plain: The layers as loaded.
-        layers: The same layers in another layout.
-        inputs: By number of input features.
-    """
-    rows = [inputs[linear.in_features] for linear in plain]
-    both = [(_seconds(plain, rows), _seconds(layers, rows)) for _ in range(REPEATS + 1)][1:]
-    return statistics.median(own for _, own in both) / statistics.median(base for base, _ in both)
+    def run(inputs: Sequence[Tensor]) -> None:
+        for layer, x in zip(layers, inputs, strict=True):
+            layer(x)
+
+    inputs = [[_input(layer, rows) for layer in layers] for rows in BATCH_SIZES]
+    by_rows = [timed(partial(run, one)) for one in inputs]
+    return lambda: statistics.geometric_mean(measure() for measure in by_rows)
 
 
-def _seconds(layers: Sequence[nn.Module], rows: Sequence[Tensor]) -> float:
-    start = time.perf_counter()
-    for layer, x in zip(layers, rows, strict=True):
-        layer(x)
-    return time.perf_counter() - start
+def _input(layer: nn.Module, rows: int) -> Tensor:
+    return torch.randn(1, rows, int(layer.in_features))  # type: ignore[arg-type]
+
+
+def _measured_case(linears: Mapping[str, nn.Linear]) -> str:
+    """The machine, and what is multiplied there."""
+    shapes = Counter(f"{one.out_features} x {one.in_features}" for one in linears.values())
+    sizes = ", ".join(f"{count} of {shape}" for shape, count in sorted(shapes.items()))
+    return f"{describe_machine()}: {sizes}"
 
 
 def _linears(model: nn.Module) -> dict[str, nn.Linear]:
     return {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
 
 
-def _is_cpu_float32(weight: Tensor) -> bool:
-    return weight.device.type == "cpu" and weight.dtype == torch.float32
+def _all_cpu_float32(linears: Mapping[str, nn.Linear]) -> bool:
+    weights = [linear.weight for linear in linears.values()]
+    return all(one.device.type == "cpu" and one.dtype == torch.float32 for one in weights)
 
 
-def _apply(model: nn.Module, linears: dict[str, nn.Linear], layout: Layout) -> None:
+def _apply(model: nn.Module, linears: Mapping[str, nn.Linear], name: str) -> None:
     """Replace the layers one after the other, so that at most one matrix is held twice
     meanwhile.
     """
+    if name == PLAIN:
+        return
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
-    for name, linear in linears.items():
+    for path, linear in linears.items():
         if id(linear.weight) in embeddings and linear.weight.nbytes > MEMORY_SHARE * _free_memory():
             continue
-        model.set_submodule(name, layout(linear))
+        model.set_submodule(path, LAYOUTS[name](linear))
 
 
 def _free_memory() -> int:

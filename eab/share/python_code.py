@@ -4,15 +4,18 @@ from dataclasses import fields
 
 from eab.config import BranchingConfig
 from eab.events import RunStarted
+from eab.weight_formats import AS_LOADED, PLAIN
 
 
 def as_python(started: RunStarted) -> str:
-    """The program, with model, device, dtype and every setting that is not the default.
+    """The program, with model, device, dtype, weights and every setting that is not the default.
 
     On the same kind of machine it gives the same events, except for the times.
     """
     card, default = started.model, BranchingConfig()
     given: dict[str, object] = {"device": card.device, "dtype": card.dtype}
+    given |= {"weights": card.weights} if card.weights != AS_LOADED else {}
+    given |= {"layout": card.layout} if card.layout != PLAIN else {}
     given |= {"draft": started.draft.name} if started.draft is not None else {}
     given |= {
         field.name: getattr(started.config, field.name)

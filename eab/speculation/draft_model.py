@@ -56,8 +56,9 @@ class DraftModel:
             self._trim_rejected(request)
         while drafting:
             predictions = Predictions(self._next_logits(drafting, drafts), self._config)
-            draws = [(one.stream_key, one.step + len(drafts[one.path])) for one in drafting]
-            forced = self._policy.forced_tokens(predictions, draws)
+            at = [(one.stream_key, one.step + len(drafts[one.path])) for one in drafting]
+            predictions.draw_next(self._policy.uniforms(at), [])
+            forced = self._policy.forced_tokens(predictions, at)
             going_on = []
             for request, token in zip(drafting, forced, strict=True):
                 if token is not None:

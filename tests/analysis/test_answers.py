@@ -4,7 +4,6 @@ that are unbiased.
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -12,94 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import CARD, WORDS, invented_run
-from table_model import TableModel, random_table
+from saying_model import exact_answers, flat_run, saying_model
 
-from eab.analysis.answers import Answers, group_answers, normalised
+from eab.analysis.answers import Answers, group_answers
+from eab.analysis.same_answer import normalised
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import ConfigError
-from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
+from eab.events import Event, PathFinished, Predicted, RunStarted, TokenAppended
 from eab.run import Run, fold
 
-SAYINGS = [" Paris", " paris.", " the Paris", " Rome", " rome!", " 1.5", " 15"]
-STOP = len(SAYINGS)
 SLACK = 1e-9  # sums of float64 logarithms
 TREES = 400
 ROUNDING = 3e-5  # weights come from probabilities of six decimals
 NOISE = (
     4.5  # standard errors; about ten comparisons by chance alone pass this with probability 0.9999
 )
-
-
-class SayingModel(TableModel):
-    """A table model whose tokens are words, some of which say the same; the last token ends the
-    text.
-    """
-
-    def text(self, token: int) -> str:
-        return "" if token == STOP else SAYINGS[token]
-
-
-def saying_model(seed: int, concentration: float = 0.5) -> SayingModel:
-    return SayingModel(random_table(seed, STOP + 1, concentration), stop_ids=[STOP])
-
-
-def exact_answers(model: SayingModel, length: int) -> dict[str, float]:
-    """The probability of each answer, by enumeration of all texts."""
-    found: defaultdict[str, float] = defaultdict(float)
-    for tokens, mass in model.all_texts(0, length):
-        found[normalised("".join(model.text(token) for token in tokens))] += mass
-    return dict(found)
-
-
-def flat_run(texts: Sequence[tuple[str, float, float, bool]]) -> Run:
-    """One fork at step 0; each leaf says (text, weight, probability) and has ended, or not yet."""
-    config, children = BranchingConfig(), tuple(range(1, len(texts) + 1))
-    events: list[Event] = [
-        RunStarted("p", (0,), ("p",), CARD, config, 1.0),
-        Predicted(0, 0, 1.0, ()),
-        Forked(0, 0, children, tuple(weight for _, weight, _, _ in texts), 1),
-    ]
-    for child, (text, _, probability, _) in zip(children, texts, strict=True):
-        events.append(TokenAppended(0, child, child, text, math.log(probability), False))
-    ended = [child for child, (*_, done) in zip(children, texts, strict=True) if done]
-    return fold([*events, *(PathFinished(0, child, "stop") for child in ended)])
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("Paris", " paris. ", True),
-        ("The cat", "a  CAT!", True),
-        ("don't", "don’t", True),
-        ("well-known", "well known", True),
-        ("ﬁne", "fine", True),
-        ("1.5", "15", False),
-        ("-3", "3", False),
-        ("−3", "-3", True),
-        ("12:30", "1230", False),
-        ("3/4", "34", False),
-        ("$5", "5", False),
-        ("5%", "5", False),
-        (".5", "5", False),
-        ("is", "is not", False),
-        ("vitamin A", "vitamin", False),
-        ("A", "B", False),
-        ("A", "", False),
-        ("?", "!", False),
-        ("42.", "42", True),
-    ],
-)
-def test_what_counts_as_the_same_answer(one: str, other: str, same: bool) -> None:
-    assert (normalised(one) == normalised(other)) is same
-
-
-@given(st.text())
-def test_a_normalised_text_is_calm(text: str) -> None:
-    once = normalised(text)
-    assert once == " ".join(once.split())
-    assert bool(once) == bool(text.strip())
 
 
 def test_equal_answers_add_up_and_bounds_come_from_what_was_seen() -> None:

@@ -259,9 +259,9 @@ def test_the_budget_of_the_original_rule_gives_three_two_one_two_children(live, 
         policy="original", max_paths=20, branch_factor=3, entropy_threshold=0.5
     )
     leaves = [Leaf(path, path, 1 / live, 0.0) for path in range(live)]
-    families = OriginalPolicy(config, 0.5).branch(
-        leaves, Predictions(torch.zeros(live, 6), config), step=0
-    )
+    predictions = Predictions(torch.zeros(live, 6), config)
+    predictions.draw_next([0.5] * live, [])
+    families = OriginalPolicy(config, 0.5).branch(leaves, predictions, step=0)
     assert [len(family) for family in families] == [children] * live
     assert all(len({child.token for child in family}) == children for family in families)
 
@@ -269,6 +269,7 @@ def test_the_budget_of_the_original_rule_gives_three_two_one_two_children(live, 
 def test_below_the_threshold_the_original_rule_draws_one_token():
     config = BranchingConfig(policy="original", entropy_threshold=1.0)
     predictions = Predictions(torch.tensor([[0.0, 0.0], [5.0, 0.0]]), config)
+    predictions.draw_next([0.5, 0.5], [])
     families = OriginalPolicy(config, 0.5).branch(
         [Leaf(0, 0, 0.5, 0.0), Leaf(1, 1, 0.5, 0.0)], predictions, step=0
     )

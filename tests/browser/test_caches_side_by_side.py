@@ -19,7 +19,7 @@ def wait_for_charts(page: Page) -> None:
     expect(
         page.locator(".js-plotly-plot .main-svg .bars, .js-plotly-plot .main-svg .scatterlayer")
     ).not_to_have_count(0, timeout=60 * SECONDS)
-    expect(page.locator(".js-plotly-plot")).to_have_count(4, timeout=60 * SECONDS)
+    expect(page.locator(".js-plotly-plot")).to_have_count(5, timeout=60 * SECONDS)
 
 
 def start(page: Page, prompt: str, key: str, presses: int = 0) -> None:

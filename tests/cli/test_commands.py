@@ -108,7 +108,7 @@ def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_p
 def test_help_begins_with_what_it_is_and_lists_each_command_once() -> None:
     text = " ".join(invoke("--help").output.split())
     assert "[ARGS]... Entropy-adaptive branching (EAB): a language model continues" in text
-    for command in ("run", "replay", "what-if", "compare-caches", "export", "app"):
+    for command in ("run", "batch", "replay", "what-if", "compare-caches", "export", "app"):
         assert text.count(f"│ {command} ") == 1
     assert "eab run" not in text
     assert "Exit codes: 0 done" in text
@@ -122,7 +122,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 @pytest.mark.parametrize(
     ("command", "without"),
-    [("run", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
+    [("run", ()), ("batch", ()), ("compare-caches", ("cache", "drafter", "draft_length"))],
 )
 def test_every_setting_is_an_option_in_its_group(command: str, without: tuple[str, ...]) -> None:
     text = invoke(command, "--help").output
@@ -243,6 +243,8 @@ def test_the_prompt_may_come_from_standard_input() -> None:
         (["run", "x", "--device", "hpu:0"], "device is 'hpu:0'"),
         (["run", "x", "--json", "a" * 300], "cannot be written"),
         (["run", "x", "--dtype", "int3"], "dtype is 'int3'; it must be one of"),
+        (["run", "x", "--weights", "int3"], "weights is 'int3'; it must be one of: as-loaded"),
+        (["run", "x", "--weights", "int8", "--layout", "plain"], "leave it at auto"),
         (["run", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing or read-only"),
         (["run", "word " * 600], "Shorten the prompt or lower max_new_tokens"),
         (["run", "x", "--answers", "word"], "Answers are grouped by 'word'; it must be one of"),

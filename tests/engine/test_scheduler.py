@@ -133,9 +133,14 @@ def test_the_embedded_model_chooses_the_same_tokens_in_float32(embedded):
     served = serve_all(scheduler, [scheduler.submit(request) for request in requests])
     for request, events in zip(requests, served, strict=True):
         expected = alone(embedded, request)
-        for one, other in zip(untimed(events), untimed(expected), strict=True):
+        for one, other in zip(unweighted(events), unweighted(expected), strict=True):
             assert type(one) is type(other)
             assert getattr(one, "token", None) == getattr(other, "token", None)
+
+
+def mib_of_rows(rows: int) -> float:
+    """The memory of these rows of a table model, in MiB."""
+    return rows * chain().kv_shape.row_bytes / 2**20
 
 
 def chain(size: int = 12) -> TableModel:
@@ -149,10 +154,14 @@ def chain_request(prompt: str = "0 1", **settings: Any) -> Request:
 class Served(RuleBasedStateMachine):
     """Submits, serves and stops runs at random; each has the events that it has alone."""
 
+    kv_rows = 10**6
+
     def __init__(self) -> None:
         super().__init__()
         self.model = chain()
-        self.scheduler = Scheduler(self.model, max_running=4, token_budget=24)
+        self.scheduler = Scheduler(
+            self.model, max_running=4, token_budget=24, kv_limit_mib=mib_of_rows(self.kv_rows)
+        )
         self.known: list[tuple[Handle, list[Event], list[Event]]] = []
 
     @rule(
@@ -209,8 +218,60 @@ class Served(RuleBasedStateMachine):
         assert all(handle.ended for handle, _, _ in self.known)
 
 
+class ServedInLittleMemory(Served):
+    """The same with hardly more memory than one run takes: runs pause and lose their rows."""
+
+    kv_rows = 100
+
+
 TestServed = Served.TestCase
-TestServed.settings = settings(max_examples=25, stateful_step_count=30)
+TestServedInLittleMemory = ServedInLittleMemory.TestCase
+for case in (TestServed, TestServedInLittleMemory):
+    case.settings = settings(max_examples=25, stateful_step_count=30)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rows", [40, 90])
+def test_preempted_runs_have_the_same_events_as_alone(twins, family, rows):
+    model = twins(family).ours
+    scheduler = Scheduler(
+        model, token_budget=40, kv_limit_mib=rows * model.kv_shape.row_bytes / 2**20
+    )
+    # All at once, and none has ended when the next begins.
+    handles = [
+        scheduler.submit(request, owner=name, draft=draft_for(request, twins))
+        for name, request in REQUESTS.items()
+    ]
+    served = serve_all(scheduler, handles)
+    for request, events in zip(REQUESTS.values(), served, strict=True):
+        assert_same_events(events, alone(model, request, draft_for(request, twins)))
+    assert sum(handle.preemptions for handle in handles) > 1
+
+
+def test_when_memory_runs_short_the_youngest_pauses_then_loses_its_rows():
+    requests = [
+        chain_request(seed=seed, max_paths=8, max_new_tokens=40, r=1, policy="independent")
+        for seed in range(3)
+    ]
+    model = TableModel(random_table(3, 12))
+    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(400))  # a run takes 2 + 8 * 39 rows
+    handles = [scheduler.submit(request) for request in requests]
+    paused, freed = [], []
+    while scheduler.busy:
+        scheduler.step()
+        held = {handle: handle.kv_held for handle in scheduler.running}
+        assert sum(held.values()) <= 400 * model.kv_shape.row_bytes
+        for handle in scheduler.paused:
+            (paused if held[handle] else freed).append(handle)
+        assert (
+            scheduler.paused == scheduler.running[len(scheduler.running) - len(scheduler.paused) :]
+        )
+    assert handles[2] in paused
+    assert handles[2] in freed
+    assert handles[0] not in [*paused, *freed], "the oldest goes on"
+    assert handles[0].preemptions == 0
+    for handle, request in zip(handles, requests, strict=True):
+        assert_same_events(handle.new_events(), alone(model, request))
 
 
 def test_nobody_waits_for_a_long_prompt(twins):
@@ -257,7 +318,8 @@ def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
     scheduler.step()
     assert [handle.owner for handle in scheduler.running] == ["a", "b"]
     assert [handle.owner for handle in scheduler.waiting] == ["a", "a"]
-    large = chain_request(max_paths=256, max_new_tokens=2**20 // row // 256)  # more than 1 MiB
+    steps = 2**20 // row // 256
+    large = chain_request(max_paths=256, max_new_tokens=steps, r=steps)  # 1 MiB, all at once
     scheduler = Scheduler(TableModel(random_table(3, 12), context=2**20), kv_limit_mib=1)
     first, second = scheduler.submit(large), scheduler.submit(large)
     scheduler.step()

@@ -5,13 +5,30 @@ import torch
 from torch import nn
 from transformers import LlamaConfig
 
-from eab.models import weight_layouts
-from eab.models.weight_layouts import LAYOUTS, apply_fastest_layout, fastest_layout
+from eab.errors import ModelError
+from eab.models import layout_memory, weight_layouts
+from eab.models.weight_layouts import (
+    LAYOUTS,
+    apply_fastest_layout,
+    apply_layout,
+    clearly_fastest,
+    measure_layouts,
+)
+from eab.timing import Timing
+
+WILD = {"plain": Timing((1.0, 4.0) * 5), "transposed": Timing((0.5, 3.0) * 5)}
+
+
+def steady(**seconds: float) -> dict[str, Timing]:
+    """Timings without any spread."""
+    return {name: Timing((one,) * 9) for name, one in seconds.items()}
 
 
 @pytest.fixture
-def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_limit(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Small models are measured, too, and nothing is remembered of them."""
     monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", 0)
+    monkeypatch.setenv(layout_memory.VARIABLE, str(tmp_path / "layouts.json"))
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -35,19 +52,74 @@ def test_a_layout_that_computes_something_else_is_never_chosen(monkeypatch):
             return self.out.expand(*x.shape[:-1], -1)
 
     monkeypatch.setattr(weight_layouts, "LAYOUTS", {"lazy": Lazy})
-    assert fastest_layout([nn.Linear(600, 600) for _ in range(3)]) == "plain"
+    monkeypatch.setattr(weight_layouts, "MAX_SECONDS", 0.0)
+    assert [*measure_layouts([nn.Linear(600, 600) for _ in range(3)])] == ["plain"]
 
 
-def test_the_fastest_layout_is_chosen_and_only_if_it_is_clearly_faster(monkeypatch):
-    monkeypatch.setattr(
-        weight_layouts, "LAYOUTS", {"slow": lambda linear: linear, "fast": lambda linear: linear}
-    )
-    for ratios, expected in (((0.9, 0.5), "fast"), ((0.9, 0.95), "plain")):
-        ratio = iter(ratio for ratio in ratios for _ in weight_layouts.BATCH_SIZES)
+@pytest.mark.parametrize(
+    ("timings", "expected"),
+    [
+        (steady(plain=1.0, prepacked=0.9, transposed=0.5), "transposed"),
+        (steady(plain=1.0, prepacked=0.9, transposed=0.95), "plain"),
+        (steady(plain=1.0, prepacked=1.1), "plain"),
+    ],
+    ids=["clearly", "hardly", "slower"],
+)
+def test_a_layout_is_chosen_only_if_it_is_clearly_faster(timings, expected):
+    assert clearly_fastest(timings) == expected
+
+
+def test_all_layouts_are_measured_in_turn(monkeypatch):
+    monkeypatch.setattr(weight_layouts, "MAX_SECONDS", 0.0)
+    timings = measure_layouts([nn.Linear(64, 64)])
+    assert [*timings] == ["plain", *LAYOUTS]
+    assert all(timing.median > 0 for timing in timings.values())
+
+
+def test_a_settled_choice_is_remembered_and_an_unsettled_one_is_not(no_limit, monkeypatch):
+    measured = []
+
+    def measure(timings):
         monkeypatch.setattr(
-            weight_layouts, "_time_ratio", lambda plain, layers, rows, ratio=ratio: next(ratio)
+            weight_layouts, "measure_layouts", lambda linears: measured.append(1) or timings
         )
-        assert fastest_layout([nn.Linear(8, 8)]) == expected
+        return apply_fastest_layout(nn.Sequential(nn.Linear(8, 16)))
+
+    assert (measure(WILD), len(measured)) == ("transposed", 1)
+    assert (measure(steady(plain=1.0, prepacked=0.5)), len(measured)) == ("prepacked", 2)
+    assert (measure(WILD), len(measured)) == ("prepacked", 2)
+    apply_fastest_layout(nn.Sequential(nn.Linear(8, 17)))
+    assert len(measured) == 3  # another shape
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"', "[[[["])
+def test_a_damaged_memory_is_as_good_as_none(no_limit, tmp_path, content):
+    (tmp_path / "layouts.json").write_text(content)
+    assert layout_memory.recall("a") == ""
+    layout_memory.remember("a", "plain")
+    assert layout_memory.recall("a") == "plain"
+
+
+def test_a_memory_that_cannot_be_written_is_left_out(monkeypatch):
+    for named in ("off", "/dev/null/layouts.json"):
+        monkeypatch.setenv(layout_memory.VARIABLE, named)
+        layout_memory.remember("a", "plain")
+        assert layout_memory.recall("a") == ""
+
+
+@pytest.mark.parametrize("name", ["plain", *LAYOUTS])
+def test_a_layout_can_be_forced(name):
+    linear, x = nn.Linear(70, 130), torch.randn(3, 70)
+    model = nn.Sequential(linear)
+    assert apply_layout(model, name) == name
+    assert (model[0] is linear) == (name == "plain")
+    with torch.inference_mode():
+        torch.testing.assert_close(model(x), linear(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_layout_of_other_weights_is_refused_in_words():
+    with pytest.raises(ModelError, match="'transposed'; it is for float32 weights on the CPU"):
+        apply_layout(nn.Sequential(nn.Linear(8, 8).double()), "transposed")
 
 
 def test_layouts_are_timed_on_more_weights_than_processor_caches_hold_from_the_whole_model(
@@ -67,14 +139,16 @@ def test_a_whole_model_answers_the_same_in_every_layout(make_model, no_limit, mo
     ids = torch.arange(2, 14)[None]
     with torch.inference_mode():
         before = model(ids).logits
-        monkeypatch.setattr(weight_layouts, "fastest_layout", lambda linears: name)
+        monkeypatch.setattr(
+            weight_layouts, "measure_layouts", lambda linears: steady(plain=1.0, **{name: 0.5})
+        )
         assert apply_fastest_layout(model) == name
         torch.testing.assert_close(model(ids).logits, before, rtol=1e-4, atol=1e-4)
 
 
 def test_small_models_and_other_types_stay_as_they_are(no_limit, monkeypatch):
     monkeypatch.setattr(
-        weight_layouts, "fastest_layout", lambda linears: pytest.fail("nothing to measure here")
+        weight_layouts, "measure_layouts", lambda linears: pytest.fail("nothing to measure here")
     )
     assert apply_fastest_layout(nn.Sequential(nn.Linear(8, 8).double())) == "plain"
     monkeypatch.setattr(weight_layouts, "MIN_WEIGHTS", 1000)
@@ -91,7 +165,8 @@ def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memor
             self.head = nn.Linear(8, 50, bias=False)
             self.head.weight = self.embedding.weight
 
-    monkeypatch.setattr(weight_layouts, "fastest_layout", lambda linears: "transposed")
+    timings = steady(plain=1.0, transposed=0.5)
+    monkeypatch.setattr(weight_layouts, "measure_layouts", lambda linears: timings)
     for free, kept in ((10**12, False), (1000, True)):
         model = Tied()
         monkeypatch.setattr(weight_layouts, "_free_memory", lambda free=free: free)

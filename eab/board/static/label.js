@@ -58,6 +58,17 @@ export function wrappedSize(pieces, perLine, most) {
 }
 
 /**
+ * The text, or as many of its last words as fit.
+ * @param {string} text
+ * @param {number} longest characters
+ */
+export function endOf(text, longest) {
+  const characters = [...text];
+  if (characters.length <= longest) return text;
+  return `…${wordsAfter(characters.slice(characters.length - longest + 1)).join("")}`;
+}
+
+/**
  * As many characters as these lines hold.
  * @param {number} perLine characters of a line
  * @param {number} most lines

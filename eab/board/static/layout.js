@@ -5,8 +5,7 @@
 /** @import { Board } from "./board.js" */
 /** @import { Camera } from "./camera.js" */
 /** @import { Arrangement, Layout, Path } from "./types.d.ts" */
-import { wrappedSize, wrapTokens } from "./label.js";
-import { endOf } from "./text.js";
+import { endOf, wrappedSize, wrapTokens } from "./label.js";
 
 export const LINE = 20; // of text, with the entropies under it
 export const BOX = 24; // the height of a box with one line
@@ -18,6 +17,7 @@ const PADDING = 20; // in a box, left and right together
 export const MARKS = 74; // after a box: its mark and its weight
 const LENGTHS = [44, 32, 24, 16, 10]; // characters in a line
 const LENGTHS_IN_FOCUS = [120, 80, ...LENGTHS];
+const PROMPT_LINES = 4; // it is alone in its column
 const PROMPT_LENGTHS = [34, 28, 22, 16, 12]; // of the prompt, by the place in LENGTHS
 const MOST_LINES = 6;
 const CLEARLY_FEWER = 0.8; // characters left out, to be worth shorter lines
@@ -123,8 +123,8 @@ function withLines(board, kept, perLine) {
  */
 function arranged(board, kept, perLine, mostLines) {
   const promptLength = PROMPT_LENGTHS[Math.max(0, LENGTHS.indexOf(perLine))];
-  const end = endOf(board.run.prompt, promptLength * mostLines);
-  const prompt = wrapTokens([end], promptLength, mostLines);
+  const end = endOf(board.run.prompt, promptLength * (PROMPT_LINES - 1));
+  const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
   const promptHeight = heightOf(prompt.lines.length);
   const promptWidth = prompt.width + PADDING;
   /** @type {number[]} */

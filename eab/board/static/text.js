@@ -44,14 +44,3 @@ export function clip(text, room) {
   while (characters.length && textWidth(`${characters.join("")}…`) > room) characters.pop();
   return characters.length ? `${characters.join("")}…` : "";
 }
-
-/**
- * The text, or as much of its end as this many characters hold.
- * @param {string} text
- * @param {number} longest characters
- */
-export function endOf(text, longest) {
-  const characters = [...text];
-  if (characters.length <= longest) return text;
-  return `…${characters.slice(characters.length - longest + 1).join("")}`;
-}

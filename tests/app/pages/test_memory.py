@@ -9,9 +9,11 @@ from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs
+from eab.analysis.kv_allocation import kv_allocation
 from eab.analysis.sweep import CACHES, cache_sweep
 from eab.figures import caches
 from eab.figures.captions import sweep_sentence
+from eab.figures.kv_allocation import allocation_sentence
 from eab.figures.sweep_table import gain_sentence, sweep_rows
 from eab.formatting import times
 
@@ -30,11 +32,21 @@ def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
         caches.held_sentence(recorded),
         caches.paths_sentence(recorded.runs[0]),
         caches.time_sentence(recorded),
+        allocation_sentence(kv_allocation(recorded.runs[:1])),
     ]
-    assert len(page.get("plotly_chart")) == 4
+    assert len(page.get("plotly_chart")) == 5
     assert list(page.table[0].value.columns) == list(CACHES)
     assert list(page.table[0].value.index) == [line.measure for line in sweep_rows(recorded)]
     assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
+
+
+def test_the_size_of_a_block_changes_what_blocks_reserve(page: AppTest) -> None:
+    tree = bundled_runs.caches().runs[:1]
+    for size in (128, 8):
+        page.segmented_control(key="block_size").set_value(size).run()
+        assert not page.exception
+        assert words(page)[-1] == allocation_sentence(kv_allocation(tree, size))
+        assert list(page.table[1].value.columns)[1] == f"blocks of {size}"
 
 
 def test_the_recorded_sweep_is_one_of_all_caches_that_agree() -> None:
@@ -110,9 +122,9 @@ def test_an_unknown_sweep_in_the_url_falls_back_to_the_recorded_one() -> None:
 def test_the_print_view_keeps_all_charts(page: AppTest) -> None:
     page.toggle(key="print_view").set_value(True).run()
     assert not page.exception
-    assert len(page.get("plotly_chart")) == 4
+    assert len(page.get("plotly_chart")) == 5
     charts = [json.loads(chart.proto.spec)["layout"] for chart in page.get("plotly_chart")]
-    assert [chart["paper_bgcolor"] for chart in charts] == ["white"] * 4
+    assert [chart["paper_bgcolor"] for chart in charts] == ["white"] * 5
 
 
 def test_the_caches_can_be_chosen_on_the_first_page() -> None:

@@ -1,0 +1,99 @@
+"""The newest shared passes of this server, for everybody to watch: numbers of runs, no prompts.
+
+Knows nothing of Streamlit.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from app.server.live_run import LiveRun
+from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
+from eab.events import Event
+
+KEPT_PASSES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedPass:
+    """A shared pass.
+
+    Attributes:
+        ended_at: When it ended, on the clock of `time.monotonic`.
+        waiting: How many runs waited then.
+        record: What it served.
+        owners: By the number of each run in it, which tab started it.
+    """
+
+    ended_at: float
+    waiting: int
+    record: ScheduledPass
+    owners: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ServingNow:
+    """Who is served at one moment.
+
+    Attributes:
+        passes: The newest passes, the oldest first.
+        running: How many runs are in the batch.
+        waiting: How many runs wait for a slot.
+        taking_turns: How many sweeps and measurements wait or take turns of their own.
+        at: The moment, on the clock of `time.monotonic`.
+    """
+
+    passes: tuple[LoggedPass, ...]
+    running: int
+    waiting: int
+    taking_turns: int
+    at: float
+
+    @property
+    def busy(self) -> bool:
+        """Whether any run is served or waits."""
+        return bool(self.running or self.waiting)
+
+
+class ServingLog:
+    """The newest passes. One thread writes it.
+
+    Attributes:
+        passes: The oldest first. Replaced, never changed in place, so that other threads can read
+            it at any time.
+    """
+
+    def __init__(self) -> None:
+        self.passes: tuple[LoggedPass, ...] = ()
+        self._recorder, self._next = ScheduleRecorder(), count(1)
+        self._numbers: dict[str, int] = {}  # by id
+
+    def note(self, seconds: float, waiting: int, events: Mapping[LiveRun, Sequence[Event]]) -> None:
+        """Add a pass.
+
+        Args:
+            seconds: What it took.
+            waiting: How many runs wait now.
+            events: What happened to each run in it.
+        """
+        numbers = {self._number(live): live for live in events}
+        record = self._recorder.record(
+            seconds, {number: events[live] for number, live in numbers.items()}
+        )
+        if record.served:
+            owners = {one.run: numbers[one.run].owner for one in record.served}
+            new = LoggedPass(time.monotonic(), waiting, record, owners)
+            self.passes = (*self.passes[1 - KEPT_PASSES :], new)
+
+    def forget(self, live: LiveRun) -> None:
+        """Free the slot of a run that ended."""
+        number = self._numbers.pop(live.id, None)
+        if number is not None:
+            self._recorder.forget(number)
+
+    def _number(self, live: LiveRun) -> int:
+        if live.id not in self._numbers:
+            self._numbers[live.id] = next(self._next)
+        return self._numbers[live.id]

@@ -1,0 +1,70 @@
+"""How KV memory is allocated: slabs, blocks and tree rows on the same runs, with their waste."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from app.widgets.charts import downloads, draw
+from eab.analysis.kv_allocation import kv_allocation
+from eab.caches.blocks import BLOCK_SIZE
+from eab.formatting import counted
+from eab.run import Run
+
+BLOCK_SIZES: Final = (8, 16, 32, 128)
+PAGING = """
+An operating system gives a process its memory in *pages*, wherever some are free, and a page table
+says where they lie. **PagedAttention** (Kwon et al.,
+[arXiv 2309.06180](https://arxiv.org/abs/2309.06180)) does this for KV caches, and a cache that does
+it is called *paged*:
+
+- **slabs**: each text reserves one piece of memory for its longest possible length. The paper
+  found that in the systems before it only 20 to 38 % of the KV memory held tokens.
+- **blocks**: a text draws a block of a few rows whenever its last one is full, and a block table
+  says where its blocks lie. Texts that begin alike share full blocks. The last block of each text
+  is its own, and partly empty.
+- **tree**: the cache of this program shares single rows, and has spare rows for up to *r* steps.
+
+These are the same requests under all three. Slabs and blocks are computed from the runs; the bytes
+of the tree are those of its tensors.
+"""
+
+
+def kv_allocation_section(
+    runs: Sequence[Run], key: str, begins: Sequence[int] | None = None, white: bool = False
+) -> None:
+    """Draw what these runs reserve under each scheme.
+
+    Args:
+        runs: Finished runs; those of other caches than the tree are left out.
+        key: Names what is shown, so that the browser redraws it for other runs.
+        begins: The step of the common axis at which each run begins; by default 0.
+        white: Charts black on white, for print.
+    """
+    from eab.figures import kv_allocation as figures
+
+    st.header("Slabs, blocks or rows")
+    with st.expander("What paged means", expanded=True):
+        st.markdown(PAGING)
+    size = st.segmented_control(
+        "Rows per block", BLOCK_SIZES, default=BLOCK_SIZE, key="block_size", required=True
+    )
+    trees = [
+        (run, begin)
+        for run, begin in zip(runs, begins or [0] * len(runs), strict=True)
+        if run.started.config.cache == "tree"
+    ]
+    if len(trees) < len(runs):
+        st.caption(f"Left out: {counted(len(runs) - len(trees), 'run')} with another cache.")
+    found = kv_allocation([run for run, _ in trees], size or BLOCK_SIZE, [at for _, at in trees])
+    draw(
+        "",
+        figures.allocation_sentence(found),
+        figures.allocation_figure(found),
+        "kv-allocation",
+        f"{key}-{size}",
+        white,
+    )
+    st.table(figures.allocation_table(found))
+    table = figures.allocation_steps_table
+    downloads([("Allocation (CSV)", "kv-allocation.csv", lambda: table(found).to_csv(index=False))])

@@ -1,0 +1,126 @@
+"""What the page Batching serves: a set of requests, a table to edit it, and settings."""
+
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+
+from app.server.workloads import PRESETS
+from app.widgets.setting_widgets import KEPT
+from eab.analysis.batching import (
+    MAX_NEW_TOKENS,
+    MAX_PATHS,
+    MAX_PROMPT,
+    MAX_REPEATS,
+    MAX_REQUESTS,
+    MAX_SLOTS,
+    Asked,
+    Workload,
+)
+from eab.errors import ConfigError
+
+_PRESET, _SLOTS, _REPEATS, _PATHS = (
+    "batching_preset",
+    "batching_slots",
+    "batching_repeats",
+    "batching_paths",
+)
+_DEFAULTS: Final = {_PRESET: next(iter(PRESETS)), _SLOTS: 4, _REPEATS: 3, _PATHS: 1}
+_BOUNDS: Final = (
+    f"At most {MAX_REQUESTS} requests, {MAX_NEW_TOKENS} new tokens and {MAX_PROMPT:,} characters "
+    "each. A text may end earlier, where the model ends it. All requests arrive at once, from the "
+    "top of the table."
+)
+
+
+def ensure_defaults() -> None:
+    """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
+    for key, value in _DEFAULTS.items():
+        st.session_state.setdefault(key, value)
+
+
+def choose_preset() -> None:
+    """Draw the choice of a set of requests."""
+    st.selectbox("Requests", [*PRESETS], key=_PRESET, **KEPT)
+
+
+def choose_slots() -> None:
+    """Draw the choice of how many requests may be in a forward pass."""
+    st.selectbox(
+        "Slots",
+        range(1, MAX_SLOTS + 1),
+        key=_SLOTS,
+        help="How many requests may be in a forward pass.",
+        **KEPT,
+    )
+
+
+def edited() -> pd.DataFrame:
+    """Draw the table and the other settings.
+
+    Returns:
+        The table as edited: a row per request, with `prompt` and `new_tokens`.
+    """
+    preset = st.session_state[_PRESET]
+    table = st.data_editor(
+        pd.DataFrame(PRESETS[preset], columns=["prompt", "new_tokens"]),
+        num_rows="dynamic",
+        hide_index=True,
+        width="stretch",
+        height=240,
+        key=f"requests of {preset}",
+        column_config={
+            "prompt": st.column_config.TextColumn("Prompt", width="large", required=True),
+            "new_tokens": st.column_config.NumberColumn(
+                "New tokens, at most", default=16, step=1, required=True
+            ),
+        },
+    )
+    st.caption(_BOUNDS)
+    left, right = st.columns(2)
+    left.select_slider(
+        "Repeats of each way",
+        range(1, MAX_REPEATS + 1),
+        key=_REPEATS,
+        help="The repeats alternate. More of them show how much the times spread.",
+        **KEPT,
+    )
+    right.select_slider(
+        "Paths per request",
+        range(1, MAX_PATHS + 1),
+        key=_PATHS,
+        help="With more than one path, texts fork where the model is unsure.",
+        **KEPT,
+    )
+    return table
+
+
+def workload(table: pd.DataFrame) -> Workload:
+    """What to serve.
+
+    Args:
+        table: As `edited` returned it.
+
+    Raises:
+        ConfigError: A row or a setting is out of its range.
+    """
+    state = st.session_state
+    return Workload(requests(table), int(state[_SLOTS]), int(state[_REPEATS]), int(state[_PATHS]))
+
+
+def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
+    """The rows of the table.
+
+    Raises:
+        ConfigError: A row is not complete.
+    """
+    found = []
+    rows = table[["prompt", "new_tokens"]].itertuples(index=False)
+    for number, (prompt, new_tokens) in enumerate(rows, start=1):
+        if pd.isna(prompt) or pd.isna(new_tokens):
+            raise ConfigError(
+                f"request {number} is not complete; give a prompt and a number of new tokens, or "
+                "delete the row"
+            )
+        found.append(Asked(str(prompt), int(new_tokens)))
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""Who this server serves right now, redrawn every second; no prompts of others."""
+
+from typing import TYPE_CHECKING, Final
+
+import streamlit as st
+
+# The browser puts the text colour of its theme, light or dark, in the place of this one.
+from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
+
+from app.server.serving_log import ServingNow
+from app.state import polling
+from app.state.process import owner, worker
+from eab.formatting import counted, human_bytes
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from eab.figures.serving_now import TimedPass
+
+EVERY: Final = 1.0  # seconds between redraws
+_WHAT: Final = (
+    "The runs of all open tabs share forward passes. A row is a slot of the "
+    "batch, a bar is a run: striped while its prompt is read, then plain. Only the numbers of runs "
+    "are shown, no prompts."
+)
+
+
+def draw() -> None:
+    """Draw it here, and again every second."""
+    st.caption(_WHAT)
+    polling.fragment(lambda: _redraw(), polling.interval(EVERY))  # a name of its own
+
+
+def _redraw() -> None:
+    from eab.figures.serving_now import now_sentence, rate
+
+    now = worker().serving_now()
+    passes, busy = _timed(now), now.busy
+    sentence = now_sentence(passes, now.running, now.waiting)
+    measures = {
+        "In the batch": str(now.running),
+        "Waiting": str(now.waiting),
+        "New tokens per second": f"{rate(passes) if busy else 0:.0f}",
+        "KV bytes held": human_bytes(passes[-1].record.kv_bytes if passes and busy else 0),
+    }
+    for column, (name, value) in zip(st.columns(4), measures.items(), strict=True):
+        column.metric(name, value)
+    st.text(f"{sentence} {_own(now)}".strip())
+    last = now.passes[-1].ended_at if now.passes else 0.0
+    drawn = _figure(now, now.at // EVERY if busy else last, busy)
+    st.plotly_chart(drawn, key="serving-now", alt=sentence)
+    if now.taking_turns:
+        st.caption(_beside(now))
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _figure(_now: ServingNow, moment: float, busy: bool) -> "Figure":
+    """The picture at this moment, which all tabs share: a class may watch it."""
+    from eab.figures.charts import in_ink
+    from eab.figures.serving_now import now_figure
+
+    return in_ink(now_figure(_timed(_now), busy), GRAY_90)
+
+
+def _timed(now: ServingNow) -> "list[TimedPass]":
+    """The passes by the seconds until now; the last picture stays while nothing is served."""
+    from eab.figures.serving_now import TimedPass
+
+    end = now.at if now.busy or not now.passes else now.passes[-1].ended_at
+    return [TimedPass(one.ended_at - end, one.record) for one in now.passes]
+
+
+def _own(now: ServingNow) -> str:
+    """The newest run of this tab, by its number."""
+    owners = {run: tab for one in now.passes for run, tab in one.owners.items()}
+    own = [run for run, tab in owners.items() if tab == owner()]
+    return f"Yours is run {max(own)}." if own else ""
+
+
+def _beside(now: ServingNow) -> str:
+    tasks = counted(now.taking_turns, "other task")
+    return f"{tasks} (sweeps, measurements) of all tabs: they time themselves and share no pass."

@@ -1,0 +1,86 @@
+"""How much of the semantic entropy each fork of a tree causes.
+
+By the chain rule, the entropy over the answers is a sum over the forks: the share of the weight
+that comes to a fork, times the mutual information there between the branch taken and the answer.
+The parts add up to the weighted semantic entropy exactly, also after pruning.
+
+The information at a fork is the Jensen-Shannon divergence between the answers of its branches. With
+few texts below each branch it is too high on average, so early forks get too much.
+"""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from eab.analysis.answers import Answers, entropy
+from eab.run import Run
+
+_Masses: TypeAlias = defaultdict[int, float]  # the weight of each answer
+
+
+@dataclass(frozen=True, slots=True)
+class ForkShare:
+    """What a fork contributes to the semantic entropy.
+
+    Attributes:
+        path: Id of the path that forks.
+        weight: Share (0 to 1) of the weight of all decided texts that lies below it.
+        branch_entropy: Entropy (nats) of the weights of its branches.
+        information: Mutual information (nats) of branch and answer, given that it was reached.
+    """
+
+    path: int
+    weight: float
+    branch_entropy: float
+    information: float
+
+    @property
+    def contribution(self) -> float:
+        """Its part of the semantic entropy, in nats."""
+        return self.weight * self.information
+
+    @property
+    def decisiveness(self) -> float:
+        """From 0, the branches differ in wording only, to 1, the branch decides the answer."""
+        return min(1.0, self.information / self.branch_entropy) if self.branch_entropy else 0.0
+
+
+def attribute_to_forks(run: Run, answers: Answers) -> tuple[ForkShare, ...]:
+    """The share of every fork with at least two branches that lead to an answer.
+
+    Args:
+        run: The run. Independent texts share no fork but the artificial one at their start.
+        answers: Its answers; leaves that are undecided are left out.
+
+    Returns:
+        The forks, the one that contributes most first. The contributions add up to
+        `answers.entropy`.
+    """
+    below: dict[int, _Masses] = defaultdict(lambda: defaultdict(float))
+    for number, answer in enumerate(answers.ranked):
+        for leaf in answer.leaves:
+            for path in run.lineage(leaf):
+                below[path][number] += run.paths[leaf].weight
+    total = math.fsum(below[0].values()) if 0 in below else 0.0
+    found = [
+        _share(path.id, below[path.id], branches, total)
+        for path in run.paths
+        if len(branches := [below[child] for child in path.children if _mass(below, child)]) > 1
+    ]
+    return tuple(sorted(found, key=lambda fork: -fork.contribution))
+
+
+def _mass(below: dict[int, _Masses], path: int) -> float:
+    return math.fsum(below[path].values()) if path in below else 0.0
+
+
+def _share(path: int, here: _Masses, branches: list[_Masses], total: float) -> ForkShare:
+    masses = [math.fsum(branch.values()) for branch in branches]
+    weight = math.fsum(masses)
+    within = math.fsum(
+        mass / weight * entropy(list(branch.values()))
+        for mass, branch in zip(masses, branches, strict=True)
+    )
+    information = max(0.0, entropy(list(here.values())) - within)
+    return ForkShare(path, weight / total, entropy(masses), information)

@@ -1,0 +1,181 @@
+"""The KV memory of finished runs under three ways of allocating it, step by step.
+
+- slab: each path reserves its longest possible text, prompt + max_new_tokens, when it begins, and
+  keeps a copy of all it reads. So does a server that reserves the maximum (computed).
+- blocks: rows are drawn in blocks; paths share full ones (computed by `eab.caches.blocks`).
+- tree: the run's own cache; paths share single rows, and it grows by r steps (measured).
+
+Runs share nothing with each other under any of the three.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from eab.caches.blocks import BLOCK_SIZE, BlockLedger
+from eab.config import AllocationStep
+from eab.errors import ConfigError, RecordError
+from eab.events import KVUsage
+from eab.formatting import counted
+from eab.run import Run
+
+Scheme: TypeAlias = Literal["slab", "blocks", "tree"]
+SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What the bytes that are reserved in one step hold.
+
+    Attributes:
+        used: Tokens, each token of the tree once.
+        copied: The same tokens again, in the memory of other paths.
+        empty: Nothing yet, or no longer.
+    """
+
+    used: int = 0
+    copied: int = 0
+    empty: int = 0
+
+    def __add__(self, other: "Reserved") -> "Reserved":
+        return Reserved(
+            self.used + other.used, self.copied + other.copied, self.empty + other.empty
+        )
+
+    @property
+    def total(self) -> int:
+        """All bytes reserved."""
+        return self.used + self.copied + self.empty
+
+    @property
+    def wasted(self) -> int:
+        """Bytes that would not be needed if each token were stored once and nothing reserved."""
+        return self.copied + self.empty
+
+
+@dataclass(frozen=True, slots=True)
+class KvAllocation:
+    """What all runs together reserve in each step of their common axis.
+
+    Attributes:
+        block_size: Rows of a block.
+        rs: The growth steps r of the runs, each once.
+        measured: Whether the tree's bytes were measured; those of a what-if run are computed.
+        steps: For each scheme, the reserved bytes of step 0, 1, 2, ...
+    """
+
+    block_size: int
+    rs: tuple[AllocationStep, ...]
+    measured: bool
+    steps: Mapping[Scheme, tuple[Reserved, ...]]
+
+    def peak(self, scheme: Scheme) -> int:
+        """The most bytes reserved in a step."""
+        return max((reserved.total for reserved in self.steps[scheme]), default=0)
+
+    def sum(self, scheme: Scheme) -> Reserved:
+        """What all steps reserve, added up: bytes times steps."""
+        return sum(self.steps[scheme], Reserved())
+
+    def wasted_share(self, scheme: Scheme) -> float:
+        """The share of the reserved bytes that is wasted, over all steps."""
+        found = self.sum(scheme)
+        return found.wasted / found.total if found.total else 0.0
+
+
+def kv_allocation(
+    runs: Sequence[Run], block_size: int = BLOCK_SIZE, begins: Sequence[int] | None = None
+) -> KvAllocation:
+    """What the runs reserve under each scheme, added up.
+
+    Args:
+        runs: Runs of the tree cache.
+        block_size: Rows of a block.
+        begins: The step of the common axis at which each run begins; by default 0.
+
+    Raises:
+        ConfigError: A run used another cache, or there is no block of this size.
+        RecordError: What was measured contradicts the tree of the run.
+    """
+    steps: list[dict[Scheme, Reserved]] = []
+    for run, begin in zip(runs, begins or [0] * len(runs), strict=True):
+        if run.started.config.cache != "tree":
+            raise ConfigError(
+                f"this run used the cache {run.started.config.cache!r}; KV allocation is computed "
+                "for runs of the cache 'tree'"
+            )
+        for step, reserved in _steps_of(run, block_size):
+            missing = begin + step + 1 - len(steps)
+            steps += [dict.fromkeys(SCHEMES, Reserved()) for _ in range(missing)]
+            for scheme in SCHEMES:
+                steps[begin + step][scheme] += reserved[scheme]
+    return KvAllocation(
+        block_size,
+        tuple(dict.fromkeys(run.started.config.r for run in runs)),
+        not any(run.is_what_if for run in runs),
+        {scheme: tuple(step[scheme] for step in steps) for scheme in SCHEMES},
+    )
+
+
+def block_usages(run: Run, block_size: int) -> Iterator[tuple[int, KVUsage, KVUsage]]:
+    """Drive a block ledger through a run.
+
+    Yields:
+        For each measured step its number, what the run's cache held, and what blocks would hold.
+
+    Raises:
+        RecordError: What was measured contradicts the tree of the run.
+    """
+    ledger = BlockLedger(block_size, run.started.model.row_bytes)
+    live = {0}
+    for step in run.steps:
+        if step.kv is not None:
+            now = {path.path: path.shared + path.private for path in step.kv.paths}
+            _end_paths(ledger, run, live - now.keys(), now)
+            _set_lengths(ledger, run, now)
+            live = set(now)
+            yield step.step, step.kv, ledger.usage(list(now))
+
+
+def _steps_of(run: Run, block_size: int) -> Iterator[tuple[int, dict[Scheme, Reserved]]]:
+    started, row = run.started, run.started.model.row_bytes
+    longest = len(started.prompt_tokens) + started.config.max_new_tokens
+    for step, tree, blocks in block_usages(run, block_size):
+        distinct = tree.rows_shared + tree.rows_private
+        in_blocks = blocks.rows_shared + blocks.rows_private
+        slabs, in_slabs = len(tree.paths) * longest, tree.rows_independent
+        rows: dict[Scheme, tuple[int, int]] = {  # with tokens, without
+            "slab": (in_slabs, slabs - in_slabs),
+            "blocks": (in_blocks, blocks.rows_spare),
+            "tree": (distinct, tree.rows_spare),
+        }
+        yield (
+            step,
+            {
+                scheme: Reserved(distinct * row, (filled - distinct) * row, empty * row)
+                for scheme, (filled, empty) in rows.items()
+            },
+        )
+
+
+def _end_paths(ledger: BlockLedger, run: Run, ended: set[int], now: Mapping[int, int]) -> None:
+    """Fork or release the paths that took no part in this step any more."""
+    for path in ended:
+        children = [child for child in run.paths[path].children if child in now]
+        if children:
+            ledger.fork(path, children)
+        else:
+            ledger.release(path)
+
+
+def _set_lengths(ledger: BlockLedger, run: Run, now: Mapping[int, int]) -> None:
+    """Give each path as many tokens as were measured; with draft tokens, a step may add several."""
+    longest = len(run.started.prompt_tokens) + run.started.config.max_new_tokens
+    for path, length in now.items():
+        if path not in ledger.paths or length > longest:
+            raise RecordError(
+                f"path {path} is measured with {counted(length, 'row')}, which the tree of the run "
+                "does not allow; the run file is damaged"
+            )
+        ledger.trim(path, length)
+        ledger.append(path, length - ledger.length(path))

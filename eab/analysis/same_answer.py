@@ -1,0 +1,185 @@
+"""When two texts are the same answer: three rules behind one interface, and the grouping by them.
+
+A rule is a function of the question and two texts. `exact` is the default. No rule ignores a number
+or a negation: "15 dollars" is not "25 dollars", "is happy" is not "is not happy".
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, Protocol
+
+from eab.errors import ConfigError
+
+_ARTICLE: Final = re.compile(r"\b(?:a|an|the) (?=\w)")
+_IN_NUMBER: Final = re.compile(r"(?<=\d)[.,:/](?=\d)|(?<!\w)[-−](?=[.\d])|(?<!\w)\.(?=\d)")
+_APOSTROPHE: Final = re.compile(r"(?<=\w)['’](?=\w)")
+_LONG_WORD: Final = 8  # letters; in shorter words one letter often makes another word
+_FILLERS: Final = "a an the it there is are be has have do does of answer"
+_NEGATIONS: Final = (
+    "no not never none neither nor nothing nobody cannot without dont doesnt didnt isnt arent "
+    "wasnt werent cant wont hasnt havent hadnt couldnt wouldnt shouldnt"
+)
+_UNITS: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+)
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
+_NUMBERS: Final = {word: number for number, word in enumerate(_UNITS.split())} | {
+    word: 10 * number for number, word in enumerate(_TENS.split(), start=2)
+}
+
+
+class SameAnswer(Protocol):
+    """A rule that says whether two texts are the same answer."""
+
+    def __call__(self, question: str, one: str, other: str) -> bool:
+        """Whether the two texts are the same answer to the question; symmetric."""
+        ...
+
+
+@lru_cache(maxsize=4096)
+def normalised(text: str) -> str:
+    """The text in the form in which equal answers are equal.
+
+    Letter case, Unicode variants (NFKC), white space, punctuation and the articles a, an, the
+    before a word do not count. Numbers and signs that carry meaning stay: 1.5 is not 15, -3 is not
+    3, 12:30 is not 1230, $5 is not 5. A text of punctuation alone stays as it is.
+    """
+    text = unicodedata.normalize("NFKC", text).casefold()
+    kept = {match.start() for match in _IN_NUMBER.finditer(text)}
+    dropped = {match.start() for match in _APOSTROPHE.finditer(text)}
+    signs = [
+        sign if index in kept or not _is_punctuation(sign) else "" if index in dropped else " "
+        for index, sign in enumerate(text)
+    ]
+    words = " ".join("".join(signs).replace("−", "-").split())
+    return _ARTICLE.sub("", words) or " ".join(text.split())
+
+
+def exact(question: str, one: str, other: str) -> bool:
+    """Equal after `normalised`."""
+    return normalised(one) == normalised(other)
+
+
+def spelling(question: str, one: str, other: str) -> bool:
+    """Equal word for word, except for accents and for one letter in words of at least 8 letters.
+
+    The first letter of a word counts always. Real words that differ by one letter
+    ("stationary", "stationery") are taken for the same.
+    """
+    words, others = (_without_accents(normalised(text)).split() for text in (one, other))
+    return len(words) == len(others) and all(map(_same_spelling, words, others))
+
+
+def content(question: str, one: str, other: str) -> bool:
+    """Equal in what they add to the question: "Paris" and "The capital of France is Paris".
+
+    Compared are the words that are neither in the question nor fillers such as "it is", with
+    number words as digits. Of the words of the question, in their order, one text may leave out
+    some that the other repeats. Texts that add nothing must be equal after `normalised`.
+    """
+    if exact(question, one, other):
+        return True
+    asked = frozenset(_content_words(question))
+    (new, repeated), (other_new, other_repeated) = (
+        _split(_content_words(text), asked) for text in (one, other)
+    )
+    shorter, longer = sorted((repeated, other_repeated), key=len)
+    return bool(new) and new == other_new and _is_subsequence(shorter, longer)
+
+
+RULES: Final[dict[str, SameAnswer]] = {"exact": exact, "spelling": spelling, "content": content}
+
+
+def rule_named(name: str) -> SameAnswer:
+    """The rule of this name.
+
+    Raises:
+        ConfigError: There is no such rule.
+    """
+    if name not in RULES:
+        raise ConfigError(
+            f"answers are compared by {name!r}; it must be one of: {', '.join(RULES)}"
+        )
+    return RULES[name]
+
+
+def grouped(question: str, texts: Sequence[str], same: SameAnswer = exact) -> list[int]:
+    """Put each text into the first group whose first text is the same answer.
+
+    As in Kuhn et al., 2023: a text is compared with one text per group, so put the heaviest first.
+    Texts that are equal after `normalised` always share a group.
+
+    Returns:
+        The number of the group of each text; groups are numbered in order of appearance.
+    """
+    firsts: list[str] = []
+    known: dict[str, int] = {}
+    for text in texts:
+        key = normalised(text)
+        if key not in known:
+            matches = (
+                number
+                for number, first in enumerate(firsts)
+                if same is not exact and same(question, first, text)
+            )
+            known[key] = next(matches, len(firsts))
+            if known[key] == len(firsts):
+                firsts.append(text)
+    return [known[normalised(text)] for text in texts]
+
+
+def _is_punctuation(sign: str) -> bool:
+    return unicodedata.category(sign)[0] in "PC" and sign != "%"
+
+
+def _without_accents(text: str) -> str:
+    parts = unicodedata.normalize("NFD", text)
+    return "".join(sign for sign in parts if unicodedata.category(sign) != "Mn")
+
+
+def _same_spelling(word: str, other: str) -> bool:
+    if word == other:
+        return True
+    shorter, longer = sorted((word, other), key=len)
+    if len(shorter) < _LONG_WORD or len(longer) > len(shorter) + 1 or word[0] != other[0]:
+        return False
+    if not (word.isalpha() and other.isalpha()):
+        return False
+    start = next((at for at, sign in enumerate(shorter) if sign != longer[at]), len(shorter))
+    return shorter[start + (len(shorter) == len(longer)) :] == longer[start + 1 :]
+
+
+def _content_words(text: str) -> list[str]:
+    """The words that are no fillers, with number words up to ninety-nine as digits."""
+    fillers, tens = _FILLERS.split(), _TENS.split()
+    found: list[str] = []
+    after_tens = False
+    for word in normalised(text).split():
+        number = _NUMBERS.get(word)
+        if number is None:
+            found += [word] if word not in fillers else []
+        elif after_tens and 0 < number < 10:
+            found[-1] = str(int(found[-1]) + number)
+        else:
+            found.append(str(number))
+        after_tens = word in tens
+    return found
+
+
+def _split(words: Sequence[str], asked: frozenset[str]) -> tuple[list[str], list[str]]:
+    """The words that the question has not, and those that it has.
+
+    Numbers and negations always count as new.
+    """
+    negations = _NEGATIONS.split()
+    is_new = [word not in asked or word in negations or not word.isalpha() for word in words]
+    new = [word for word, fresh in zip(words, is_new, strict=True) if fresh]
+    return new, [word for word, fresh in zip(words, is_new, strict=True) if not fresh]
+
+
+def _is_subsequence(shorter: Sequence[str], longer: Sequence[str]) -> bool:
+    rest = iter(longer)
+    return all(word in rest for word in shorter)

@@ -1,0 +1,317 @@
+"""What a scheduler served in each of its forward passes, and what follows from it: who waited, how
+long, and which slots stayed idle.
+
+A slot is a place in the batch; a run holds one from its first pass to its last. The records are
+made from the events that each pass gave its runs, and never become part of a run.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, count, groupby
+from typing import Literal, NamedTuple
+
+from eab.events import (
+    Event,
+    KvMeasured,
+    Probed,
+    RowsAllocated,
+    RunEnded,
+    RunStarted,
+    StepTimed,
+    TokenAppended,
+)
+
+Work = Literal["prefill", "decode"]
+
+
+class Served(NamedTuple):
+    """The part of one run in a pass.
+
+    Attributes:
+        run: Number of the run.
+        slot: Its slot, from 0.
+        prefill: Tokens of its prompt that went through the model.
+        decode: Other tokens that did.
+        steps: How many tokens were decided on every live path.
+        new_tokens: Tokens that it wrote, on all paths.
+    """
+
+    run: int
+    slot: int
+    prefill: int
+    decode: int
+    steps: int
+    new_tokens: int
+
+
+class ScheduledPass(NamedTuple):
+    """One shared forward pass, with the decisions of its runs.
+
+    Attributes:
+        seconds: What it took (measured).
+        kv_bytes: Bytes that the KV caches of all begun runs held in it, those of the runs that
+            ended with it included (measured).
+        served: The runs in it.
+    """
+
+    seconds: float
+    kv_bytes: int
+    served: tuple[Served, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that went through the model."""
+        return sum(one.prefill + one.decode for one in self.served)
+
+
+class ScheduleRecorder:
+    """Makes the record of each pass."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, int] = {}  # by run, as are the others
+        self._row_bytes: dict[int, int] = {}
+        self._kv_bytes: dict[int, int] = {}
+
+    def record(self, seconds: float, events: Mapping[int, Sequence[Event]]) -> ScheduledPass:
+        """The record of a pass.
+
+        Args:
+            seconds: What it took.
+            events: By the number of the run, what happened to it since the pass before.
+        """
+        served = []
+        for run, new in events.items():
+            self._note_bytes(run, new)
+            if any(isinstance(event, StepTimed | Probed) for event in new):
+                served.append(_served(run, self._slot(run), new))
+        record = ScheduledPass(seconds, sum(self._kv_bytes.values()), tuple(served))
+        for run, new in events.items():
+            if any(isinstance(event, RunEnded) for event in new):
+                self.forget(run)
+        return record
+
+    def forget(self, run: int) -> None:
+        """Free the slot of a run that ended."""
+        for known in (self._slots, self._row_bytes, self._kv_bytes):
+            known.pop(run, None)
+
+    def _slot(self, run: int) -> int:
+        """The slot of a run; a new run takes the first free one."""
+        if run not in self._slots:
+            taken = set(self._slots.values())
+            self._slots[run] = next(slot for slot in count() if slot not in taken)
+        return self._slots[run]
+
+    def _note_bytes(self, run: int, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case RunStarted():
+                    self._row_bytes[run] = event.model.row_bytes
+                case RowsAllocated():
+                    self._kv_bytes[run] = event.growth.rows * self._row_bytes.get(run, 0)
+                case KvMeasured():
+                    self._kv_bytes[run] = event.usage.bytes_held
+
+
+def _served(run: int, slot: int, events: Sequence[Event]) -> Served:
+    """The pass that decides step 0 is the last one of the prompt."""
+    timed = [event for event in events if isinstance(event, StepTimed)]
+    probed = sum(isinstance(event, Probed) for event in events)
+    return Served(
+        run,
+        slot,
+        prefill=sum(event.tokens for event in timed if event.step == 0),
+        decode=sum(event.tokens for event in timed if event.step > 0) + probed,
+        steps=sum(isinstance(event, KvMeasured) for event in events),
+        new_tokens=sum(isinstance(event, TokenAppended) for event in events),
+    )
+
+
+class Segment(NamedTuple):
+    """Consecutive passes of one run with the same kind of work.
+
+    Attributes:
+        run: Number of the run.
+        slot: Its slot.
+        work: What the passes did for it.
+        first: The first pass.
+        last: The last pass.
+        tokens: Tokens of the run in them.
+    """
+
+    run: int
+    slot: int
+    work: Work
+    first: int
+    last: int
+    tokens: int
+
+
+class Idle(NamedTuple):
+    """Consecutive passes in which a slot served no run.
+
+    Attributes:
+        slot: The slot.
+        first: The first pass.
+        last: The last pass.
+        awaited: Whether a run waited for its first pass meanwhile.
+    """
+
+    slot: int
+    first: int
+    last: int
+    awaited: bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The passes that served some runs, all of which arrived before the first pass.
+
+    Attributes:
+        slots: How many runs may be in a pass.
+        passes: The passes in their order.
+    """
+
+    slots: int
+    passes: tuple[ScheduledPass, ...]
+
+    @cached_property
+    def ends(self) -> list[float]:
+        """When each pass ended: seconds of passes since the first one began."""
+        return [*accumulate(one.seconds for one in self.passes)]
+
+    @property
+    def seconds(self) -> float:
+        """What all passes took."""
+        return self.ends[-1] if self.ends else 0.0
+
+    def start(self, number: int) -> float:
+        """When this pass began."""
+        return self.ends[number] - self.passes[number].seconds
+
+    @cached_property
+    def by_run(self) -> dict[int, list[tuple[int, Served]]]:
+        """For each run, in the order of their beginning, its passes and its part in them."""
+        found: dict[int, list[tuple[int, Served]]] = {}
+        for number, one in enumerate(self.passes):
+            for part in one.served:
+                found.setdefault(part.run, []).append((number, part))
+        return found
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens that all runs wrote."""
+        return sum(part.new_tokens for one in self.passes for part in one.served)
+
+    @property
+    def peak_kv_bytes(self) -> int:
+        """The most KV bytes held in a pass."""
+        return max((one.kv_bytes for one in self.passes), default=0)
+
+    @property
+    def idle_share(self) -> float:
+        """Share of the slot-steps, which are slots times passes, without a run."""
+        all_of_them = self.slots * len(self.passes)
+        busy = sum(len(one.served) for one in self.passes)
+        return 1 - busy / all_of_them if all_of_them else 0.0
+
+    @property
+    def awaited_idle_share(self) -> float:
+        """Share of the slot-steps without a run while another run waited to begin."""
+        all_of_them = self.slots * len(self.passes)
+        idle = sum(one.last - one.first + 1 for one in self.idle() if one.awaited)
+        return idle / all_of_them if all_of_them else 0.0
+
+    def first_token_passes(self) -> dict[int, int]:
+        """The pass in which each run had its first token."""
+        found = {}
+        for run, parts in self.by_run.items():
+            number = next((number for number, part in parts if part.steps), None)
+            if number is not None:
+                found[run] = number
+        return found
+
+    def first_token_seconds(self) -> dict[int, float]:
+        """When each run had its first token, waiting included: the time to first token."""
+        return {run: self.ends[number] for run, number in self.first_token_passes().items()}
+
+    def output_token_seconds(self) -> dict[int, float]:
+        """For each run with two or more steps, the mean time between them: the time per output
+        token.
+        """
+        first, found = self.first_token_seconds(), {}
+        for run, parts in self.by_run.items():
+            steps = sum(part.steps for _, part in parts)
+            if steps > 1:
+                found[run] = (self.ends[parts[-1][0]] - first[run]) / (steps - 1)
+        return found
+
+    def segments(self) -> list[Segment]:
+        """The passes of every run, joined where they follow each other with the same work."""
+        return [segment for run, parts in self.by_run.items() for segment in _joined(run, parts)]
+
+    def idle(self) -> list[Idle]:
+        """When the slots were idle."""
+        last_begun = max((parts[0][0] for parts in self.by_run.values()), default=-1)
+        return [
+            Idle(slot, first, last, awaited)
+            for slot in range(self.slots)
+            for awaited, first, last in self._idle_passes(slot, last_begun)
+        ]
+
+    def _idle_passes(self, slot: int, last_begun: int) -> Iterator[tuple[bool, int, int]]:
+        idle = [
+            number
+            for number, one in enumerate(self.passes)
+            if all(part.slot != slot for part in one.served)
+        ]
+        for awaited, numbers in groupby(idle, key=lambda number: number < last_begun):
+            for first, last in _consecutive([*numbers]):
+                yield awaited, first, last
+
+
+def _joined(run: int, parts: Sequence[tuple[int, Served]]) -> Iterator[Segment]:
+    for is_prefill, group in groupby(parts, key=lambda pair: pair[1].prefill > 0):
+        tokens = {number: part.prefill + part.decode for number, part in group}
+        work: Work = "prefill" if is_prefill else "decode"
+        for first, last in _consecutive([*tokens]):
+            total = sum(tokens[number] for number in range(first, last + 1))
+            yield Segment(run, parts[0][1].slot, work, first, last, total)
+
+
+def _consecutive(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """[1, 2, 5] -> (1, 2), (5, 5)."""
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in group]
+        yield members[0], members[-1]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of the values lies, interpolated; 0 without values."""
+    ranked = sorted(values)
+    if not ranked:
+        return 0.0
+    place = share * (len(ranked) - 1)
+    low = int(place)
+    high = min(low + 1, len(ranked) - 1)
+    return ranked[low] + (place - low) * (ranked[high] - ranked[low])
+
+
+class Spread(NamedTuple):
+    """One measure in several repeats."""
+
+    median: float
+    low: float
+    high: float
+
+    def overlaps(self, other: "Spread") -> bool:
+        """Whether the ranges of both have a value in common: no difference was measured."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def spread(schedules: Sequence[Schedule], measure: Callable[[Schedule], float]) -> Spread:
+    """Median and range of a measure over the repeats of one way to serve."""
+    values = [measure(one) for one in schedules]
+    return Spread(statistics.median(values), min(values), max(values))

@@ -1,0 +1,147 @@
+"""How uncertain a model is about its answer: semantic entropy and the scores beside it.
+
+Semantic entropy is the entropy over answers instead of texts (Kuhn et al., 2023, arXiv 2302.09664;
+Farquhar et al., Nature 630, 2024). Three estimators differ in what an answer's probability is
+taken to be:
+
+- weighted: the sum of the weights of its texts. Unbiased weights, but the entropy of an estimate is
+  too low on average, because answers that were not seen are missing.
+- discrete: the share of its texts, each counting the same. Right for independent texts only; the
+  texts of a tree are different by construction.
+- Rao-Blackwellised: the probability of its different texts, as a share of all probability seen.
+
+Entropies are in nats. All of them are about the tokens that decide the answer.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eab.analysis.answers import Answers, Part, entropy, leaf_answers
+from eab.analysis.same_answer import SameAnswer, exact, grouped
+from eab.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """The scores of one run; entropies in nats.
+
+    Attributes:
+        semantic: Weighted semantic entropy.
+        standard_error: Of `semantic`, by the jackknife over independent texts; None for a tree,
+            whose texts depend on each other (see `semantic_entropy_of_runs`).
+        semantic_bounds: Semantic entropy lies between these for certain, if all unseen answers
+            count as one.
+        discrete: Discrete semantic entropy.
+        rao_blackwellised: Rao-Blackwellised semantic entropy.
+        predictive: Entropy over texts, the weighted mean of -ln p.
+        length_normalised: The weighted mean of -ln p per token (Malinin and Gales, 2021, arXiv
+            2002.07650).
+        unexplored: The probability (0 to 1) of all texts that were not seen.
+    """
+
+    semantic: float
+    standard_error: float | None
+    semantic_bounds: tuple[float, float]
+    discrete: float
+    rao_blackwellised: float
+    predictive: float
+    length_normalised: float
+    unexplored: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its standard error; None where too little was drawn to tell."""
+
+    value: float
+    standard_error: float | None
+
+
+def uncertainty(run: Run, answers: Answers) -> Uncertainty:
+    """The scores of a run; all are 0 if nothing is decided.
+
+    Args:
+        run: The run.
+        answers: Its answers; leaves that are undecided are left out.
+    """
+    independent = run.started.config.policy == "independent"
+    answer_of = {leaf: number for number, one in enumerate(answers.ranked) for leaf in one.leaves}
+    units = [{answer_of[one.leaf]: 1.0} for one in answers.decided]
+    return Uncertainty(
+        semantic=answers.entropy,
+        standard_error=jackknife(units).standard_error if independent else None,
+        semantic_bounds=answers.entropy_bounds,
+        discrete=entropy([len(answer.leaves) for answer in answers.ranked]),
+        rao_blackwellised=entropy([answer.low for answer in answers.ranked]),
+        predictive=_weighted_mean((one.weight, -one.log_prob) for one in answers.decided),
+        length_normalised=_weighted_mean(
+            (one.weight, -one.log_prob / max(1, len(one.tokens))) for one in answers.decided
+        ),
+        unexplored=1.0 - answers.explored,
+    )
+
+
+def semantic_entropy_of_runs(
+    runs: Sequence[Run], part: Part | str = "text", same: SameAnswer = exact
+) -> Estimate:
+    """Weighted semantic entropy (nats) of several runs of one prompt, with a standard error.
+
+    Runs that differ in nothing but their seed are independent, so the jackknife over them is
+    valid for trees. Runs in which nothing is decided are left out.
+
+    Args:
+        runs: The runs; they must have the prompt in common.
+        part: See `eab.analysis.answers.group_answers`.
+        same: The rule that says which texts are the same answer.
+
+    Raises:
+        ConfigError: There is no such part.
+    """
+    decided = [
+        (number, one) for number, run in enumerate(runs) for one in leaf_answers(run, part)[0]
+    ]
+    decided.sort(key=lambda each: -each[1].weight)
+    question = runs[0].started.prompt if runs else ""
+    answers = grouped(question, [one.text for _, one in decided], same)
+    units: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for (number, one), answer in zip(decided, answers, strict=True):
+        units[number][answer] += one.weight
+    return jackknife([_shares(unit) for unit in units.values()])
+
+
+def jackknife(units: Sequence[Mapping[int, float]]) -> Estimate:
+    """The entropy (nats) of the mean of distributions that were drawn independently.
+
+    The standard error is that of the jackknife (Efron and Stein, 1981). It is 0 where all agree,
+    which does not mean that the next one would.
+
+    Args:
+        units: Probability of each answer, once per draw.
+    """
+    total: defaultdict[int, float] = defaultdict(float)
+    for unit in units:
+        for answer, mass in unit.items():
+            total[answer] += mass
+    value, count = entropy(list(total.values())), len(units)
+    if count < 2:
+        return Estimate(value, None)
+    without = [
+        entropy([max(0.0, mass - unit.get(answer, 0.0)) for answer, mass in total.items()])
+        for unit in units
+    ]
+    mean = math.fsum(without) / count
+    squares = math.fsum((one - mean) ** 2 for one in without)
+    return Estimate(value, math.sqrt((count - 1) / count * squares))
+
+
+def _shares(unit: Mapping[int, float]) -> dict[int, float]:
+    total = math.fsum(unit.values())
+    return {answer: mass / total for answer, mass in unit.items() if total > 0}
+
+
+def _weighted_mean(pairs: Iterable[tuple[float, float]]) -> float:
+    found = [(weight, value) for weight, value in pairs if weight > 0]
+    total = math.fsum(weight for weight, _ in found)
+    return math.fsum(weight * value for weight, value in found) / total if found else 0.0

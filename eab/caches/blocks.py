@@ -1,0 +1,138 @@
+"""The books of a KV cache in blocks of rows, as vLLM has it: which blocks each path holds.
+
+A path's rows lie in blocks of a fixed number of rows, listed in its block table (PagedAttention,
+arXiv 2309.06180). Paths that begin alike list the same full blocks. The last block of a path, which
+is not full, belongs to this path alone: a fork copies it for every child but the first. There are
+no tensors; all rows and bytes are computed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Final
+
+from eab.config import MAX_NEW_TOKENS
+from eab.events import KVUsage, PathRows
+from eab.settings import Whole
+
+BLOCK_SIZE: Final = 16  # rows; vLLM's default on CUDA
+
+
+class BlockLedger:
+    """Which blocks the paths of one run hold. Paths are named, and end, as in `KVCache`.
+
+    Path 0 exists from the start, without rows.
+
+    Attributes:
+        block_size: Rows of a block.
+        row_bytes: Bytes of a row.
+    """
+
+    def __init__(self, block_size: int = BLOCK_SIZE, row_bytes: int = 1) -> None:
+        """Open the books.
+
+        Raises:
+            ConfigError: There is no block of this size.
+        """
+        Whole(1, MAX_NEW_TOKENS, hint="rows").check("the block size", block_size)
+        self.block_size, self.row_bytes = block_size, row_bytes
+        self._numbers = count()
+        self._tables: dict[int, list[int]] = {0: []}
+        self._lengths = {0: 0}
+        self._references: Counter[int] = Counter()  # block -> how many tables list it
+        self._allocations = self._most_blocks = self._rows_copied = 0
+
+    @property
+    def paths(self) -> tuple[int, ...]:
+        """The paths that have not ended."""
+        return tuple(self._tables)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks held, each counted once."""
+        return len(self._references)
+
+    def length(self, path: int) -> int:
+        """Tokens of a path."""
+        return self._lengths[path]
+
+    def block_table(self, path: int) -> tuple[int, ...]:
+        """The blocks that hold the tokens of a path, in their order."""
+        return tuple(self._tables[path])
+
+    def append(self, path: int, tokens: int) -> None:
+        """Add tokens to a path; new blocks are drawn once the last one is full."""
+        self._lengths[path] += tokens
+        table = self._tables[path]
+        missing = -(-self._lengths[path] // self.block_size) - len(table)
+        table += [self._draw() for _ in range(missing)]
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        """End `path`; each child lists its full blocks, and has a last block of its own."""
+        table, length = self._tables.pop(path), self._lengths.pop(path)
+        full, rest = table[: length // self.block_size], length % self.block_size
+        self._tables[children[0]] = table
+        for child in children[1:]:
+            self._references.update(full)
+            self._tables[child] = full + ([self._draw(copied=rest)] if rest else [])
+        self._lengths |= dict.fromkeys(children, length)
+
+    def release(self, path: int) -> None:
+        """End `path`; blocks that no other path lists become free."""
+        del self._lengths[path]
+        self._free(self._tables.pop(path))
+
+    def trim(self, path: int, length: int) -> None:
+        """Remove the tokens of `path` from position `length` on, such as rejected draft tokens. A
+        shared block of which only a part remains is copied.
+        """
+        if length >= self._lengths[path]:
+            return
+        self._lengths[path] = length
+        table, rest = self._tables[path], length % self.block_size
+        kept = -(-length // self.block_size)
+        self._free(table[kept:])
+        del table[kept:]
+        if rest and self._references[table[-1]] > 1:
+            self._free(table[-1:])
+            table[-1] = self._draw(copied=rest)
+
+    def usage(self, paths: Sequence[int]) -> KVUsage:
+        """Rows and bytes held now, with the share of each of these paths. Spare are the empty rows
+        of last blocks.
+        """
+        size = self.block_size
+        rests = [length % size for length in self._lengths.values() if length % size]
+        used = (self.num_blocks - len(rests)) * size + sum(rests)
+        shared = size * sum(tables > 1 for tables in self._references.values())
+        return KVUsage(
+            bytes_held=self.num_blocks * size * self.row_bytes,
+            rows_shared=shared,
+            rows_private=used - shared,
+            rows_spare=self.num_blocks * size - used,
+            rows_independent=sum(self._lengths[path] for path in paths),
+            paths=tuple(map(self._path_rows, paths)),
+            bytes_copied=self._rows_copied * self.row_bytes,
+            allocations=self._allocations,
+            peak_bytes=self._most_blocks * size * self.row_bytes,
+        )
+
+    def _path_rows(self, path: int) -> PathRows:
+        listed = sum(self._references[block] > 1 for block in self._tables[path])
+        shared = listed * self.block_size
+        return PathRows(path, shared, self._lengths[path] - shared)
+
+    def _draw(self, copied: int = 0) -> int:
+        """A free block, into which `copied` rows of another one are copied."""
+        block = next(self._numbers)
+        self._references[block] = 1
+        self._allocations += 1
+        self._rows_copied += copied
+        self._most_blocks = max(self._most_blocks, self.num_blocks)
+        return block
+
+    def _free(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self._references[block] -= 1
+            if not self._references[block]:
+                del self._references[block]

@@ -1,0 +1,81 @@
+"""K and V of a tree cache that were freed, computed again.
+
+The bookkeeping of the cache stays as it was: which path sees which row, and the position of each
+row. So a row keeps its number and its place in the tree, and it is computed once, however many
+paths share it. The counters of the cache stay those of one that was never freed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from eab.caches.attention import masked_attention
+from eab.caches.base import ForwardBatch
+from eab.caches.shape import KVShape
+
+
+class Recomputation:
+    """Serves the passes that compute the rows again; until the last one, the cache is not usable.
+
+    Args:
+        shape: What a row holds.
+        keys: K of each layer of the cache, (G, C, D); replaced in the list when the passes begin.
+        values: V, likewise.
+        visible: Which rows each path sees, (path indices, C).
+        positions: The position of each row in its paths, (C,).
+        texts: The tokens of each path, by its index; at least as many as it sees rows.
+    """
+
+    def __init__(
+        self,
+        shape: KVShape,
+        keys: list[Tensor],
+        values: list[Tensor],
+        visible: NDArray[np.bool_],
+        positions: NDArray[np.int64],
+        texts: Mapping[int, Sequence[int]],
+    ) -> None:
+        self._shape, self._tensors = shape, (keys, values)
+        self._visible, self._positions = visible, positions
+        self._tokens = np.zeros_like(positions)
+        self._paths = np.full_like(positions, -1)  # one that sees the row; all see the same before
+        for path, text in texts.items():
+            own = np.flatnonzero(visible[path] & (self._paths < 0))
+            self._tokens[own], self._paths[own] = np.asarray(text)[positions[own]], path
+        used = np.flatnonzero(self._paths >= 0)
+        self._left = used[np.argsort(positions[used], kind="stable")]  # ancestors first
+        self._rows = self._mask = torch.empty(0)
+
+    @property
+    def rows_left(self) -> int:
+        """How many rows are not computed yet."""
+        return len(self._left)
+
+    def prepare(self, limit: int) -> ForwardBatch:
+        """The batch of the next rows, at most `limit` of them."""
+        if not self._tensors[0][0].shape[1]:
+            shape = (self._shape.kv_heads, len(self._positions), self._shape.head_dim)
+            for tensors in self._tensors:  # zeroed, because 0 x NaN = NaN would leak through a mask
+                tensors[:] = [tensor.new_zeros(shape) for tensor in tensors]
+        now, self._left = self._left[:limit], self._left[limit:]
+        device, positions = self._shape.device, self._positions[now]
+        visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
+        added = torch.where(torch.from_numpy(visible), 0.0, float("-inf"))
+        self._mask = added.to(device, self._shape.dtype).repeat(self._shape.group, 1)
+        self._rows, ids, at, last = (
+            torch.from_numpy(numbers).to(device)
+            for numbers in (now, self._tokens[now], positions, np.array([len(now) - 1]))
+        )
+        return ForwardBatch(self, ids, at, last, ())
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """See KVCache.attend."""
+        keys, values = (tensors[layer] for tensors in self._tensors)
+        keys.index_copy_(1, self._rows, key[0])
+        values.index_copy_(1, self._rows, value[0])
+        folded = query.reshape(self._shape.kv_heads, -1, query.shape[-1])
+        out = masked_attention(folded, keys, values, self._mask, scale)
+        return out.view(query.shape).transpose(1, 2)

@@ -1,0 +1,128 @@
+"""The folder that a batch writes: a run file per finished run, and a table of all samples.
+
+A run file appears only when its run has finished, and as a whole. So the folder says what is left
+to do, whatever ended the batch before.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from eab import record
+from eab.cli.batch_lines import BatchLine
+from eab.config import SETTINGS
+from eab.errors import RecordError
+from eab.events import Event, ModelCard
+from eab.formatting import listed
+from eab.run import Run, fold
+from eab.whole_file import write_whole
+
+TABLE: Final = "samples.parquet"
+
+
+class BatchFolder:
+    """The run files and the table of a batch.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Make the folder, if it is not there.
+
+        Raises:
+            RecordError: It cannot be made, or nothing can be written into it.
+        """
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(
+                f"the folder {path} cannot be made: {error.strerror}. Name another one"
+            ) from error
+        if not os.access(path, os.W_OK):
+            raise RecordError(f"the folder {path} is read-only. Name another one")
+
+    def run_file(self, line: BatchLine) -> Path:
+        """Where the run of a line is saved."""
+        return self.path / f"{line.id}{record.SUFFIX}"
+
+    def save(self, line: BatchLine, events: Iterable[Event]) -> None:
+        """Save a finished run.
+
+        Raises:
+            RecordError: It cannot be written.
+        """
+        record.save(events, self.run_file(line))
+
+    def unfinished(
+        self, lines: Iterable[BatchLine], model: ModelCard
+    ) -> tuple[list[BatchLine], list[str]]:
+        """What is left to do.
+
+        Args:
+            lines: The runs of the batch.
+            model: The model that they ask for.
+
+        Returns:
+            The lines without a finished run, and what is wrong with the files of others.
+        """
+        left: list[BatchLine] = []
+        problems: list[str] = []
+        for line in lines:
+            try:
+                if not self._has_finished(line, model):
+                    left.append(line)
+            except RecordError as error:
+                problems.append(f"line {line.number}: {error}")
+        return left, problems
+
+    def _has_finished(self, line: BatchLine, model: ModelCard) -> bool:
+        file = self.run_file(line)
+        if not file.exists():
+            return False
+        run = fold(record.load(file))
+        other = _other_than_asked(run, line, model)
+        if other:
+            raise RecordError(
+                f"{file} was made with another {listed(other)}. Name another folder or id, or "
+                "delete the file to make it again"
+            )
+        return run.ended is not None and run.ended.reason == "finished"
+
+    def save_table(self) -> int:
+        """Write the table of the samples of all runs in the folder, in the order of their names.
+
+        Returns:
+            How many samples there are.
+
+        Raises:
+            RecordError: A run file cannot be read, or the table cannot be written.
+        """
+        from eab.figures.tables import samples_of_runs_table
+
+        table = samples_of_runs_table(self._runs())
+        try:
+            write_whole(self.path / TABLE, table.to_parquet(index=False))
+        except OSError as error:
+            raise RecordError(
+                f"the table cannot be saved as {self.path / TABLE}: {error.strerror}. Free some "
+                "space or choose another place"
+            ) from error
+        return len(table)
+
+    def _runs(self) -> Iterator[tuple[str, Run]]:
+        for file in sorted(self.path.glob(f"*{record.SUFFIX}")):
+            yield file.stem, fold(record.load(file))
+
+
+def _other_than_asked(run: Run, line: BatchLine, model: ModelCard) -> list[str]:
+    """What the line asks for and the run was not made with."""
+    started, request = run.started, line.request
+    own = (started.prompt, started.continued, started.what_if)
+    other = [] if own == (request.prompt, 0, "") else ["prompt"]
+    other += [
+        name for name in SETTINGS if getattr(started.config, name) != getattr(request.config, name)
+    ]
+    return other if started.model == model else [*other, "model"]

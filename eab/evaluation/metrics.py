@@ -1,0 +1,74 @@
+"""How well a score of uncertainty tells wrong answers from right ones, with bootstrap intervals."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values: TypeAlias = NDArray[np.float64]  # (n,), one per question
+Flags: TypeAlias = NDArray[np.bool_]  # (n,)
+RESAMPLES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with the 2.5 % and 97.5 % quantiles of its bootstrap distribution."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the sign of the value is measured."""
+        return self.low > 0 or self.high < 0
+
+
+def auroc(scores: Values, wrong: Flags) -> float:
+    """The chance that a wrong answer has the higher score than a right one; ties count one half.
+
+    The area under the ROC curve: 0.5 is no better than guessing. NaN if all are right or all wrong.
+    """
+    positives = int(wrong.sum())
+    negatives = len(wrong) - positives
+    if not positives or not negatives:
+        return math.nan
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = counts.cumsum() - (counts - 1) / 2  # of ties, the mean
+    above = float(ranks[places][wrong].sum()) - positives * (positives + 1) / 2
+    return above / (positives * negatives)
+
+
+def aurac(scores: Values, wrong: Flags) -> float:
+    """Mean accuracy of the answers that are kept, when the most uncertain ones are rejected.
+
+    The area under the rejection-accuracy curve (Farquhar et al., 2024), over all numbers of answers
+    kept, from one to all. Ties are in random order, in expectation.
+    """
+    _, places = np.unique(scores, return_inverse=True)
+    tied = np.bincount(places, weights=~wrong) / np.bincount(places)
+    right = tied[np.sort(places)]
+    return float((right.cumsum() / np.arange(1, len(right) + 1)).mean())
+
+
+def bootstrap(
+    statistic: Callable[[NDArray[np.int64]], float], count: int, seed: int = 0
+) -> Interval:
+    """A statistic with its percentile interval (95 %) over resampled questions.
+
+    Args:
+        statistic: Computes the value from the indices of the questions, (n,). Where it compares two
+            scores on the same questions, the interval is paired. NaN is left out.
+        count: How many questions there are.
+        seed: Of the resampling.
+    """
+    generator = np.random.default_rng(seed)
+    value = statistic(np.arange(count))
+    if math.isnan(value):
+        return Interval(math.nan, math.nan, math.nan)
+    drawn = np.array([statistic(generator.integers(count, size=count)) for _ in range(RESAMPLES)])
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return Interval(value, float(low), float(high))

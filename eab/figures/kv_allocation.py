@@ -1,0 +1,139 @@
+"""KV memory under three ways of allocating it: a chart, its words and its tables."""
+
+from typing import Final
+
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from eab.analysis.kv_allocation import SCHEMES, KvAllocation, Reserved, Scheme
+from eab.figures.charts import (
+    BLUE,
+    GREY,
+    NOTHING_YET,
+    ORANGE,
+    bar_pattern,
+    byte_unit,
+    laid_out,
+)
+from eab.figures.sweep_table import beside_first
+from eab.figures.tables import text_table
+from eab.formatting import human_bytes, listed
+
+# What the legend calls a part of the reserved bytes, its field in Reserved, colour and pattern.
+_PARTS: Final = (
+    ("tokens", "used", BLUE, ""),
+    ("the same tokens again", "copied", ORANGE, "/"),
+    ("empty", "empty", GREY, "."),
+)
+_SHORT: Final[dict[Scheme, str]] = {"slab": "slabs", "blocks": "blocks", "tree": "the tree"}
+
+
+def allocation_figure(found: KvAllocation) -> go.Figure:
+    """Reserved bytes over the steps, split by what they hold: one chart per scheme, one scale.
+
+    One below the other, because a phone has no room for them side by side.
+    """
+    titles = [f"{_name(found, scheme)} ({_source(found, scheme)})" for scheme in SCHEMES]
+    figure = make_subplots(
+        rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.1, subplot_titles=titles
+    )
+    most = max(map(found.peak, SCHEMES))
+    unit, unit_name = byte_unit(most)
+    for row, scheme in enumerate(SCHEMES, start=1):
+        for name, field, colour, pattern in _PARTS:
+            values = [getattr(reserved, field) / unit for reserved in found.steps[scheme]]
+            numbers = [*range(len(values))]
+            figure.add_scatter(
+                name=name,
+                legendgroup=name,
+                showlegend=row == 1,
+                x=[*numbers, len(numbers)] if numbers else [],  # the last step has a width, too
+                y=values + values[-1:],
+                customdata=numbers + numbers[-1:],
+                mode="lines",
+                line={"shape": "hv", "width": 0, "color": colour},
+                stackgroup=scheme,
+                fillcolor=colour,
+                fillpattern=bar_pattern(pattern),
+                hovertemplate=f"step %{{customdata}}, {name}: %{{y:.2f}} {unit_name}"
+                "<extra></extra>",
+                row=row,
+                col=1,
+            )
+    figure.update_yaxes(title=f"{unit_name} reserved", range=[0, 1.05 * most / unit or 1])
+    figure.update_xaxes(title="step", row=3, col=1)
+    return laid_out(figure, height=620)
+
+
+def allocation_sentence(found: KvAllocation) -> str:
+    """What each scheme reserves at its peak, the least first, and how much of it is wasted."""
+    if not found.steps["tree"]:
+        return NOTHING_YET
+    first, *others = sorted(SCHEMES, key=found.peak)
+    least = found.peak(first)
+    reserve = [
+        f"{_phrase(found, scheme)} {beside_first(found.peak(scheme), least, human_bytes)}"
+        for scheme in (first, *others)
+    ]
+    waste = [f"{_SHORT[scheme]} {found.wasted_share(scheme):.0%}" for scheme in (first, *others)]
+    return (
+        f"At the peak, {'; '.join(reserve)}. Wasted over all steps: {listed(waste)}. Wasted bytes "
+        "are empty, or hold a token that is stored elsewhere, too."
+    )
+
+
+def allocation_table(found: KvAllocation) -> pd.DataFrame:
+    """What each scheme reserves at its peak, and what that holds over all steps, to be read."""
+    sums = [found.sum(scheme) for scheme in SCHEMES]
+    rows = [("reserved at the peak", *(human_bytes(found.peak(scheme)) for scheme in SCHEMES))]
+    rows += [
+        (f"{name}, over all steps", *(_share(getattr(one, field), one.total) for one in sums))
+        for name, field, _, _ in _PARTS
+    ]
+    rows.append(("how it is known", *(_source(found, scheme) for scheme in SCHEMES)))
+    return text_table(rows, ["Measure", *(_name(found, scheme) for scheme in SCHEMES)])
+
+
+def allocation_steps_table(found: KvAllocation) -> pd.DataFrame:
+    """A row per step and scheme, for download; all bytes."""
+    rows = [
+        (step, scheme, *_bytes(reserved), _source(found, scheme))
+        for scheme in SCHEMES
+        for step, reserved in enumerate(found.steps[scheme])
+    ]
+    names = ["step", "scheme", "used_bytes", "copied_bytes", "empty_bytes", "reserved_bytes"]
+    return pd.DataFrame(rows, columns=[*names, "source"])
+
+
+def _bytes(reserved: Reserved) -> tuple[int, int, int, int]:
+    return reserved.used, reserved.copied, reserved.empty, reserved.total
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"
+
+
+def _name(found: KvAllocation, scheme: Scheme) -> str:
+    match scheme:
+        case "slab":
+            return "slabs"
+        case "blocks":
+            return f"blocks of {found.block_size}"
+        case "tree":
+            return f"tree, r = {listed([*map(str, found.rs)])}"
+
+
+def _phrase(found: KvAllocation, scheme: Scheme) -> str:
+    """The scheme and its verb."""
+    match scheme:
+        case "slab":
+            return "slabs reserve"
+        case "blocks":
+            return f"blocks of {found.block_size} rows reserve"
+        case "tree":
+            return f"the tree (r = {listed([*map(str, found.rs)])}) reserves"
+
+
+def _source(found: KvAllocation, scheme: Scheme) -> str:
+    return "measured" if scheme == "tree" and found.measured else "computed"

@@ -1,0 +1,179 @@
+"""Slots over time: which request each slot served in which pass, and when it was idle."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import plotly.graph_objects as go
+
+from eab.analysis.schedule import Schedule, Segment
+from eab.figures.charts import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, bar_pattern
+from eab.formatting import counted
+
+Across = Literal["seconds", "passes"]
+COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, GOLD)  # of requests; they repeat
+_LABEL_ROOM: Final = 0.02  # of the axis; a number in a shorter bar would cover its neighbours
+_IDLE: Final = {True: "idle while a request waits", False: "idle, nothing waits"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One schedule in a figure.
+
+    Attributes:
+        schedule: What is drawn.
+        axis: The figure's y axis: "y", "y2" and so on.
+        across: What the x axis counts.
+        names: What the runs are called, by their number, for those who point at them.
+        labels: What stands in their bars.
+        until: The end of the x axis.
+        offset: Where the schedule begins on the x axis.
+    """
+
+    schedule: Schedule
+    axis: str
+    across: Across
+    names: Mapping[int, str]
+    labels: Mapping[int, str]
+    until: float
+    offset: float = 0.0
+
+    def span(self, first: int, last: int) -> tuple[float, float]:
+        """Where passes begin on the x axis, and how long they are."""
+        if self.across == "passes":
+            return self.offset + first, last - first + 1
+        start = self.schedule.start(first)
+        return self.offset + start, self.schedule.ends[last] - start
+
+
+def add_work(figure: go.Figure, lane: Lane) -> None:
+    """Draw what each slot served, a row per slot."""
+    for rank, (work, shape) in enumerate((("prefill", "/"), ("decode", ""))):
+        found = [one for one in lane.schedule.segments() if one.work == work]
+        _add_bars(
+            figure,
+            lane,
+            f"{work}, a colour each",
+            rank,
+            [(one.slot, *lane.span(one.first, one.last)) for one in found],
+            [COLOURS[one.run % len(COLOURS)] for one in found],
+            shape,
+            [_words(one, lane.names) for one in found],
+        )
+    _add_labels(figure, lane)
+
+
+def add_idle(figure: go.Figure, lane: Lane) -> None:
+    """Draw when the slots were idle."""
+    idle = lane.schedule.idle()
+    for rank, (awaited, shape) in enumerate(((True, "x"), (False, ".")), start=2):
+        chosen = [one for one in idle if one.awaited == awaited]
+        _add_bars(
+            figure,
+            lane,
+            _IDLE[awaited],
+            rank,
+            [(one.slot, *lane.span(one.first, one.last)) for one in chosen],
+            [GREY] * len(chosen),
+            shape,
+            [
+                f"slot {one.slot + 1}: {_IDLE[awaited]}, "
+                f"{counted(one.last - one.first + 1, 'forward pass')}"
+                for one in chosen
+            ],
+        )
+
+
+def _words(one: Segment, names: Mapping[int, str]) -> str:
+    passes = counted(one.last - one.first + 1, "forward pass")
+    tokens = counted(one.tokens, "token")
+    return f"{names[one.run]}<br>slot {one.slot + 1}, {one.work}: {tokens} in {passes}"
+
+
+def _add_bars(
+    figure: go.Figure,
+    lane: Lane,
+    name: str,
+    rank: int,
+    spans: Sequence[tuple[int, float, float]],
+    colours: Sequence[str],
+    shape: str,
+    words: Sequence[str],
+) -> None:
+    """Add bars of one kind: slot, beginning and length of each; its place in the legend."""
+    pattern = bar_pattern(shape)
+    if shape in ("x", "."):  # a light ground with a grey pattern, so that it lies behind the work
+        pattern |= {"fillmode": "replace", "fgcolor": GREY, "bgcolor": "rgba(140,140,140,0.15)"}
+        pattern["fgopacity"] = 0.8 if shape == "x" else 0.45
+        pattern["size"], pattern["solidity"] = 7, 0.15
+    figure.add_bar(
+        name=name,
+        orientation="h",
+        base=[start for _, start, _ in spans],
+        x=[length for _, _, length in spans],
+        y=[slot for slot, _, _ in spans],
+        yaxis=lane.axis,
+        marker={"color": colours or [GREY], "line": {"width": 0}, "pattern": pattern},
+        customdata=words,
+        hovertemplate="%{customdata}<extra></extra>",
+        legendgroup=name,
+        showlegend=bool(spans) and all(one.name != name or not one.y for one in figure.data),
+        legendrank=rank,
+        width=0.86,
+    )
+
+
+def _add_labels(figure: go.Figure, lane: Lane) -> None:
+    """Write the number of each request into its bar, where there is room."""
+    notes = []
+    for one in lane.schedule.segments():
+        start, length = lane.span(one.first, one.last)
+        if one.work == "decode" and length > _LABEL_ROOM * lane.until:
+            notes.append(
+                {
+                    "x": start + length / 2,
+                    "y": one.slot,
+                    "yref": lane.axis,
+                    "text": lane.labels[one.run],
+                    "showarrow": False,
+                    "font": {"color": "black", "size": 12},
+                }
+            )
+    # All at once: plotly copies the list of annotations whenever one is added.
+    figure.layout.annotations = [*figure.layout.annotations, *notes]
+
+
+def add_steps(
+    figure: go.Figure,
+    lane: Lane,
+    values: Sequence[float],
+    line: dict[str, object],
+    name: str,
+    hover: Callable[[float], str],
+    legend: bool,
+) -> None:
+    """Draw a number per pass as a line with a step at every pass.
+
+    Args:
+        figure: The figure.
+        lane: The schedule; its axis is that of the line.
+        values: The number of each pass.
+        line: Colour and dash.
+        name: What the legend says.
+        hover: A value in words.
+        legend: Whether the legend names the line.
+    """
+    spans = [lane.span(number, number) for number in range(len(values))]
+    end = sum(spans[-1]) if spans else 0.0
+    figure.add_scatter(
+        name=name,
+        mode="lines",
+        x=[*(start for start, _ in spans), end],
+        y=[*values, 0] if values else [],
+        yaxis=lane.axis,
+        line={"shape": "hv", "width": 2, **line},
+        customdata=[*map(hover, values), hover(0)],
+        hovertemplate=f"{name}: %{{customdata}}<extra></extra>",
+        legendgroup=name,
+        showlegend=legend,
+    )

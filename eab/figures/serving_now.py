@@ -1,0 +1,118 @@
+"""Who a server serves right now: its slots over the last seconds, without any prompt."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import plotly.graph_objects as go
+
+from eab.analysis.schedule import Schedule, ScheduledPass
+from eab.figures.charts import BLUE, laid_out
+from eab.figures.schedule import Lane, add_steps, add_work
+from eab.formatting import counted, human_bytes
+
+NOTHING_SERVED: Final = (
+    "Nothing is being served. Press Run on Explore in several tabs, and watch the batch fill here."
+)
+WINDOW: Final = 20.0  # seconds on the x axis
+RATE_WINDOW: Final = 5.0  # seconds over which tokens are counted
+_LEAST_SLOTS: Final = 4  # rows of the picture
+_GAP: Final = 0.05  # seconds without a pass that are drawn as such
+
+
+class TimedPass(NamedTuple):
+    """A pass, and when it ended: seconds from the moment of the picture, at most 0."""
+
+    ended: float
+    record: ScheduledPass
+
+
+def rate(passes: Sequence[TimedPass]) -> float:
+    """New tokens per second, of all runs, over the last seconds."""
+    new = sum(
+        part.new_tokens for one in passes if one.ended > -RATE_WINDOW for part in one.record.served
+    )
+    return new / RATE_WINDOW
+
+
+def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str:
+    """How many runs are served and wait, how fast, and in how much memory."""
+    if not running and not waiting:
+        return NOTHING_SERVED
+    held = passes[-1].record.kv_bytes if passes else 0
+    verb = "is" if running == 1 else "are"
+    waits = "waits" if waiting == 1 else "wait"
+    return (
+        f"{counted(running, 'run')} {verb} in the batch, {waiting} {waits}; "
+        f"{rate(passes):.0f} new tokens per second, {human_bytes(held)} of KV held."
+    )
+
+
+def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
+    """Slots over the last seconds, and the tokens of each pass below them.
+
+    Args:
+        passes: The newest passes, the oldest first.
+        busy: Whether the picture ends now; else it ends with the last pass.
+    """
+    figure = go.Figure()
+    seen = [one for one in passes if one.ended > -WINDOW]
+    slots = max([_LEAST_SLOTS, *(part.slot + 1 for one in seen for part in one.record.served)])
+    if seen:
+        schedule = Schedule(slots, tuple(_with_gaps(seen)))
+        runs = sorted(schedule.by_run)
+        labels = {run: f"run {run}" for run in runs}
+        begins = seen[-1].ended - schedule.seconds
+        lane = Lane(schedule, "y", "seconds", labels, labels, WINDOW, begins)
+        add_work(figure, lane)
+        add_steps(
+            figure,
+            Lane(schedule, "y2", "seconds", labels, labels, WINDOW, begins),
+            [one.tokens for one in schedule.passes],
+            {"color": BLUE, "dash": "solid"},
+            "tokens per pass",
+            lambda value: f"{value:.0f}",
+            legend=False,
+        )
+    laid_out(figure, height=420)
+    figure.update_layout(
+        barmode="overlay",
+        hovermode="closest",
+        spikedistance=-1,
+        xaxis={
+            "title": "seconds from now" if busy else "seconds from the last pass",
+            "range": [-WINDOW, 0],
+            "anchor": "y2",
+            "zeroline": False,
+            "showspikes": True,
+            "spikemode": "across",
+            "spikesnap": "cursor",
+            "spikethickness": 1,
+            "spikedash": "solid",
+        },
+        yaxis={
+            "title": "slot",
+            "domain": [0.36, 1],
+            "range": [slots - 0.5, -0.5],
+            "tickvals": [*range(0, slots, 1 + slots // 16)],
+            "ticktext": [str(slot + 1) for slot in range(0, slots, 1 + slots // 16)],
+            "showgrid": False,
+            "zeroline": False,
+        },
+        yaxis2={"title": "tokens per pass", "domain": [0, 0.28], "rangemode": "tozero"},
+        uirevision="now",
+    )
+    return figure
+
+
+def _with_gaps(passes: Sequence[TimedPass]) -> list[ScheduledPass]:
+    """The passes, with an empty one wherever nothing was served for a while."""
+    found = [passes[0].record]
+    for before, one in pairwise(passes):
+        gap = max(0.0, one.ended - one.record.seconds - before.ended)
+        if gap > _GAP:
+            found.append(ScheduledPass(gap, 0, ()))
+            gap = 0.0
+        # A short gap belongs to the pass, so that all ends are where they were measured.
+        found.append(one.record._replace(seconds=one.record.seconds + gap))
+    return found

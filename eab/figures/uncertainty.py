@@ -1,0 +1,66 @@
+"""How uncertain the answers of a run are, and which forks make them so, in sentences."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from eab import token_text
+from eab.analysis.answers import Answers
+from eab.analysis.fork_attribution import ForkShare
+from eab.analysis.uncertainty import Uncertainty
+from eab.formatting import counted
+from eab.run import Run
+
+_MAX_TEXT: Final = 48  # characters before a fork
+_NOTHING: Final = 0.0005  # nats; less is not visible in three digits
+_CLEARLY: Final = 0.95  # of the largest possible information
+
+
+def uncertainty_sentence(scores: Uncertainty) -> str:
+    """Semantic entropy with its standard error, beside the entropy over texts."""
+    error = f" ± {scores.standard_error:.2f}" if scores.standard_error is not None else ""
+    return (
+        f"Semantic entropy {scores.semantic:.2f}{error} nats, entropy over the texts "
+        f"{scores.predictive:.2f} nats."
+    )
+
+
+def forks_sentence(run: Run, answers: Answers, forks: Sequence[ForkShare]) -> str:
+    """Which fork causes most of the semantic entropy, and how many do not change the answer."""
+    if run.started.config.policy == "independent":
+        return (
+            "Independent texts share no fork. Under the policy fair it is seen where the answers "
+            "part."
+        )
+    if not forks:
+        return "No fork leads to two answers."
+    wording = [fork for fork in forks if fork.contribution < _NOTHING]
+    if len(wording) == len(forks):
+        return f"All texts give one answer: {_undeciding(len(wording))}."
+    first = forks[0]
+    decides = "decides" if first.decisiveness >= _CLEARLY else "partly decides"
+    rest = f" {_undeciding(len(wording))}." if wording else ""
+    share = first.contribution / answers.entropy
+    return (
+        f"The fork after “{text_before(run, first)}” causes {share:.0%} of the semantic "
+        f"entropy ({first.contribution:.2f} of {answers.entropy:.2f} nats) and "
+        f"{decides} the answer.{rest}"
+    )
+
+
+def effect(fork: ForkShare) -> str:
+    """What the branch taken at a fork decides, in words."""
+    if fork.contribution < _NOTHING:
+        return "wording or what follows"
+    return "the answer" if fork.decisiveness >= _CLEARLY else "partly the answer"
+
+
+def _undeciding(count: int) -> str:
+    verb = "does" if count == 1 else "do"
+    return f"{counted(count, 'fork')} {verb} not change it, only its wording or what follows"
+
+
+def text_before(run: Run, fork: ForkShare) -> str:
+    """The end of the text before a fork."""
+    generated = "".join(token.text for token in run.tokens(fork.path) if not token.special)
+    text = token_text.visible(token_text.join([run.started.prompt, generated])).strip()
+    return text if len(text) <= _MAX_TEXT else "…" + text[1 - _MAX_TEXT :]

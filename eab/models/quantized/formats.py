@@ -1,0 +1,131 @@
+"""Which layers a weight format uses, where they work, and how a model gets them."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from eab.errors import ModelError
+from eab.models.quantized.bfloat16 import BFloat16Linear
+from eab.models.quantized.int4 import Int4Linear
+from eab.models.quantized.int8 import Int8Linear, Int8WeightOnlyLinear
+from eab.models.quantized.layer import QuantizedLinear
+from eab.models.quantized.nf4 import NF4DoubleQuantLinear, NF4Linear
+
+
+class Format(NamedTuple):
+    """The layers of a weight format.
+
+    Attributes:
+        layer: For the linear layers.
+        output: For the output layer, whose rounding reaches every logit; None leaves it as loaded.
+        error: Of a product, relative to the float one. A larger one shows that the operators do
+            not work on this machine.
+        anywhere: Whether it runs on any device, and not only on the CPU.
+    """
+
+    layer: type[QuantizedLinear]
+    output: type[QuantizedLinear] | None
+    error: float
+    anywhere: bool = False
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "bfloat16": Format(BFloat16Linear, BFloat16Linear, 0.01),
+    "int8": Format(Int8Linear, Int8Linear, 0.03),
+    "int8-weight-only": Format(Int8WeightOnlyLinear, Int8WeightOnlyLinear, 0.02),
+    "int4": Format(Int4Linear, Int8Linear, 0.15),
+    "nf4": Format(NF4Linear, None, 0.15, anywhere=True),
+    "nf4-double-quant": Format(NF4DoubleQuantLinear, None, 0.15, anywhere=True),
+}
+
+
+def refuse_if_unusable(name: str, device: torch.device) -> None:
+    """Refuse a weight format that this device or this machine does not have.
+
+    Raises:
+        ModelError: Says what can be chosen instead.
+    """
+    form = FORMATS[name]
+    if not form.anywhere and device.type != "cpu":
+        others = [other for other, one in FORMATS.items() if one.anywhere]
+        raise ModelError(
+            f"weights is {name!r}, which runs on the CPU only, and the device is "
+            f"{device.type!r}. Choose {' or '.join(others)}, or device cpu"
+        )
+    for layer in {form.layer, form.output} - {None}:
+        if reason := _fault(layer, form.error, device):
+            raise ModelError(
+                f"weights is {name!r}, which this machine cannot compute: {reason}. "
+                "Choose as-loaded or nf4"
+            )
+
+
+def quantize(model: PreTrainedModel, form: Format) -> tuple[str, ...]:
+    """Store the weights of all linear layers in this format, one after the other, so that at most
+    one is held twice meanwhile.
+
+    An output layer that shares its weights with the input embedding becomes a copy; the embedding
+    itself stays, as do norms and biases.
+
+    Returns:
+        The names of the linear layers that stayed as loaded, because of their shape or because the
+        format leaves them.
+    """
+    kept, output = [], model.get_output_embeddings()
+    for path, module in _linear_modules(model):
+        layer = form.output if module is output else form.layer
+        linear = _as_linear(module)
+        if layer is None or not layer.fits(linear):
+            kept.append(path)
+            continue
+        with torch.inference_mode():
+            model.set_submodule(path, layer(linear))
+    return tuple(kept)
+
+
+def _linear_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [(path, one) for path, one in model.named_modules() if type(one) in (nn.Linear, Conv1D)]
+
+
+def _as_linear(module: nn.Module) -> nn.Linear:
+    """GPT-2 has Conv1D, a linear layer with its weight transposed."""
+    if isinstance(module, nn.Linear):
+        return module
+    weight: Tensor = module.weight  # type: ignore[assignment]
+    linear = nn.Linear(weight.shape[0], weight.shape[1], device="meta")
+    linear.weight = nn.Parameter(weight.detach().t(), requires_grad=False)
+    linear.bias = module.bias  # type: ignore[assignment]
+    return linear
+
+
+@cache
+@torch.inference_mode()
+def _fault(layer: type[QuantizedLinear], error: float, device: torch.device) -> str:
+    """Why layers of this kind cannot be used here; empty if they can.
+
+    Weights and input at the largest value find integer units that saturate.
+    """
+    size, generator = 704, torch.Generator().manual_seed(0)
+    linear = nn.Linear(size, 64, bias=False)
+    for weight, x in (
+        [torch.randn(64, size, generator=generator), torch.randn(70, size, generator=generator)],
+        [torch.ones(64, size), torch.ones(70, size)],
+    ):
+        linear.weight = nn.Parameter(weight.to(device), requires_grad=False)
+        try:
+            ours = layer(linear)
+            together, alone = ours(x.to(device)).cpu(), ours(x[-1:].to(device)).cpu()
+        except (RuntimeError, AttributeError, NotImplementedError) as missing:
+            return f"PyTorch lacks it ({str(missing).strip().splitlines()[0]})"
+        plain = x @ weight.t()
+        found = ((together - plain).norm() / plain.norm()).item()
+        if not found < error:
+            return f"its products are wrong by {found:.0%}"
+        if not torch.equal(together[-1:], alone):
+            return "the result of a row depends on the rows beside it"
+    return ""

@@ -1,0 +1,83 @@
+"""Weights in eight bits, with or without activations in eight bits.
+
+Both kinds of rounding are symmetric, so that there are no zero points: x is about integer * scale,
+and the integer lies between -127 and 127.
+"""
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from eab.models.quantized.layer import QuantizedLinear
+
+LARGEST: Final = 127
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Round to eight bits, with one scale per row.
+
+    Args:
+        x: (R, C), float.
+
+    Returns:
+        Integers, (R, C) int8, and the scales, (R, 1) float32. A row of zeros has a tiny scale.
+    """
+    x = x.float().contiguous()
+    scale = x.abs().amax(1, keepdim=True).div_(LARGEST).clamp_(min=torch.finfo(x.dtype).tiny)
+    return (x / scale).round_().to(torch.int8), scale
+
+
+class Int8Linear(QuantizedLinear):
+    """Integer products: one scale per output of the weight, and one per row of the input.
+
+    The scale of a row is its own, whatever rows stand beside it. Torch's dynamic quantization has
+    one scale for the whole input instead, and is therefore not batch-invariant.
+    """
+
+    weight: Tensor  # (in, out) int8, prepacked by oneDNN
+    scale: Tensor  # (out,)
+    zero_point: Tensor  # (out,), all 0
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        integers, scale = quantize_rows(linear.weight.detach())
+        self._store(
+            weight=torch.ops.onednn.qlinear_prepack(integers, None),
+            scale=scale[:, 0].contiguous(),
+            zero_point=torch.zeros(self.out_features, dtype=torch.int32),
+        )
+
+    @staticmethod
+    def fits(linear: nn.Linear) -> bool:
+        """Every shape."""
+        return True
+
+    def _product(self, rows: Tensor) -> Tensor:
+        integers, scale = quantize_rows(rows)
+        # The operator has one scale for all of its input, here 1; those of the rows come after it.
+        sums: Tensor = torch.ops.onednn.qlinear_pointwise(
+            *(integers, 1.0, 0, self.weight, self.scale, self.zero_point, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        )
+        return sums.mul_(scale)
+
+
+class Int8WeightOnlyLinear(QuantizedLinear):
+    """Eight-bit weights with one scale per output; the input is bfloat16."""
+
+    weight: Tensor  # (out, in) int8
+    scale: Tensor  # (out,) bfloat16
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        integers, scale = quantize_rows(linear.weight.detach())
+        self._store(weight=integers, scale=scale[:, 0].to(torch.bfloat16))
+
+    @staticmethod
+    def fits(linear: nn.Linear) -> bool:
+        """The operator reads 16 inputs at a time, and does not check that they are there."""
+        return linear.in_features % 16 == 0
+
+    def _product(self, rows: Tensor) -> Tensor:
+        return torch._weight_int8pack_mm(rows.to(torch.bfloat16), self.weight, self.scale)

@@ -1,0 +1,104 @@
+"""NF4: four bits that stand for the 16 quantiles of a normal distribution.
+
+From Dettmers et al., QLoRA, 2023 (arXiv 2305.14314). The weights are looked up again in every pass.
+That saves memory, not time, and works on every device.
+"""
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eab.models.quantized.bfloat16 import in_blocks
+from eab.models.quantized.layer import QuantizedLinear
+
+BLOCK: Final = 64  # weights that share a scale
+SCALE_BLOCK: Final = 256  # scales that share a scale, with double quantization
+_LARGEST: Final = 127
+# The values in the appendix of the paper.
+NF4: Final = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+    *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941),
+    *(0.7229568362236023, 1.0),
+)
+
+
+def quantize_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round to the nearest NF4 value, in blocks of 64 weights in storage order.
+
+    Args:
+        weight: (out, in), float; its size is a multiple of 64.
+
+    Returns:
+        Two weights per byte, the first in the lower four bits, (out * in / 2,) uint8; and the
+        largest magnitude of each block, (blocks,) float32.
+    """
+    blocks = weight.float().reshape(-1, BLOCK)
+    scale = blocks.abs().amax(1)
+    values = torch.tensor(NF4, device=weight.device)
+    shares = blocks / scale.clamp(min=torch.finfo(scale.dtype).tiny)[:, None]
+    codes = torch.bucketize(shares, (values[1:] + values[:-1]) / 2).to(torch.uint8).view(-1, 2)
+    return codes[:, 0] | codes[:, 1] << 4, scale
+
+
+class NF4Linear(QuantizedLinear):
+    """Four-bit weights from a table; the product is one of bfloat16."""
+
+    codes: Tensor  # two weights per byte
+    scale: Tensor  # of each block
+    pairs: Tensor  # (256,) int32: the two bfloat16 values of a byte
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        codes, scale = quantize_blocks(linear.weight.detach())
+        values = torch.tensor(NF4, dtype=torch.bfloat16, device=codes.device)
+        byte = torch.arange(256, device=codes.device)
+        pairs = torch.stack([values[byte % 16], values[byte // 16]], -1).view(torch.int32)[:, 0]
+        self._store(codes=codes, pairs=pairs)
+        self._store_scale(scale)
+
+    @staticmethod
+    def fits(linear: nn.Linear) -> bool:
+        """Whole blocks, and two weights per byte."""
+        return linear.weight.numel() % BLOCK == 0
+
+    def _store_scale(self, scale: Tensor) -> None:
+        self._store(scale=scale)
+
+    def _scale(self) -> Tensor:
+        return self.scale
+
+    def dequantized(self) -> Tensor:
+        """The weight that the product uses, (out, in) bfloat16."""
+        values = torch.index_select(self.pairs, 0, self.codes.int()).view(torch.bfloat16)
+        weight = values.view(-1, BLOCK) * self._scale().to(torch.bfloat16)[:, None]
+        return weight.view(self.out_features, self.in_features)
+
+    def _product(self, rows: Tensor) -> Tensor:
+        weight = self.dequantized()
+        return in_blocks(rows.to(torch.bfloat16), lambda block: functional.linear(block, weight))
+
+
+class NF4DoubleQuantLinear(NF4Linear):
+    """NF4 whose scales have eight bits: their distance from their mean, in blocks of 256."""
+
+    scale_integers: Tensor  # (scale blocks, 256) int8
+    scale_steps: Tensor  # (scale blocks, 1)
+    scale_mean: Tensor  # ()
+
+    def _store_scale(self, scale: Tensor) -> None:
+        self._scales, mean = len(scale), scale.mean()
+        distances = functional.pad(scale - mean, (0, -len(scale) % SCALE_BLOCK))
+        blocks = distances.view(-1, SCALE_BLOCK)
+        steps = blocks.abs().amax(1, keepdim=True).clamp(min=1e-12) / _LARGEST
+        self._store(
+            scale_integers=(blocks / steps).round().to(torch.int8),
+            scale_steps=steps,
+            scale_mean=mean,
+        )
+
+    def _scale(self) -> Tensor:
+        scale = self.scale_integers * self.scale_steps + self.scale_mean
+        return scale.flatten()[: self._scales]

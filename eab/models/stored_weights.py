@@ -1,0 +1,68 @@
+"""How the weights of a loaded model are stored, and the bytes that they take."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from eab.models.quantized.formats import FORMATS, quantize
+from eab.models.quantized.layer import QuantizedLinear
+from eab.models.weight_layouts import PrepackedLinear, apply_fastest_layout, apply_layout
+from eab.weight_formats import AS_LOADED, AUTO, PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """How the weights of a model are stored.
+
+    Attributes:
+        weights: Their format, a name in eab.weight_formats.
+        layout: The layout of the linear layers that were not quantized.
+        kept: The linear layers that stayed as loaded although the format is another one.
+    """
+
+    weights: str = AS_LOADED
+    layout: str = PLAIN
+    kept: tuple[str, ...] = ()
+
+
+AS_LOADED_WEIGHTS: Final = StoredWeights()
+
+
+def store_weights(model: PreTrainedModel, weights: str, layout: str) -> StoredWeights:
+    """Store the weights of a loaded model in this format or layout; see eab.weight_formats."""
+    if weights != AS_LOADED:
+        return StoredWeights(weights, kept=quantize(model, FORMATS[weights]))
+    if layout == AUTO:
+        return StoredWeights(layout=apply_fastest_layout(model))
+    return StoredWeights(layout=apply_layout(model, layout))
+
+
+def bytes_by_kind(model: nn.Module) -> Mapping[str, int]:
+    """Bytes of the weights, from the tensors: of the linear layers, the embeddings, and the rest
+    (norms and biases).
+
+    A tensor with two owners, such as an output layer tied to the embedding, counts once, as an
+    embedding.
+    """
+    kinds: defaultdict[str, int] = defaultdict(int)
+    seen: set[int] = set()
+    order = sorted(model.modules(), key=lambda module: not isinstance(module, nn.Embedding))
+    for module in order:
+        tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        for tensor in tensors:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                kinds[_kind(module, tensor is getattr(module, "bias", None))] += tensor.nbytes
+    return dict(kinds)
+
+
+def _kind(module: nn.Module, is_bias: bool) -> str:
+    if isinstance(module, nn.Embedding):
+        return "embeddings"
+    is_linear = isinstance(module, nn.Linear | Conv1D | PrepackedLinear | QuantizedLinear)
+    return "linear layers" if is_linear and not is_bias else "norms and biases"

@@ -1,0 +1,65 @@
+"""How the weights of a model can be stored: the names, and what each means.
+
+The formats round the weights, so they change the tokens; the layouts only order them for speed.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from eab.errors import ModelError
+
+WeightFormat = Literal[
+    "as-loaded", "bfloat16", "int8", "int8-weight-only", "int4", "nf4", "nf4-double-quant"
+]
+LayoutName = Literal["plain", "prepacked", "transposed"]
+
+AS_LOADED: Final = "as-loaded"
+PLAIN: Final = "plain"
+AUTO: Final = "auto"
+LAYOUTS: Final[tuple[LayoutName, ...]] = get_args(LayoutName)
+
+WEIGHT_FORMATS: Final[Mapping[WeightFormat, str]] = {
+    "as-loaded": "the number format of the model (dtype)",
+    "bfloat16": "16 bits; the products take bfloat16 input",
+    "int8": "8 bits, one scale per output; the input of each layer is rounded to 8 bits, too, with "
+    "one scale per row",
+    "int8-weight-only": "8 bits, one scale per output; the products take bfloat16 input",
+    "int4": "4 bits, a scale and a zero point per group of 32 weights; bfloat16 input",
+    "nf4": "4 bits, the 16 values of NF4, one scale per block of 64 weights; bfloat16 input",
+    "nf4-double-quant": "nf4 whose scales are stored in 8 bits",
+}
+
+
+_MARK: Final = "@"
+
+
+def full_name(model: str, weights: str) -> str:
+    """A model with its weight format in one name, such as `embedded@int8`; the name alone if the
+    weights are as loaded.
+    """
+    return model if weights == AS_LOADED else f"{model}{_MARK}{weights}"
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The model and the weight format in a name that `full_name` made."""
+    model, _, weights = name.rpartition(_MARK)
+    return (model, weights) if model and weights in WEIGHT_FORMATS else (name, AS_LOADED)
+
+
+def check_names(weights: str, layout: str) -> None:
+    """Refuse unknown names, and a layout for weights that have one of their own.
+
+    Raises:
+        ModelError: Says what is allowed.
+    """
+    if weights not in WEIGHT_FORMATS:
+        raise ModelError(f"weights is {weights!r}; it must be one of: {', '.join(WEIGHT_FORMATS)}")
+    if layout not in (AUTO, *LAYOUTS):
+        raise ModelError(
+            f"the layout is {layout!r}; it must be one of: {', '.join((AUTO, *LAYOUTS))}"
+        )
+    if layout != AUTO and weights != AS_LOADED:
+        raise ModelError(
+            f"the layout is {layout!r} and weights is {weights!r}; a layout can be chosen for "
+            f"{AS_LOADED} only, leave it at {AUTO}"
+        )

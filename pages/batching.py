@@ -1,0 +1,173 @@
+"""Batching: the same requests served one by one, in static batches and by continuous batching; and
+who this server serves right now.
+"""
+
+from typing import Final
+
+import streamlit as st
+
+from app.state import batching, messages, polling, status
+from app.state.batching import COMPARISON
+from app.state.slot import note_in_url
+from app.widgets import controls, request_editor, serving_now
+from app.widgets.charts import downloads, draw, white_background
+from app.widgets.kv_allocation import kv_allocation_section
+from app.widgets.markdown import plain
+from eab.analysis.batching import BatchingComparison, Workload
+from eab.errors import ConfigError
+from eab.figures.batching_table import headline
+
+VIEW: Final = "view"  # the URL parameter of the open tab
+THREE_WAYS, NOW = "Three ways", "Now"
+PASSES, SECONDS = "Forward passes", "Seconds"
+HOW_IT_WORKS = """
+A forward pass reads all weights of the model, for one token or for many. So a server puts several
+requests into each pass, one per *slot* of the batch.
+
+- **One by one**: a request begins when the one before has ended. Passes are nearly empty.
+- **Static batches**: as many requests as there are slots begin together. The next ones begin when
+  the longest of these has ended; until then the slots of the shorter ones are idle.
+- **Continuous batching** (Orca, OSDI 2022; vLLM): who is in the batch is decided anew before every
+  pass. A request leaves with its last token, and the next one begins in the next pass. Prompts are
+  read in chunks beside the tokens of the others (*prefill* beside *decode*; Sarathi-Serve,
+  [arXiv 2403.02310](https://arxiv.org/abs/2403.02310)).
+
+All three really run on this engine, with the same scheduler: they differ only in when a request is
+handed to it. Only the passes of this measurement are timed, not those of other tabs in between.
+"""
+
+
+def bar() -> Workload | None:
+    """The requests, Measure and Stop.
+
+    Returns:
+        What Measure serves; None if the table cannot be served.
+    """
+    preset, slots, measure, stop = st.columns([5, 2, 2, 2], vertical_alignment="bottom")
+    with preset:
+        request_editor.choose_preset()
+    with slots:
+        request_editor.choose_slots()
+    missing = controls.model_missing()
+    pressed = measure.button(
+        "Measure",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="run_batching",
+        disabled=active or bool(missing),
+        help=missing or "Serve these requests here, in all three ways.",
+        width="stretch",
+    )
+    stop.button(
+        "Stop", on_click=COMPARISON.stop, disabled=not active, key="batching_stop", width="stretch"
+    )
+    with st.expander("Edit the requests, repeats and paths"):
+        table = request_editor.edited()
+    chosen, problem = None, ""
+    try:
+        chosen = request_editor.workload(table)
+    except ConfigError as error:
+        problem = str(error)
+    if pressed:
+        measure_here(chosen, problem)
+    return chosen
+
+
+def measure_here(chosen: Workload | None, problem: str) -> None:
+    messages.notify(problem)
+    if chosen is not None:
+        batching.start(chosen, controls.model_name())
+    st.rerun()
+
+
+def three_ways() -> None:
+    chosen = bar()
+    for problem in messages.problems(COMPARISON.current().live, None):
+        st.error(plain(problem))
+    COMPARISON.watch(status.batching_progress, active)
+    displayed = COMPARISON.displayed()
+    with displayed.locked:
+        if not active and chosen is not None and not displayed.state.workload.serves_like(chosen):
+            st.caption("The picture shows other requests, slots or paths. Press Measure for yours.")
+        results(displayed.state, displayed.key, displayed.live is not None)
+
+
+def results(comparison: BatchingComparison, key: str, live: bool) -> None:
+    from eab.figures import batching as figures
+    from eab.figures import batching_table as words
+    from eab.figures.tables import text_table
+
+    with st.container(horizontal=True, vertical_alignment="center", key="batching_view_options"):
+        axis = st.segmented_control(
+            "Horizontal axis",
+            [PASSES, SECONDS],
+            default=PASSES,
+            key="batching_axis",
+            required=True,
+            label_visibility="collapsed",
+        )
+        white = white_background()
+    across: figures.Across = "seconds" if axis == SECONDS else "passes"
+    figure = figures.batching_figure(comparison, across)
+    draw("", headline(comparison), figure, "batching", f"{key}-{across}", white)
+    for sentence in words.way_sentences(comparison).values():
+        st.text(sentence)
+    st.text(words.tokens_sentence(comparison))
+    st.text(f"{words.memory_sentence(comparison)} {words.pace_sentence(comparison)}".strip())
+    st.header("In numbers")
+    st.table(text_table(words.batching_rows(comparison), ["Measure", *comparison.shown()]))
+    st.text(f"{words.noise_sentence(comparison)} {words.agreement_sentence(comparison)}".strip())
+    st.caption(words.TABLE_NOTE)
+    origin(comparison, live)
+    downloads(
+        [
+            (
+                "Passes (CSV)",
+                "passes.csv",
+                lambda: words.passes_table(comparison).to_csv(index=False),
+            ),
+            (
+                "Requests (CSV)",
+                "requests.csv",
+                lambda: words.requests_table(comparison).to_csv(index=False),
+            ),
+        ]
+    )
+    st.caption("Below: the KV memory of continuous batching, where a step is a forward pass.")
+    begins = comparison.shown()["continuous"].first_token_passes()
+    kv_allocation_section(
+        comparison.runs, key, [begins[number] for number in sorted(begins)], white
+    )
+
+
+def origin(comparison: BatchingComparison, live: bool) -> None:
+    """Where the numbers were measured."""
+    if comparison.began is not None:
+        where = plain(
+            f"{comparison.began.model}, {comparison.began.dtype}, on {comparison.began.machine}"
+        )
+        st.caption(f"{'Measured here' if live else 'Recorded'}: {where}.")
+
+
+controls.ensure_defaults()
+request_editor.ensure_defaults()
+active = COMPARISON.current().active  # before anything is drawn; see polling.watch
+st.session_state.setdefault(
+    "batching_view", NOW if st.query_params.get(VIEW) == "now" else THREE_WAYS
+)
+
+st.title("Does a short request have to wait for a long one?")
+with st.sidebar:
+    controls.choose_model()
+ways, now = st.tabs([THREE_WAYS, NOW], on_change="rerun", key="batching_view")
+if now.open:
+    note_in_url({VIEW: "now"})
+    with now:
+        serving_now.draw()
+else:
+    st.query_params.pop(VIEW, None)
+    with ways:
+        three_ways()
+with st.expander("How it works"):
+    st.markdown(HOW_IT_WORKS)
+polling.draw_fragments()

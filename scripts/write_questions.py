@@ -1,0 +1,78 @@
+"""Write the bundled questions with known answers: `python scripts/write_questions.py`.
+
+The facts and choices are those that the embedded model was trained on (training/knowledge.py,
+training/choices.py), so the right answers and the true distributions are known.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from eab.evaluation.questions import BUNDLED
+from training.choices import BAG_CHOICES, CHAINED_CHOICES, COUNTING_CHOICES, FIXED_CHOICES, Choice
+from training.knowledge import CAPITALS, GENERAL_FACTS, NUMBERS, RARE_CAPITALS
+
+EVERY = 4  # of the counting choices, which have the same distribution all
+
+
+def facts() -> Iterator[dict[str, Any]]:
+    """Capitals by how often they were shown, general facts, sums in words and in digits."""
+    cities = list(CAPITALS.items())
+    groups = {
+        "capitals, best known": cities[:20],
+        "capitals, common": cities[20:],
+        "capitals, rarely shown": list(RARE_CAPITALS.items()),
+    }
+    for group, members in groups.items():
+        for country, city in members:
+            for prompt in (
+                f"The capital of {country} is",
+                f"Question: What is the capital of {country}?\nAnswer:",
+            ):
+                yield {"group": group, "prompt": prompt, "answers": [city]}
+    for question, long, short in GENERAL_FACTS:
+        prompt = f"Question: {question}\nAnswer:"
+        yield {"group": "general facts", "prompt": prompt, "answers": [short, long]}
+    for a, b in product(range(11), repeat=2):
+        prompt = f"{NUMBERS[a].capitalize()} plus {NUMBERS[b]} is"
+        yield {"group": "sums in words", "prompt": prompt, "answers": [NUMBERS[a + b]]}
+    for a, b in product(range(11), repeat=2):
+        prompt = f"Question: What is {a} + {b}?\nAnswer:"
+        yield {"group": "sums in digits", "prompt": prompt, "answers": [str(a + b)]}
+
+
+def chances() -> Iterator[dict[str, Any]]:
+    """Choices with the true distribution of the first sentence; names are drawn, so left out."""
+    groups = {
+        "fixed sentences": FIXED_CHOICES,
+        "chains of choices": CHAINED_CHOICES,
+        "balls in a bag": BAG_CHOICES,
+        "finds or loses": COUNTING_CHOICES[::EVERY],
+    }
+    for group, choices in groups.items():
+        for choice in choices:
+            masses: defaultdict[str, float] = defaultdict(float)
+            for text, mass in texts(choice):
+                masses[text.split(".")[0].strip() + "."] += mass
+            if not any("NAME" in text for text in masses):
+                rounded = {text: round(mass, 9) for text, mass in masses.items()}
+                yield {"group": group, "prompt": choice.prompt, "distribution": rounded}
+
+
+def texts(choice: Choice) -> Iterator[tuple[str, float]]:
+    """Every text that may follow the prompt, with its probability."""
+    for word, mass in choice.words.items():
+        after = choice.after(word)
+        if isinstance(after, Choice):
+            for text, further in texts(after):
+                yield f" {word}{after.prompt}{text}", mass * further
+        else:
+            for ending in after:
+                yield f" {word}{ending}", mass / len(after)
+
+
+if __name__ == "__main__":
+    lines = [json.dumps(one, ensure_ascii=False) for one in (*facts(), *chances())]
+    BUNDLED.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,142 @@
+"""The comparison of ways to serve: what may be asked, its groups, its fold and its file."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from eab.analysis.batching import (
+    MAX_NEW_TOKENS,
+    MAX_PROMPT,
+    MAX_REQUESTS,
+    WAYS,
+    Asked,
+    BatchingComparison,
+    Began,
+    RequestEvent,
+    Way,
+    WayServed,
+    Workload,
+    dumps,
+    load,
+)
+from eab.analysis.schedule import ScheduledPass, Served
+from eab.errors import ConfigError, RecordError
+from eab.events import Progressed, RunEnded
+
+ASKED = tuple(Asked(f"prompt {number}", 8) for number in range(5))
+
+
+def served(way: Way, seconds: float) -> WayServed:
+    return WayServed(way, (ScheduledPass(seconds, 10, (Served(0, 0, 3, 0, 1, 1),)),), 0)
+
+
+def comparison(*servings: WayServed) -> BatchingComparison:
+    found = BatchingComparison()
+    for event in (
+        Began(Workload(ASKED, slots=2), "model", "float32", "machine"),
+        Progressed(0.5, "half"),
+        *servings,
+        RunEnded(0, "finished"),
+    ):
+        found.apply(event)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"requests": ()}, "0 requests were given; choose from 1 to 32"),
+        ({"requests": ASKED * 7}, "35 requests were given; choose from 1 to 32"),
+        ({"requests": (Asked("  ", 8),)}, "the prompt of request 1 has 2 characters"),
+        ({"requests": (*ASKED, Asked("x" * (MAX_PROMPT + 1), 8))}, "the prompt of request 6"),
+        ({"requests": (Asked("x", 0),)}, "request 1 asks for 0 new tokens; choose from 1 to 256"),
+        ({"requests": (Asked("x", MAX_NEW_TOKENS + 1),)}, "request 1 asks for 257 new tokens"),
+        ({"slots": 0}, "0 slots were given; choose from 1 to 8"),
+        ({"repeats": 10}, "10 repeats were given; choose from 1 to 9"),
+        ({"max_paths": 9}, "9 paths were given; choose from 1 to 8"),
+    ],
+)
+def test_what_cannot_be_served_is_explained(values: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Workload(**({"requests": ASKED} | values))  # type: ignore[arg-type]
+
+
+def test_the_largest_workload_is_allowed() -> None:
+    largest = Workload((Asked("x" * MAX_PROMPT, MAX_NEW_TOKENS),) * MAX_REQUESTS, 8, 9, 8)
+    assert largest.config(largest.requests[0]).max_paths == 8
+
+
+def test_the_ways_differ_in_their_groups() -> None:
+    workload = Workload(ASKED, slots=2)
+    assert {way: [[*group] for group in workload.groups(way)] for way in WAYS} == {
+        "continuous": [[0, 1, 2, 3, 4]],
+        "static batches": [[0, 1], [2, 3], [4]],
+        "one by one": [[0], [1], [2], [3], [4]],
+    }
+
+
+def test_one_path_never_forks_and_several_may() -> None:
+    one, several = (Workload(ASKED, max_paths=paths).config(ASKED[0]) for paths in (1, 4))
+    assert one.entropy_threshold > 10 > several.entropy_threshold
+    assert (one.max_new_tokens, several.max_paths) == (8, 4)
+
+
+def test_of_each_way_the_repeat_of_median_length_is_shown() -> None:
+    found = comparison(
+        *(served("continuous", seconds) for seconds in (3.0, 1.0, 2.0)),
+        *(served("static batches", seconds) for seconds in (1.0, 4.0)),
+    )
+    assert {way: one.seconds for way, one in found.shown().items()} == {
+        "continuous": 2.0,
+        "static batches": 4.0,
+    }
+    assert found.spread("continuous", lambda one: one.seconds) == (2.0, 1.0, 3.0)
+    assert found.complete
+    assert found.progress.words == "half"
+    assert found.runs == []
+
+
+def test_a_stopped_comparison_is_not_complete() -> None:
+    found = BatchingComparison()
+    found.apply(RunEnded(0, "stopped"))
+    assert not found.complete
+
+
+def test_a_file_holds_the_servings_and_equal_servings_give_equal_files(tmp_path: Path) -> None:
+    found = comparison(served("continuous", 1.5), served("one by one", 2.5))
+    file = tmp_path / "servings.json.gz"
+    file.write_bytes(dumps(found))
+    again = load(file)
+    assert again.began == found.began
+    assert again.servings == found.servings
+    assert again.ended == found.ended
+    assert dumps(again) == dumps(found)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no gzip",
+        gzip.compress(b"{}"),
+        gzip.compress(b"[]"),
+        gzip.compress(b'{"format": "eab-batching", "version": 1, "events": [{"event": "X"}]}'),
+        dumps(comparison())[:-9],
+    ],
+)
+def test_a_damaged_file_is_explained(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "servings.json.gz"
+    file.write_bytes(data)
+    with pytest.raises(RecordError, match="servings"):
+        load(file)
+
+
+def test_request_events_make_the_runs_of_the_requests() -> None:
+    from app.server import bundled_runs
+
+    recorded = bundled_runs.batching()
+    assert [run.started.prompt for run in recorded.runs] == [
+        one.prompt for one in recorded.workload.requests
+    ]
+    event = RequestEvent(0, RunEnded(3, "finished"))
+    assert (event.number, event.event.step) == (0, 3)

@@ -1,0 +1,107 @@
+"""Fork attribution: a worked example, and parts that add up to the whole on any tree."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invented_runs import CARD, invented_run
+from saying_model import flat_run, saying_model
+
+from eab.analysis.answers import entropy, group_answers
+from eab.analysis.fork_attribution import attribute_to_forks
+from eab.analysis.same_answer import RULES
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Event, Forked, PathFinished, Predicted, RunStarted, TokenAppended
+from eab.run import Run, fold
+
+# path: its parent, its weight, its token
+TREE = {
+    1: (0, 0.6, " I think it is"),
+    2: (0, 0.4, " It is"),
+    3: (1, 0.3, " Paris"),
+    4: (1, 0.3, " paris."),
+    5: (2, 0.2, " Rome"),
+    6: (2, 0.2, " Lyon"),
+}
+
+
+def two_level_run() -> Run:
+    """The first fork leads to Paris or to the others, one fork below words Paris, one decides."""
+    events: list[Event] = [RunStarted("p", (0,), ("p",), CARD, BranchingConfig(), 1.0)]
+    for step, parents in enumerate([(0,), (1, 2)]):
+        for parent in parents:
+            born = tuple(path for path, (its_parent, *_) in TREE.items() if its_parent == parent)
+            weights = tuple(TREE[path][1] for path in born)
+            events += [
+                Predicted(step, parent, 1.0, ()),
+                Forked(step, parent, born, weights, born[0]),
+            ]
+            events += [
+                TokenAppended(step, path, path, TREE[path][2], math.log(0.5), False)
+                for path in born
+            ]
+    return fold([*events, *(PathFinished(1, path, "stop") for path in (3, 4, 5, 6))])
+
+
+def test_a_worked_example() -> None:
+    """Paris is worded in two ways by one branch of the first fork only."""
+    run = two_level_run()
+    last_word = group_answers(
+        run, "text", lambda _, one, other: RULES["exact"]("", one.split()[-1], other.split()[-1])
+    )
+    assert [one.weight for one in last_word.ranked] == pytest.approx([0.6, 0.2, 0.2])
+    first, below, wording = attribute_to_forks(run, last_word)
+    assert (first.path, below.path, wording.path) == (0, 2, 1)
+    assert first.contribution == pytest.approx(entropy([0.6, 0.4]))
+    assert first.decisiveness == pytest.approx(1.0)
+    assert below.weight == pytest.approx(0.4)
+    assert below.information == pytest.approx(math.log(2))
+    assert (wording.weight, wording.branch_entropy) == pytest.approx((0.6, math.log(2)))
+    assert wording.contribution == pytest.approx(0.0)
+    assert wording.decisiveness == pytest.approx(0.0)
+
+
+def test_a_branch_without_an_answer_counts_for_nothing() -> None:
+    run = flat_run([("a", 0.5, 0.5, True), ("b", 0.5, 0.4, False)])
+    assert attribute_to_forks(run, group_answers(run)) == ()
+
+
+@given(st.integers(0, 500), st.integers(0, 20), st.integers(1, 12), st.floats(0, 1))
+def test_the_parts_add_up_in_any_run_also_after_pruning(
+    seed: int, steps: int, paths: int, until: float
+) -> None:
+    events = invented_run(seed, steps, paths)
+    run = fold(events[: max(1, int(until * len(events)))])
+    for part in ("text", "sentence"):
+        answers = group_answers(run, part)
+        forks = attribute_to_forks(run, answers)
+        assert math.fsum(fork.contribution for fork in forks) == pytest.approx(
+            answers.entropy, abs=1e-9
+        )
+        assert all(0 <= fork.weight <= 1 + 1e-9 for fork in forks)
+        assert all(0 <= fork.information <= fork.branch_entropy + 1e-9 for fork in forks)
+
+
+@settings(max_examples=40)
+@given(
+    chain=st.integers(0, 10**6),
+    threshold=st.floats(0.0, 1.5),
+    max_paths=st.integers(2, 20),
+    policy=st.sampled_from(["fair", "original", "independent"]),
+    seed=st.integers(0, 2**31),
+)
+def test_the_parts_add_up_for_every_policy(
+    chain: int, threshold: float, max_paths: int, policy: str, seed: int
+) -> None:
+    config = BranchingConfig(
+        entropy_threshold=threshold, max_paths=max_paths, max_new_tokens=4, policy=policy, seed=seed
+    )
+    run = fold(generate(saying_model(chain), Request("0", config)))
+    answers = group_answers(run)
+    forks = attribute_to_forks(run, answers)
+    assert math.fsum(fork.contribution for fork in forks) == pytest.approx(
+        answers.entropy, abs=1e-9
+    )

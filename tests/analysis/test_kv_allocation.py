@@ -1,0 +1,156 @@
+"""KV allocation: a small run by hand, and real runs, where blocks of one row are the tree's rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_model import TableModel, random_table
+
+from app.server import bundled_runs
+from eab.analysis.kv_allocation import (
+    SCHEMES,
+    KvAllocation,
+    Reserved,
+    block_usages,
+    kv_allocation,
+)
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.errors import ConfigError, RecordError
+from eab.events import KvMeasured, KVUsage, PathRows
+from eab.run import Run, fold
+
+COIN = np.full((2, 2), 0.5)
+THREE_TOSSES = BranchingConfig(0.5, branch_factor=2, max_paths=4, max_new_tokens=3, r=1)
+RUNS = [
+    fold(bundled_runs.events_of(one))
+    for one in bundled_runs.recordings()
+    if fold(bundled_runs.events_of(one)).started.config.cache == "tree"
+]
+
+
+def tossed(prompt: str = "0 1 0 1 1") -> Run:
+    return fold(generate(TableModel(COIN), Request(prompt, THREE_TOSSES)))
+
+
+def in_rows(found: KvAllocation, run: Run) -> dict[str, list[tuple[int, int, int]]]:
+    row = run.started.model.row_bytes
+    return {
+        scheme: [(one.used // row, one.copied // row, one.empty // row) for one in steps]
+        for scheme, steps in found.steps.items()
+    }
+
+
+def test_three_tosses_counted_by_hand() -> None:
+    """1 path with the 5 tokens of the prompt, then 2 with one more each, then 4 with two more."""
+    run = tossed()
+    assert [len(step.kv.paths) for step in run.steps if step.kv] == [1, 2, 4]
+    assert in_rows(kv_allocation([run], block_size=4), run) == {
+        "slab": [(5, 0, 3), (7, 5, 4), (11, 17, 4)],
+        "blocks": [(5, 0, 3), (7, 1, 4), (11, 5, 4)],
+        "tree": [(5, 0, 0), (7, 0, 0), (11, 0, 0)],
+    }
+
+
+def test_runs_add_up_from_the_step_at_which_each_begins() -> None:
+    runs = [tossed(), tossed("1 0 1")]
+    alone = [kv_allocation([run], 4) for run in runs]
+    both = kv_allocation(runs, 4, begins=[0, 2])
+    for scheme in SCHEMES:
+        first, second = (one.steps[scheme] for one in alone)
+        assert both.steps[scheme] == (*first[:2], first[2] + second[0], *second[1:])
+    together = kv_allocation(runs, 4)
+    assert together.steps["slab"][1] == alone[0].steps["slab"][1] + alone[1].steps["slab"][1]
+
+
+def test_nothing_is_reserved_without_runs() -> None:
+    nothing = kv_allocation([])
+    assert nothing.peak("blocks") == 0
+    assert nothing.sum("tree") == Reserved()
+    assert nothing.wasted_share("slab") == 0
+
+
+def test_the_waste_is_what_is_empty_or_stored_again_over_all_steps() -> None:
+    found = kv_allocation([tossed()], 4)
+    assert found.peak("slab") == 32 * 16
+    assert found.sum("slab") == Reserved(23 * 16, 22 * 16, 11 * 16)
+    assert found.wasted_share("slab") == pytest.approx(33 / 56)
+    assert found.wasted_share("tree") == 0
+    assert (found.rs, found.measured) == ((1,), True)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.started.prompt[:20])
+def test_blocks_of_one_row_are_the_rows_that_the_tree_measured(run: Run) -> None:
+    for _, tree, blocks in block_usages(run, 1):
+        assert blocks.paths == tree.paths
+        assert (blocks.rows_shared, blocks.rows_private) == (tree.rows_shared, tree.rows_private)
+        assert blocks.rows_independent == tree.rows_independent
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.started.prompt[:20])
+def test_the_parts_add_up_to_what_is_held(run: Run) -> None:
+    found = kv_allocation([run])
+    row, config = run.started.model.row_bytes, run.started.config
+    longest = len(run.started.prompt_tokens) + config.max_new_tokens
+    measured = [step.kv for step in run.steps if step.kv is not None]
+    assert [one.total for one in found.steps["tree"]] == [kv.bytes_held for kv in measured]
+    slabs = [len(kv.paths) * longest * row for kv in measured]
+    assert [one.total for one in found.steps["slab"]] == slabs
+    for slab, blocks, tree in zip(*found.steps.values(), strict=True):
+        assert slab.used == blocks.used == tree.used > 0
+        assert tree.copied == 0 <= blocks.copied <= slab.copied
+        assert min(slab.empty, blocks.empty, tree.empty) >= 0
+        assert blocks.total % (found.block_size * row) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.integers(2, 6),
+    policy=st.sampled_from(["fair", "original", "independent", "greedy"]),
+    drafter=st.sampled_from(["none", "prompt-lookup", "sibling-lookup"]),
+    threshold=st.floats(0, 1.5),
+    block_size=st.integers(1, 20),
+)
+def test_any_run_of_the_engine_is_followed(
+    seed: int, size: int, policy: str, drafter: str, threshold: float, block_size: int
+) -> None:
+    config = BranchingConfig.from_settings(
+        {
+            "entropy_threshold": threshold,
+            "policy": policy,
+            "drafter": drafter,
+            "max_paths": 7,
+            "max_new_tokens": 12,
+            "seed": seed,
+        }
+    )
+    model = TableModel(random_table(seed, size, 0.3), stop_ids=[size - 1])
+    run = fold(generate(model, Request("0 0 1 0 0 1", config)))
+    for _, tree, blocks in block_usages(run, 1):
+        assert blocks.paths == tree.paths
+        assert blocks.rows_private == tree.rows_private
+    for slab, blocks, tree in zip(*kv_allocation([run], block_size).steps.values(), strict=True):
+        assert tree.used <= blocks.used + blocks.copied <= slab.used + slab.copied
+        assert min(one for each in (slab, blocks, tree) for one in (each.copied, each.empty)) >= 0
+
+
+def test_a_run_of_another_cache_is_refused() -> None:
+    config = replace(THREE_TOSSES, cache="deep-copy")
+    run = fold(generate(TableModel(COIN), Request("0 1", config)))
+    with pytest.raises(ConfigError, match="this run used the cache 'deep-copy'"):
+        kv_allocation([run])
+
+
+@pytest.mark.parametrize("rows", [PathRows(0, 0, 9), PathRows(3, 0, 5)])
+def test_a_measurement_that_the_tree_does_not_allow_is_refused(rows: PathRows) -> None:
+    """Path 0 with more rows than its text may have, and path 3 before it is born."""
+    run = tossed()
+    damaged = fold([run.started])
+    damaged.paths = run.paths
+    damaged.apply(KvMeasured(0, KVUsage(0, 0, 9, 0, 9, (rows,))))
+    with pytest.raises(RecordError, match=f"path {rows.path} is measured with"):
+        kv_allocation([damaged])

@@ -1,0 +1,127 @@
+"""What counts as the same answer: a table of pairs judged by hand, for each rule."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.analysis.same_answer import RULES, exact, grouped, normalised, rule_named
+from eab.errors import ConfigError
+
+CAPITAL = "What is the capital of France?"
+LEGS = "How many legs does a spider have?"
+TALLER = "Who is taller, Tom or Ann?"
+
+# question, two texts, whether they mean the same, the rules that say so
+PAIRS = [
+    (CAPITAL, "Paris", " paris. ", True, "exact spelling content"),
+    (CAPITAL, "Paris", "Lyon", False, ""),
+    (CAPITAL, "Paris", "The capital of France is Paris.", True, "content"),
+    (CAPITAL, "Paris is the capital of France", "The capital of France is Paris.", True, "content"),
+    (CAPITAL, "It is Paris.", "It is not Paris.", False, ""),
+    (CAPITAL, "It isn't Paris.", "It is Paris.", False, ""),
+    (CAPITAL, "France", "The capital", False, ""),
+    ("Which animal is not a bird?", "A dog is not a bird.", "A dog is a bird.", False, ""),
+    (LEGS, "eight", "8", True, "content"),
+    (LEGS, "A spider has eight legs.", "8 legs", True, "content"),
+    (LEGS, "A spider has eight legs.", "A spider has six legs.", False, ""),
+    (LEGS, "A spider has no legs.", "A spider has legs.", False, ""),
+    ("How many hours are in a day?", "twenty-four", "24", True, "content"),
+    ("How many hours are in a day?", "twenty, four", "20", False, ""),
+    ("What is 2 + 3?", "5", "2", False, ""),
+    ("What is 2 + 3?", "It is 5.", "-5", False, ""),
+    ("How much is it?", "15 dollars", "25 dollars", False, ""),
+    ("How long is it?", "1.5", "15", False, ""),
+    (TALLER, "Tom is taller than Ann.", "Ann is taller than Tom.", False, ""),
+    (TALLER, "Tom", "Ann", False, ""),
+    ("Who came?", "He came.", "She came.", False, ""),
+    ("What did Tom do?", "Tom won.", "Tom lost.", False, ""),
+    ("Where is it?", "in the box", "on the box", False, ""),
+    ("How is he?", "He is happy.", "He is not happy.", False, ""),
+    ("How is he?", "He is happy.", "He is unhappy.", False, ""),
+    ("Which capital?", "Ulaanbaatar", "Ulanbaatar", True, "spelling"),
+    ("Which capital?", "Reykjavík", "Reykjavik", True, "spelling"),
+    ("Which country?", "Niger", "Nigeria", False, ""),
+    ("Which country?", "Austria", "Australia", False, ""),
+    ("Which country?", "Slovenia", "Slovakia", False, ""),
+    ("What is it?", "a desert", "a dessert", False, ""),
+    ("What is it?", "a friend", "a fiend", False, ""),
+    ("Can it be?", "It is possible.", "It is impossible.", False, ""),
+    ("How much?", "8 millions", "8 billions", False, ""),
+    ("Which flight?", "flight12345", "flight12346", False, ""),
+    # The same meaning in other words: no rule sees it, and the answers stay apart.
+    ("What did the dog do?", "The dog ran away.", "The hound escaped.", True, ""),
+    ("What did he do?", "He went home and slept.", "He slept at home.", True, ""),
+]
+
+
+@pytest.mark.parametrize(("question", "one", "other", "alike", "rules"), PAIRS)
+def test_the_pairs_judged_by_hand(
+    question: str, one: str, other: str, alike: bool, rules: str
+) -> None:
+    found = [name for name, same in RULES.items() if same(question, one, other)]
+    assert found == rules.split()
+    assert [name for name, same in RULES.items() if same(question, other, one)] == found
+    assert alike or not found, "no rule takes different answers for the same"
+
+
+def test_the_known_weakness_of_the_rule_spelling() -> None:
+    assert RULES["spelling"]("Which word?", "stationary", "stationery")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Paris", " paris. ", True),
+        ("The cat", "a  CAT!", True),
+        ("don't", "don’t", True),
+        ("well-known", "well known", True),
+        ("ﬁne", "fine", True),
+        ("1.5", "15", False),
+        ("-3", "3", False),
+        ("−3", "-3", True),
+        ("12:30", "1230", False),
+        ("3/4", "34", False),
+        ("$5", "5", False),
+        ("5%", "5", False),
+        (".5", "5", False),
+        ("is", "is not", False),
+        ("vitamin A", "vitamin", False),
+        ("A", "B", False),
+        ("A", "", False),
+        ("?", "!", False),
+        ("42.", "42", True),
+    ],
+)
+def test_what_the_rule_exact_takes_for_the_same(one: str, other: str, same: bool) -> None:
+    assert exact("", one, other) is same
+
+
+@given(st.text())
+def test_a_normalised_text_is_calm(text: str) -> None:
+    once = normalised(text)
+    assert once == " ".join(once.split())
+    assert bool(once) == bool(text.strip())
+
+
+@given(st.text(), st.text(), st.text(), st.sampled_from(sorted(RULES)))
+def test_rules_are_symmetric_and_never_narrower_than_exact(
+    question: str, one: str, other: str, name: str
+) -> None:
+    same = RULES[name]
+    assert same(question, one, one)
+    assert same(question, one, other) == same(question, other, one)
+    assert same(question, one, other) or not exact(question, one, other)
+
+
+def test_a_text_joins_the_first_group_whose_first_text_is_the_same() -> None:
+    texts = ["Paris", "Lyon", "The capital of France is Paris.", "lyon!", " paris"]
+    assert grouped(CAPITAL, texts) == [0, 1, 2, 1, 0]
+    assert grouped(CAPITAL, texts, RULES["content"]) == [0, 1, 0, 1, 0]
+    assert grouped(CAPITAL, texts, lambda question, one, other: True) == [0] * 5
+    assert grouped(CAPITAL, []) == []
+
+
+def test_an_unknown_rule_is_refused_in_words() -> None:
+    assert rule_named("exact") is exact
+    with pytest.raises(ConfigError, match="must be one of: exact, spelling, content"):
+        rule_named("fuzzy")

@@ -1,0 +1,205 @@
+"""Schedules written by hand, the records of passes from events, and what must hold for all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.analysis.schedule import (
+    Idle,
+    Schedule,
+    ScheduledPass,
+    ScheduleRecorder,
+    Segment,
+    Served,
+    Spread,
+    percentile,
+    spread,
+)
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Event, KvMeasured, RunEnded, StepTimed
+from eab.models.loading import load_model
+
+
+def prefill(run: int, slot: int, tokens: int, steps: int = 1) -> Served:
+    return Served(run, slot, tokens, 0, steps, steps)
+
+
+def decode(run: int, slot: int) -> Served:
+    return Served(run, slot, 0, 1, 1, 1)
+
+
+# Three runs in two slots. Run 0 writes two tokens, run 1 four; run 2 waits for the slot of run 0,
+# and its prompt takes two passes.
+PASSES = (
+    ScheduledPass(1.0, 100, (prefill(0, 0, 5), prefill(1, 1, 3))),
+    ScheduledPass(0.5, 110, (decode(0, 0), decode(1, 1))),
+    ScheduledPass(2.0, 90, (decode(1, 1), prefill(2, 0, 16, steps=0))),
+    ScheduledPass(1.5, 95, (decode(1, 1), prefill(2, 0, 4))),
+    ScheduledPass(0.5, 50, (decode(2, 0),)),
+)
+SCHEDULE = Schedule(2, PASSES)
+
+
+def test_seconds_and_ends_add_up() -> None:
+    assert SCHEDULE.ends == [1.0, 1.5, 3.5, 5.0, 5.5]
+    assert SCHEDULE.seconds == 5.5
+    assert SCHEDULE.start(2) == 1.5
+    assert [one.tokens for one in PASSES] == [8, 2, 17, 5, 1]
+    assert SCHEDULE.peak_kv_bytes == 110
+    assert SCHEDULE.new_tokens == 2 + 4 + 2
+
+
+def test_the_time_to_first_token_counts_the_waiting() -> None:
+    assert SCHEDULE.first_token_passes() == {0: 0, 1: 0, 2: 3}
+    assert SCHEDULE.first_token_seconds() == {0: 1.0, 1: 1.0, 2: 5.0}
+
+
+def test_the_time_per_output_token_is_the_mean_time_between_steps() -> None:
+    assert SCHEDULE.output_token_seconds() == pytest.approx({0: 0.5, 1: (5.0 - 1.0) / 3, 2: 0.5})
+
+
+def test_segments_join_passes_of_the_same_work() -> None:
+    assert SCHEDULE.segments() == [
+        Segment(0, 0, "prefill", 0, 0, 5),
+        Segment(0, 0, "decode", 1, 1, 1),
+        Segment(1, 1, "prefill", 0, 0, 3),
+        Segment(1, 1, "decode", 1, 3, 3),
+        Segment(2, 0, "prefill", 2, 3, 20),
+        Segment(2, 0, "decode", 4, 4, 1),
+    ]
+
+
+def test_idle_slots_say_whether_a_run_waited() -> None:
+    static = Schedule(
+        2,
+        (
+            ScheduledPass(1.0, 0, (prefill(0, 0, 5), prefill(1, 1, 5))),
+            ScheduledPass(1.0, 0, (decode(1, 1),)),
+            ScheduledPass(1.0, 0, (decode(1, 1),)),
+            ScheduledPass(1.0, 0, (prefill(2, 0, 5),)),
+        ),
+    )
+    assert static.idle() == [Idle(0, 1, 2, True), Idle(1, 3, 3, False)]
+    assert static.idle_share == pytest.approx(3 / 8)
+    assert static.awaited_idle_share == pytest.approx(2 / 8)
+    assert SCHEDULE.idle() == [Idle(1, 4, 4, False)]
+    assert SCHEDULE.awaited_idle_share == 0
+
+
+def test_a_run_that_misses_a_pass_has_two_segments_and_its_slot_is_idle() -> None:
+    schedule = Schedule(
+        1,
+        (
+            ScheduledPass(1.0, 0, (prefill(0, 0, 5),)),
+            ScheduledPass(1.0, 0, ()),
+            ScheduledPass(1.0, 0, (decode(0, 0),)),
+        ),
+    )
+    assert [one.first for one in schedule.segments()] == [0, 2]
+    assert schedule.idle() == [Idle(0, 1, 1, False)]
+
+
+def test_an_empty_schedule_has_no_numbers() -> None:
+    empty = Schedule(4, ())
+    assert (empty.seconds, empty.idle_share, empty.awaited_idle_share) == (0, 0, 0)
+    assert empty.segments() == empty.idle() == []
+    assert percentile([], 0.5) == 0
+
+
+def test_percentiles_are_interpolated() -> None:
+    assert percentile([4.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([0.0, 10.0], 0.95) == pytest.approx(9.5)
+    assert percentile([7.0], 0.95) == 7.0
+
+
+def test_a_spread_is_median_and_range_and_ranges_may_overlap() -> None:
+    schedules = [Schedule(1, (ScheduledPass(seconds, 0, ()),)) for seconds in (3.0, 1.0, 2.0)]
+    assert spread(schedules, lambda one: one.seconds) == Spread(2.0, 1.0, 3.0)
+    assert Spread(2, 1, 3).overlaps(Spread(4, 3, 5))
+    assert not Spread(2, 1, 3).overlaps(Spread(4, 3.5, 5))
+
+
+def _events(prompt: str, new_tokens: int) -> list[Event]:
+    config = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=new_tokens)
+    return list(generate(load_model(), Request(prompt, config)))
+
+
+def test_the_record_of_a_pass_says_what_its_events_say() -> None:
+    events = _events("Once upon a time", 3)
+    row_bytes = load_model().card.row_bytes
+    ends = [number for number, event in enumerate(events, 1) if isinstance(event, StepTimed)]
+    recorder, records, begun = ScheduleRecorder(), [], 0
+    for end in [*ends[:-1], len(events)]:
+        records.append(recorder.record(1.0, {7: events[begun:end]}))
+        begun = end
+    prompt = next(event.tokens for event in events if isinstance(event, StepTimed))
+    assert [one.served for one in records] == [
+        (Served(7, 0, prompt, 0, 1, 1),),
+        (Served(7, 0, 0, 1, 1, 1),),
+        (Served(7, 0, 0, 1, 1, 1),),
+    ]
+    measured = [event.usage.bytes_held for event in events if isinstance(event, KvMeasured)]
+    assert [one.kv_bytes for one in records] == measured
+    assert all(held % row_bytes == 0 for held in measured)
+    assert recorder.record(1.0, {}).kv_bytes == 0, "a run that ended holds nothing"
+
+
+def test_a_slot_is_free_for_the_next_run_once_its_run_ended() -> None:
+    step, recorder = StepTimed(1, 1, 0.1, 0.1), ScheduleRecorder()
+    ended = RunEnded(1, "finished")
+    first = recorder.record(1.0, {1: [step], 2: [step]})
+    second = recorder.record(1.0, {1: [step, ended], 2: [step]})
+    third = recorder.record(1.0, {2: [step], 3: [step]})
+    slots = [{one.run: one.slot for one in record.served} for record in (first, second, third)]
+    assert slots == [{1: 0, 2: 1}, {1: 0, 2: 1}, {2: 1, 3: 0}]
+    recorder.forget(2)
+    assert recorder.record(1.0, {4: [step], 3: []}).served[0].slot == 1
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """Runs of random lengths that begin in turn, each in the first free slot."""
+    slots = draw(st.integers(1, 4))
+    lengths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=8))
+    left: dict[int, int] = {}
+    waiting, passes, places = [*range(len(lengths))], [], dict[int, int]()
+    while waiting or left:
+        while waiting and len(left) < slots:
+            run = waiting.pop(0)
+            places[run] = min(set(range(slots)) - {places[other] for other in left})
+            left[run] = lengths[run]
+        served = tuple(
+            prefill(run, places[run], 3) if left[run] == lengths[run] else decode(run, places[run])
+            for run in left
+        )
+        passes.append(ScheduledPass(draw(st.floats(0.001, 1)), 0, served))
+        left = {run: steps - 1 for run, steps in left.items() if steps > 1}
+    return Schedule(slots, tuple(passes))
+
+
+@given(schedules())
+def test_every_slot_step_is_busy_or_idle(schedule: Schedule) -> None:
+    busy = [
+        (one.slot, number)
+        for one in schedule.segments()
+        for number in range(one.first, one.last + 1)
+    ]
+    idle = [
+        (one.slot, number) for one in schedule.idle() for number in range(one.first, one.last + 1)
+    ]
+    every = {
+        (slot, number) for slot in range(schedule.slots) for number in range(len(schedule.passes))
+    }
+    assert sorted(busy + idle) == sorted(every)
+    assert schedule.idle_share == pytest.approx(len(idle) / len(every))
+    assert schedule.awaited_idle_share == 0, "a free slot is taken at once"
+
+
+@given(schedules())
+def test_every_run_has_its_first_token_before_its_end(schedule: Schedule) -> None:
+    first = schedule.first_token_seconds()
+    for run, parts in schedule.by_run.items():
+        assert schedule.start(parts[0][0]) < first[run] <= schedule.ends[parts[-1][0]]
+    assert schedule.new_tokens == sum(len(parts) for parts in schedule.by_run.values())

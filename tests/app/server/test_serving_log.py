@@ -1,0 +1,105 @@
+"""What everybody may watch of the runs of all: numbers, slots and bytes, never a prompt."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from app.server.live_run import LiveRun
+from app.server.model_cache import ModelCache
+from app.server.serving_log import KEPT_PASSES, ServingLog
+from app.server.worker import Worker
+from eab.analysis.batching import Asked, BatchingComparison, Workload
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.events import StepTimed
+from eab.models.loading import load_model
+from eab.run import RunFold
+
+CONFIG = BranchingConfig(max_new_tokens=40, max_paths=2, seed=1)
+SECRET = "Once upon a time, there was a secret prompt. It"
+
+
+def live(owner: str) -> LiveRun:
+    return LiveRun(
+        SECRET, CONFIG, "embedded", RunFold(), lambda _: Request(SECRET, CONFIG), owner, 40
+    )
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker(ModelCache(lambda _: load_model()), max_running=2)
+    yield made
+    made.close()
+
+
+def test_runs_get_numbers_in_the_order_of_their_service_and_keep_their_slots() -> None:
+    log, first, second = ServingLog(), live("a"), live("b")
+    step = [StepTimed(1, 1, 0.1, 0.1)]
+    log.note(0.1, 0, {first: step})
+    log.note(0.1, 3, {first: step, second: step})
+    log.forget(first)
+    log.note(0.1, 0, {second: step, live("c"): step})
+    slots = [{one.run: one.slot for one in logged.record.served} for logged in log.passes]
+    assert slots == [{1: 0}, {1: 0, 2: 1}, {2: 1, 3: 0}]
+    assert [logged.waiting for logged in log.passes] == [0, 3, 0]
+    assert log.passes[1].owners == {1: "a", 2: "b"}
+
+
+def test_a_pass_without_runs_is_not_kept_and_old_ones_are_forgotten() -> None:
+    log, run = ServingLog(), live("a")
+    log.note(0.1, 0, {run: []})
+    assert log.passes == ()
+    for _ in range(KEPT_PASSES + 5):
+        log.note(0.1, 0, {run: [StepTimed(1, 1, 0.1, 0.1)]})
+    assert len(log.passes) == KEPT_PASSES
+
+
+def test_the_worker_tells_who_is_served_and_who_waits_but_no_prompt(worker: Worker) -> None:
+    runs = [worker.start_run(SECRET, CONFIG, "embedded", owner) for owner in ("a", "b", "c")]
+    deadline, most = time.monotonic() + 60, 0
+    while any(run.active for run in runs):
+        assert time.monotonic() < deadline
+        now = worker.serving_now()
+        assert now.running <= 2
+        assert now.busy or not any(run.status == "running" for run in runs) or now.passes
+        most = max(most, now.running)
+        time.sleep(0.005)
+    now = worker.serving_now()
+    assert most == 2
+    assert {run for one in now.passes for run in one.owners} == {1, 2, 3}
+    assert {part.slot for one in now.passes for part in one.record.served} == {0, 1}
+    assert any(one.waiting for one in now.passes)
+    assert max(one.record.kv_bytes for one in now.passes) > 0
+    assert "secret" not in repr(now)
+    ends = [one.ended_at for one in now.passes]
+    assert ends == sorted(ends)
+
+
+def test_a_comparison_takes_turns_and_is_counted_beside_the_runs(worker: Worker) -> None:
+    workload = Workload((Asked("Once upon a time", 60),) * 2, repeats=2)
+    compared = worker.start_batching(workload, "embedded", "a")
+    deadline, seen = time.monotonic() + 60, 0
+    while compared.active:
+        assert time.monotonic() < deadline
+        seen = max(seen, worker.serving_now().taking_turns)
+        time.sleep(0.005)
+    assert isinstance(compared.state, BatchingComparison)
+    assert compared.state.complete, compared.message
+    assert seen == 1
+    assert worker.serving_now().passes == ()
+    assert worker.find(compared.id, BatchingComparison) is compared
+
+
+def test_a_stopped_comparison_ends_early(worker: Worker) -> None:
+    workload = Workload((Asked("Once upon a time", 256),) * 8, repeats=9)
+    compared = worker.start_batching(workload, "embedded", "a")
+    while compared.status != "running":
+        time.sleep(0.005)
+    compared.stop()
+    deadline = time.monotonic() + 60
+    while compared.active:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert compared.ending[0] == "stopped"
+    assert not compared.state.complete

@@ -1,0 +1,41 @@
+"""The section on KV allocation, alone on a page: runs of several caches, at several times."""
+
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs
+from eab.analysis.kv_allocation import kv_allocation
+from eab.figures.kv_allocation import allocation_sentence, allocation_table
+
+
+def all_caches() -> None:
+    from app.server import bundled_runs
+    from app.widgets.kv_allocation import kv_allocation_section
+
+    kv_allocation_section(bundled_runs.caches().runs, "all")
+
+
+def one_after_the_other() -> None:
+    from app.server import bundled_runs
+    from app.widgets.kv_allocation import kv_allocation_section
+
+    tree = bundled_runs.caches().runs[0]
+    kv_allocation_section([tree, tree], "two", begins=[0, 10])
+
+
+def test_runs_of_other_caches_are_left_out() -> None:
+    page = AppTest.from_function(all_caches).run()
+    assert not page.exception
+    found = kv_allocation(bundled_runs.caches().runs[:1])
+    assert [text.value for text in page.text] == [allocation_sentence(found)]
+    assert [note.value for note in page.caption] == ["Left out: 3 runs with another cache."]
+    assert page.table[0].value.equals(allocation_table(found))
+
+
+def test_runs_that_begin_later_are_added_from_there_on() -> None:
+    page = AppTest.from_function(one_after_the_other).run()
+    assert not page.exception
+    tree = bundled_runs.caches().runs[0]
+    later = kv_allocation([tree, tree], begins=[0, 10])
+    assert later.peak("tree") < kv_allocation([tree, tree]).peak("tree")
+    assert [text.value for text in page.text] == [allocation_sentence(later)]
+    assert not page.caption

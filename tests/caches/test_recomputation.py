@@ -1,0 +1,42 @@
+"""K and V that were freed are computed again, row by row as they were."""
+
+import pytest
+import torch
+
+from eab.caches.tree import TreeCache
+
+LIMIT = 2**30
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("limit", [3, 512])
+def test_the_rows_come_back_and_the_next_pass_gives_the_same_logits(twins, family, padded, limit):
+    model = twins(family).ours
+    logits = []
+    for freed in (False, True):
+        cache = TreeCache(model.kv_shape, 4, LIMIT, padded)
+        with torch.inference_mode():
+            model.forward([cache.prepare([0], [[5, 9, 33, 2]])])
+            cache.fork(0, [1, 2, 3])
+            model.forward([cache.prepare([1, 2, 3], [[7], [8], [9]])])
+            cache.release(2)  # leaves a hole
+            cache.fork(3, [4, 5])
+            model.forward([cache.prepare([1, 4, 5], [[3, 4], [6], [6]])])
+            texts = {
+                1: [5, 9, 33, 2, 7, 3, 4, 11],
+                4: [5, 9, 33, 2, 9, 6, 12],
+                5: [5, 9, 33, 2, 9, 6, 13],
+            }
+            before = cache.usage([1, 4, 5])
+            if freed:
+                recomputation = cache.free(texts)
+                assert cache.bytes_held == 0
+                assert recomputation.rows_left == 10, "shared rows once, holes never"
+                while recomputation.rows_left:
+                    batch = recomputation.prepare(limit)
+                    assert len(batch.ids) <= limit
+                    model.forward([batch])
+            assert cache.usage([1, 4, 5]) == before
+            logits.append(model.forward([cache.prepare([1, 4, 5], [[11], [12], [13]])]))
+    assert torch.allclose(*logits, rtol=0, atol=1e-9)

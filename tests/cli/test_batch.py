@@ -1,0 +1,369 @@
+"""eab batch: every line becomes a run file, as if it ran alone; what is there is not made again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from any_config import CONFIGS
+from equality import assert_same_decisions
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from eab import record
+from eab.cli.batch_lines import read_lines
+from eab.cli.commands import app
+from eab.config import BranchingConfig
+from eab.engine import scheduler
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.engine.shared_pass import Part
+from eab.errors import ConfigError, EabError, RecordError, SweepError
+from eab.events import RunEnded
+from eab.figures.tables import samples_of_runs_table
+from eab.models.base import LanguageModel
+from eab.models.loading import load_model
+from eab.run import Run, fold
+
+SHORT = ("--max-new-tokens", "6")
+LINES: list[dict[str, Any]] = [
+    {"prompt": "I tossed a coin and it landed on", "id": "coin"},
+    {"prompt": "Grandma went to the market", "seed": 4, "max_new_tokens": 3},
+    {"prompt": "Once upon a time", "r": "auto", "policy": "independent", "max_paths": 5},
+]
+IDS = ["coin", "00002", "00003"]
+
+
+def write(file: Path, lines: Sequence[dict[str, Any]]) -> str:
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return str(file)
+
+
+def invoke(*arguments: object, given: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["batch", *map(str, arguments)], input=given)
+
+
+def done(*arguments: object, given: str | None = None) -> str:
+    """What a batch prints that succeeds."""
+    result = invoke(*arguments, given=given)
+    assert result.exit_code == 0, result.exception
+    return result.stdout
+
+
+def error_of(kind: type[EabError], *arguments: object, given: str | None = None) -> str:
+    """The message of a batch that fails."""
+    result = invoke(*arguments, given=given)
+    assert isinstance(result.exception, kind), result.output
+    return str(result.exception)
+
+
+def run_of(folder: Path, name: str) -> Run:
+    return fold(record.load(folder / f"{name}.eab"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
+    """The file of prompts, the folder with its runs, and what the command printed."""
+    home = tmp_path_factory.mktemp("batch")
+    prompts, folder = write(home / "prompts.jsonl", LINES), home / "runs"
+    return prompts, folder, done(prompts, "--out", folder, "--dtype", "float64", *SHORT)
+
+
+# ---- what is made
+
+
+def test_each_line_has_a_run_file_that_is_its_run_alone(made: tuple[str, Path, str]) -> None:
+    _, folder, _ = made
+    assert sorted(file.stem for file in folder.glob("*.eab")) == sorted(IDS)
+    assert not list(folder.glob("*.part"))
+    model = load_model("embedded", "cpu", "float64")
+    for name, line in zip(IDS, LINES, strict=True):
+        config = BranchingConfig.from_settings(
+            {"max_new_tokens": 6} | {key: line[key] for key in line if key not in ("id", "prompt")}
+        )
+        alone = fold(generate(model, Request(line["prompt"], config)))
+        run = run_of(folder, name)
+        assert (run.started.prompt, run.started.config) == (line["prompt"], config)
+        assert run.ended is not None
+        assert run.ended.reason == "finished"
+        assert_same_decisions(run, alone)
+
+
+def test_the_table_has_every_sample_and_the_settings_that_differ(
+    made: tuple[str, Path, str],
+) -> None:
+    _, folder, printed = made
+    table = pd.read_parquet(folder / "samples.parquet")
+    assert [*table["id"].unique()] == sorted(IDS)
+    assert [*table.columns[-5:]] == ["seed", "max_paths", "policy", "max_new_tokens", "r"]
+    for name, rows in table.groupby("id"):
+        run = run_of(folder, str(name))
+        assert rows["weight"].sum() == pytest.approx(1)
+        assert rows["text"].tolist() == [sample.text for sample in run.samples()]
+        assert rows["log_prob"].tolist() == [sample.log_prob for sample in run.samples()]
+        assert rows["end"].tolist() == [sample.finish_reason for sample in run.samples()]
+        assert set(rows["prompt"]) == {run.started.prompt}
+        assert set(rows["r"]) == {str(run.started.config.r)}
+        assert set(rows["seed"]) == {run.started.config.seed}
+    assert printed == (
+        f"3 runs in {folder}, with {len(table)} samples in {folder / 'samples.parquet'}.\n"
+    )
+
+
+def test_settings_that_are_the_same_in_all_runs_have_no_column() -> None:
+    run = fold(record.load("assets/runs/coin.eab"))
+    table = samples_of_runs_table([("a", run), ("b", run)])
+    assert [*table.columns[:3]] == ["id", "prompt", "weight"]
+    assert table.columns[-1] == "seed"
+    assert len(table) == 2 * len(run.samples())
+    assert samples_of_runs_table([]).empty
+
+
+def test_runs_share_forward_passes_and_more_runs_than_fit_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_pass, sizes = scheduler.run_pass, []
+
+    def counted_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
+        sizes.append(len(parts))
+        whole_pass(model, parts)
+
+    monkeypatch.setattr(scheduler, "run_pass", counted_pass)
+    many = scheduler.MAX_RUNNING + 8
+    prompts = write(tmp_path / "a.jsonl", [{"prompt": f"I saw {n} birds"} for n in range(many)])
+    done(prompts, "--out", tmp_path / "runs", "--max-new-tokens", 2, "--policy", "greedy")
+    assert len([*(tmp_path / "runs").glob("*.eab")]) == many
+    assert max(sizes) > 8
+    assert len(sizes) < many
+
+
+def test_a_text_file_holds_a_prompt_per_line(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text('Once upon a time\n\n{"prompt"\n', encoding="utf-8")
+    done(file, "--out", tmp_path / "runs", "--max-new-tokens", 1)
+    assert run_of(tmp_path / "runs", "00001").started.prompt == "Once upon a time"
+    assert run_of(tmp_path / "runs", "00003").started.prompt == '{"prompt"'
+
+
+def test_prompts_may_come_from_standard_input(tmp_path: Path) -> None:
+    given = '{"prompt": "The cat", "id": 7}\n'
+    done("-", "--out", tmp_path, "--max-new-tokens", 1, given=given)
+    assert run_of(tmp_path, "7").started.prompt == "The cat"
+
+
+# ---- what is there
+
+
+def test_the_same_command_makes_only_what_is_missing(made: tuple[str, Path, str]) -> None:
+    prompts, folder, first = made
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*.eab")}
+    missing = folder / "coin.eab"
+    missing.unlink()
+    printed = done(prompts, "--out", folder, "--dtype", "float64", *SHORT)
+    assert printed == first.replace("3 runs in", "3 runs (2 of them before) in")
+    after = {file: file.stat().st_mtime_ns for file in folder.glob("*.eab")}
+    assert after.keys() == before.keys()
+    assert [file for file in before if after[file] != before[file]] == [missing]
+
+
+def test_a_run_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    prompts = write(tmp_path / "a.jsonl", [{"prompt": "The cat"}])
+    done(prompts, "--out", tmp_path, *SHORT)
+    [*events, last] = record.load(tmp_path / "00001.eab")
+    assert last == RunEnded(last.step, "finished")
+    record.save([*events, replace(last, reason="stopped")], tmp_path / "00001.eab")
+    done(prompts, "--out", tmp_path, *SHORT)
+    assert record.load(tmp_path / "00001.eab")[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        ({"prompt": "The dog"}, (), "another prompt"),
+        ({"seed": 1, "top_p": 0.9}, (), "another top_p and seed"),
+        ({}, ("--temperature", "0.7"), "another temperature"),
+        ({}, ("--dtype", "float64"), "another model"),
+    ],
+)
+def test_a_changed_line_is_refused_and_nothing_is_made(
+    tmp_path: Path, change: dict[str, Any], options: tuple[str, ...], words: str
+) -> None:
+    line = {"prompt": "The cat", "id": "cat"}
+    done(write(tmp_path / "a.jsonl", [line]), "--out", tmp_path, *SHORT)
+    before = (tmp_path / "cat.eab").read_bytes()
+    prompts = write(tmp_path / "a.jsonl", [{"prompt": "New"}, line | change])
+    message = error_of(ConfigError, prompts, "--out", tmp_path, *SHORT, *options)
+    assert f"line 2: {tmp_path / 'cat.eab'} was made with {words}. Name another" in message
+    assert (tmp_path / "cat.eab").read_bytes() == before
+    assert not (tmp_path / "00001.eab").exists()
+
+
+def test_a_damaged_run_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00001.eab").write_bytes(b"no run")
+    message = error_of(ConfigError, "-", "--out", tmp_path, given='{"prompt": "The cat"}')
+    assert "line 1: " in message
+    assert "00001.eab is not a run file of the EAB Explorer" in message
+
+
+# ---- what is wrong
+
+
+BAD = {
+    '{"prompt": "a"': "it is not JSON: Expecting ',' delimiter at column 15.",
+    '["a"]': 'it is \'["a"]\'; it must be an object such as {"prompt": "Hello"}',
+    '{"id": "a"}': "prompt is None; every line needs a prompt, as text",
+    '{"prompt": "a", "id": "../a"}': "id is '../a'; it names the run file",
+    '{"prompt": "a", "id": true}': "id is True; it names the run file",
+    '{"prompt": "a", "temprature": 1}': "there is no setting 'temprature'; did you mean 'temp",
+    '{"prompt": "a", "self": 1}': "there is no setting 'self'",
+    '{"prompt": "a", "temperature": NaN}': "the setting temperature is nan; it must be a number",
+    '{"prompt": "a", "r": "many"}': "the setting r is 'many'; it must be a whole number",
+    '{"prompt": "a", "max_paths": [1]}': "the setting max_paths is [1]; it must be a whole number",
+    '{"prompt": "a", "policy": {}}': "the setting policy is {}; it must be one of: fair",
+    '{"prompt": "a", "id": "ONE"}': "the id 'ONE' is that of line 1, too",
+    "[" * 100_000: "it is not JSON that can be read",
+}
+
+
+def test_every_bad_line_is_named_with_its_number_and_reason(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(['{"prompt": "fine", "id": "one"}', "", *BAD]), encoding="utf-8")
+    message = error_of(ConfigError, file, "--out", tmp_path / "runs")
+    first, *others = message.splitlines()
+    assert first == f"{file} has {len(BAD)} problems, so nothing was run:"
+    for number, (words, reason) in enumerate(zip(others, BAD.values(), strict=True), start=3):
+        assert words.startswith(f"  line {number}: {reason}")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_lines_that_the_model_cannot_run_are_named_before_any_is_run(tmp_path: Path) -> None:
+    lines = [{"prompt": "fine"}, {"prompt": " "}, {"prompt": "fine", "max_new_tokens": 4000}]
+    message = error_of(ConfigError, write(tmp_path / "a.jsonl", lines), "--out", tmp_path)
+    assert "line 1" not in message
+    assert "line 2: the prompt is empty; write a few words" in message
+    assert "line 3: the prompt has " in message
+    assert "max_new_tokens is 4000, but the model embedded reads 512 in all" in message
+    assert not list(tmp_path.glob("*.eab"))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "words"),
+    [
+        (None, RecordError, "cannot be read: No such file"),
+        (b"\n\n", ConfigError, "has no prompts; write one per line"),
+        (b'{"prompt": "\xff"}', RecordError, "is no UTF-8 text"),
+    ],
+)
+def test_a_file_without_prompts_is_explained(
+    tmp_path: Path, content: bytes | None, kind: type[EabError], words: str
+) -> None:
+    file = tmp_path / "prompts.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    assert words in error_of(kind, file, "--out", tmp_path / "runs")
+
+
+def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    message = error_of(
+        RecordError, "-", "--out", tmp_path / "file" / "runs", given='{"prompt": "a"}'
+    )
+    assert message.startswith(f"the folder {tmp_path / 'file' / 'runs'} cannot be made: ")
+
+
+def test_a_run_that_fails_is_listed_and_tried_again(tmp_path: Path) -> None:
+    too_much = {"prompt": "word " * 300, "kv_limit_mib": 1, "id": "big"}
+    prompts = write(tmp_path / "a.jsonl", [too_much, {"prompt": "The cat"}])
+    message = error_of(SweepError, prompts, "--out", tmp_path, *SHORT)
+    assert message.startswith("1 run failed:\n  line 1 (big): the KV cache needs ")
+    assert [file.stem for file in tmp_path.glob("*.eab")] == ["00002"]
+    assert set(pd.read_parquet(tmp_path / "samples.parquet")["id"]) == {"00002"}
+    prompts = write(tmp_path / "a.jsonl", [too_much | {"kv_limit_mib": 64}, {"prompt": "The cat"}])
+    assert done(prompts, "--out", tmp_path, *SHORT).startswith("2 runs (1 of them before) in")
+
+
+@given(st.lists(CONFIGS, min_size=1, max_size=5), CONFIGS)
+def test_a_line_may_set_every_setting(
+    tmp_path_factory: pytest.TempPathFactory,
+    configs: list[BranchingConfig],
+    others: BranchingConfig,
+) -> None:
+    lines = [{"prompt": "a\u2028b"} | asdict(config) for config in configs]
+    file = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    file.write_text("\ufeff" + text, encoding="utf-8")
+    read = read_lines(str(file), others)
+    assert [line.request for line in read] == [Request("a\u2028b", config) for config in configs]
+    assert [line.number for line in read] == [*range(1, len(configs) + 1)]
+
+
+# ---- what ends it early
+
+
+INTERRUPTED = """
+import os, signal
+from eab import record
+from eab.cli import commands
+
+save = record.save
+
+def save_then_ctrl_c(events, path):
+    save(events, path)
+    os.kill(os.getpid(), signal.SIGINT)
+
+record.save = save_then_ctrl_c
+commands.main()
+"""
+UNEQUAL = [{"prompt": "Once upon a time", "max_new_tokens": 4 + 8 * n} for n in range(4)]
+
+
+def test_ctrl_c_keeps_what_has_finished_and_says_how_to_go_on(tmp_path: Path) -> None:
+    prompts, folder = write(tmp_path / "a.jsonl", UNEQUAL), tmp_path / "runs"
+    arguments = ["batch", prompts, "--out", str(folder), "--policy", "greedy"]
+    out = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert out.returncode == 130, out.stderr
+    assert out.stderr == (
+        "Stopped before 3 runs had finished. The same command goes on with them.\n"
+    )
+    assert out.stdout.startswith(f"1 run in {folder}, with ")
+    assert [file.name for file in folder.glob("*.eab*")] == ["00001.eab"]
+    assert set(pd.read_parquet(folder / "samples.parquet")["id"]) == {"00001"}
+    assert done(*arguments[1:]).startswith("4 runs (1 of them before) in")
+
+
+def test_a_killed_batch_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
+    lines = [{"prompt": f"I saw {n} birds", "max_new_tokens": 4 + 8 * n} for n in range(12)]
+    prompts, folder = write(tmp_path / "a.jsonl", lines), tmp_path / "runs"
+    arguments = [prompts, "--out", str(folder), "--policy", "independent", "--max-paths", "3"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "eab", "batch", *arguments], stderr=subprocess.PIPE
+    ) as killed:
+        deadline = time.monotonic() + 100
+        while len([*folder.glob("*.eab")]) < 2 and killed.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        os.kill(killed.pid, signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL, "it was killed while it worked"
+    kept = {file: file.read_bytes() for file in folder.glob("*.eab")}
+    assert 2 <= len(kept) < len(lines)
+    for file in kept:
+        assert fold(record.load(file)).ended is not None
+    assert done(*arguments).startswith(f"{len(lines)} runs ({len(kept)} of them before) in")
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert len([*folder.glob("*.eab")]) == len(lines)
+    assert not [*folder.glob("*.part")], "what was half written has been replaced"

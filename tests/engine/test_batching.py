@@ -1,0 +1,128 @@
+"""The three ways to serve, on the engine: the same tokens, and the slots that each way uses."""
+
+from dataclasses import replace
+
+import pytest
+
+from eab.analysis.batching import WAYS, Asked, BatchingComparison, Way, Workload
+from eab.analysis.schedule import Schedule
+from eab.engine.batching import compare_ways
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.errors import PromptError
+from eab.events import Progressed, TokenAppended
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import load_model
+from eab.run import fold
+
+STORY = "The sun was hot, so the children"
+LENGTHS = (4, 20, 5, 6, 20)
+WORKLOAD = Workload(tuple(Asked(STORY, length) for length in LENGTHS), slots=2, repeats=1)
+
+
+@pytest.fixture(scope="module")
+def model() -> HuggingFaceModel:
+    return load_model("embedded", dtype="float64")
+
+
+def compared(model: HuggingFaceModel, workload: Workload) -> BatchingComparison:
+    found = BatchingComparison()
+    for event in compare_ways(model, workload, "here"):
+        found.apply(event)
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(model: HuggingFaceModel) -> BatchingComparison:
+    return compared(model, WORKLOAD)
+
+
+def shown(found: BatchingComparison, way: Way) -> Schedule:
+    return found.shown()[way]
+
+
+def test_every_way_writes_what_a_request_writes_alone(
+    model: HuggingFaceModel, found: BatchingComparison
+) -> None:
+    assert found.complete
+    assert found.differing == 0
+    for number, run in enumerate(found.runs):
+        asked = WORKLOAD.requests[number]
+        alone = fold(generate(model, Request(asked.prompt, WORKLOAD.config(asked))))
+        assert [one.token for one in run.tokens(0)] == [one.token for one in alone.tokens(0)]
+        assert run.ended == alone.ended
+    written = sum(LENGTHS)
+    assert {one.new_tokens for one in found.shown().values()} == {written}
+
+
+def test_static_batches_wait_for_the_longest_and_continuous_ones_do_not(
+    found: BatchingComparison,
+) -> None:
+    assert len(shown(found, "one by one").passes) == sum(LENGTHS)
+    static = shown(found, "static batches")
+    assert len(static.passes) == 20 + 6 + 20
+    begun = {run: parts[0][0] for run, parts in static.by_run.items()}
+    assert begun == {0: 0, 1: 0, 2: 20, 3: 20, 4: 26}
+    assert static.awaited_idle_share == pytest.approx((16 + 1) / (2 * 46))
+    continuous = shown(found, "continuous")
+    assert continuous.awaited_idle_share == 0
+    assert {run: parts[0][0] for run, parts in continuous.by_run.items()} == {
+        0: 0, 1: 0, 2: 4, 3: 9, 4: 15,
+    }  # fmt: skip
+    assert len(continuous.passes) == 15 + 20
+
+
+def test_no_more_runs_than_slots_are_in_a_pass(found: BatchingComparison) -> None:
+    for way in WAYS:
+        most = max(len(one.served) for one in shown(found, way).passes)
+        assert most == (1 if way == "one by one" else WORKLOAD.slots)
+        assert all(
+            part.slot < WORKLOAD.slots for one in shown(found, way).passes for part in one.served
+        )
+
+
+def test_what_is_held_is_what_the_runs_measured(found: BatchingComparison) -> None:
+    single = shown(found, "one by one")
+    for run, parts in single.by_run.items():
+        measured = [step.kv.bytes_held for step in found.runs[run].steps if step.kv is not None]
+        assert [single.passes[number].kv_bytes for number, _ in parts] == measured
+
+
+def test_requests_of_equal_length_lose_nothing_in_static_batches(model: HuggingFaceModel) -> None:
+    equal = replace(WORKLOAD, requests=(Asked(STORY, 6),) * 4)
+    static = compared(model, equal).shown()["static batches"]
+    assert static.idle_share == 0
+
+
+def test_repeats_alternate_and_progress_grows(model: HuggingFaceModel) -> None:
+    found, shares = BatchingComparison(), []
+    for event in compare_ways(model, replace(WORKLOAD, repeats=2), "here"):
+        found.apply(event)
+        if isinstance(event, Progressed):
+            shares.append(event.share)
+    assert [one.way for one in found.servings] == [*WAYS, WAYS[1], WAYS[2], WAYS[0]]
+    assert shares == sorted(shares)
+    assert all(0 <= share <= 1 for share in shares)
+    first, second = found.schedules("continuous")
+    assert [one.served for one in first.passes] == [one.served for one in second.passes]
+
+
+def test_requests_with_several_paths_fork(model: HuggingFaceModel) -> None:
+    found = compared(model, replace(WORKLOAD, max_paths=4))
+    assert found.differing == 0
+    assert any(len(run.leaves()) > 1 for run in found.runs)
+    tokens = sum(len(path.tokens) for run in found.runs for path in run.paths)
+    assert shown(found, "continuous").new_tokens == tokens
+
+
+def test_a_prompt_that_is_too_long_ends_the_comparison(model: HuggingFaceModel) -> None:
+    long = replace(WORKLOAD, requests=(Asked(STORY, 4), Asked("and on " * 280, 256)))
+    with pytest.raises(PromptError):
+        compared(model, long)
+
+
+def test_who_stops_iterating_stops_serving(model: HuggingFaceModel) -> None:
+    events = compare_ways(model, replace(WORKLOAD, requests=(Asked(STORY, 200),)), "here")
+    assert any(isinstance(event, Progressed) for event in events)
+    events.close()  # type: ignore[attr-defined]
+    assert not any(isinstance(event, TokenAppended) for event in events)

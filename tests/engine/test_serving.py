@@ -1,0 +1,36 @@
+"""Many runs by one call."""
+
+import pytest
+
+import eab
+from eab.errors import PromptError
+from eab.events import RunEnded, StepTimed
+
+
+def requests(*prompts: str) -> list[eab.Request]:
+    config = eab.BranchingConfig(max_new_tokens=6, max_paths=4)
+    return [eab.Request(prompt, config) for prompt in prompts]
+
+
+def test_every_request_has_the_run_that_it_has_alone(twins):
+    model, asked = twins("llama").ours, requests("w5 w9", "w3", "w7 w1 w2")
+    for handle, request in zip(eab.serve(model, asked, max_running=2), asked, strict=True):
+        served, alone = eab.fold(handle), eab.fold(eab.generate(model, request))
+        assert [sample.text for sample in served.samples()] == [
+            sample.text for sample in alone.samples()
+        ]
+        assert served.ended == alone.ended
+        assert handle.ended
+
+
+def test_iterating_one_serves_the_others(twins):
+    first, second = eab.serve(twins("llama").ours, requests("w5 w9", "w3"))
+    assert isinstance(list(first)[-1], RunEnded)
+    assert any(isinstance(event, StepTimed) for event in second.new_events())
+
+
+def test_an_error_is_raised_by_its_own_handle_alone(twins):
+    empty, good = eab.serve(twins("llama").ours, requests(" ", "w3"))
+    with pytest.raises(PromptError, match="empty"):
+        list(empty)
+    assert isinstance(list(good)[-1], RunEnded)

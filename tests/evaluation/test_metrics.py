@@ -1,0 +1,66 @@
+"""AUROC and AURAC by hand and by definition; bootstrap intervals."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.evaluation.metrics import aurac, auroc, bootstrap
+
+PAIRS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12)
+
+
+def arrays(pairs: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([float(score) for score, _ in pairs]), np.array([flag for _, flag in pairs])
+
+
+def test_worked_examples() -> None:
+    scores, wrong = arrays([(1, False), (2, True), (3, False), (4, True)])
+    assert auroc(scores, wrong) == 0.75  # three of four pairs are in order
+    assert aurac(scores, wrong) == pytest.approx((1 + 1 / 2 + 2 / 3 + 2 / 4) / 4)
+    assert auroc(-scores, wrong) == 0.25
+    assert auroc(np.zeros(4), wrong) == 0.5
+    assert aurac(np.zeros(4), wrong) == pytest.approx(0.5)
+    assert math.isnan(auroc(scores, np.zeros(4, dtype=bool)))
+
+
+@given(PAIRS)
+def test_auroc_is_the_share_of_pairs_in_order(pairs: list[tuple[int, bool]]) -> None:
+    won = [
+        1.0 if high > low else 0.5 if high == low else 0.0
+        for high, wrong in pairs
+        if wrong
+        for low, other in pairs
+        if not other
+    ]
+    value = auroc(*arrays(pairs))
+    assert math.isnan(value) if not won else value == pytest.approx(np.mean(won))
+
+
+@given(PAIRS)
+def test_aurac_is_the_mean_over_random_orders_of_ties(pairs: list[tuple[int, bool]]) -> None:
+    scores, wrong = arrays(pairs)
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(300):
+        order = np.lexsort((generator.random(len(pairs)), scores))
+        found.append((~wrong[order]).cumsum() / np.arange(1, len(pairs) + 1))
+    assert aurac(scores, wrong) == pytest.approx(float(np.mean(found)), abs=0.1)
+
+
+def test_an_interval_contains_its_value_and_is_the_same_again() -> None:
+    values = np.random.default_rng(3).normal(1.0, 1.0, 400)
+    first = bootstrap(lambda at: float(values[at].mean()), len(values))
+    assert first.low < first.value < first.high
+    assert first.high - first.low == pytest.approx(2 * 1.96 / 20, rel=0.2)
+    assert first.excludes_zero
+    assert first == bootstrap(lambda at: float(values[at].mean()), len(values))
+
+
+def test_paired_equal_scores_differ_by_nothing() -> None:
+    scores, wrong = arrays([(1, False), (2, True), (3, False), (4, True)])
+    gain = bootstrap(lambda at: auroc(scores[at], wrong[at]) - auroc(scores[at], wrong[at]), 4)
+    assert (gain.value, gain.low, gain.high) == (0.0, 0.0, 0.0)
+    assert not gain.excludes_zero

@@ -1,0 +1,221 @@
+"""The sentences, the table and the figures of Batching and of Now, from schedules written by hand."""
+
+import pytest
+
+from eab.analysis.batching import Asked, BatchingComparison, Began, Way, WayServed, Workload
+from eab.analysis.schedule import ScheduledPass, Served
+from eab.events import RunEnded
+from eab.figures.batching import AXES, batching_figure
+from eab.figures.batching_table import (
+    MEASURES,
+    agreement_sentence,
+    batching_rows,
+    headline,
+    memory_sentence,
+    noise_sentence,
+    pace_sentence,
+    passes_table,
+    requests_table,
+    tokens_sentence,
+    way_sentences,
+)
+from eab.figures.charts import NOTHING_YET
+from eab.figures.serving_now import (
+    NOTHING_SERVED,
+    TimedPass,
+    now_figure,
+    now_sentence,
+    rate,
+)
+
+Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass
+# Run 0 writes one token, run 1 three, run 2 one. Two slots.
+CONTINUOUS: list[Parts] = [[(0, 0, 4), (1, 1, 4)], [(1, 1, 0), (2, 0, 4)], [(1, 1, 0)]]
+STATIC: list[Parts] = [[(0, 0, 4), (1, 1, 4)], [(1, 1, 0)], [(1, 1, 0)], [(2, 0, 4)]]
+SINGLE: list[Parts] = [[(0, 0, 4)], [(1, 0, 4)], [(1, 0, 0)], [(1, 0, 0)], [(2, 0, 4)]]
+
+
+def passes(parts: list[Parts], seconds: float, kv_bytes: int = 1024) -> tuple[ScheduledPass, ...]:
+    return tuple(
+        ScheduledPass(
+            seconds,
+            kv_bytes * len(served),
+            tuple(
+                Served(run, slot, prompt, 0 if prompt else 1, 1, 1) for run, slot, prompt in served
+            ),
+        )
+        for served in parts
+    )
+
+
+def compared(
+    times: dict[Way, list[float]],
+    served: dict[Way, list[Parts]] | None = None,
+    differing: int = 0,
+    slots: int = 2,
+) -> BatchingComparison:
+    """A comparison with these seconds per pass, one number per repeat."""
+    ways = served or {"continuous": CONTINUOUS, "static batches": STATIC, "one by one": SINGLE}
+    found = BatchingComparison()
+    asked = tuple(Asked(f"prompt <{number}>", 3) for number in range(3))
+    repeats = max(map(len, times.values()))
+    found.apply(Began(Workload(asked, slots, repeats), "model", "float32", "machine"))
+    for way, repeated in times.items():
+        for seconds in repeated:
+            found.apply(WayServed(way, passes(ways[way], seconds), differing))
+    found.apply(RunEnded(0, "finished"))
+    return found
+
+
+STEADY = compared(
+    {
+        "continuous": [1.0, 1.1, 0.9],
+        "static batches": [1.0, 1.1, 0.95],
+        "one by one": [0.5, 0.53, 0.5],
+    }
+)
+
+
+def test_the_headline_says_how_long_each_way_took() -> None:
+    assert headline(STEADY) == (
+        "3 requests in 2 slots: continuous batching took 3 passes and 3.00 s, static batches 4 and "
+        "4.00 s (1.33× as long), one by one 5 and 2.50 s (0.833× as long); medians of 3 repeats. "
+        "The last request had its first token after 2.00 s with continuous batching, after 4.00 s "
+        "with static batches."
+    )
+
+
+def test_ranges_that_overlap_are_no_difference() -> None:
+    noisy = compared({"continuous": [1.0, 2.0], "static batches": [1.0, 1.2]})
+    assert "4.40 s (no difference in time measured)" in headline(noisy)
+    assert "first token" not in headline(noisy)
+    assert noise_sentence(noisy).startswith(
+        "No difference measured between continuous and static batches: seconds for all, "
+    )
+    assert "forward passes" not in noise_sentence(noisy)
+
+
+def test_nothing_is_said_of_what_was_not_measured() -> None:
+    empty = BatchingComparison()
+    assert headline(empty) == agreement_sentence(empty) == NOTHING_YET
+    only = compared({"continuous": [1.0]})
+    assert noise_sentence(only) == pace_sentence(only) == ""
+    assert "static" not in headline(only)
+
+
+def test_every_way_says_what_its_slots_show() -> None:
+    found = way_sentences(STEADY)
+    assert "No slot was idle while a request waited; 17% of the slot-steps" in found["continuous"]
+    assert "25% of the slot-steps were idle while a request waited" in found["static batches"]
+    assert "1 slot of 2 stays empty" in found["one by one"]
+
+
+def test_where_static_batches_lose_nothing_the_sentence_says_so() -> None:
+    equal = {"continuous": CONTINUOUS[:1], "static batches": CONTINUOUS[:1]}
+    found = compared({"continuous": [1.0], "static batches": [1.0]}, equal)  # type: ignore[arg-type]
+    assert "nothing is lost by that" in way_sentences(found)["static batches"]
+    assert noise_sentence(found).endswith("in any of this.")
+
+
+def test_with_one_slot_there_is_nothing_to_batch() -> None:
+    found = compared({"one by one": [1.0]}, slots=1)
+    assert way_sentences(found)["one by one"].endswith("nothing to batch.")
+
+
+def test_tokens_memory_and_pace() -> None:
+    assert tokens_sentence(STEADY) == (
+        "Mean number of tokens in a forward pass: 4.7 (continuous), 3.5 (static batches) and 2.8 "
+        "(one by one) (counted)."
+    )
+    assert memory_sentence(STEADY).startswith(
+        "The most KV bytes held in a pass: 2.0 KiB (continuous), 2.0 KiB (static batches) and "
+        "1.0 KiB (one by one) (measured). More requests"
+    )
+    assert pace_sentence(STEADY) == (
+        "A pass with more tokens takes longer: the next token of a text takes 1000.0 ms in the "
+        "batch, 500.0 ms alone."
+    )
+
+
+def test_texts_that_differ_are_counted() -> None:
+    assert agreement_sentence(STEADY) == "All ways wrote the same texts, token by token."
+    found = compared({"continuous": [1.0]}, differing=1)
+    assert agreement_sentence(found).startswith("2 of 3 texts are the same in all servings")
+
+
+def test_the_table_has_median_and_range() -> None:
+    rows = {name: cells for name, *cells in batching_rows(STEADY)}
+    assert list(rows) == [measure.name for measure in MEASURES]
+    assert rows["seconds for all"] == [
+        "3.00 (2.70 to 3.30)",
+        "4.00 (3.80 to 4.40)",
+        "2.50 (2.50 to 2.65)",
+    ]
+    assert rows["forward passes"] == ["3", "4", "5"]
+    assert rows["slot-steps idle"] == ["17%", "38%", "50%"]
+    assert rows["time to first token, p50 (s)"][0] == "1.00 (0.90 to 1.10)"
+    assert rows["time per output token, p50 (ms)"][0] == "1000.0 (900.0 to 1100.0)"
+
+
+def test_the_downloads_have_a_row_per_pass_and_per_request() -> None:
+    table = passes_table(STEADY)
+    assert len(table) == 3 + 4 + 5
+    assert table["slots_busy"].tolist()[:3] == [2, 2, 1]
+    rows = requests_table(STEADY)
+    assert rows.groupby("way")["new_tokens"].sum().to_dict() == dict.fromkeys(
+        ("continuous", "static batches", "one by one"), 5
+    )
+    continuous = rows[rows["way"] == "continuous"]
+    assert continuous["first_token_s"].tolist() == [1.0, 1.0, 2.0]
+    assert continuous["ended_s"].tolist() == [1.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize("across", list(AXES))
+def test_the_figure_draws_all_ways_on_one_axis(across: str) -> None:
+    figure = batching_figure(STEADY, across)  # type: ignore[arg-type]
+    assert figure.layout.xaxis.title.text == AXES[across]  # type: ignore[index]
+    bars = [trace for trace in figure.data if trace.type == "bar" and trace.base]
+    ends = [start + length for bar in bars for start, length in zip(bar.base, bar.x, strict=True)]
+    assert max(ends) == pytest.approx(5 if across == "passes" else 4.0)
+    assert {trace.xaxis for trace in figure.data} == {None}, "one x axis, so one cursor"
+    named = [trace.name for trace in figure.data if trace.showlegend]
+    assert len(named) == len(set(named)) == 7
+    assert "idle while a request waits" in named
+    words = [text for bar in bars for text in bar.customdata]
+    assert "request 1: “prompt &lt;0&gt;”<br>slot 1, prefill: 4 tokens in 1 forward pass" in words
+
+
+def timed(*ends: float) -> list[TimedPass]:
+    """Passes of half a second that ended at these moments, of run 3 in slot 0 and run 4 in 1."""
+    record = ScheduledPass(0.5, 2048, (Served(3, 0, 0, 2, 1, 2), Served(4, 1, 0, 1, 1, 1)))
+    return [TimedPass(end, record) for end in ends]
+
+
+def test_now_says_who_is_served_and_how_fast() -> None:
+    found = timed(-8.0, -1.5, -1.0)
+    assert rate(found) == pytest.approx((3 + 3) / 5.0)
+    assert now_sentence(found, 2, 1) == (
+        "2 runs are in the batch, 1 waits; 1 new tokens per second, 2.0 KiB of KV held."
+    )
+    assert now_sentence(found, 0, 0) == NOTHING_SERVED
+
+
+def test_now_draws_each_pass_where_it_was_and_names_runs_by_number() -> None:
+    figure = now_figure(timed(-3.0, -1.0, -0.5), busy=True)
+    bars = [trace for trace in figure.data if trace.type == "bar" and trace.base]
+    spans = sorted(
+        (slot, round(start, 6), round(length, 6))
+        for bar in bars
+        for slot, start, length in zip(bar.y, bar.base, bar.x, strict=True)
+    )
+    assert spans == [(0, -3.5, 0.5), (0, -1.5, 1.0), (1, -3.5, 0.5), (1, -1.5, 1.0)]
+    labels = {note.text for note in figure.layout.annotations}
+    assert labels == {"run 3", "run 4"}
+    assert figure.layout.xaxis.title.text == "seconds from now"
+
+
+def test_now_has_a_picture_before_anything_was_served_and_forgets_old_passes() -> None:
+    for found in ([], timed(-60.0)):
+        figure = now_figure(found, busy=False)
+        assert not figure.data
+        assert figure.layout.height == now_figure(timed(-1.0), busy=True).layout.height

@@ -1,0 +1,106 @@
+"""KV allocation in a chart, in words and in tables: the numbers of the fold, and nothing else."""
+
+import pytest
+from table_model import TableModel, random_table
+
+from app.server import bundled_runs
+from eab.analysis.kv_allocation import SCHEMES, KvAllocation, kv_allocation
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.figures.charts import NOTHING_YET
+from eab.figures.kv_allocation import (
+    allocation_figure,
+    allocation_sentence,
+    allocation_steps_table,
+    allocation_table,
+)
+from eab.formatting import human_bytes
+from eab.run import Run, fold
+from eab.what_if.resimulate import resimulate
+
+
+def run_of(threshold: float, r: int = 4, seed: int = 1) -> Run:
+    config = BranchingConfig(threshold, max_paths=6, max_new_tokens=20, r=r, seed=seed)
+    return fold(generate(TableModel(random_table(seed, 5)), Request("0 1 2", config)))
+
+
+@pytest.fixture(scope="module")
+def found() -> KvAllocation:
+    return kv_allocation([bundled_runs.caches().runs[0], run_of(0.5)])
+
+
+def test_the_chart_stacks_what_each_scheme_reserves_on_one_scale(found: KvAllocation) -> None:
+    figure = allocation_figure(found)
+    assert len({axis.range for axis in figure.select_yaxes()}) == 1
+    assert [note.text for note in figure.layout.annotations] == [
+        "slabs (computed)",
+        "blocks of 16 (computed)",
+        "tree, r = 16 and 4 (measured)",
+    ]
+    for scheme in SCHEMES:
+        areas = [trace for trace in figure.data if trace.stackgroup == scheme]
+        assert [area.name for area in areas] == ["tokens", "the same tokens again", "empty"]
+        steps = found.steps[scheme]
+        for number, reserved in enumerate(steps):
+            drawn = sum(area.y[number] for area in areas)
+            assert drawn == pytest.approx(reserved.total / 2**20)
+        assert {len(area.x) for area in areas} == {len(steps) + 1}, "the last step has a width"
+    assert sum(bool(trace.showlegend) for trace in figure.data) == 3
+
+
+def test_the_sentence_begins_with_the_scheme_that_reserves_least(found: KvAllocation) -> None:
+    words = allocation_sentence(found)
+    peaks = {scheme: human_bytes(found.peak(scheme)) for scheme in SCHEMES}
+    assert words.startswith(f"At the peak, the tree (r = 16 and 4) reserves {peaks['tree']}; ")
+    assert f"blocks of 16 rows reserve {peaks['blocks']} (" in words
+    assert f"slabs reserve {peaks['slab']} (" in words
+    for name, scheme in (("the tree", "tree"), ("blocks", "blocks"), ("slabs", "slab")):
+        assert f"{name} {found.wasted_share(scheme):.0%}" in words
+
+
+def test_where_large_blocks_waste_more_than_slabs_the_sentence_says_so() -> None:
+    short = kv_allocation([run_of(0.5)], block_size=128)
+    assert short.peak("blocks") > short.peak("slab")
+    words = allocation_sentence(short)
+    assert words.index("slabs reserve") < words.index("blocks of 128 rows reserve")
+
+
+def test_the_parts_in_the_table_add_up(found: KvAllocation) -> None:
+    table = allocation_table(found)
+    assert list(table.columns) == ["slabs", "blocks of 16", "tree, r = 16 and 4"]
+    assert list(table.loc["reserved at the peak"]) == [
+        human_bytes(found.peak(scheme)) for scheme in SCHEMES
+    ]
+    for column in table.columns:
+        parts = [int(cell.rstrip("%")) for cell in table[column].iloc[1:4]]
+        assert sum(parts) == pytest.approx(100, abs=1), "rounded"
+    assert table.loc["the same tokens again, over all steps"].iloc[2] == "0%"
+
+
+def test_the_download_has_every_step_of_every_scheme(found: KvAllocation) -> None:
+    table = allocation_steps_table(found)
+    assert len(table) == sum(map(len, found.steps.values()))
+    parts = table[["used_bytes", "copied_bytes", "empty_bytes"]].sum(axis="columns")
+    assert (parts == table["reserved_bytes"]).all()
+    assert set(table.groupby("scheme")["source"].first().items()) == {
+        ("slab", "computed"),
+        ("blocks", "computed"),
+        ("tree", "measured"),
+    }
+
+
+def test_a_what_if_run_has_measured_nothing() -> None:
+    run = run_of(0.5)
+    events = bundled_runs.events_of(bundled_runs.recordings()[0])
+    what_if = fold(resimulate(list(events), r=8).events)
+    both = kv_allocation([run, what_if])
+    assert not both.measured
+    assert set(allocation_table(both).loc["how it is known"]) == {"computed"}
+
+
+def test_nothing_is_said_about_no_run() -> None:
+    nothing = kv_allocation([])
+    assert allocation_sentence(nothing) == NOTHING_YET
+    assert allocation_figure(nothing).data[0].x is not None
+    assert allocation_steps_table(nothing).empty

@@ -1,0 +1,60 @@
+"""Sentences and tables of uncertainty: they say what the numbers say, for every bundled run."""
+
+import math
+
+import pytest
+
+from app.server import bundled_runs
+from eab.analysis.answers import group_answers
+from eab.analysis.fork_attribution import attribute_to_forks
+from eab.analysis.same_answer import RULES
+from eab.analysis.uncertainty import uncertainty
+from eab.assets import ASSETS
+from eab.figures.tables import forks_table, uncertainty_table
+from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.record import load
+from eab.run import Run, fold
+
+
+def bundled(name: str) -> Run:
+    return fold(load(ASSETS / "runs" / f"{name}.eab"))
+
+
+def said(run: Run, part: str, rule: str = "exact") -> str:
+    answers = group_answers(run, part, RULES[rule])
+    return forks_sentence(run, answers, attribute_to_forks(run, answers))
+
+
+def test_the_first_purchase_decides_the_first_sentence_and_half_of_the_text() -> None:
+    market = bundled("market")
+    sentence = said(market, "sentence")
+    assert "bought some” causes 100% of the semantic entropy" in sentence
+    assert sentence.endswith("2 forks do not change it, only its wording or what follows.")
+    assert "bought some” causes 52%" in said(market, "text")
+
+
+def test_the_rule_decides_what_is_wording() -> None:
+    """ "Rome." and "The capital of Italy is Rome." are two answers or one."""
+    wording = bundled("wording")
+    assert "decides the answer" in said(wording, "sentence")
+    assert said(wording, "sentence", "content").startswith("All texts give one answer")
+
+
+def test_a_run_that_never_forked() -> None:
+    assert said(bundled("bent"), "sentence") == "No fork leads to two answers."
+
+
+@pytest.mark.parametrize("number", range(len(bundled_runs.recordings())))
+def test_tables_and_sentences_agree(number: int) -> None:
+    run = fold(bundled_runs.events_of(bundled_runs.recordings()[number]))
+    answers = group_answers(run, "sentence")
+    scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
+    table = forks_table(run, forks)
+    assert table["contribution"].sum() == pytest.approx(answers.entropy, abs=1e-9)
+    if answers.entropy > 0:
+        assert table["share"].sum() == pytest.approx(1.0)
+        assert table["after"][0] in forks_sentence(run, answers, forks)
+    values = uncertainty_table(scores).set_index("score")["nats"]
+    assert values["semantic entropy, weighted"] == scores.semantic
+    assert f"{scores.semantic:.2f}" in uncertainty_sentence(scores)
+    assert all(math.isfinite(value) and value >= 0 for value in values)

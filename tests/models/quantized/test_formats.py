@@ -1,0 +1,276 @@
+"""Weight formats of whole models: what is stored, what it changes, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+
+from eab.analysis.sweep import Sweep, cache_sweep
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
+from eab.engine.sweeping import run_sweep
+from eab.errors import ModelError
+from eab.events import Forked, Predicted
+from eab.models.loading import EMBEDDED_DRAFT, EMBEDDED_FOLDER, load_model
+from eab.models.quantized import formats
+from eab.models.quantized.formats import FORMATS, quantize, refuse_if_unusable
+from eab.models.quantized.int8 import Int8Linear
+from eab.models.quantized.layer import QuantizedLinear
+from eab.models.stored_weights import bytes_by_kind
+from eab.run import fold
+from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
+from training.choices import FIXED_CHOICES, known_distributions
+from training.measures import fact_questions
+from training.probe import Prober
+
+IDS = {"bos_token_id": 0, "eos_token_id": 1}
+MARKET = Request(
+    "Grandma went to the market and bought some",
+    BranchingConfig(entropy_threshold=0.5, max_new_tokens=12, max_paths=8),
+)
+# Largest change of the entropy of a prompt with a known distribution, in bits; measured.
+ENTROPY_BITS = {
+    "bfloat16": 0.05,
+    "int8": 0.1,
+    "int8-weight-only": 0.1,
+    "int4": 0.6,
+    "nf4": 0.6,
+    "nf4-double-quant": 0.6,
+}
+
+
+@pytest.fixture(scope="module")
+def stored():
+    """stored(weights) -> the embedded model in this format, loaded once."""
+    found = {}
+
+    def load(weights):
+        if weights not in found:
+            found[weights] = load_model("embedded", "cpu", "float32", weights)
+        return found[weights]
+
+    return load
+
+
+def prober(model) -> Prober:
+    return Prober(model._model, model._tokenizer)
+
+
+def forks(events) -> list[object]:
+    """Where it forked, and into which tokens."""
+    return [event for event in events if isinstance(event, Forked)]
+
+
+def test_every_format_has_its_layers():
+    assert set(WEIGHT_FORMATS) == {AS_LOADED, *FORMATS}
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_the_embedded_model_is_stored_and_says_so(stored, embedded, weights):
+    model = stored(weights)
+    assert (model.card.weights, model.card.layout) == (weights, "plain")
+    assert model.card.dtype == "float32"
+    # NF4 leaves the output layer, which shares the weights of the embedding.
+    assert model.stored.kept == (("lm_head",) if weights.startswith("nf4") else ())
+    assert model.weight_bytes["embeddings"] == embedded.weight_bytes["embeddings"]
+    assert model.weight_bytes["norms and biases"] == embedded.weight_bytes["norms and biases"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "most"),
+    [("bfloat16", 0.51), ("int8", 0.26), ("int8-weight-only", 0.26), ("int4", 0.2), ("nf4", 0.15)],
+)
+def test_the_bytes_of_the_linear_layers(stored, embedded, weights, most):
+    model, names = stored(weights)._model, ("lm_head",) if weights == "nf4" else ()
+    ours = sum(
+        sum(tensor.nbytes for tensor in module.buffers())
+        for module in model.modules()
+        if isinstance(module, QuantizedLinear)
+    )
+    loaded = sum(
+        module.weight.nbytes
+        for name, module in embedded._model.named_modules()
+        if isinstance(module, torch.nn.Linear) and name not in names
+    )
+    assert ours / loaded <= most
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8", "int8-weight-only"])
+def test_facts_are_answered_with_the_same_words_at_eight_bits(stored, embedded, weights):
+    questions = fact_questions()
+    asked = questions["capitals, 20 best known"] + questions["general questions"][:20]
+    plain, ours = prober(embedded), prober(stored(weights))
+    for prompt, answer in asked:
+        assert ours.would_write(answer, after=prompt) == plain.would_write(answer, after=prompt)
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_prompts_with_a_known_distribution_keep_their_entropy(stored, embedded, weights):
+    plain, ours = prober(embedded), prober(stored(weights))
+    prompts = [*known_distributions(FIXED_CHOICES)][::3]
+    assert len(prompts) > 5
+    shifts = [
+        abs(ours.next_token_entropy(prompt) - plain.next_token_entropy(prompt))
+        for prompt in prompts
+    ]
+    assert max(shifts) <= ENTROPY_BITS[weights]
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_every_cache_gives_the_same_run(stored, weights):
+    sweep: Sweep = cache_sweep()
+    for event in run_sweep(stored(weights), MARKET, sweep.variants):
+        sweep.apply(event)
+    assert sweep.agreed
+    assert all(agreement.first_difference is None for agreement in sweep.agreements())
+
+
+@pytest.mark.parametrize("changes", [{"attention": "padded"}, {"drafter": "model"}], ids=str)
+@pytest.mark.parametrize("weights", FORMATS)
+def test_padded_attention_and_draft_tokens_change_nothing(stored, weights, changes):
+    model = stored(weights)
+    draft = load_model(EMBEDDED_DRAFT, "cpu", "float32", weights)
+    plain = fold(generate(model, MARKET))
+    other = fold(generate(model, replace(MARKET, config=replace(MARKET.config, **changes)), draft))
+    assert [sample.text for sample in other.samples()] == [
+        sample.text for sample in plain.samples()
+    ]
+
+
+@pytest.mark.parametrize("policy", ["fair", "original", "greedy", "independent"])
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_a_run_beside_others_is_the_run_alone(stored, weights, policy):
+    model = stored(weights)
+    requests = [replace(MARKET, config=replace(MARKET.config, policy=policy, seed=1))]
+    requests += [Request("Tom had a red ball. He", replace(MARKET.config, seed=n)) for n in (2, 3)]
+    scheduler = Scheduler(model)
+    handles = [scheduler.submit(request, owner=str(n)) for n, request in enumerate(requests)]
+    served = [[] for _ in handles]
+    while scheduler.busy:
+        scheduler.step()
+        for events, handle in zip(served, handles, strict=True):
+            events += handle.new_events()
+    for request, events in zip(requests, served, strict=True):
+        alone = list(generate(model, request))
+        assert forks(events) == forks(alone)
+        entropies = [
+            [event.entropy for event in found if isinstance(event, Predicted)]
+            for found in (events, alone)
+        ]
+        assert entropies[0] == pytest.approx(entropies[1], abs=0.02)
+
+
+def test_gpt2_has_linear_layers_too(make_model):
+    config = GPT2Config(vocab_size=72, n_embd=32, n_layer=2, n_head=4, **IDS)
+    model = make_model(config).float()
+    ids = torch.arange(2, 14)[None]
+    with torch.inference_mode():
+        before = model(ids).logits
+        assert quantize(model, FORMATS["int8"]) == ()
+        after = model(ids).logits
+    assert sum(isinstance(one, Int8Linear) for one in model.modules()) == 2 * 4 + 1
+    assert 0 < (after - before).norm() / before.norm() < 0.1
+
+
+def test_layers_of_a_shape_that_does_not_fit_stay_and_are_named(make_model):
+    config = LlamaConfig(
+        vocab_size=72, hidden_size=32, intermediate_size=40, num_hidden_layers=1,
+        num_attention_heads=4,
+    )  # fmt: skip
+    model = make_model(config).float()
+    assert set(quantize(model, FORMATS["int4"])) == {
+        "model.layers.0.mlp.gate_proj",
+        "model.layers.0.mlp.up_proj",
+    }
+
+
+def test_a_tied_output_layer_becomes_a_copy_and_the_embedding_stays():
+    model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32)
+    before = bytes_by_kind(model)
+    weight = model.get_input_embeddings().weight.clone()
+    quantize(model, FORMATS["int8"])
+    assert torch.equal(model.get_input_embeddings().weight, weight)
+    assert bytes_by_kind(model)["embeddings"] == before["embeddings"] == weight.nbytes
+
+
+def test_other_devices_are_refused_in_words():
+    with pytest.raises(ModelError, match=r"'int8', which runs on the CPU only.*nf4"):
+        refuse_if_unusable("int8", torch.device("cuda"))
+
+
+class Wrong(Int8Linear):
+    """What saturating integer units would compute."""
+
+    def _product(self, rows):
+        return super()._product(rows).clamp(max=100.0)
+
+
+class Leaning(Int8Linear):
+    """One scale for the whole pass."""
+
+    def _product(self, rows):
+        return super()._product(rows) + rows.abs().amax() * 1e-6
+
+
+class Missing(Int8Linear):
+    def _product(self, rows):
+        return torch.ops.aten.no_such_operator(rows)
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (Wrong, "its products are wrong by"),
+        (Leaning, "the result of a row depends on the rows beside it"),
+        (Missing, "PyTorch lacks it"),
+    ],
+)
+def test_what_a_machine_cannot_compute_is_refused_before_anything_is_loaded(
+    monkeypatch, layer, reason
+):
+    monkeypatch.setitem(formats.FORMATS, "int8", formats.FORMATS["int8"]._replace(layer=layer))
+    monkeypatch.setattr("eab.models.loading._load", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(ModelError, match=f"'int8', which this machine cannot compute: {reason}"):
+        load_model("embedded", "cpu", weights="int8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"weights": "int3"}, "weights is 'int3'; it must be one of: as-loaded, bfloat16, int8"),
+        ({"layout": "diagonal"}, "the layout is 'diagonal'; it must be one of: auto, plain"),
+        (
+            {"weights": "int8", "layout": "transposed"},
+            "the layout is 'transposed' and weights is 'int8'; a layout can be chosen for as-loaded",
+        ),
+    ],
+)
+def test_unknown_names_are_refused_in_words(monkeypatch, arguments, reason):
+    monkeypatch.setattr("eab.models.loading._load", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(ModelError, match=reason):
+        load_model("embedded", **arguments)
+
+
+def test_weights_that_are_quantized_already_are_not_quantized_again(make_model, monkeypatch, words):
+    model = make_model(LlamaConfig(vocab_size=72, hidden_size=32, intermediate_size=48))
+    model.config.quantization_config = {"quant_method": "gptq", "bits": 4}
+    monkeypatch.setattr("eab.models.loading._load", lambda *_: (words, model))
+    with pytest.raises(ModelError, match=r"quantized already \(gptq\); load them with weights as-"):
+        load_model("embedded", "cpu", weights="int8")
+
+
+def test_a_quantized_checkpoint_whose_library_is_missing_is_explained(tmp_path, make_model, words):
+    model = make_model(LlamaConfig(vocab_size=72, hidden_size=32, intermediate_size=48))
+    model.config.quantization_config = {"quant_method": "compressed-tensors", "format": "dense"}
+    model.save_pretrained(tmp_path)
+    words.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"cannot be loaded: .*compressed.tensors"):
+        load_model(str(tmp_path), "cpu")
+
+
+def test_a_layout_is_told_by_the_card():
+    model = load_model("embedded", "cpu", "float32", layout="transposed")
+    assert (model.card.weights, model.card.layout) == (AS_LOADED, "transposed")

@@ -1,0 +1,119 @@
+"""Interleaved repeats, their spread, and when an order counts as settled. No test reads a clock."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.timing import (
+    MIN_REPEATS,
+    NO_DIFFERENCE,
+    Timing,
+    comparison,
+    differs,
+    fastest,
+    is_settled,
+    take_turns,
+    take_turns_until_settled,
+    timed,
+)
+
+SECONDS = st.floats(1e-9, 1e3)
+REPEATS = st.lists(SECONDS, min_size=1, max_size=30).map(lambda found: Timing(tuple(found)))
+
+
+def recorded(seconds: Iterable[float]) -> Callable[[], float]:
+    """A measurement that was made before."""
+    return iter(seconds).__next__
+
+
+def ticking(step: float) -> Callable[[], float]:
+    """A clock on which this many seconds pass between two readings."""
+    ticks: Iterator[float] = (step * number for number in range(10**6))
+    return ticks.__next__
+
+
+def test_the_alternatives_take_turns_and_the_first_round_does_not_count() -> None:
+    order: list[str] = []
+
+    def measure(name: str, seconds: list[float]) -> Callable[[], float]:
+        def once() -> float:
+            order.append(name)
+            return seconds.pop(0)
+
+        return once
+
+    found = take_turns(
+        {"a": measure("a", [90.0, 1.0, 3.0]), "b": measure("b", [80.0, 2.0, 4.0])}, repeats=2
+    )
+    assert order == ["a", "b"] * 3
+    assert found == {"a": Timing((1.0, 3.0)), "b": Timing((2.0, 4.0))}
+
+
+def test_work_is_timed_by_the_clock_that_is_given() -> None:
+    done: list[int] = []
+    assert timed(lambda: done.append(1), ticking(0.5))() == 0.5
+    assert done == [1]
+
+
+def test_median_and_quartiles_of_a_small_case() -> None:
+    timing = Timing((5.0, 1.0, 2.0, 4.0, 3.0))
+    assert (timing.low, timing.median, timing.high) == (2.0, 3.0, 4.0)
+    alone = Timing((7.0,))
+    assert (alone.low, alone.median, alone.high) == (7.0, 7.0, 7.0)
+
+
+@given(REPEATS)
+def test_the_spread_holds_the_median(timing: Timing) -> None:
+    assert min(timing.seconds) <= timing.low <= timing.median <= timing.high <= max(timing.seconds)
+    assert not differs(timing, timing)
+
+
+@given(REPEATS, REPEATS)
+def test_a_difference_is_one_from_both_sides_and_agrees_with_the_medians(
+    a: Timing, b: Timing
+) -> None:
+    assert differs(a, b) == differs(b, a)
+    if differs(a, b):
+        assert (a.high < b.low) == (a.median < b.median)
+        assert NO_DIFFERENCE not in comparison(a, b)
+    else:
+        assert comparison(a, b) == NO_DIFFERENCE
+
+
+def test_a_difference_is_told_as_a_ratio() -> None:
+    assert comparison(Timing((1.0, 1.1)), Timing((2.2, 2.0))) == "2.00 times as fast"
+
+
+def test_measuring_ends_when_the_fastest_is_measurably_faster() -> None:
+    slow, fast = [9.0] * 100, [1.0] * 100
+    found = take_turns_until_settled({"slow": recorded(slow), "fast": recorded(fast)}, 1e9)
+    assert len(found["fast"].seconds) == MIN_REPEATS
+    assert fastest(found) == "fast"
+
+
+def test_one_disturbed_repeat_does_not_decide() -> None:
+    disturbed = [9.0, 9.0, 9.0, *[1.0] * 100]  # the first of them is the warm-up
+    steady = [2.0] * 200
+    found = take_turns_until_settled({"a": recorded(disturbed), "b": recorded(steady)}, 1e9)
+    assert fastest(found) == "a"
+    assert is_settled(found)
+    assert len(found["a"].seconds) > MIN_REPEATS
+
+
+def test_equals_are_settled_once_they_are_well_measured() -> None:
+    same = {"a": recorded([1.0] * 100), "b": recorded([1.001] * 100)}
+    assert len(take_turns_until_settled(same, 1e9)["a"].seconds) == MIN_REPEATS
+
+
+def test_measuring_ends_when_the_time_is_up() -> None:
+    wild = {"a": recorded([1.0, 5.0] * 100), "b": recorded([4.0, 2.0] * 100)}
+    found = take_turns_until_settled(wild, max_seconds=10.0, clock=ticking(1.0))
+    assert not is_settled(found)
+    assert len(found["a"].seconds) == 10
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_the_number_of_repeats(repeats: int) -> None:
+    assert len(take_turns({"a": recorded([1.0] * 9)}, repeats)["a"].seconds) == repeats
