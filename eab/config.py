@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from eab.errors import ConfigError
+from eab.formatting import quoted
 from eab.settings import (
     Buttons,
     Choice,
@@ -84,7 +85,7 @@ def _naming_the_nearest(config: type[T]) -> type[T]:
     def checked_init(self: T, /, *values: Any, **settings: Any) -> None:
         for name in settings:
             if name not in SETTINGS:
-                raise ConfigError(f"there is no setting {name!r}; {_known_settings(name)}")
+                raise ConfigError(f"there is no setting {quoted(name)}; {_known_settings(name)}")
         init(self, *values, **settings)
 
     config.__init__ = checked_init  # type: ignore[assignment]
@@ -325,6 +326,6 @@ def _known_settings(name: str) -> str:
     """The names of all settings, after a question that names the one most like `name`."""
     names = {known: known for known in SETTINGS}
     names |= {declared.option: known for known, declared in SETTINGS.items() if declared.option}
-    nearest = get_close_matches(str(name), names, n=1)
+    nearest = get_close_matches(name[:60], names, n=1)
     question = f"did you mean {names[nearest[0]]!r}? The" if nearest else "the"
     return f"{question} settings are: {', '.join(SETTINGS)}"

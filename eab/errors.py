@@ -15,9 +15,22 @@
 Each message says what was given, what is allowed and what to do.
 """
 
+from typing import Final
+
+MAX_MESSAGE: Final = 2000  # characters
+
 
 class EabError(Exception):
-    """Base of all errors that this project raises on purpose."""
+    """Base of all errors that this project raises on purpose.
+
+    Args:
+        message: What went wrong. It may quote a file or a link: lone surrogates are escaped, so
+            that it can be shown everywhere, and the end of a very long one is cut off.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        shown = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+        super().__init__(shown.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 class ConfigError(EabError, ValueError):

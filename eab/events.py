@@ -9,25 +9,9 @@ events of their own. `step` and `path` of an event are the step and the path tha
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
-from eab import token_text
+from eab import fields, token_text
 from eab.config import BranchingConfig
 from eab.weight_formats import AS_LOADED, PLAIN, full_name
-
-
-class Within(NamedTuple):
-    """The allowed range of a field. Run files are untrusted: eab.record checks it on reading."""
-
-    low: float
-    high: float
-
-
-TokenId = Annotated[int, Within(0, 2**40)]
-StepIndex = Annotated[int, Within(0, 2**20)]
-Count = Annotated[int, Within(0, 2**50)]  # of rows, bytes or tokens
-Nats = Annotated[float, Within(0.0, 100.0)]
-LogProb = Annotated[float, Within(-1e6, 1e-3)]  # nats; rounding may lift it slightly above 0
-Weight = Annotated[float, Within(0.0, 1.001)]
-Seconds = Annotated[float, Within(0.0, 1e9)]
 
 FinishReason = Literal["stop", "length"]
 EndReason = Literal["finished", "stopped", "unwatched", "failed"]
@@ -43,8 +27,8 @@ class Candidate(NamedTuple):
         probability: In the processed distribution, rounded to six decimals.
     """
 
-    token: TokenId
-    text: str
+    token: fields.TokenId
+    text: fields.TokenText
     probability: float
 
 
@@ -74,11 +58,11 @@ class Growth:
         r: For how many decode steps the tensors grew; 0 for the prompt and for a compaction.
     """
 
-    rows: Count
-    rows_copied: Count
-    bytes_copied: Count
-    peak_bytes: Count
-    r: Count = 0
+    rows: fields.Count
+    rows_copied: fields.Count
+    bytes_copied: fields.Count
+    peak_bytes: fields.Count
+    r: fields.Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +84,15 @@ class KVUsage:
         peak_bytes: The most bytes alive at once, temporary tensors included.
     """
 
-    bytes_held: Count
-    rows_shared: Count
-    rows_private: Count
-    rows_spare: Count
-    rows_independent: Count
-    paths: tuple[PathRows, ...]
-    bytes_copied: Count = 0
-    allocations: Count = 0
-    peak_bytes: Count = 0
+    bytes_held: fields.Count
+    rows_shared: fields.Count
+    rows_private: fields.Count
+    rows_spare: fields.Count
+    rows_independent: fields.Count
+    paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]
+    bytes_copied: fields.Count = 0
+    allocations: fields.Count = 0
+    peak_bytes: fields.Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +111,17 @@ class ModelCard:
         layout: The layout of weights that are as loaded.
     """
 
-    name: str
-    family: str
-    vocab_size: Annotated[int, Within(1, 2**40)]
+    name: fields.ModelName
+    family: fields.Word
+    vocab_size: fields.Size
     layers: int
     kv_heads: int
     head_dim: int
-    dtype: str
-    device: str
-    row_bytes: Annotated[int, Within(1, 2**40)]
-    weights: str = AS_LOADED
-    layout: str = PLAIN
+    dtype: fields.Word
+    device: fields.Word
+    row_bytes: fields.Size
+    weights: fields.Word = AS_LOADED
+    layout: fields.Word = PLAIN
 
     @property
     def full_name(self) -> str:
@@ -173,8 +157,8 @@ class Probed(Pause):
         entropy: In nats.
     """
 
-    step: int
-    entropy: Nats
+    step: fields.StepIndex
+    entropy: fields.Nats
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +179,15 @@ class RunStarted:
         continued: How many of the last prompt_tokens were taken over from another run.
     """
 
-    prompt: str
-    prompt_tokens: tuple[TokenId, ...]
-    prompt_texts: tuple[str, ...]
+    prompt: fields.PromptText
+    prompt_tokens: Annotated[tuple[fields.TokenId, ...], fields.PER_PROMPT]
+    prompt_texts: Annotated[tuple[fields.TokenText, ...], fields.PER_PROMPT]
     model: ModelCard
     config: BranchingConfig
-    threshold_nats: Nats
+    threshold_nats: fields.Nats
     draft: ModelCard | None = None
     what_if: WhatIfKind = ""
-    continued: Count = 0
+    continued: fields.Count = 0
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:
@@ -227,10 +211,10 @@ class Predicted:
         candidates: Its most likely tokens, most likely first.
     """
 
-    step: int
+    step: fields.StepIndex
     path: int
-    entropy: Nats
-    candidates: tuple[Candidate, ...]
+    entropy: fields.Nats
+    candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +232,10 @@ class Speculated:
             unverified, and so are those from a possible fork on.
     """
 
-    step: StepIndex
+    step: fields.StepIndex
     path: int
-    draft_tokens: tuple[TokenId, ...]
-    draft_texts: tuple[str, ...]
+    draft_tokens: Annotated[tuple[fields.TokenId, ...], fields.PER_DRAFT]
+    draft_texts: Annotated[tuple[fields.TokenText, ...], fields.PER_DRAFT]
     accepted: int
     verified: int
 
@@ -268,11 +252,11 @@ class TokenAppended:
         special: Whether it is a control token, which is not part of the text.
     """
 
-    step: int
+    step: fields.StepIndex
     path: int
-    token: TokenId
-    text: str
-    log_prob: LogProb
+    token: fields.TokenId
+    text: fields.TokenText
+    log_prob: fields.LogProb
     special: bool
 
 
@@ -289,10 +273,10 @@ class Forked:
             -1 if it was pruned at birth.
     """
 
-    step: int
+    step: fields.StepIndex
     path: int
-    children: tuple[int, ...]
-    weights: tuple[Weight, ...]
+    children: Annotated[tuple[int, ...], fields.PER_STEP]
+    weights: Annotated[tuple[fields.Weight, ...], fields.PER_STEP]
     heir: int
 
 
@@ -304,16 +288,16 @@ class LimitActed:
         dropped: Tokens of the pruned children.
     """
 
-    step: int
+    step: fields.StepIndex
     path: int
-    dropped: tuple[int, ...]
+    dropped: Annotated[tuple[int, ...], fields.PER_STEP]
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """The path limit pruned a path; its private KV rows are free again."""
 
-    step: int
+    step: fields.StepIndex
     path: int
 
 
@@ -323,16 +307,16 @@ class Reweighted:
     paths changed (`original`).
     """
 
-    step: int
+    step: fields.StepIndex
     path: int
-    weight: Weight
+    weight: fields.Weight
 
 
 @dataclass(frozen=True, slots=True)
 class PathFinished:
     """A path is complete: it drew a stop token, or reached max_new_tokens."""
 
-    step: int
+    step: fields.StepIndex
     path: int
     reason: FinishReason
 
@@ -341,7 +325,7 @@ class PathFinished:
 class RowsAllocated:
     """The KV tensors grew, or their rows were compacted."""
 
-    step: int
+    step: fields.StepIndex
     growth: Growth
 
 
@@ -349,7 +333,7 @@ class RowsAllocated:
 class KvMeasured:
     """The KV cache right after the forward pass of a step, for the paths that took part in it."""
 
-    step: int
+    step: fields.StepIndex
     usage: KVUsage
 
 
@@ -366,11 +350,11 @@ class StepTimed(Pause):
         draft_seconds: Wall time of the drafter.
     """
 
-    step: int
-    tokens: Count
-    seconds: Seconds
-    forward_seconds: Seconds
-    draft_seconds: Seconds = 0.0
+    step: fields.StepIndex
+    tokens: fields.Count
+    seconds: fields.Seconds
+    forward_seconds: fields.Seconds
+    draft_seconds: fields.Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,9 +367,9 @@ class RunEnded:
         message: What went wrong, if the reason is `failed`.
     """
 
-    step: int
+    step: fields.StepIndex
     reason: EndReason
-    message: str = ""
+    message: fields.Message = ""
 
     @property
     def stopped(self) -> bool:

@@ -2,6 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from reprlib import Repr
+from typing import Final
+
+_QUOTED: Final = Repr()
+_QUOTED.maxstring = _QUOTED.maxother = _QUOTED.maxlong = 60  # characters
 
 
 def human_bytes(count: float) -> str:
@@ -39,6 +44,14 @@ def times(ratio: float) -> str:
 def shortened(text: str, max_length: int) -> str:
     """'once upon a time', 10 -> 'once upon…'."""
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
+
+
+def quoted(value: object) -> str:
+    """A value of any kind as in Python, for a message: 'x' * 10**6 -> "'xxxxxx...xxxxxx'"."""
+    try:
+        return shortened(_QUOTED.repr(value), 2 * _QUOTED.maxother)
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
+        return f"a {type(value).__name__} that is too long to be written"
 
 
 def excerpt(text: str, max_length: int) -> str:

@@ -1,32 +1,33 @@
 """Save and load run files: gzip of JSON lines, first a header with the version, then the events.
 
-A run file is untrusted: sizes are limited, every field is checked for its type and range, and the
-events must fold. It is never unpickled.
+A run file is untrusted: its size is limited in every way that costs time or memory, every field is
+checked (eab.event_json), and the events must fold. It is never unpickled.
 """
 
 import gzip
 import json
-import math
-import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_origin
+from typing import Any, Final
 
-import cattrs
-from cattrs.strategies import configure_tagged_union
-
-from eab.config import AUTO, MAX_SEED
-from eab.errors import ConfigError, RecordError
-from eab.events import Event, RunEnded, RunStarted, Speculated, Within
-from eab.run import fold_prefix
+from eab.errors import RecordError
+from eab.event_json import from_json, to_json
+from eab.events import Event
+from eab.formatting import quoted
+from eab.run import Run, RunFold
+from eab.whole_file import write_whole
 
 SUFFIX: Final = ".eab"
 VERSION: Final = 2
 MAX_FILE_BYTES: Final = 32 * 2**20
-MAX_TEXT_BYTES: Final = 64 * 2**20
-MAX_EVENTS: Final = 1_000_000
-MAX_PROMPT_TOKENS: Final = 200_000
+MAX_TEXT_BYTES: Final = 32 * 2**20  # unpacked
+MAX_LINE_BYTES: Final = 8 * 2**20
+MAX_HEADER_BYTES: Final = 1000
+MAX_EVENTS: Final = 200_000
+MAX_VALUES: Final = 3_000_000
+MAX_PATHS_BORN: Final = 20_000
+MAX_TREE_BYTES: Final = 2 * 2**20  # of all paths and of all texts together, as written in JSON
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
 
 
@@ -36,28 +37,11 @@ def save(events: Iterable[Event], path: Path | str) -> None:
     Raises:
         RecordError: The file cannot be written.
     """
-    write_whole(dumps(events), Path(path), "the run")
-
-
-def write_whole(data: bytes, path: Path, what: str) -> None:
-    """Write a file; an older file of that name is replaced only once the new one is complete.
-
-    Args:
-        data: The bytes of the file.
-        path: Where it is written.
-        what: What the file is, for the message.
-
-    Raises:
-        RecordError: The file cannot be written.
-    """
-    scratch = path.with_name(path.name + ".part")
     try:
-        scratch.write_bytes(data)
-        os.replace(scratch, path)
+        write_whole(path, dumps(events))
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise RecordError(
-            f"{what} cannot be saved as {path}: {error.strerror}. Free some space or choose "
+            f"the run cannot be saved as {path}: {error.strerror}. Free some space or choose "
             "another place"
         ) from error
 
@@ -68,52 +52,51 @@ def load(path: Path | str) -> list[Event]:
     Raises:
         RecordError: It cannot be read, or is no valid run file; the message says why.
     """
-    path = Path(path)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise RecordError(
-                f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is not a run file"
-            )
-        return loads(path.read_bytes(), str(path))
+        with Path(path).open("rb") as file:  # a device or a pipe does not know its size
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise RecordError(f"the run file {path} cannot be read: {error.strerror}") from error
+    return loads(data, str(path))
 
 
 def dumps(events: Iterable[Event]) -> bytes:
-    """A run file as bytes; the same events give the same bytes."""
-    lines = [_HEADER, *(_converter.unstructure(event, Event) for event in events)]
+    """A run file as bytes; the same events give the same bytes.
+
+    Raises:
+        RecordError: The run is too large for a run file, or holds NaN.
+    """
+    lines = [_HEADER, *map(to_json, events)]
     try:
         text = "\n".join(json.dumps(line, separators=(",", ":"), allow_nan=False) for line in lines)
     except ValueError as error:
         raise RecordError(
             f"the run cannot be saved: it contains NaN or infinity ({error})"
         ) from error
+    _check_amounts(text, "the run")
     return gzip.compress(text.encode("ascii"), mtime=0)
 
 
 def loads(data: bytes, name: str = "the run file") -> list[Event]:
-    """The events in the bytes of a run file; `name` is for the messages."""
+    """The events in the bytes of a run file; `name` is for the messages.
+
+    Raises:
+        RecordError: They are no valid run file; the message says why.
+    """
     text = _unpack(data, name)
-    if text.count("\n") > MAX_EVENTS:
-        raise RecordError(f"{name} holds more than {MAX_EVENTS:,} events; that is not a run file")
-    lines = text.split("\n")
-    header = _parse(lines[0], name, 1)
-    if not isinstance(header, dict) or header.get("format") != _HEADER["format"]:
-        raise RecordError(
-            f"{name} is not a run file of the EAB Explorer (its first line does not say so)"
-        )
-    if header.get("version") != VERSION:
-        raise RecordError(
-            f"{name} has version {header.get('version')!r}; this program reads version {VERSION}"
-        )
-    events = [
-        _event(_parse(line, name, number), name, number)
-        for number, line in enumerate(lines[1:], start=2)
-        if line
-    ]
+    _check_amounts(text, name)
+    header, *lines = text.split("\n")
+    _check_header(header, name)
+    state, events = RunFold(), list[Event]()
+    for number, line in enumerate(lines, start=2):
+        if line:
+            events.append(_event(_parse(line, name, number), name, number))
+            state.apply(events[-1])
+            if state.run is not None:
+                _at_most(name, "paths", len(state.run.paths), MAX_PATHS_BORN)
     if not events:
         raise RecordError(f"{name} holds no events")
-    fold_prefix(events)
+    _check_run(state.run, name)
     return events
 
 
@@ -138,124 +121,71 @@ def _unpack(data: bytes, name: str) -> str:
         ) from error
 
 
+def _check_amounts(text: str, name: str) -> None:
+    """Limit what costs time and memory to parse, before it is parsed."""
+    _at_most(name, "unpacked bytes", len(text), MAX_TEXT_BYTES)
+    _at_most(name, "lines", text.count("\n"), MAX_EVENTS)
+    _at_most(name, "values", text.count(","), MAX_VALUES)
+    _at_most(name, "bytes in its longest line", max(map(len, text.split("\n"))), MAX_LINE_BYTES)
+
+
+def _check_run(run: Run | None, name: str) -> None:
+    """Limit what costs time and memory to show."""
+    if run is None:
+        return
+    own = [sum(_written_bytes(token.text) for token in path.tokens) for path in run.paths]
+    whole: list[int] = []  # from the root to the end of each path
+    for path in run.paths:  # parents are born before their children
+        whole.append(own[path.id] + (whole[path.parent] if path.parent >= 0 else 0))
+    total = sum(own) + sum(whole[leaf.id] for leaf in run.leaves())
+    _at_most(name, "bytes of text in its tree", total, MAX_TREE_BYTES)
+
+
+def _written_bytes(text: str) -> int:
+    """About the bytes of a token in JSON; an empty one costs time, too."""
+    return max(1, len(text)) if text.isascii() else 6 * len(text)
+
+
+def _at_most(name: str, what: str, count: int, allowed: int) -> None:
+    if count > allowed:
+        raise RecordError(f"{name} has {count:,} {what}; a run file has at most {allowed:,}")
+
+
+def _check_header(line: str, name: str) -> None:
+    if len(line) > MAX_HEADER_BYTES:
+        raise RecordError(
+            f"{name} is not a run file of the EAB Explorer (its first line is too long)"
+        )
+    header = _parse(line, name, 1)
+    if not isinstance(header, dict) or header.get("format") != _HEADER["format"]:
+        raise RecordError(
+            f"{name} is not a run file of the EAB Explorer (its first line does not say so)"
+        )
+    if header.get("version") != VERSION:
+        raise RecordError(
+            f"{name} has version {quoted(header.get('version'))}; this program reads version "
+            f"{VERSION}"
+        )
+
+
 def _parse(line: str, name: str, number: int) -> Any:
     try:
-        return json.loads(line, parse_constant=_refuse_number)
+        return _decoder.decode(line)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{name}, line {number} is not JSON: {error}") from error
-
-
-def _event(value: Any, name: str, number: int) -> Event:
-    try:
-        event: Event = _converter.structure(value, Event)  # type: ignore[arg-type]
-        _check_consistency(event)
-        return event
-    except Exception as error:  # cattrs raises what the value provokes, in groups
-        why = "; ".join(_reasons(error))
-        raise RecordError(
-            f"{name}, line {number} is not an event of this version: {why[:300]}"
-        ) from error
-
-
-def _check_consistency(event: Event) -> None:
-    """ValueError for fields that contradict each other; readers of a loaded run rely on them."""
-    match event:
-        case RunStarted():
-            for model in filter(None, (event.model, event.draft)):
-                texts = (model.name, model.family, model.dtype, model.device)
-                "".join((*texts, model.weights, model.layout)).encode("utf-8")
-            (event.prompt + event.config.system).encode("utf-8")
-            tokens = len(event.prompt_tokens)
-            _within("the length of the prompt", tokens, 1, MAX_PROMPT_TOKENS)
-            _within("the number of its texts", len(event.prompt_texts), tokens, tokens)
-            _within("continued", event.continued, 0, tokens)
-        case Speculated():
-            drafted = len(event.draft_tokens)
-            _within("verified", event.verified, 0, drafted)
-            _within("accepted", event.accepted, max(0, event.verified - 1), event.verified)
-            _within("the number of texts", len(event.draft_texts), drafted, drafted)
-        case RunEnded():
-            event.message.encode("utf-8")
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {value!r:.40}; it must lie between {low:g} and {high:g}")
-
-
-def _reasons(error: BaseException) -> list[str]:
-    """What went wrong: the message of a setting, or cattrs' path to the bad field."""
-    if isinstance(error, ConfigError):
-        return [str(error)]
-    if isinstance(error, BaseExceptionGroup):
-        words = [
-            reason
-            for inner in error.exceptions
-            for reason in _reasons(inner)
-            if _has_config_error(inner)
-        ]
-        return words or cattrs.transform_error(error, format_exception=_in_words)
-    return [repr(error)]
-
-
-def _in_words(error: BaseException, kind: type | None) -> str:
-    """Our own words for a range that a value is out of, else those of cattrs."""
-    return str(error) if isinstance(error, _RangeError) else cattrs.v.format_exception(error, kind)
-
-
-def _has_config_error(error: BaseException) -> bool:
-    """Whether a ConfigError is among its causes."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(_has_config_error(inner) for inner in error.exceptions)
-    return isinstance(error, ConfigError)
 
 
 def _refuse_number(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
-def _make_converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    for kind in (int, float, str, bool):
-        converter.register_structure_hook(kind, _exactly)
-    converter.register_structure_hook(
-        int | Literal["auto"], lambda value, _: value if value == AUTO else _exactly(value, int)
-    )
-    converter.register_structure_hook_func(_has_range, _in_range)
-    configure_tagged_union(Event, converter, tag_name="event")
-    return converter
+_decoder = json.JSONDecoder(parse_constant=_refuse_number)
 
 
-class _RangeError(ValueError):
-    """A number in a run file is out of the range that its field declares."""
-
-
-def _has_range(kind: Any) -> bool:
-    return get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], Within)
-
-
-def _in_range(value: Any, kind: Any) -> Any:
-    number = _exactly(value, kind.__origin__)
-    low, high = kind.__metadata__[0]
-    if not low <= number <= high:
-        raise _RangeError(f"{value!r:.40} must lie between {low:g} and {high:g}")
-    return number
-
-
-def _exactly(value: Any, kind: Any) -> Any:
-    """No coercion: "3" is not 3, and True is not 1; only a whole float may arrive as an int."""
-    if kind is float and type(value) in (int, float) and math.isfinite(value):
-        return float(value)
-    if kind is str and type(value) is str:
-        value.encode(
-            "utf-8", "surrogateescape"
-        )  # no other lone surrogates than those of token_text
-        return value
-    if kind is int and type(value) is int and abs(value) <= MAX_SEED:
-        return value
-    if kind is bool and type(value) is bool:
-        return value
-    raise TypeError(f"expected {kind.__name__}, got {value!r:.40}")
-
-
-_converter = _make_converter()
+def _event(value: Any, name: str, number: int) -> Event:
+    try:
+        return from_json(value)
+    except RecordError as error:
+        raise RecordError(
+            f"{name}, line {number} is not an event of this version: {error}"
+        ) from error

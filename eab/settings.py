@@ -4,15 +4,16 @@ eab.config declares each setting once with `setting`. The validation, the option
 line, the widgets of the page and docs/settings.md are all made from that declaration.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol, TypeVar
 
 from eab.errors import ConfigError
+from eab.formatting import quoted
 
 T = TypeVar("T")
 _KEY: Final = "setting"
+MAX_TEXT: Final = 200_000  # characters of a prompt or of a setting that is a text
 
 
 class Values(Protocol):
@@ -38,11 +39,12 @@ class Whole:
 
     def check(self, name: str, value: object) -> None:
         """See Values.check."""
-        if self.or_word and value == self.or_word:
+        if self.or_word and isinstance(value, str) and value == self.or_word:
             return
-        if not isinstance(value, int) or isinstance(value, bool) or not _lies_in(self, value):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not self.low <= value <= self.high:  # type: ignore[operator]
             kind = f"a whole number from {self.low} to {self.high}"
-            raise ConfigError(f"{name} is {value!r}; it must be {kind}{_bracket(self.hint)}")
+            raise ConfigError(f"{name} is {quoted(value)}; it must be {kind}{_bracket(self.hint)}")
 
     def __str__(self) -> str:
         return f"{self.low} to {self.high}" + (f", or {self.or_word}" if self.or_word else "")
@@ -59,9 +61,9 @@ class Real:
     def check(self, name: str, value: object) -> None:
         """See Values.check."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not _lies_in(self, value):  # type: ignore[arg-type]
+        if not is_number or not self.low <= value <= self.high:  # type: ignore[operator]
             kind = f"a number from {self.low:g} to {self.high:g}"
-            raise ConfigError(f"{name} is {value!r}; it must be {kind}{_bracket(self.hint)}")
+            raise ConfigError(f"{name} is {quoted(value)}; it must be {kind}{_bracket(self.hint)}")
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}"
@@ -75,8 +77,10 @@ class Choice:
 
     def check(self, name: str, value: object) -> None:
         """See Values.check."""
-        if value not in self.names:
-            raise ConfigError(f"{name} is {value!r}; it must be one of: {', '.join(self.names)}")
+        if not isinstance(value, str) or value not in self.names:
+            raise ConfigError(
+                f"{name} is {quoted(value)}; it must be one of: {', '.join(self.names)}"
+            )
 
     def __str__(self) -> str:
         return ", ".join(self.names)
@@ -89,7 +93,7 @@ class Switch:
     def check(self, name: str, value: object) -> None:
         """See Values.check."""
         if not isinstance(value, bool):
-            raise ConfigError(f"{name} is {value!r}; it must be true or false")
+            raise ConfigError(f"{name} is {quoted(value)}; it must be true or false")
 
     def __str__(self) -> str:
         return "on, off"
@@ -97,19 +101,26 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text."""
+    """Any text that can be encoded, of at most MAX_TEXT characters."""
 
     def check(self, name: str, value: object) -> None:
         """See Values.check."""
         if not isinstance(value, str):
-            raise ConfigError(f"{name} is {value!r}; it must be text")
+            raise ConfigError(f"{name} is {quoted(value)}; it must be text")
+        if len(value) > MAX_TEXT:
+            raise ConfigError(
+                f"{name} has {len(value):,} characters; at most {MAX_TEXT:,} are allowed. "
+                "Shorten it"
+            )
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{name} is not valid text at character {error.start + 1}; type it again"
+            ) from error
 
     def __str__(self) -> str:
-        return "text"
-
-
-def _lies_in(values: Whole | Real, value: float) -> bool:
-    return values.low <= value <= values.high
+        return f"text of at most {MAX_TEXT:,} characters"
 
 
 def _bracket(hint: str) -> str:

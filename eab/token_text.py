@@ -10,7 +10,6 @@ from functools import lru_cache
 
 _BYTES = "utf-8", "surrogateescape"
 _VISIBLE = {"\n": "↵", "\r": "␍", "\t": "⇥"}
-_NOT_IN_XML = (0xFFFE, 0xFFFF)  # not allowed in SVG and GraphML
 
 
 def from_bytes(raw: bytes) -> str:
@@ -23,10 +22,9 @@ def join(texts: Iterable[str]) -> str:
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")
 
 
-@lru_cache(maxsize=2**16)  # a live board shows the same few thousand tokens again and again
 def visible(text: str) -> str:
-    """The text of one token for display: line breaks and tabs as signs, lone bytes as `⟨E2⟩`."""
-    return "".join(_visible_character(character) for character in text)
+    """The text for display: line breaks and tabs as signs, lone bytes as `⟨E2⟩`."""
+    return text if text.isprintable() else "".join(map(_visible_character, text))
 
 
 def visible_join(texts: Iterable[str]) -> str:
@@ -34,15 +32,21 @@ def visible_join(texts: Iterable[str]) -> str:
     return visible("".join(texts).encode(*_BYTES).decode(*_BYTES))
 
 
+@lru_cache(maxsize=2**12)
 def _visible_character(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:
         return f"⟨{code - 0xDC00:02X}⟩"
     if character in _VISIBLE:
         return _VISIBLE[character]
-    if code < 0x20 or 0x7F <= code < 0xA0 or code in _NOT_IN_XML or _moves_the_text(code):
+    if code < 0x20 or 0x7F <= code < 0xA0 or _cannot_be_shown(code) or _moves_the_text(code):
         return f"⟨U+{code:04X}⟩"
     return character
+
+
+def _cannot_be_shown(code: int) -> bool:
+    """Whether SVG and GraphML do not allow it, or UTF-8 has no bytes for it."""
+    return code in (0xFFFE, 0xFFFF) or 0xD800 <= code <= 0xDFFF
 
 
 def _moves_the_text(code: int) -> bool:

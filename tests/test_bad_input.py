@@ -9,12 +9,12 @@ import torch
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
-from eab.engine.build import MAX_PROMPT_CHARACTERS
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import EabError, ModelError, PromptError
 from eab.events import RunEnded
 from eab.run import fold
+from eab.settings import MAX_TEXT
 
 
 def first_event(model, prompt: str, **settings: object) -> object:
@@ -33,7 +33,7 @@ def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenised(monke
     with pytest.raises(
         PromptError, match="the prompt has 200,001 characters; at most 200,000 are allowed"
     ):
-        first_event(model, "w" * (MAX_PROMPT_CHARACTERS + 1))
+        first_event(model, "w" * (MAX_TEXT + 1))
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(twins):

@@ -3,9 +3,13 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, BranchingConfig
+from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, EabError
 
 BOUNDS = [
@@ -152,3 +156,37 @@ def test_a_config_is_a_value_that_nobody_can_change():
 def test_a_config_error_is_also_a_value_error():
     assert issubclass(ConfigError, EabError)
     assert issubclass(ConfigError, ValueError)
+
+
+ANYTHING = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.binary(),
+    st.lists(st.integers()),
+    st.sampled_from(
+        [10**400, 10**5000, -(10**5000), -0.0, "x" * 10**6, "\ud800", [10**5000], object, ...]
+    ),
+    st.builds(np.zeros, st.sampled_from([0, 1, 2, 10**6])),
+    st.sampled_from([np.float64("nan"), np.float32(0.5), np.int64(3), torch.zeros(3)]),
+)
+
+
+@given(st.sampled_from(list(SETTINGS)), ANYTHING)
+def test_any_value_is_taken_or_refused_in_few_words(name, value):
+    said = name
+    try:
+        BranchingConfig(**{name: value})
+    except ConfigError as error:
+        said = str(error)
+    assert name in said
+    assert len(said.encode("utf-8")) < 1000
+
+
+@pytest.mark.parametrize("name", ["x" * 10**6, "\ud800", "", "self"])
+def test_any_unknown_setting_is_refused_in_few_words(name):
+    with pytest.raises(ConfigError, match="there is no setting") as error:
+        BranchingConfig.from_settings({name: 1})
+    assert len(str(error.value).encode("utf-8")) < 1000

@@ -5,17 +5,24 @@ exception.
 import gzip
 import json
 from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invented_runs import invented_run
+from rich.console import Console
 
 from app.server import bundled_runs
 from eab import record
 from eab.analysis.sweep import cache_sweep, fold_sweep
 from eab.board.messages import board_message
 from eab.cli import terminal
-from eab.errors import RecordError
-from eab.events import Event
+from eab.errors import EabError, RecordError
+from eab.event_json import to_json
+from eab.events import Event, Forked, Predicted, StepTimed, TokenAppended
 from eab.figures import caches
 from eab.figures.captions import cost_sentence, sweep_sentence, weight_sentence
 from eab.figures.charts import for_print
@@ -53,13 +60,15 @@ def show_everything(data: bytes) -> bool:
     """Load and show; False if the file was refused in words."""
     try:
         events = record.loads(data)
-    except RecordError:
+        run = fold(events)
+    except EabError as error:
+        str(error).encode("utf-8")
         return False
-    run = fold(events)
     json.dumps(board_message(run), allow_nan=False).encode()
     samples_table(run), tokens_table(run), steps_table(run), to_graphml(run)
     mass_figure(run).to_json()
-    show_comparison(events)
+    if run.ended is not None:
+        show_comparison(events)
     json.dumps(terminal.as_json(run))
     terminal.summary(run)
     for sentence in (cost_sentence, weight_sentence):
@@ -141,7 +150,144 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
     assert "\x1b" not in cost_sentence(run)
 
 
-def test_a_small_file_that_unpacks_to_very_many_lines_is_refused() -> None:
-    data = gzip.compress(LINES[0].encode() + b"\n" * (record.MAX_EVENTS + 10))
-    with pytest.raises(RecordError, match="more than 1,000,000 events"):
+# ------------------------------------------------------------------------- files that are too large
+
+
+def chain(steps: int, text: str) -> list[Event]:
+    """One path, each of its tokens with this text."""
+    started = invented_run(0, 1, 1)[0]
+    tokens: list[Event] = []
+    for step in range(steps):
+        tokens += [Predicted(step, 0, 1.0, ()), TokenAppended(step, 0, 7, text, -1.0, False)]
+    return [started, *tokens]
+
+
+def comb(forks: int) -> list[Event]:
+    """Of the two children at each fork, the first one forks again; the other one is a leaf."""
+    events, stem = invented_run(0, 1, 1)[:1], 0
+    for step in range(forks):
+        children = (2 * step + 1, 2 * step + 2)
+        events += [
+            Predicted(step, stem, 3.0, ()),
+            Forked(step, stem, children, (0.5, 0.5), children[0]),
+            *(TokenAppended(step, child, 7, "a", -1.0, False) for child in children),
+        ]
+        stem = children[0]
+    return events
+
+
+def bush(children: int) -> list[Event]:
+    """Paths without tokens: 256 children of the prompt, 256 of the first of these, and so on."""
+    events, born = invented_run(0, 1, 1)[:1], 1
+    while born <= children:
+        ids = tuple(range(born, born + 256))
+        parent = max(0, born - 256)
+        events += [Predicted(0, parent, 1.0, ()), Forked(0, parent, ids, (0.0,) * 256, -1)]
+        born += 256
+    return events
+
+
+def packed(events: list[Event], more: str = "") -> bytes:
+    lines = [LINES[0], *(json.dumps(to_json(event)) for event in events)]
+    return gzip.compress(("\n".join(lines) + more).encode("ascii"), 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (packed([], "\n" * 200_010), "200,010 lines; a run file has at most 200,000"),
+        (
+            packed([], "\n[" + "0," * 3_000_001 + "0]"),
+            "3,000,002 values; a run file has at most 3,000,000",
+        ),
+        (packed([], "\n[" + "[],\n" * 199_999), "line 2 is not JSON"),
+        (packed([], "\n" + " " * 2**23 + " "), "8,388,609 bytes in its longest line"),
+        (packed([], "\n" + "\n".join(["[" * 2**22] * 9)), "unpacks to more than 32 MiB"),
+        (packed(bush(20_000)), "paths; a run file has at most 20,000"),
+        (packed(comb(2100)), "bytes of text in its tree; a run file has at most 2,097,152"),
+        (packed(chain(1100, "w" * 1000)), "bytes of text in its tree"),
+        (packed(chain(200, "é" * 1000)), "bytes of text in its tree"),
+        (packed(chain(4098, "a")), "4097 must lie between 0 and 4096"),
+        (packed(chain(1, "w" * 1001)), "a text of 1,001 characters; at most 1,000 are allowed"),
+    ],
+    ids=range(11),
+)
+def test_a_file_that_would_take_long_is_refused(data: bytes, reason: str) -> None:
+    assert len(data) < 10**6
+    with pytest.raises(RecordError, match=reason):
         record.loads(data)
+
+
+@pytest.mark.parametrize(
+    "events", [comb(1005), chain(500, "w" * 999), chain(1000, " the"), bush(5000)], ids=range(4)
+)
+def test_a_file_within_the_limits_is_shown(events: list[Event]) -> None:
+    console = Console(file=StringIO(), width=80)
+    console.print(terminal.summary(fold(record.loads(packed(events))), narrow=True))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.count("\n") < 60_000
+    assert ("paths more" in shown) == (len(fold(events).paths) > terminal.MAX_ROWS)
+
+
+def test_a_token_follows_the_one_before_it() -> None:
+    started, *events = chain(3, "a")
+    again = [started, *events[:2], events[1]]
+    with pytest.raises(RecordError, match="appends a token at step 0; its next step is 1"):
+        record.loads(packed(again))
+
+
+def test_what_could_not_be_opened_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "MAX_EVENTS", 1000)
+    events = [*invented_run(0, 1, 1)[:1], *([StepTimed(0, 1, 0.1, 0.1)] * 1000)]
+    with pytest.raises(RecordError, match="the run has 1,001 lines; a run file has at most"):
+        record.save(events, tmp_path / "run.eab")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --------------------------------------------------------------------------------- many mutations
+
+VALUES = st.one_of(
+    st.sampled_from([None, True, "", "x", "\ud800", "\udc80", "x" * 1001, [], {}, [[]], 10**400]),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.recursive(st.none() | st.integers(), st.lists, max_leaves=20),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The keys and indices that lead to each value within this one."""
+    found = [path] if path else []
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            found += places(value[key], (*path, key))
+    return found
+
+
+SMALL = [json.loads(line) for line in LINES[1:] if line][:60]
+SMALL_PLACES = places(SMALL)
+
+
+@settings(max_examples=100)
+@given(place=st.sampled_from(SMALL_PLACES), value=VALUES)
+def test_no_changed_value_is_a_traceback(place: tuple[Any, ...], value: Any) -> None:
+    lines = json.loads(json.dumps(SMALL))
+    holder = lines
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    show_everything(gzip.compress("\n".join([LINES[0], *map(json.dumps, lines)]).encode()))
+
+
+@settings(max_examples=50)
+@given(
+    cut=st.integers(0, len(LINES)),
+    swap=st.tuples(st.integers(1, 59), st.integers(1, 59)),
+    twice=st.integers(1, 59),
+)
+def test_no_order_of_events_is_a_traceback(cut: int, swap: tuple[int, int], twice: int) -> None:
+    lines = LINES[:60]
+    lines[swap[0]], lines[swap[1]] = lines[swap[1]], lines[swap[0]]
+    lines.insert(twice, lines[twice])
+    show_everything(gzip.compress("\n".join(lines[:cut]).encode()))

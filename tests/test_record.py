@@ -5,75 +5,24 @@ import errno
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
-from unittest.mock import patch
+from typing import Any
 
 import pytest
-from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 from table_model import TableModel, random_table
 
-from eab.config import MAX_SEED, BranchingConfig
+from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import RecordError
-from eab.events import Event, ModelCard, RunStarted, Speculated
+from eab.events import ModelCard
 from eab.record import MAX_FILE_BYTES, dumps, load, loads, save
 from eab.run import fold
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
 EVENTS = list(generate(TableModel(random_table(2, 5), stop_ids=[4]), Request("0", CONFIG)))
-
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-st.register_type_strategy(float, NUMBERS)
-st.register_type_strategy(
-    str, st.text(st.one_of(st.characters(), st.integers(0xDC80, 0xDCFF).map(chr)))
-)  # with the lone surrogates that stand for bytes
-st.register_type_strategy(BranchingConfig, CONFIGS)
-st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
-ENCODABLE = {
-    "name",
-    "family",
-    "dtype",
-    "device",
-    "weights",
-    "layout",
-    "prompt",
-    "message",
-}  # these hold no lone surrogates
-
-
-def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
-    """Values of this type, within the ranges that its fields declare."""
-    if get_origin(kind) is Annotated:
-        low, high = kind.__metadata__[0]
-        return st.integers(low, high) if kind.__origin__ is int else st.floats(low, high)
-    if get_origin(kind) is UnionType:
-        return st.one_of(map(in_range, get_args(kind)))
-    if get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
-        return st.lists(in_range(get_args(kind)[0]), max_size=5).map(tuple)
-    if kind is not BranchingConfig and hasattr(kind, "__annotations__"):
-        hints = get_type_hints(kind, include_extras=True)
-        return st.builds(kind, **{field: in_range(hint, field) for field, hint in hints.items()})
-    return st.text() if name in ENCODABLE else st.from_type(kind)
-
-
-def consistent(event: Event) -> Event:
-    """The event with lengths that fit each other."""
-    match event:
-        case RunStarted():
-            tokens = event.prompt_tokens or (0,)
-            texts = tuple(map(str, tokens))
-            return replace(event, prompt_tokens=tokens, prompt_texts=texts, continued=len(tokens))
-        case Speculated():
-            drafted = len(event.draft_tokens)
-            texts = tuple(map(str, event.draft_tokens))
-            return replace(event, draft_texts=texts, accepted=drafted, verified=drafted)
-    return event
 
 
 def unpacked(data: bytes) -> list[Any]:
@@ -103,18 +52,6 @@ def refusal(data: bytes) -> str:
 
 # ------------------------------------------------------------------------------------------ round
 # trips
-
-
-@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
-def test_every_event_comes_back_equal(kind):
-    @given(event=in_range(kind).map(consistent))
-    def comes_back(event: Event) -> None:
-        with patch("eab.record.fold_prefix"):  # a single event is no run
-            [found] = loads(dumps([event]))
-        assert found == event
-        assert repr(found) == repr(event)  # also the types of its values
-
-    comes_back()
 
 
 def test_a_run_that_is_saved_loads_equal(tmp_path):
@@ -170,10 +107,12 @@ def test_the_bundled_runs_load_and_fold(path):
         (packed([{"format": "eab-run", "version": "1"}]), "version '1'"),
         (packed([{"format": "eab-run"}]), "version None"),
         (packed([{"format": "eab-run", "version": 2}]), "holds no events"),
-        (packed(["[" * 100_000]), "not JSON"),
-        (packed(["9" * 10_000]), "not JSON"),
+        (packed(["[" * 900]), "line 1 is not JSON"),
+        (packed(["[" * 100_000]), "its first line is too long"),
+        (packed([{"format": "eab-run", "version": 2}, "[" * 100_000]), "line 2 is not JSON"),
+        (packed([{"format": "eab-run", "version": 2}, "9" * 10_000]), "line 2 is not JSON"),
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_what_is_no_run_file_is_refused_in_words(data, reason):
     with pytest.raises(RecordError, match=reason):
@@ -202,13 +141,18 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(monkeypatch):
     assert "unpacks to more than 1 MiB" in refusal(bomb)
 
 
-def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_is_refused(tmp_path):
     path = tmp_path / "huge.eab"
     with path.open("wb") as file:
-        file.truncate(MAX_FILE_BYTES + 1)
-    monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("it was read"))
+        file.truncate(2**40)
     with pytest.raises(RecordError, match="larger than 32 MiB"):
         load(path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device here")
+def test_a_device_without_an_end_is_refused():
+    with pytest.raises(RecordError, match="larger than 32 MiB"):
+        load("/dev/zero")
 
 
 def test_bytes_that_are_too_many_are_refused():

@@ -1,8 +1,9 @@
 """Saved runs: one SQLite file on the machine that serves the page.
 
 The environment variable EAB_STORE names the file, or is `off`. Each operation is a transaction of
-its own, so several sessions, and several servers, may use one file. A file that is damaged, or was
-not made by this program, is left unchanged. Knows nothing of Streamlit.
+its own, so several sessions, and several servers, may use one file. A damaged store is set aside
+under another name, and a new one begins; a file that this program did not make is left unchanged.
+Knows nothing of Streamlit.
 """
 
 import os
@@ -19,7 +20,7 @@ from platformdirs import user_data_path
 
 from eab import record
 from eab.errors import StoreError
-from eab.events import Event, RunStarted
+from eab.events import Event
 from eab.formatting import human_bytes
 
 VARIABLE: Final = "EAB_STORE"
@@ -31,12 +32,15 @@ MAX_DELETED: Final = 10  # deleted runs that can still be restored
 _APPLICATION_ID: Final = 0x45414273  # "EABs"
 _VERSION: Final = 1
 _TIMEOUT: Final = 5.0  # seconds to wait for another session's transaction
+# The prompt stands in the run file, where it is compressed; this column stays empty.
 _SCHEMA: Final = """
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, saved_at TEXT NOT NULL, prompt TEXT NOT NULL,
     size INTEGER NOT NULL, deleted_at TEXT, file BLOB NOT NULL
 )"""
+_COLUMNS: Final = "id, CAST(name AS TEXT), CAST(saved_at AS TEXT), CAST(size AS INTEGER)"
 _DAMAGED: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_MARK: Final = slice(68, 72)  # of the file's header: the application id
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +51,12 @@ class SavedRun:
         id: Its id in the store.
         name: Its name.
         saved_at: When it was saved: UTC, ISO 8601.
-        prompt: Its prompt.
         size: Bytes of its run file.
     """
 
     id: str
     name: str
     saved_at: str
-    prompt: str
     size: int
 
 
@@ -68,7 +70,7 @@ def default_store() -> "Store | None":
     if named.lower() == OFF:
         return None
     return Store(
-        Path(named).expanduser()
+        Path(os.path.expanduser(named))
         if named
         else user_data_path("eab-explorer", appauthor=False) / "runs.sqlite"
     )
@@ -92,8 +94,7 @@ class Store:
             return []
         with self._reading() as db:
             rows = db.execute(
-                "SELECT id, name, saved_at, prompt, size FROM runs "
-                "WHERE deleted_at IS NULL ORDER BY saved_at DESC, id"
+                f"SELECT {_COLUMNS} FROM runs WHERE deleted_at IS NULL ORDER BY saved_at DESC, id"
             ).fetchall()
         return [SavedRun(*row) for row in rows]
 
@@ -104,28 +105,19 @@ class Store:
             StoreError: The name is not allowed, the run is too large, or the store is full.
             RecordError: The run cannot be written as a run file.
         """
-        events = list(events)
         file = record.dumps(events)
-        prompt = next((event.prompt for event in events if isinstance(event, RunStarted)), "")
-        saved = SavedRun(secrets.token_urlsafe(9), _checked(name), _now(), prompt, len(file))
+        saved = SavedRun(secrets.token_urlsafe(9), _checked(name), _now(), len(file))
         if len(file) > record.MAX_FILE_BYTES:
             raise StoreError(
                 f"the run takes {human_bytes(len(file))}; at most {_LARGEST} can be saved. "
                 "Run it shorter"
             )
         with self._writing() as db:
-            count, size = db.execute(
-                "SELECT count(*), coalesce(sum(size), 0) FROM runs WHERE deleted_at IS NULL"
-            ).fetchone()
-            if count >= MAX_RUNS or size + len(file) > MAX_BYTES:
-                raise StoreError(
-                    f"{count} runs of {human_bytes(size)} in all are saved; at most {MAX_RUNS} "
-                    f"of {_ROOM} have room. Delete some, or download this one as a run file"
-                )
-            columns = (saved.id, saved.name, saved.saved_at, saved.prompt, saved.size, file)
+            _check_room(db, len(file))
+            columns = (saved.id, saved.name, saved.saved_at, saved.size, file)
             db.execute(
                 "INSERT INTO runs (id, name, saved_at, prompt, size, file) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
+                "VALUES (?, ?, ?, '', ?, ?)",
                 columns,
             )
         return saved
@@ -141,26 +133,32 @@ class Store:
         if not self._empty:
             with self._reading() as db:
                 row = db.execute(
-                    "SELECT id, name, saved_at, prompt, size, file FROM runs "
+                    f"SELECT {_COLUMNS}, CAST(file AS BLOB) FROM runs "
                     "WHERE id = ? AND deleted_at IS NULL",
                     (run_id,),
                 ).fetchone()
         if row is None:
             raise StoreError("this run is not saved here (any more); choose another one")
-        return SavedRun(*row[:5]), record.loads(row[5], f"the saved run “{row[1]}”")
+        return SavedRun(*row[:4]), record.loads(row[4], f"the saved run “{row[1]}”")
 
     def rename(self, run_id: str, name: str) -> str:
         """Give a saved run another name; returns it without spaces around it."""
         name = _checked(name)
-        self._change("UPDATE runs SET name = ? WHERE id = ? AND deleted_at IS NULL", name, run_id)
+        with self._writing() as db:
+            _change(
+                db, "UPDATE runs SET name = ? WHERE id = ? AND deleted_at IS NULL", name, run_id
+            )
         return name
 
     def delete(self, run_id: str) -> None:
         """Delete a run; the last MAX_DELETED deleted runs can be restored."""
-        self._change(
-            "UPDATE runs SET deleted_at = ? WHERE id = ? AND deleted_at IS NULL", _now(), run_id
-        )
         with self._writing() as db:
+            _change(
+                db,
+                "UPDATE runs SET deleted_at = ? WHERE id = ? AND deleted_at IS NULL",
+                _now(),
+                run_id,
+            )
             db.execute(
                 "DELETE FROM runs WHERE deleted_at IS NOT NULL AND id NOT IN "
                 "(SELECT id FROM runs WHERE deleted_at IS NOT NULL "
@@ -169,15 +167,19 @@ class Store:
             )
 
     def restore(self, run_id: str) -> None:
-        """Undo a deletion."""
-        self._change(
-            "UPDATE runs SET deleted_at = NULL WHERE id = ? AND deleted_at IS NOT NULL", run_id
-        )
+        """Undo a deletion.
 
-    def _change(self, statement: str, *values: str) -> None:
+        Raises:
+            StoreError: It was not deleted lately, or others have taken its room.
+        """
         with self._writing() as db:
-            if db.execute(statement, values).rowcount != 1:
-                raise StoreError("this run is not saved here any more: somebody deleted it")
+            found = db.execute("SELECT size FROM runs WHERE id = ?", (run_id,)).fetchone()
+            _check_room(db, found[0] if found else 0)
+            _change(
+                db,
+                "UPDATE runs SET deleted_at = NULL WHERE id = ? AND deleted_at IS NOT NULL",
+                run_id,
+            )
 
     @property
     def _empty(self) -> bool:
@@ -189,6 +191,7 @@ class Store:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._explained("read"), closing(sqlite3.connect(self.path, timeout=_TIMEOUT)) as db:
             self._check(db)
+            db.text_factory = _readable
             yield db
 
     @contextmanager
@@ -231,14 +234,42 @@ class Store:
             yield
         except (OSError, sqlite3.Error) as error:
             if getattr(error, "sqlite_errorname", "") in _DAMAGED:
-                raise StoreError(
-                    f"the file of saved runs {self.path} is damaged ({error}); it was left "
-                    f"unchanged. {_ELSEWHERE}"
-                ) from error
+                raise StoreError(self._set_aside(error)) from error
             why = getattr(error, "strerror", None) or error
             raise StoreError(
                 f"the saved runs in {self.path} cannot be {done}: {why}. {_ELSEWHERE}"
             ) from error
+
+    def _set_aside(self, error: Exception) -> str:
+        """Give a damaged store another name, so that the next run is saved in a new one.
+
+        Returns:
+            What was done, for the user.
+        """
+        said = f"the file of saved runs {self.path} is damaged ({error})"
+        kept = self.path.with_name(f"{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+        try:
+            if not self._is_damaged_store():
+                return f"{said}; it was left unchanged. {_ELSEWHERE}"
+            journal = self.path.with_name(f"{self.path.name}-journal")
+            if journal.exists():  # it would be rolled back into the new file
+                journal.rename(kept.with_name(f"{kept.name}-journal"))
+            self.path.rename(kept)
+        except OSError as why:
+            return f"{said} and cannot be set aside: {why.strerror}. {_ELSEWHERE}"
+        return f"{said}. It was set aside as {kept}, and a new one begins: try again"
+
+    def _is_damaged_store(self) -> bool:
+        """Whether this program made the file, and no other session has set it aside meanwhile."""
+        with self.path.open("rb") as file:
+            if file.read(100)[_MARK] != _APPLICATION_ID.to_bytes(4, "big"):
+                return False
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_TIMEOUT)) as db:
+                found: str = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error:
+            return True
+        return found != "ok"
 
 
 _LARGEST: Final = human_bytes(record.MAX_FILE_BYTES)
@@ -246,6 +277,30 @@ _ROOM: Final = human_bytes(MAX_BYTES)
 _ELSEWHERE: Final = (
     f"Set {VARIABLE} to another file, or to {OFF}; runs can always be downloaded as files"
 )
+
+
+def _change(db: sqlite3.Connection, statement: str, *values: str) -> None:
+    """Change one run; StoreError if there is none."""
+    if db.execute(statement, values).rowcount != 1:
+        raise StoreError("this run is not saved here any more: somebody deleted it")
+
+
+def _check_room(db: sqlite3.Connection, more: int) -> None:
+    """StoreError if a run of this many bytes has no room beside those that are saved."""
+    count, size = db.execute(
+        "SELECT count(*), coalesce(sum(size + length(prompt)), 0) FROM runs "
+        "WHERE deleted_at IS NULL"
+    ).fetchone()
+    if count >= MAX_RUNS or size + more > MAX_BYTES:
+        raise StoreError(
+            f"{count} runs of {human_bytes(size)} in all are saved; at most {MAX_RUNS} "
+            f"of {_ROOM} have room. Delete some, or download this one as a run file"
+        )
+
+
+def _readable(text: bytes) -> str:
+    """A text of a damaged row, too."""
+    return text.decode("utf-8", "replace")
 
 
 def _checked(name: str) -> str:

@@ -4,8 +4,8 @@ The widgets of the settings are made from their declarations (eab.config). They 
 on a page; the engine checks every value again.
 """
 
+import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import streamlit as st
@@ -58,7 +58,7 @@ def _choose_model(name: str) -> None:
     name, st.session_state.set_weights = split_name(name)
     if name == "embedded":
         st.session_state.set_model_kind = EMBEDDED
-    elif name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir():
+    elif name.startswith((".", "/", "~")) or "\\" in name or os.path.isdir(name):
         st.session_state.set_model_kind, st.session_state.set_model_folder = FOLDER, name
     else:
         st.session_state.set_model_kind, st.session_state.set_model_hub = HUB, name

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -20,7 +19,7 @@ def open_app(
     """Open the explorer in the browser."""
     if store:
         os.environ["EAB_STORE"] = (
-            store if store == "off" else str(Path(store).expanduser().absolute())
+            store if store == "off" else os.path.abspath(os.path.expanduser(store))
         )
     # -P: modules come from the environment, never from the folder that the user is in.
     streamlit = [sys.executable, "-P", "-m", "streamlit"]

@@ -16,6 +16,7 @@ from eab.errors import RecordError
 from eab.events import Event, ModelCard
 from eab.formatting import listed
 from eab.run import Run, fold
+from eab.whole_file import write_whole
 
 TABLE: Final = "samples.parquet"
 
@@ -102,7 +103,13 @@ class BatchFolder:
         from eab.figures.tables import samples_of_runs_table
 
         table = samples_of_runs_table(self._runs())
-        record.write_whole(table.to_parquet(index=False), self.path / TABLE, "the table")
+        try:
+            write_whole(self.path / TABLE, table.to_parquet(index=False))
+        except OSError as error:
+            raise RecordError(
+                f"the table cannot be saved as {self.path / TABLE}: {error.strerror}. Free some "
+                "space or choose another place"
+            ) from error
         return len(table)
 
     def _runs(self) -> Iterator[tuple[str, Run]]:

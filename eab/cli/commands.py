@@ -5,6 +5,7 @@
 import sys
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -280,9 +281,12 @@ def _exit_like(ended: RunEnded | None) -> None:
 
 def main() -> None:
     """Run the command line: an error of this project is one line on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may not know all signs
     try:
         app()
-    except EabError as error:
+    except (EabError, OSError) as error:
         Console(stderr=True).print(
             "Error:",
             as_sentence(str(error)),

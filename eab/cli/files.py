@@ -10,6 +10,7 @@ from typing import Any, Final
 from eab import record
 from eab.errors import RecordError
 from eab.events import Event
+from eab.whole_file import write_whole
 
 STANDARD_STREAM: Final = "-"  # the name that stands for standard input or output
 
@@ -26,9 +27,9 @@ def check_writable(json_file: str, record_file: str = "") -> None:
         if name in ("", STANDARD_STREAM):
             continue
         file, folder = Path(name), Path(name).parent
-        if file.is_dir() or (file.exists() and not os.access(file, os.W_OK)):
+        if os.path.isdir(file) or (os.path.exists(file) and not os.access(file, os.W_OK)):
             raise RecordError(f"{name} cannot be written: it is a folder or read-only")
-        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
             raise RecordError(
                 f"{name} cannot be written: the folder {folder} is missing or read-only"
             )
@@ -58,7 +59,7 @@ def write_json(value: dict[str, Any], file: str) -> None:
         print(text)
         return
     try:
-        Path(file).write_text(text + "\n", encoding="utf-8")
+        write_whole(file, f"{text}\n".encode())
     except OSError as error:
         raise RecordError(f"{file} cannot be written: {error.strerror}") from error
 

@@ -116,4 +116,4 @@ def _option(name: str, declared: Setting) -> Parameter:
 
 
 def _number_or_word(given: Any) -> Any:
-    return int(given) if str(given).isdecimal() else given
+    return int(given) if str(given).isdecimal() and len(str(given)) <= 20 else given

@@ -23,11 +23,13 @@ from eab.figures.captions import (
 )
 from eab.figures.sweep_table import COST_NOTE, sweep_rows
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.formatting import counted
 from eab.run import Path, Run, Sample
 
 Place: TypeAlias = tuple[int, int]  # id of a path, number of its token; -1 if it has none
 WIDE: Final = 100  # columns of a terminal from which on the tables have all their columns
 UNKNOWN: Final = "◇"
+MAX_ROWS: Final = 2000  # of the tree, and of the table of texts
 _ENDS: Final = {"stop": "■", "length": "…", "unfinished": "(unfinished)"}
 _LEGEND: Final = (
     "Before a branch: its share at the fork (◆). After a text: its weight.\n"
@@ -179,12 +181,14 @@ def _tree(run: Run, unknown: Collection[Place]) -> Tree:
     root = Text(token_text.visible(run.started.beginning), style="bold")
     tree = Tree(root)
     branches = {-1: tree}
-    for path in run.paths:  # parents are born before their children
+    for path in run.paths[:MAX_ROWS]:  # parents are born before their children
         if path.parent < 0 and path.status == "forked" and not path.tokens:
             root.append_text(_fork_mark(path))  # the prompt itself forks
             branches[path.id] = tree
         else:
             branches[path.id] = branches[path.parent].add(_path_label(path, unknown))
+    if len(run.paths) > MAX_ROWS:
+        tree.add(Text(f"… and {counted(len(run.paths) - MAX_ROWS, 'path')} more", style="dim"))
     return tree
 
 
@@ -221,7 +225,7 @@ def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
 def _sample_list(run: Run, unknown: Collection[Place]) -> Table:
     """Weight and text of each sample; its end is a mark behind the text, as in the tree."""
     table = Table("weight", "text", box=None, pad_edge=False)
-    for sample in run.samples():
+    for sample in run.samples()[:MAX_ROWS]:
         text = Text(token_text.visible(sample.text)).append(f" {_end(sample, _ENDS, unknown)}")
         table.add_row(f"{sample.weight:6.1%}", text)
     return table
@@ -229,7 +233,7 @@ def _sample_list(run: Run, unknown: Collection[Place]) -> Table:
 
 def _sample_table(run: Run, unknown: Collection[Place]) -> Table:
     names = ["weight", "log p (nats)", "mean H (nats)", "tokens", "end", "text"]
-    return _table(names, [_sample_row(sample, unknown) for sample in run.samples()])
+    return _table(names, [_sample_row(sample, unknown) for sample in run.samples()[:MAX_ROWS]])
 
 
 def _sample_row(sample: Sample, unknown: Collection[Place]) -> list[str]:

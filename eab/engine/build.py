@@ -10,10 +10,10 @@ from eab.engine.generation import Generation
 from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.events import RunStarted
+from eab.formatting import quoted
 from eab.models.base import LanguageModel
+from eab.settings import MAX_TEXT
 from eab.speculation.speculator import make_speculator
-
-MAX_PROMPT_CHARACTERS = 200_000
 
 
 def build(
@@ -122,11 +122,13 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
 
 
 def _check_prompt(prompt: str) -> None:
+    if not isinstance(prompt, str):
+        raise PromptError(f"the prompt is {quoted(prompt)}; give a text")
     if not prompt.strip():
         raise PromptError("the prompt is empty; write a few words for the model to continue")
-    if len(prompt) > MAX_PROMPT_CHARACTERS:
+    if len(prompt) > MAX_TEXT:
         raise PromptError(
-            f"the prompt has {len(prompt):,} characters; at most {MAX_PROMPT_CHARACTERS:,} are "
+            f"the prompt has {len(prompt):,} characters; at most {MAX_TEXT:,} are "
             "allowed. Shorten it"
         )
     try:
@@ -138,10 +140,11 @@ def _check_prompt(prompt: str) -> None:
 
 
 def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
-    unknown = next((token for token in continued if not 0 <= token < model.card.vocab_size), None)
-    if unknown is not None:
+    known = range(model.card.vocab_size)
+    unknown = [token for token in continued if not isinstance(token, int) or token not in known]
+    if unknown:
         raise PromptError(
-            f"there is no token {unknown}; {model.card.name} knows 0 to {model.card.vocab_size - 1}"
+            f"there is no token {quoted(unknown[0])}; {model.card.name} knows 0 to {known[-1]}"
         )
     if any(token in model.stop_ids for token in continued):
         raise PromptError(

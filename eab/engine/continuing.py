@@ -26,6 +26,7 @@ def continue_from(
     """
     card = started.model
     same = model.card.name == card.name and model.card.vocab_size == card.vocab_size
+    same = same and max(started.prompt_tokens, default=0) < card.vocab_size
     if not same or tuple(map(model.text, started.prompt_tokens)) != started.prompt_texts:
         raise ModelError(
             f"this run was made by {card.name} ({card.vocab_size} tokens); to {model.card.name} "

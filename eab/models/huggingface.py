@@ -29,6 +29,7 @@ from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import ModelCard
+from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
 from eab.models.token_bytes import TokenTexts
@@ -73,7 +74,7 @@ class HuggingFaceModel:
         self.stored = stored
         text_config = model.config.get_text_config()
         self.kv_shape = _kv_shape(model)
-        self.context = _context(text_config)
+        self.context = full_context(model, text_config)
         self.stop_ids = _stop_ids(model, tokenizer)
         self.card = ModelCard(
             name=name,
@@ -307,22 +308,6 @@ def _kv_shape(model: PreTrainedModel) -> KVShape:
         device=model.device,
         group=heads // kv_heads,
     )
-
-
-def _context(config: Any) -> int:
-    """Positions that every layer sees in full: the trained length, or the attention window if it
-    is shorter.
-    """
-    context = int(getattr(config, "max_position_embeddings", None) or 2**20)
-    slides = (
-        getattr(config, "layer_types", None) is None or "sliding_attention" in config.layer_types
-    )
-    window = (
-        getattr(config, "sliding_window", None)
-        if slides and getattr(config, "use_sliding_window", True)
-        else None
-    )
-    return min(context, int(window)) if window else context
 
 
 def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -3,6 +3,7 @@
 Only weights in safetensors are loaded, and no code from the Hub is run.
 """
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -25,6 +25,8 @@ from transformers.utils import logging as progress
 
 from eab.assets import ASSETS
 from eab.errors import ModelError
+from eab.formatting import quoted
+from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.quantized.formats import refuse_if_unusable
 from eab.models.stored_weights import store_weights
@@ -76,15 +78,9 @@ def load_model(
         if not local:
             _check_hub(source)
         tokenizer, model = _load(source, _dtype(dtype, target), target, local)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        ImportError,
-        RuntimeError,
-        TypeError,
-        SafetensorError,
-    ) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises anything for a damaged or hostile folder
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
     if weights != AS_LOADED and (method := _quantized_by(model)):
         raise ModelError(
@@ -99,12 +95,14 @@ def _load(source: str, dtype: torch.dtype, target: torch.device, local: bool) ->
     bars = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # for the weights; downloads keep theirs
     try:
+        refuse_other_shards(source)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, **options
-        )
+        options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source, **options)
+        model, found = loaded
+        refuse_missing_weights(source, found)
         # The libraries of quantized checkpoints place their tensors themselves.
-        return tokenizer, model if _quantized_by(model) else model.to(target)  # type: ignore[arg-type]
+        return tokenizer, model if _quantized_by(model) else model.to(target)
     finally:
         if bars:
             progress.enable_progress_bar()
@@ -169,9 +167,9 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise ModelError(
-            f"the device is {name!r}; this machine cannot use it. Choose auto or cpu"
+            f"the device is {quoted(name)}; this machine cannot use it. Choose auto or cpu"
         ) from error
     return device
 
@@ -180,7 +178,9 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name not in DTYPES:
-        raise ModelError(f"the dtype is {name!r}; it must be one of: auto, {', '.join(DTYPES)}")
+        raise ModelError(
+            f"the dtype is {quoted(name)}; it must be one of: auto, {', '.join(DTYPES)}"
+        )
     return DTYPES[name]
 
 
@@ -193,18 +193,18 @@ def _source(name: str) -> tuple[str, bool]:
                 "install the project from a checkout"
             )
         return str(BUNDLED[name]), True
-    folder = Path(name).expanduser()
-    if name.strip() and folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
-        return str(folder), True
     if not name.strip():
         raise ModelError(f"no model is named; give {_NAMES}")
+    folder = os.path.expanduser(name)  # these functions of os.path take any text without an error
+    if os.path.isdir(folder):
+        if not os.path.isfile(os.path.join(folder, "config.json")):
+            raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
+        return folder, True
     try:
         return name, _is_cached(name)
     except HFValidationError as error:  # so it can only be meant as a folder
         raise ModelError(
-            f"the model {name!r} cannot be found: there is no such folder. Give {_NAMES}"
+            f"the model {quoted(name)} cannot be found: there is no such folder. Give {_NAMES}"
         ) from error
 
 

@@ -111,6 +111,11 @@ class Run:
 
     def _append(self, event: TokenAppended) -> None:
         path = self._live(event.path, event.step)
+        expected = path.born + len(path.tokens)
+        if event.step != expected:
+            raise RecordError(
+                f"path {path.id} appends a token at step {event.step}; its next step is {expected}"
+            )
         seen = self._predicted[event.path if path.tokens or path.parent < 0 else path.parent]
         if seen.step != event.step:
             raise RecordError(

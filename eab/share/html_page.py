@@ -21,6 +21,7 @@ from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.formatting import counted
 from eab.run import Run, fold
+from eab.whole_file import write_whole
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
@@ -58,7 +59,7 @@ def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
     """
     page = to_html(run)
     try:
-        Path(path).write_text(page, encoding="utf-8")
+        write_whole(path, page.encode("utf-8"))
     except OSError as error:
         raise RecordError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -79,7 +80,9 @@ def to_html(run: Run | Iterable[Event]) -> str:
 def _as_data_block(value: Any) -> str:
     """JSON in ASCII that cannot end the element that holds it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
 
 
 def _page_data(run: Run) -> dict[str, Any]:

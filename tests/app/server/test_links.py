@@ -1,6 +1,5 @@
 """Links: they survive a round trip, bad values are explained, and the page follows them."""
 
-from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
@@ -13,8 +12,9 @@ from page_walk import board_message, boards, opened
 from app.server import bundled_runs
 from app.server.links import MAX_PROMPT, Link, from_query, to_query
 from app.server.store import Store, default_store
-from eab.config import BranchingConfig
+from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
+from eab.run import fold
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 
@@ -62,14 +62,26 @@ def test_a_bad_value_is_explained(values: dict[str, str], why: str) -> None:
     assert why in str(caught.value)
 
 
+VALUES = (
+    st.text(st.characters() | st.sampled_from("\ud800\udfff\x00"))
+    | st.integers().map(str)
+    | st.floats().map(str)
+    | st.sampled_from(["-0.0", "1e400", "9" * 300, "9" * 5000, "x" * 10**5, "٣", "true", "auto"])
+)
+
+
 @given(
     st.dictionaries(
-        st.sampled_from(["seed", "cursor", "chat", "top_p", "prompt", "run", "zzz"]), st.text()
+        st.sampled_from([*SETTINGS, "cursor", "prompt", "run", "saved", "model", "zzz"]), VALUES
     )
 )
-def test_any_link_is_read_or_refused(values: dict[str, str]) -> None:
-    with suppress(LinkError):
-        assert isinstance(from_query(values), Link)
+def test_any_link_is_read_or_refused_in_few_words(values: dict[str, str]) -> None:
+    said = ""
+    try:
+        from_query(values)
+    except LinkError as error:
+        said = str(error)
+    assert len(said.encode("utf-8")) < 1000
 
 
 def test_unknown_parameters_are_ignored() -> None:
@@ -99,11 +111,12 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
 def test_a_link_to_a_saved_run_opens_it() -> None:
     store = default_store()
     assert isinstance(store, Store)
-    saved = store.save("linked", bundled_runs.events_of(bundled_runs.recordings()[2]))
+    events = bundled_runs.events_of(bundled_runs.recordings()[2])
+    saved = store.save("linked", events)
     page = opened(saved=saved.id)
     assert not page.exception
     assert "linked" in page.main.caption[0].value
-    assert page.text_area(key="prompt").value == saved.prompt
+    assert page.text_area(key="prompt").value == fold(events).started.prompt
     store.delete(saved.id)
     page = opened(saved=saved.id, prompt="Again", seed=3)
     assert "press Run to make it again" in page.error[0].value
@@ -117,6 +130,14 @@ def test_the_page_explains_a_bad_link_and_starts_as_usual(values: dict[str, str]
     assert "This link cannot be followed" in page.error[0].value
     first = bundled_runs.events_of(bundled_runs.recordings()[0])[0]
     assert page.slider(key="set_max_paths").value == first.config.max_paths  # type: ignore[union-attr]
+    assert boards(page)
+
+
+@pytest.mark.parametrize("model", ["a" * 256, "a/" * 149, "~nobody-of-this-name/x", "x\x00y", " "])
+def test_a_page_with_a_model_that_cannot_exist_stands(model: str) -> None:
+    page = opened(model=model, prompt="Hello", seed=5)
+    assert not page.exception
+    assert page.number_input(key="set_seed").value == 5
     assert boards(page)
 
 

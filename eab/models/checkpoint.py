@@ -1,0 +1,57 @@
+"""Whether a checkpoint holds what it should: all weights of its model, and safetensors only."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from eab.errors import ModelError
+from eab.formatting import counted, quoted
+
+_INDEX: Final = "model.safetensors.index.json"
+
+
+def refuse_other_shards(folder: str) -> None:
+    """Refuse a folder whose index names files that are not safetensors of this folder.
+
+    transformers would read any file that the index names.
+
+    Raises:
+        ModelError: It names such a file, or is no index.
+    """
+    index = Path(folder) / _INDEX
+    if not index.is_file():
+        return
+    try:
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        strange = [
+            name
+            for name in sorted(shards)
+            if os.path.basename(name) != name or not name.endswith(".safetensors")
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ModelError(f"{_INDEX} in {quoted(folder)} cannot be read: {error}") from error
+    if strange:
+        raise ModelError(
+            f"{_INDEX} in {quoted(folder)} names {quoted(strange[0])}; only weights in "
+            "safetensors of the same folder are loaded"
+        )
+
+
+def refuse_missing_weights(name: str, found: Mapping[str, Any]) -> None:
+    """Refuse a model some of whose weights are not in its checkpoint; they would be random.
+
+    Args:
+        name: The name of the model.
+        found: What transformers says of the loading (`output_loading_info`).
+
+    Raises:
+        ModelError: Weights are missing.
+    """
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"the model {quoted(name)} is incomplete: {counted(len(missing), 'weight')} missing "
+            f"in its files, such as {missing[0]}. Copy or download it again"
+        )

@@ -1,0 +1,45 @@
+"""How many positions a model reads in full."""
+
+from typing import Any
+
+from torch import nn
+
+
+def full_context(model: nn.Module, config: Any) -> int:
+    """Positions that every layer sees in full, and that keep their K and V.
+
+    That is the trained length, unless the attention window is shorter. With the rotary embedding
+    `longrope` it is the original length: beyond it transformers rotates all positions by other
+    factors, and the K that a cache holds would keep the old ones.
+
+    Args:
+        model: The model.
+        config: Its configuration, of the part that reads text.
+    """
+    lengths = [int(getattr(config, "max_position_embeddings", None) or 2**20)]
+    lengths += [int(window) for window in _windows(model, config) if window]
+    lengths += _original_lengths(config)
+    return min(lengths)
+
+
+def _windows(model: nn.Module, config: Any) -> list[int | None]:
+    """The attention windows of all layers; None for a layer that has none.
+
+    Where the layers of a family differ, each holds its own. The other families slide whenever their
+    configuration has a window, whatever else it says.
+    """
+    missing = object()
+    held = [getattr(module, "sliding_window", missing) for module in model.modules()]
+    of_layers = [window for window in held if window is None or isinstance(window, int)]
+    return of_layers or [getattr(config, "sliding_window", None)]
+
+
+def _original_lengths(config: Any) -> list[int]:
+    """The original lengths of rotary embeddings that change beyond them."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]
+    return [
+        int(one["original_max_position_embeddings"])
+        for one in kinds
+        if one.get("rope_type") == "longrope"
+    ]

@@ -1,0 +1,64 @@
+"""Run files that a stranger made, opened on Explore: an error in words, and a page that stands."""
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from page_walk import boards
+from places import MAIN
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs
+from eab import record
+
+LINES = (
+    gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.recordings()[1])))
+    .decode("ascii")
+    .split("\n")
+)
+
+
+@pytest.fixture
+def page() -> AppTest:
+    page = AppTest.from_file(MAIN, default_timeout=30)
+    page.session_state["open_run"] = True
+    return page.run()
+
+
+def with_start(**changes: Any) -> bytes:
+    """The recording with other values in its RunStarted."""
+    started = json.loads(LINES[1])
+    started |= changes | {"config": started["config"] | changes.get("config", {})}
+    return gzip.compress("\n".join([LINES[0], json.dumps(started), *LINES[2:]]).encode("ascii"))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"no run", "is not a run file"),
+        (with_start(config={"policy": "\ud800x"}), "got 'ud800x'; it must be one of"),
+        (with_start(prompt="\ud800"), "is not an event"),
+        (with_start(what_if="\ud800x"), "it must be one of"),
+        (with_start(prompt="w" * 30_000_000), "at most 8,388,608"),
+        (with_start(prompt="w" * 200_001), "at most 200,000 are allowed"),
+        (with_start(prompt_tokens="y" * 200_000), "expected a list"),
+        (with_start(config={"temperature": 10**400}), "must lie between"),
+    ],
+    ids=range(8),
+)
+def test_a_file_that_cannot_be_opened_is_explained(page: AppTest, data: bytes, why: str) -> None:
+    page.file_uploader(key="upload").set_value(("strange.eab", data, "")).run()
+    assert not page.exception
+    assert why in page.error[0].value.replace("\\", "")
+    assert boards(page)
+    page.run()  # the message stays, and so does the page
+    assert not page.exception
+
+
+def test_the_longest_prompt_that_a_file_may_hold_is_shown(page: AppTest) -> None:
+    data = with_start(prompt="w" * 200_000)
+    page.file_uploader(key="upload").set_value(("long.eab", data, "")).run()
+    assert not page.exception
+    assert not page.error
+    assert len(page.text_area(key="prompt").value) == 200_000

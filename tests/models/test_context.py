@@ -1,0 +1,86 @@
+"""The context is what every layer reads in full: long texts give the logits of the plain model."""
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.errors import PromptError
+from eab.events import TokenAppended
+from eab.models.loading import wrap_model
+
+SIZES = {
+    "vocab_size": 72,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "original_max_position_embeddings": 32,
+}
+
+
+def made(kind, **more):
+    torch.manual_seed(1)
+    config = getattr(transformers, kind)(**SIZES | more)
+    return AutoModelForCausalLM.from_config(config).double().eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "context"),
+    [
+        ("MistralConfig", {"sliding_window": 16, "use_sliding_window": False}, 16),
+        ("MistralConfig", {"sliding_window": 16, "layer_types": ["full_attention"] * 2}, 16),
+        ("Phi3Config", {"sliding_window": 16, "use_sliding_window": False}, 16),
+        ("Starcoder2Config", {"sliding_window": 16, "use_sliding_window": False}, 16),
+        ("Qwen2Config", {"sliding_window": 16, "use_sliding_window": False}, 128),
+        (
+            "Qwen2Config",
+            {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 2},
+            128,
+        ),
+        ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}, 32),
+        ("LlamaConfig", {}, 128),
+    ],
+)
+def test_the_context_is_what_every_layer_reads_in_full(kind, more, context, words):
+    assert wrap_model(made(kind, **more), words).context == context
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("MistralConfig", {"sliding_window": 16, "use_sliding_window": False}),
+        ("Phi3Config", {"sliding_window": 16, "layer_types": ["full_attention"] * 2}),
+        ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}),
+    ],
+)
+def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, more, words):
+    plain, ours = made(kind, **more), wrap_model(made(kind, **more), words)
+    new = 6
+    prompt = " ".join(f"w{2 + index % 60}" for index in range(ours.context - new))
+    config = BranchingConfig(max_new_tokens=new, max_paths=1, policy="greedy")
+    tokens = words(prompt)["input_ids"]
+    for event in generate(ours, Request(prompt, config)):
+        if isinstance(event, TokenAppended):
+            with torch.inference_mode():
+                logits = plain(torch.tensor([tokens]), use_cache=False).logits[0, -1]
+            expected = logits.log_softmax(-1)[event.token].item()
+            assert event.log_prob == pytest.approx(expected, abs=1e-9)
+            tokens.append(event.token)
+    with pytest.raises(PromptError, match=f"reads {ours.context} in all"):
+        next(generate(ours, Request(f"{prompt} w5", config)))

@@ -1,0 +1,151 @@
+"""Events as JSON values: they come back equal, and every limit of a field is declared and checked."""
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import pytest
+from any_config import CONFIGS
+from hypothesis import given
+from hypothesis import strategies as st
+from invented_runs import invented_run
+
+from eab.config import MAX_SEED, BranchingConfig
+from eab.errors import RecordError
+from eab.event_json import from_json, to_json
+from eab.events import Event, RunStarted, Speculated
+from eab.fields import AtMost, Within
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+st.register_type_strategy(float, NUMBERS)
+st.register_type_strategy(BranchingConfig, CONFIGS)
+st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
+# These hold no lone surrogates; the others may hold those that stand for bytes.
+ENCODABLE = {"name", "family", "dtype", "device", "weights", "layout", "prompt", "message"}
+
+
+def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
+    """Values of this type, within the ranges that its fields declare."""
+    if get_origin(kind) is Annotated:
+        return declared(kind.__origin__, kind.__metadata__[0], name)
+    if get_origin(kind) is UnionType:
+        return st.one_of(map(in_range, get_args(kind)))
+    if kind is not BranchingConfig and hasattr(kind, "__annotations__"):
+        hints = get_type_hints(kind, include_extras=True)
+        return st.builds(kind, **{field: in_range(hint, field) for field, hint in hints.items()})
+    return st.from_type(kind)
+
+
+def declared(kind: Any, limit: Within | AtMost, name: str) -> st.SearchStrategy[Any]:
+    """Values within a declared range or length."""
+    if isinstance(limit, Within):
+        numbers = st.integers if kind is int else st.floats
+        return numbers(limit.low, limit.high)
+    if kind is str:
+        characters = st.characters(exclude_categories=["Cs"])
+        if name not in ENCODABLE:
+            characters |= st.integers(0xDC80, 0xDCFF).map(chr)
+        return st.text(characters, max_size=limit.length)
+    return st.lists(in_range(get_args(kind)[0]), max_size=min(5, limit.length)).map(tuple)
+
+
+def consistent(event: Event) -> Event:
+    """The event with lengths that fit each other."""
+    match event:
+        case RunStarted():
+            tokens = event.prompt_tokens or (0,)
+            texts = tuple(map(str, tokens))
+            return replace(event, prompt_tokens=tokens, prompt_texts=texts, continued=len(tokens))
+        case Speculated():
+            drafted = len(event.draft_tokens)
+            texts = tuple(map(str, event.draft_tokens))
+            return replace(event, draft_texts=texts, accepted=drafted, verified=drafted)
+    return event
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+def test_every_event_comes_back_equal(kind):
+    @given(event=in_range(kind).map(consistent))
+    def comes_back(event: Event) -> None:
+        found = from_json(json.loads(json.dumps(to_json(event))))
+        assert found == event
+        assert repr(found) == repr(event)  # also the types of its values
+
+    comes_back()
+
+
+# --------------------------------------------------------------------------------- declared limits
+
+
+def places(kind: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    """Every text and every list in an event: the names that lead to it, and its declared type."""
+    if get_origin(kind) is UnionType:
+        return [place for one in get_args(kind) for place in places(one, path)]
+    if is_dataclass(kind) and kind is not BranchingConfig:
+        hints = get_type_hints(kind, include_extras=True)
+        return [
+            place for one in fields(kind) for place in places(hints[one.name], (*path, one.name))
+        ]
+    bare = kind.__origin__ if get_origin(kind) is Annotated else kind
+    return [(path, kind)] if bare is str or get_origin(bare) is tuple else []
+
+
+PLACES = [
+    (kind.__name__, path, declared) for kind in get_args(Event) for path, declared in places(kind)
+]
+STARTED = json.loads(json.dumps(to_json(invented_run(1, 1, 1)[0])))
+
+
+def test_every_text_and_every_list_declares_its_longest():
+    assert len(PLACES) == 24
+    for event, path, kind in PLACES:
+        assert get_origin(kind) is Annotated, (event, path)
+        assert isinstance(kind.__metadata__[0], AtMost), (event, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [(path, kind) for event, path, kind in PLACES if event == "RunStarted"],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_text_or_list_that_is_too_long_is_refused_before_its_elements_are_read(path, kind):
+    longest = kind.__metadata__[0].length
+    value = json.loads(json.dumps(STARTED)) | {"draft": dict(STARTED["model"])}
+    place = value
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = "x" * (longest + 1) if kind.__origin__ is str else [None] * (longest + 1)
+    with pytest.raises(RecordError, match=f"{longest + 1:,}.*at most {longest:,} are allowed"):
+        from_json(value)
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "prompt_texts"])
+@pytest.mark.parametrize("bad", ["y" * 200_000, [None] * 200_000, {"y": 1}])
+def test_reading_ends_at_the_first_bad_element(name, bad):
+    with pytest.raises(RecordError, match=r"expected .* @ \$\." + name) as error:
+        from_json(STARTED | {name: bad})
+    assert len(leaves(error.value.__cause__)) == 1, "an error for each element takes minutes"
+
+
+def leaves(error: BaseException | None) -> list[BaseException | None]:
+    """The errors in a group of errors."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [error]
+
+
+@pytest.mark.parametrize("text", ["\ud800", "x\udfff"])
+@pytest.mark.parametrize("name", ["policy", "cache", "threshold_unit", "system", "max_paths"])
+def test_a_message_that_quotes_a_lone_surrogate_can_be_encoded(name, text):
+    config = STARTED["config"] | {name: text, "chat": True}
+    with pytest.raises(RecordError, match=name) as error:
+        from_json(STARTED | {"config": config})
+    str(error.value).encode("utf-8")
+
+
+@pytest.mark.parametrize("value", [None, 3, [], [["a"] * 9] * 9, "x" * 10**6])
+def test_what_is_no_object_is_refused_in_few_words(value):
+    with pytest.raises(RecordError, match="expected an object, got") as error:
+        from_json(value)
+    assert len(str(error.value)) < 400

@@ -1,0 +1,45 @@
+"""A file is whole or as it was before."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from eab.whole_file import write_whole
+
+
+def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"one")
+    write_whole(str(tmp_path / "a"), b"two")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a", b"two")]
+
+
+@pytest.mark.parametrize("broken", ["replace", "write_bytes", "unlink"])
+def test_a_disk_that_refuses_leaves_the_older_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    write_whole(tmp_path / "a", b"one")
+    monkeypatch.setattr(os, "replace", refuse)
+    if broken != "replace":
+        monkeypatch.setattr(Path, broken, refuse)
+    with pytest.raises(OSError, match="Read-only"):
+        write_whole(tmp_path / "a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"one"
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_whole(tmp_path / "link", b"one")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"one"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device here")
+def test_a_device_is_written_to() -> None:
+    write_whole(os.devnull, b"one")
+    with pytest.raises(OSError, match="No space left"):
+        write_whole("/dev/full", b"one")
