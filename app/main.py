@@ -53,6 +53,7 @@ st.navigation(
         st.Page(
             "../pages/speculative.py", title="Speculative decoding", icon=":material/fast_forward:"
         ),
+        st.Page("../pages/quantization.py", title="Quantization", icon=":material/compress:"),
     ]
 ).run()
 # Last: Streamlit imports numpy for the icon, and the board should not wait for that.

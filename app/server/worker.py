@@ -149,6 +149,10 @@ class Worker:
             LiveTask(experiment, config, model_name, Report(), begin, owner, max_turns=1)
         )
 
+    def model(self, name: str) -> "LanguageModel":
+        """The model of this name, loaded if necessary; see `ModelCache.get`."""
+        return self._models.get(name)
+
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
         """See `RunRegistry.find`."""
         return self._registry.find(run_id, kind)
