@@ -113,7 +113,12 @@ def matrix_figure(rounding: Rounding) -> go.Figure:
             mode="markers",
             x=levels,
             y=[place] * len(levels),
-            marker={"symbol": "line-ns", "size": 13, "line": {"width": 1.5, "color": colour}},
+            marker={
+                "symbol": "line-ns",
+                "color": colour,
+                "size": 13,
+                "line": {"width": 1.5, "color": colour},
+            },
             hovertemplate=f"{name}, level %{{x:.4f}}<extra></extra>",
             row=2,
             col=1,
@@ -169,7 +174,21 @@ def error_sentence(errors: Errors, chosen: Rounding) -> str:
     return (
         f"At {chosen.grid.bits} bits, one scale for the whole matrix gives an error of "
         f"{coarse:.1%} at {coarse_size:.3f} bytes per weight; a scale per {SHARES[-1]} weights "
-        f"gives {fine:.1%} at {fine_size:.3f} bytes (computed from this matrix)."
+        f"gives {fine:.1%} at {fine_size:.3f} bytes. {_best_sentence(errors, chosen)} All computed "
+        "from this matrix."
+    )
+
+
+def _best_sentence(errors: Errors, chosen: Rounding) -> str:
+    """Whether another grid of this method errs less without taking more bytes."""
+    fitting = [one for one in errors if one[1] <= chosen.bytes_per_weight]
+    grid, size, error = min(fitting, key=lambda one: one[2])
+    if error >= chosen.error:
+        return "No grid of this method errs less with as few bytes as the chosen one."
+    return (
+        f"With no more bytes than the chosen grid, {grid.bits} bits and "
+        f"{_scales(grid.share) if grid.share != MATRIX else 'one scale'} err less: {error:.1%} at "
+        f"{size:.3f} bytes."
     )
 
 
