@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from eab import token_text
 from eab.config import BranchingConfig
-from eab.weight_formats import AS_LOADED, PLAIN
+from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
 
 class Within(NamedTuple):
@@ -138,6 +138,11 @@ class ModelCard:
     row_bytes: Annotated[int, Within(1, 2**40)]
     weights: str = AS_LOADED
     layout: str = PLAIN
+
+    @property
+    def full_name(self) -> str:
+        """Its name and its weight format, such as `embedded@int8`."""
+        return full_name(self.name, self.weights)
 
 
 class Pause:

@@ -37,6 +37,22 @@ WEIGHT_FORMATS: Final[Mapping[WeightFormat, str]] = {
 }
 
 
+_MARK: Final = "@"
+
+
+def full_name(model: str, weights: str) -> str:
+    """A model with its weight format in one name, such as `embedded@int8`; the name alone if the
+    weights are as loaded.
+    """
+    return model if weights == AS_LOADED else f"{model}{_MARK}{weights}"
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The model and the weight format in a name that `full_name` made."""
+    model, _, weights = name.rpartition(_MARK)
+    return (model, weights) if model and weights in WEIGHT_FORMATS else (name, AS_LOADED)
+
+
 def check_names(weights: str, layout: str) -> None:
     """Refuse unknown names, and a layout for weights that have one of their own.
 

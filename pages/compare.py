@@ -72,7 +72,7 @@ def sampling(a: Side, active: bool) -> None:
         )
     budget = BUDGETS[named or next(iter(BUDGETS))]
     count = independent_config(a.run, budget).max_paths
-    missing = model_cache.missing(a.run.started.model.name)
+    missing = model_cache.missing(a.run.started.model.full_name)
     left.button(
         f"Sample {counted(count, 'text')}",
         on_click=start,

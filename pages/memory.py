@@ -96,7 +96,7 @@ first = next((run.started for _, run in displayed.state.pairs), None)
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     if first is not None:
-        controls.fill_from(first.prompt, first.config, first.model.name)
+        controls.fill_from(first.prompt, first.config, first.model.full_name)
 controls.ensure_defaults()
 
 st.title("What does a KV cache save?")

@@ -32,7 +32,7 @@ class Link:
         saved: The id of a saved run.
         example: The file of a bundled run.
         prompt: The prompt; None if the link has none.
-        model: The model, as `eab.models.loading` names it.
+        model: The model, as `app.server.model_cache` names it.
         config: The settings; None if the link has none.
         cursor: The step at which the cursor stands.
     """

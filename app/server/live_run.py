@@ -38,7 +38,7 @@ class LiveTask(Generic[State]):
         id: Its name in URLs.
         prompt: The prompt; the name of the experiment for a measurement.
         config: The settings.
-        model_name: The model, as `eab.models.loading` names it.
+        model_name: The model, as `app.server.model_cache` names it.
         begin: From the loaded model: the request that a scheduler serves, or the events of what
             takes turns of its own.
         owner: Which tab started it; the queue is fair between owners.

@@ -1,6 +1,8 @@
 """Loaded models, shared by all sessions.
 
-Each model is loaded once; a slow load blocks only the sessions that need that model.
+Each model is loaded once per weight format; a slow load blocks only the sessions that need that
+model. A name is that of `eab.models.loading`, with the format after it: `embedded@int8` (see
+`eab.weight_formats.full_name`).
 """
 
 import gc
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from eab.assets import ASSETS
+from eab.weight_formats import split_name
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
@@ -58,7 +61,8 @@ def missing(name: str) -> str:
 
     The model is not loaded for this.
     """
-    if name == EMBEDDED and not (ASSETS / "model" / "model.safetensors").is_file():
+    model, _ = split_name(name)
+    if model == EMBEDDED and not (ASSETS / "model" / "model.safetensors").is_file():
         return "the embedded model is not on this machine (assets/model is incomplete)"
     return ""
 
@@ -69,4 +73,5 @@ def _load(name: str) -> "LanguageModel":
     from eab.models.loading import load_model
 
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core to the page
-    return load_model(name)
+    model, weights = split_name(name)
+    return load_model(model, weights=weights)

@@ -57,7 +57,7 @@ class Worker:
         Args:
             prompt: The prompt.
             config: The settings.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it; the queue is fair between owners.
 
         Returns:
@@ -85,7 +85,7 @@ class Worker:
             started: The header of the other run.
             continued: The tokens to continue from, after the other run's prompt.
             config: The settings.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it.
         """
 
@@ -112,7 +112,7 @@ class Worker:
         Args:
             prompt: The prompt of all runs.
             config: The settings that all runs share.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             sweep: The empty sweep to fill: its variants.
             owner: Which tab starts it.
         """
@@ -135,7 +135,7 @@ class Worker:
         Args:
             experiment: Which one; it takes the place of the prompt.
             rows: KV rows that each of its runs writes.
-            model_name: The model, as `eab.models.loading` names it.
+            model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it.
         """
 

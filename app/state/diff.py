@@ -177,5 +177,5 @@ def start_sampling(like: Run, budget: Budget) -> None:
     started = like.started
     continued = started.continued_tokens
     SAMPLES.begin(
-        partial(worker().grow_run, started, continued, config, started.model.name, owner())
+        partial(worker().grow_run, started, continued, config, started.model.full_name, owner())
     )

@@ -55,7 +55,7 @@ def start(experiment: Experiment, rows: int, model_name: str) -> None:
     Args:
         experiment: Which one.
         rows: KV rows that each of its runs writes.
-        model_name: The model, as `eab.models.loading` names it.
+        model_name: The model, as `app.server.model_cache` names it.
     """
     stop()
     SLOTS[experiment].begin(

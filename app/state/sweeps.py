@@ -40,7 +40,7 @@ def start(
         slot: Where it is shown.
         prompt: The prompt of all its runs.
         config: The settings that all its runs share.
-        model_name: The model, as `eab.models.loading` names it.
+        model_name: The model, as `app.server.model_cache` names it.
         empty: The sweep to fill: its variants.
     """
     slot.begin(partial(worker().start_sweep, prompt, config, model_name, empty, owner()))

@@ -151,7 +151,7 @@ class OpenRun:
         """The name of its model."""
         if self.live is not None:
             return self.live.model_name
-        return self.started.model.name if self.started is not None else "embedded"
+        return self.started.model.full_name if self.started is not None else "embedded"
 
 
 def current() -> OpenRun:

@@ -48,7 +48,7 @@ def origin(started: RunStarted, live: bool, drafter: str = "") -> None:
         drafter: What drafted tokens; empty to leave it out.
     """
     card = started.model
-    source = plain(f"{card.name}, {card.dtype} on {card.device}")
+    source = plain(f"{card.full_name}, {card.dtype} on {card.device}")
     source += f", drafter {drafter}" if drafter else ""
     st.caption(f"{'Run' if live else 'Recorded'} with {source}: “{quoted(started.prompt)}”")
 

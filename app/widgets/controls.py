@@ -19,6 +19,7 @@ from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import RunStarted
 from eab.formatting import counted, human_seconds, listed
+from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
 EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
@@ -27,6 +28,7 @@ _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
     st.session_state.setdefault("set_model_kind", EMBEDDED)
+    st.session_state.setdefault("set_weights", AS_LOADED)
     for key, value in setting_widgets.defaults().items():
         st.session_state.setdefault(key, value)
 
@@ -53,6 +55,7 @@ def _offered(name: str, value: Any) -> Any:
 
 def _choose_model(name: str) -> None:
     """Set the widgets of the model to a name as `model_name` gives it."""
+    name, st.session_state.set_weights = split_name(name)
     if name == "embedded":
         st.session_state.set_model_kind = EMBEDDED
     elif name.startswith((".", "/", "~")) or "\\" in name or Path(name).is_dir():
@@ -128,6 +131,7 @@ def sidebar(varied: str = "") -> None:
     _estimate()
     advanced = [name for name in names if SETTINGS[name].advanced]
     with st.expander("Advanced"):
+        _choose_weights()
         for group in dict.fromkeys(SETTINGS[name].group for name in advanced):
             st.markdown(f"**{group}**")
             for name in advanced:
@@ -195,10 +199,13 @@ def prompt() -> str:
 
 
 def model_name() -> str:
-    """The chosen model, as a name for eab.models.loading."""
+    """The chosen model and weight format, as a name for app.server.model_cache; empty if none is
+    named.
+    """
     kind = st.session_state.set_model_kind
     typed = {FOLDER: "set_model_folder", HUB: "set_model_hub"}
-    return str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
+    name = str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
+    return full_name(name, st.session_state.set_weights) if name else ""
 
 
 def apply(widgets: dict[str, Any]) -> None:
@@ -238,6 +245,17 @@ def choose_model() -> None:
         st.info(f"Replay only: {plain(missing)}. Recorded runs still open.")
 
 
+def _choose_weights() -> None:
+    formats = "; ".join(f"{name}: {words}" for name, words in WEIGHT_FORMATS.items())
+    st.selectbox(
+        "Weights",
+        list(WEIGHT_FORMATS),
+        key="set_weights",
+        help=f"How the model's weights are stored. Fewer bits change the tokens. {formats}.",
+        **KEPT,
+    )
+
+
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:
     """Draw a widget with these drafters, where the choice is no setting of the run.
 
@@ -254,7 +272,7 @@ def changed_since(started: RunStarted | None) -> str:
     if started is None:
         return ""
     others = ["prompt"] * (prompt() != started.prompt)
-    others += ["model"] * (model_name() != started.model.name)
+    others += ["model"] * (model_name() != started.model.full_name)
     if others:
         return f"The picture shows another {listed(others)}. Press Run for yours."
     changed = [

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from eab.models.quantized.formats import quantize
+from eab.models.quantized.formats import FORMATS, quantize
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.weight_layouts import PrepackedLinear, apply_fastest_layout, apply_layout
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN
@@ -36,7 +36,7 @@ AS_LOADED_WEIGHTS: Final = StoredWeights()
 def store_weights(model: PreTrainedModel, weights: str, layout: str) -> StoredWeights:
     """Store the weights of a loaded model in this format or layout; see eab.weight_formats."""
     if weights != AS_LOADED:
-        return StoredWeights(weights, kept=quantize(model, weights))
+        return StoredWeights(weights, kept=quantize(model, FORMATS[weights]))
     if layout == AUTO:
         return StoredWeights(layout=apply_fastest_layout(model))
     return StoredWeights(layout=apply_layout(model, layout))

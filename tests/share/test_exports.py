@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from app.server import bundled_runs
+from eab.api import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
@@ -52,6 +53,18 @@ def test_the_program_makes_the_very_run(
     exec(compile(as_python(started), "program", "exec"), scope)
     assert scope["run"].samples() == fold(events).samples()
     assert _without_times(scope["eab"].stream(prompt)) == _without_times(events)
+
+
+def test_the_program_loads_the_same_weights() -> None:
+    eab = EntropyAdaptiveBranching("embedded", device="cpu", weights="int8", max_new_tokens=6)
+    events = list(eab.stream("Once upon a time"))
+    started = next(event for event in events if isinstance(event, RunStarted))
+    program = as_python(started)
+    assert "weights='int8'" in program
+    assert "layout" not in program
+    scope: dict[str, Any] = {}
+    exec(compile(program, "program", "exec"), scope)
+    assert _without_times(scope["eab"].stream("Once upon a time")) == _without_times(events)
 
 
 def _without_times(events: Any) -> list[Event]:

@@ -65,7 +65,7 @@ def refuse_if_unusable(name: str, device: torch.device) -> None:
             )
 
 
-def quantize(model: PreTrainedModel, name: str) -> tuple[str, ...]:
+def quantize(model: PreTrainedModel, form: Format) -> tuple[str, ...]:
     """Store the weights of all linear layers in this format, one after the other, so that at most
     one is held twice meanwhile.
 
@@ -76,7 +76,7 @@ def quantize(model: PreTrainedModel, name: str) -> tuple[str, ...]:
         The names of the linear layers that stayed as loaded, because of their shape or because the
         format leaves them.
     """
-    form, kept, output = FORMATS[name], [], model.get_output_embeddings()
+    kept, output = [], model.get_output_embeddings()
     for path, module in _linear_modules(model):
         layer = form.output if module is output else form.layer
         linear = _as_linear(module)

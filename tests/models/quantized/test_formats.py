@@ -169,7 +169,7 @@ def test_gpt2_has_linear_layers_too(make_model):
     ids = torch.arange(2, 14)[None]
     with torch.inference_mode():
         before = model(ids).logits
-        assert quantize(model, "int8") == ()
+        assert quantize(model, FORMATS["int8"]) == ()
         after = model(ids).logits
     assert sum(isinstance(one, Int8Linear) for one in model.modules()) == 2 * 4 + 1
     assert 0 < (after - before).norm() / before.norm() < 0.1
@@ -181,7 +181,7 @@ def test_layers_of_a_shape_that_does_not_fit_stay_and_are_named(make_model):
         num_attention_heads=4,
     )  # fmt: skip
     model = make_model(config).float()
-    assert set(quantize(model, "int4")) == {
+    assert set(quantize(model, FORMATS["int4"])) == {
         "model.layers.0.mlp.gate_proj",
         "model.layers.0.mlp.up_proj",
     }
@@ -191,7 +191,7 @@ def test_a_tied_output_layer_becomes_a_copy_and_the_embedding_stays():
     model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32)
     before = bytes_by_kind(model)
     weight = model.get_input_embeddings().weight.clone()
-    quantize(model, "int8")
+    quantize(model, FORMATS["int8"])
     assert torch.equal(model.get_input_embeddings().weight, weight)
     assert bytes_by_kind(model)["embeddings"] == before["embeddings"] == weight.nbytes
 

@@ -1,0 +1,287 @@
+"""Weights in fewer bits: the time of whole decode steps, bytes, batch invariance, and quality.
+
+    python benchmarks/quantization.py [--quick] [--json FILE] [--table FILE] [--text FILE]
+
+At every shape and number of rows (live paths), all formats take turns: one decode step of the
+engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline is
+float32 in the layout that is fastest at this number of rows. `alone_over_beside` is the largest difference between the result of a
+row alone and among others, over all layers of all formats. Quality is measured with the embedded
+model on held-out text: see quantization_quality.py. `--quick` makes 5 rounds instead of 15, and
+measures quality on fewer texts.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from published import command_line, publish, where
+from quantization_quality import quality_table
+from rich.console import Console
+from shapes import plain_model, same_weights
+from torch import nn
+from transformers import AutoTokenizer
+from transformers.utils import logging
+
+from eab.caches.attention import masked_attention
+from eab.caches.timing import prefilled_tree, time_step
+from eab.formatting import counted
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.quantized.layer import QuantizedLinear
+from eab.models.stored_weights import store_weights
+from eab.timing import Measure, Timing, comparison, fastest, take_turns, timed
+from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
+
+SHAPES = ("135m", "0.5b")
+ROWS = (1, 8, 20, 64)
+PROMPT = 300
+DEFAULT = "int8"  # the format that the documentation recommends for speed
+HELD_OUT = Path("../shared/data/tinystories_heldout_validV1.txt")
+MIB = 2**20
+console = Console(stderr=True)
+
+Steps = Mapping[str, Mapping[int, Timing]]  # by format and rows
+
+
+@dataclass
+class Stored:
+    """One model in one format.
+
+    Attributes:
+        model: The model.
+        linear_bytes: Of its linear layers, the output layer included, biases not.
+        loaded_bytes: Of the same layers in float32.
+    """
+
+    model: HuggingFaceModel
+    linear_bytes: int
+    loaded_bytes: int
+
+
+def stored_models(shape: str) -> dict[str, Stored]:
+    """The model of this shape in every format, from the same random weights."""
+    plain = plain_model(shape, torch.float32, "cpu")
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    loaded_bytes = sum(one.weight.nbytes for one in plain.modules() if isinstance(one, nn.Linear))
+    models = {}
+    ways = {f"float32, {layout}": (AS_LOADED, layout) for layout in LAYOUTS}
+    ways |= {weights: (weights, AUTO) for weights in WEIGHT_FORMATS if weights != AS_LOADED}
+    for name, (weights, layout) in ways.items():
+        console.print(f"shape {shape}: {name} ...")
+        twin = same_weights(plain)
+        stored = store_weights(twin, weights, layout)
+        model = HuggingFaceModel(twin, tokenizer, shape, stored)
+        linear_bytes = loaded_bytes if weights == AS_LOADED else _linear_bytes(twin)
+        models[name] = Stored(model, linear_bytes, loaded_bytes)
+    return models
+
+
+def _linear_bytes(model: nn.Module) -> int:
+    """Of the tensors of all linear layers, those that stayed in float32 included."""
+    tensors = [
+        tensor
+        for module in model.modules()
+        for tensor in (
+            module.buffers()
+            if isinstance(module, QuantizedLinear)
+            else [module.weight]
+            if isinstance(module, nn.Linear)
+            else []
+        )
+    ]
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def time_steps(models: Mapping[str, Stored], repeats: int) -> Steps:
+    """Time decode steps; for each number of rows, all formats take turns."""
+    found: dict[str, dict[int, Timing]] = {weights: {} for weights in models}
+    for rows in ROWS:
+        console.print(f"{rows} rows, {repeats} rounds ...")
+        measures = {weights: _step(one.model, rows, repeats) for weights, one in models.items()}
+        for weights, timing in take_turns(measures, repeats).items():
+            found[weights][rows] = timing
+    return found
+
+
+def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
+    """One decode step of the engine, without growths of its cache."""
+    cache = prefilled_tree(
+        model.kv_shape, PROMPT, repeats + 1, padded=False, paths=paths, steps=repeats + 1
+    )
+
+    def measure() -> float:
+        return time_step(lambda batch: model.forward([batch]), cache, range(1, paths + 1)).rest
+
+    return measure
+
+
+@torch.inference_mode()
+def alone_over_beside(models: Mapping[str, Stored]) -> float:
+    """The largest difference between a row's result alone and among others, which may be 30 times
+    larger, over all shapes of layers in all formats.
+    """
+    largest, seen = 0.0, set()
+    for weights, one in models.items():
+        for layer in one.model._model.modules():
+            if not isinstance(layer, QuantizedLinear):
+                continue
+            key = (weights, layer.in_features, layer.out_features)
+            if key not in seen:
+                seen.add(key)
+                largest = max(largest, _difference(layer))
+    return largest
+
+
+def _difference(layer: nn.Module) -> float:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(max(ROWS), int(layer.in_features), generator=generator)
+    x[1::2] *= 30
+    whole = layer(x)
+    return max(
+        (layer(x[start : start + rows]) - whole[start : start + rows]).abs().max().item()
+        for rows in ROWS
+        for start in (0, max(ROWS) - rows)
+    )
+
+
+def steps_table(shape: str, models: Mapping[str, Stored], steps: Steps) -> str:
+    """Milliseconds with quartiles, and times as fast as float32, as Markdown."""
+    lines = [
+        f"Shape {shape}, one decode step after {PROMPT} tokens: milliseconds (quartiles), and how "
+        "fast against the fastest float32.\n",
+        f"| weights | {' | '.join(counted(rows, 'row') for rows in ROWS)} | linear layers |",
+        "|---" * (len(ROWS) + 2) + "|",
+    ]
+    for weights, by_rows in steps.items():
+        cells = [_cell(by_rows[rows], float32_step(steps, rows)) for rows in ROWS]
+        lines.append(
+            f"| {weights} | {' | '.join(cells)} | {models[weights].linear_bytes / MIB:,.0f} MiB |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def float32_step(steps: Steps, rows: int) -> Timing:
+    """The step of the layout that is fastest at this number of rows."""
+    layouts = {name: by_rows[rows] for name, by_rows in steps.items() if name.startswith("float32")}
+    return layouts[fastest(layouts)]
+
+
+def _cell(timing: Timing, base: Timing) -> str:
+    text = f"{timing.median * 1000:.0f} ({timing.low * 1000:.0f}-{timing.high * 1000:.0f})"
+    return f"{text}, fastest" if timing is base else f"{text}: {comparison(timing, base)}"
+
+
+def kv_attention(repeats: int) -> tuple[str, dict[str, float]]:
+    """Attention over K and V in eight bits, one scale per row and head, against float32.
+
+    20 queries over 1,100 rows of the 0.5b shape: 2 KV heads of size 64, 7 query heads each.
+    """
+    heads, queries, rows, size = 2, 7 * 20, 1100, 64
+    query, keys, values = (torch.randn(heads, count, size) for count in (queries, rows, rows))
+    rounded = [_eight_bits(keys), _eight_bits(values)]
+    mask = torch.zeros(queries, rows)
+
+    def plain() -> torch.Tensor:
+        return masked_attention(query, keys, values, mask, size**-0.5)
+
+    def eight_bits() -> torch.Tensor:
+        k, v = (integers * scale for integers, scale in rounded)
+        return masked_attention(query, k, v, mask, size**-0.5)
+
+    many: dict[str, Callable[[], object]] = {
+        name: lambda attend=attend: [attend() for _ in range(100)]  # type: ignore[misc]
+        for name, attend in {"float32": plain, "int8": eight_bits}.items()
+    }
+    timings = take_turns({name: timed(work) for name, work in many.items()}, repeats)
+    error = ((eight_bits() - plain()).norm() / plain().norm()).item()
+    ratio = timings["int8"].median / timings["float32"].median
+    verdict = comparison(timings["int8"], timings["float32"])
+    text = (
+        f"KV in eight bits, one scale per row and head: 20 queries over {rows:,} rows of one layer "
+        f"take {timings['int8'].median * 10:.2f} ms, in float32 "
+        f"{timings['float32'].median * 10:.2f} ms ({verdict}). The output is off by {error:.1%}. "
+        f"A row takes {(size + 4) / (4 * size):.0%} of the bytes.\n"
+    )
+    return text, {"kv_int8_over_float32_attention": ratio}
+
+
+def _eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(G, C, D) -> integers, and scales (G, C, 1)."""
+    scale = rows.abs().amax(-1, keepdim=True) / 127
+    return (rows / scale).round().to(torch.int8), scale
+
+
+def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float) -> dict[str, float]:
+    """The ratios for which the project has targets."""
+
+    def faster(shape: str, weights: str, rows: int) -> float:
+        steps = all_steps[shape]
+        return float32_step(steps, rows).median / steps[weights][rows].median
+
+    ratios = {
+        "float32_over_int8_20rows_05b": faster("0.5b", "int8", 20),
+        "float32_over_int4_1row_05b": faster("0.5b", "int4", 1),
+        "float32_over_bfloat16_20rows_05b": faster("0.5b", "bfloat16", 20),
+        "weights_bytes_int4_over_float32": bytes_ratio,
+        "worst_default": min(faster(shape, DEFAULT, rows) for shape in all_steps for rows in ROWS),
+    }
+    return ratios | {
+        f"float32_over_{weights}_{rows}rows_{shape}": faster(shape, weights, rows)
+        for shape, steps in all_steps.items()
+        for weights in steps
+        for rows in ROWS
+        if not weights.startswith("float32")
+    }
+
+
+def measure_speed(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Steps, bytes and batch invariance at all shapes -> text, and the figures as data."""
+    repeats = 5 if options.quick else 15
+    tables, all_steps, seconds, difference, bytes_ratio = [], {}, {}, 0.0, 0.0
+    for shape in SHAPES:
+        models = stored_models(shape)
+        all_steps[shape] = time_steps(models, repeats)
+        tables.append(steps_table(shape, models, all_steps[shape]))
+        difference = max(difference, alone_over_beside(models))
+        bytes_ratio = models["int4"].linear_bytes / models["int4"].loaded_bytes
+        seconds[shape] = {
+            weights: {rows: timing.seconds for rows, timing in by_rows.items()}
+            for weights, by_rows in all_steps[shape].items()
+        }
+    text, kv_ratios = kv_attention(repeats)
+    ratios = ratios_of(all_steps, bytes_ratio) | {"alone_over_beside": difference} | kv_ratios
+    tables += [
+        f"The result of a row alone and among others differs by {difference:g} at most.\n",
+        text,
+    ]
+    return "\n".join(tables), {"seconds": seconds, "ratios": ratios}
+
+
+def main() -> None:
+    """Command line."""
+    parser = command_line(__doc__, quick="5 rounds instead of 15, and fewer texts")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        default=HELD_OUT,
+        help="held-out stories for the quality, separated by <|endoftext|>; without the file, "
+        "quality is not measured",
+    )
+    parser.add_argument("--only", choices=["speed", "quality"], help="leave the other part out")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    logging.disable_progress_bar()
+    text, result = "", {}
+    if options.only != "quality":
+        text, result = measure_speed(options)
+    if options.only != "speed" and options.text.is_file():
+        console.print("quality ...")
+        text += "\n" + quality_table(options.text, 20 if options.quick else 60)
+    publish(options, where("float32 around the linear layers"), text, result)
+
+
+if __name__ == "__main__":
+    main()

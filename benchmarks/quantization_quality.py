@@ -1,0 +1,127 @@
+"""What weights in fewer bits change in the embedded model, against float32.
+
+On held-out stories: the loss in nats per character, the divergence from the float32 distribution
+(KL, nats per token), how often the most likely token is the same, how far the entropy moves, and
+how many forks at the default threshold appear or vanish. On prompts whose distribution is known:
+how far the entropy moves, in bits.
+"""
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from eab.config import BranchingConfig
+from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.quantized.formats import FORMATS, Format, quantize
+from eab.models.quantized.int4 import Int4Linear
+from training.choices import FIXED_CHOICES, known_distributions
+from training.corpus import read_documents
+from training.measures import CONTEXT
+from training.probe import Prober
+
+
+class Int4Group64(Int4Linear):
+    """Groups of 64."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear, 64)
+
+
+class Int4Group128(Int4Linear):
+    """Groups of 128."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear, 128)
+
+
+_OUTPUT = FORMATS["int4"].output
+VARIANTS: Mapping[str, Format] = {
+    "bfloat16": FORMATS["bfloat16"],
+    "int8": FORMATS["int8"],
+    "int8-weight-only": FORMATS["int8-weight-only"],
+    "int4 (groups of 32)": FORMATS["int4"],
+    "the same, output layer too": Format(Int4Linear, Int4Linear, 0.15),
+    "groups of 64": Format(Int4Group64, _OUTPUT, 0.15),
+    "groups of 128": Format(Int4Group128, _OUTPUT, 0.15),
+    "nf4 (blocks of 64)": FORMATS["nf4"],
+    "nf4-double-quant": FORMATS["nf4-double-quant"],
+}
+
+
+def quality_table(text: Path, documents: int) -> str:
+    """One row per format, as Markdown.
+
+    Args:
+        text: Held-out stories.
+        documents: How many of them to read, each up to the length of the context.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    plain = _prober(tokenizer)
+    texts = [plain.encode(one)[:CONTEXT] for one in read_documents(text)[:documents]]
+    characters = sum(len(plain.decode(ids)) for ids in texts)
+    prompts = [*known_distributions(FIXED_CHOICES)]
+    loss = sum(_nats(plain.log_probabilities(ids), ids) for ids in texts) / characters
+    lines = [
+        f"Embedded model, {len(texts)} held-out stories, {sum(map(len, texts)):,} tokens. float32 "
+        f"has {loss:.4f} nats per character.\n",
+        "| weights | nats per character | KL, nats | same top token | entropy moves by, nats | forks "
+        "at 0.65 that flip | known entropies move by, bits: mean, largest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, form in VARIANTS.items():
+        ours = _prober(tokenizer, form)
+        cells = _cells(plain, ours, texts, prompts, characters)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(
+    plain: Prober, ours: Prober, texts: list[list[int]], prompts: list[str], characters: int
+) -> list[str]:
+    threshold = BranchingConfig().entropy_threshold
+    extra, divergence, same, moved, flipped = 0.0, [], [], [], []
+    for ids in texts:
+        wanted, found = plain.log_probabilities(ids), ours.log_probabilities(ids)
+        extra += _nats(found, ids) - _nats(wanted, ids)
+        divergence.append((wanted.exp() * (wanted - found)).sum(1))
+        same.append(wanted.argmax(1) == found.argmax(1))
+        before, after = _entropy(wanted), _entropy(found)
+        moved.append((after - before).abs())
+        flipped.append((before >= threshold) != (after >= threshold))
+    shifts = [
+        abs(ours.next_token_entropy(prompt) - plain.next_token_entropy(prompt))
+        for prompt in prompts
+    ]
+    return [
+        f"{extra / characters:+.4f}",
+        f"{_mean(divergence):.4f}",
+        f"{_mean(same):.1%}",
+        f"{_mean(moved):.3f}",
+        f"{_mean(flipped):.2%}",
+        f"{statistics.fmean(shifts):.3f}, {max(shifts):.3f}",
+    ]
+
+
+def _prober(tokenizer: object, form: Format | None = None) -> Prober:
+    """The embedded model, in float32 or with this format."""
+    model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=torch.float32).eval()
+    if form is not None:
+        quantize(model, form)
+    return Prober(model, tokenizer)
+
+
+def _nats(scores: Tensor, ids: list[int]) -> float:
+    """What the text costs, without its first token."""
+    return -float(scores[:-1].gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
+
+
+def _entropy(scores: Tensor) -> Tensor:
+    return -(scores.exp() * scores).sum(1)
+
+
+def _mean(parts: list[Tensor]) -> float:
+    return float(torch.cat(parts).double().mean())
