@@ -10,11 +10,15 @@ from eab import record
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep, fold_sweep
 from eab.assets import ASSETS
 from eab.events import Event
+from eab.quantization.results import FormatReport
+from eab.quantization.results import load as load_formats
 from eab.run import RunFold, fold_prefix
 
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
+FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
+QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording with weights in four bits
 COMPARED: Final = "coins.eab"  # the run that Compare shows first
 SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
 
@@ -67,6 +71,18 @@ def draft_lengths() -> Sweep:
 def samples() -> RunFold:
     """Independent samples with the prompt of `COMPARED`, at its budget in tokens."""
     return fold_prefix(record.load(SAMPLES))
+
+
+@lru_cache(maxsize=1)
+def formats() -> FormatReport:
+    """The embedded model in every weight format."""
+    return load_formats(FORMATS)
+
+
+@lru_cache(maxsize=1)
+def quantized() -> RunFold:
+    """The first recording, made again with weights in four bits."""
+    return fold_prefix(record.load(QUANTIZED))
 
 
 def _load_sweep(empty: Sweep, folder: Path) -> Sweep:

@@ -15,6 +15,7 @@ from eab.bmc.results import Report
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.events import EndReason, Pause, RunEnded
+from eab.quantization.results import FormatReport
 from eab.run import RunFold
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar("State", RunFold, Sweep, Report)
+State = TypeVar("State", RunFold, Sweep, Report, FormatReport)
 # From a loaded model: the request that a scheduler serves, or the events of what takes turns.
 Begin: TypeAlias = "Callable[[LanguageModel], Request | Iterator[Any]]"
 
@@ -164,3 +165,4 @@ def explain(error: Exception) -> str:
 LiveRun: TypeAlias = LiveTask[RunFold]
 LiveSweep: TypeAlias = LiveTask[Sweep]
 LiveReport: TypeAlias = LiveTask[Report]
+LiveFormats: TypeAlias = LiveTask[FormatReport]
