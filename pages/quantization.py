@@ -175,14 +175,14 @@ def your_run() -> None:
         return
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]
-    weights = left.selectbox("Weights of B", formats, key="quantized_weights")
+    left.selectbox("Weights of B", formats, key="quantized_weights")
     if quantizing:
         right.button("Stop", on_click=QUANTIZED.stop, key="quantized_stop", width="stretch")
     else:
         right.button(
             "Run B",
-            on_click=run_with,
-            args=(run, weights),
+            on_click=start_run,
+            args=(run,),
             icon=":material/play_arrow:",
             disabled=bool(model_cache.missing(run.started.model.name)),
             key="quantized_run",
@@ -196,6 +196,11 @@ def your_run() -> None:
             st.text("There is no run of this prompt in fewer bits yet. Press Run B to make it.")
             return
         difference(run, other, f"{explored.key} {displayed.key}")
+
+
+def start_run(run: Run) -> None:
+    messages.clear()
+    run_with(run, st.session_state.quantized_weights)
 
 
 def difference(a: Run, b: Run, key: str) -> None:
