@@ -11,6 +11,7 @@ measures quality on fewer texts.
 """
 
 import argparse
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.stored_weights import store_weights
-from eab.timing import Measure, Timing, comparison, fastest, take_turns, timed
+from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
 
 SHAPES = ("135m", "0.5b")
@@ -95,27 +96,29 @@ def _linear_bytes(model: nn.Module) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def time_steps(models: Mapping[str, Stored], repeats: int) -> Steps:
+def time_steps(models: Mapping[str, Stored], repeats: int, clock: Clock) -> Steps:
     """Time decode steps; for each number of rows, all formats take turns."""
     found: dict[str, dict[int, Timing]] = {weights: {} for weights in models}
     for rows in ROWS:
         console.print(f"{rows} rows, {repeats} rounds ...")
-        measures = {weights: _step(one.model, rows, repeats) for weights, one in models.items()}
+        measures = {
+            weights: _step(one.model, rows, repeats, clock) for weights, one in models.items()
+        }
         for weights, timing in take_turns(measures, repeats).items():
             found[weights][rows] = timing
     return found
 
 
-def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
-    """One decode step of the engine, without growths of its cache."""
+def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Measure:
+    """One decode step of the engine; its cache has room for all of them, so it does not grow."""
     cache = prefilled_tree(
         model.kv_shape, PROMPT, repeats + 1, padded=False, paths=paths, steps=repeats + 1
     )
 
-    def measure() -> float:
-        return time_step(lambda batch: model.forward([batch]), cache, range(1, paths + 1)).rest
+    def step() -> None:
+        time_step(lambda batch: model.forward([batch]), cache, range(1, paths + 1))
 
-    return measure
+    return timed(step, clock)
 
 
 @torch.inference_mode()
@@ -174,7 +177,7 @@ def _cell(timing: Timing, base: Timing) -> str:
     return f"{text}, fastest" if timing is base else f"{text}: {comparison(timing, base)}"
 
 
-def kv_attention(repeats: int) -> tuple[str, dict[str, float]]:
+def kv_attention(repeats: int, clock: Clock) -> tuple[str, dict[str, float]]:
     """Attention over K and V in eight bits, one scale per row and head, against float32.
 
     20 queries over 1,100 rows of the 0.5b shape: 2 KV heads of size 64, 7 query heads each.
@@ -195,7 +198,7 @@ def kv_attention(repeats: int) -> tuple[str, dict[str, float]]:
         name: lambda attend=attend: [attend() for _ in range(100)]  # type: ignore[misc]
         for name, attend in {"float32": plain, "int8": eight_bits}.items()
     }
-    timings = take_turns({name: timed(work) for name, work in many.items()}, repeats)
+    timings = take_turns({name: timed(work, clock) for name, work in many.items()}, repeats)
     error = ((eight_bits() - plain()).norm() / plain().norm()).item()
     ratio = timings["int8"].median / timings["float32"].median
     verdict = comparison(timings["int8"], timings["float32"])
@@ -240,10 +243,11 @@ def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float) -> dict[str, f
 def measure_speed(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Steps, bytes and batch invariance at all shapes -> text, and the figures as data."""
     repeats = 5 if options.quick else 15
+    clock = time.process_time if options.processor_time else time.perf_counter
     tables, all_steps, seconds, difference, bytes_ratio = [], {}, {}, 0.0, 0.0
     for shape in SHAPES:
         models = stored_models(shape)
-        all_steps[shape] = time_steps(models, repeats)
+        all_steps[shape] = time_steps(models, repeats, clock)
         tables.append(steps_table(shape, models, all_steps[shape]))
         difference = max(difference, alone_over_beside(models))
         bytes_ratio = models["int4"].linear_bytes / models["int4"].loaded_bytes
@@ -251,7 +255,7 @@ def measure_speed(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
             weights: {rows: timing.seconds for rows, timing in by_rows.items()}
             for weights, by_rows in all_steps[shape].items()
         }
-    text, kv_ratios = kv_attention(repeats)
+    text, kv_ratios = kv_attention(repeats, clock)
     ratios = ratios_of(all_steps, bytes_ratio) | {"alone_over_beside": difference} | kv_ratios
     tables += [
         f"The result of a row alone and among others differs by {difference:g} at most.\n",
@@ -270,8 +274,16 @@ def main() -> None:
         help="held-out stories for the quality, separated by <|endoftext|>; without the file, "
         "quality is not measured",
     )
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="measure the time of the processor, not of the clock; for --threads 1 on a machine "
+        "that does other work, too",
+    )
     parser.add_argument("--only", choices=["speed", "quality"], help="leave the other part out")
     options = parser.parse_args()
+    if options.processor_time and options.threads != 1:
+        parser.error("--processor-time adds up the threads; use it with --threads 1")
     torch.set_num_threads(options.threads)
     logging.disable_progress_bar()
     text, result = "", {}

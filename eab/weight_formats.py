@@ -60,13 +60,15 @@ def check_names(weights: str, layout: str) -> None:
         ModelError: Says what is allowed.
     """
     if weights not in WEIGHT_FORMATS:
-        raise ModelError(f"weights is {weights!r}; it must be one of: {', '.join(WEIGHT_FORMATS)}")
+        raise ModelError(
+            f"the weights are {weights!r}; they must be one of: {', '.join(WEIGHT_FORMATS)}"
+        )
     if layout not in (AUTO, *LAYOUTS):
         raise ModelError(
             f"the layout is {layout!r}; it must be one of: {', '.join((AUTO, *LAYOUTS))}"
         )
     if layout != AUTO and weights != AS_LOADED:
         raise ModelError(
-            f"the layout is {layout!r} and weights is {weights!r}; a layout can be chosen for "
+            f"the layout is {layout!r} and the weights are {weights!r}; a layout can be chosen for "
             f"{AS_LOADED} only, leave it at {AUTO}"
         )

@@ -240,7 +240,7 @@ def test_the_prompt_may_come_from_standard_input() -> None:
         (["run", "x", "--model", "./nowhere"], "there is no such folder"),
         (["run", "x", "--device", "warp"], "device is 'warp'"),
         (["run", "x", "--dtype", "int3"], "dtype is 'int3'; it must be one of"),
-        (["run", "x", "--weights", "int3"], "weights is 'int3'; it must be one of: as-loaded"),
+        (["run", "x", "--weights", "int3"], "weights are 'int3'; they must be one of: as-loaded"),
         (["run", "x", "--weights", "int8", "--layout", "plain"], "leave it at auto"),
         (["run", "x", "--json", "/nowhere/a.json"], "the folder /nowhere is missing or read-only"),
         (["run", "word " * 600], "Shorten the prompt or lower max_new_tokens"),

@@ -30,8 +30,9 @@ from eab.engine.scheduler import Scheduler
 from eab.events import RowsAllocated
 from eab.models.cuda_graphs import MAX_FAILURES, Capture, CudaGraphRunner, Replay, _reset_graphs
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import wrap_model
+from eab.models.stored_weights import store_weights
 from eab.run import fold
+from eab.weight_formats import AS_LOADED, PLAIN
 
 
 class Tracer:
@@ -71,8 +72,9 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
     them without verification.
     """
 
-    def make(family: str, capture: Capture) -> HuggingFaceModel:
-        model = wrap_model(deepcopy(twins(family).plain), words, family)
+    def make(family: str, capture: Capture, weights: str = AS_LOADED) -> HuggingFaceModel:
+        plain = deepcopy(twins(family).plain)
+        model = HuggingFaceModel(plain, words, family, store_weights(plain, weights, PLAIN))
         model.kv_shape = StaticShape(
             *(getattr(model.kv_shape, field.name) for field in fields(KVShape))
         )
@@ -81,6 +83,23 @@ def capturing(twins, words) -> Callable[[str, Capture], HuggingFaceModel]:
         return model
 
     return make
+
+
+@pytest.mark.parametrize("weights", ["nf4", "nf4-double-quant"])
+def test_replays_with_the_weights_that_a_gpu_can_have_make_the_same_run(
+    capturing, twins, words, tracer, weights
+):
+    config = BranchingConfig(
+        max_new_tokens=24, attention="padded", max_paths=6, entropy_threshold=1.5, r=8
+    )
+    captured = capturing("llama", tracer.capture, weights)
+    plain = deepcopy(twins("llama").plain)
+    uncaptured = HuggingFaceModel(plain, words, "llama", store_weights(plain, weights, PLAIN))
+    found, expected = (
+        list(generate(model, Request(PROMPT, config))) for model in (captured, uncaptured)
+    )
+    assert tracer.replayed > tracer.traced + 3
+    assert decisions(found) == decisions(expected)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt2", "gpt_neox"])

@@ -54,13 +54,13 @@ def refuse_if_unusable(name: str, device: torch.device) -> None:
     if not form.anywhere and device.type != "cpu":
         others = [other for other, one in FORMATS.items() if one.anywhere]
         raise ModelError(
-            f"weights is {name!r}, which runs on the CPU only, and the device is "
+            f"the weights are {name!r}, which runs on the CPU only, and the device is "
             f"{device.type!r}. Choose {' or '.join(others)}, or device cpu"
         )
     for layer in {form.layer, form.output} - {None}:
         if reason := _fault(layer, form.error, device):
             raise ModelError(
-                f"weights is {name!r}, which this machine cannot compute: {reason}. "
+                f"the weights are {name!r}, which this machine cannot compute: {reason}. "
                 "Choose as-loaded or nf4"
             )
 

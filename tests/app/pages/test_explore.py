@@ -13,6 +13,7 @@ from places import MAIN, ROOT
 from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs
+from app.state import process
 from eab import record
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
@@ -252,6 +253,20 @@ def test_the_model_of_a_recorded_run_is_chosen_again(
     assert page.text_input(key=key).value == name
     open_example(page, bundled_runs.recordings()[0])
     assert page.segmented_control(key="set_model_kind").value == "Embedded"
+
+
+def test_weights_in_fewer_bits_are_used_and_are_part_of_the_link(page: AppTest) -> None:
+    page.selectbox(key="set_weights").set_value("int8")
+    page.slider(key="set_max_new_tokens").set_value(4)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert not page.exception
+    assert not page.error
+    shown = process.worker().remembered[-1]
+    assert shown.state.run.started.model.weights == "int8"
+    assert shown.model_name == "embedded@int8"
+    open_example(page, bundled_runs.recordings()[0])
+    assert page.selectbox(key="set_weights").value == "as-loaded"
 
 
 def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: AppTest) -> None:

@@ -81,7 +81,7 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
         seed=77, temperature=0.5, threshold_unit="quantile", entropy_threshold=0.9, max_paths=7
     )
     link = Link(
-        example="coin.eab", prompt="My own prompt", model="./my-model", config=config, cursor=3
+        example="coin.eab", prompt="My own prompt", model="./my-model@int4", config=config, cursor=3
     )
     page = opened(**dict(parse_qsl(to_query(link))))
     assert not page.exception
@@ -92,6 +92,7 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
     assert page.slider(key="set_threshold_quantile").value == 0.9
     assert page.slider(key="set_max_paths").value == 7
     assert page.text_input(key="set_model_folder").value == "./my-model"
+    assert page.selectbox(key="set_weights").value == "int4"
     assert (board_message(page)["run"], board_message(page)["cursor"]) == ("recorded-coin.eab", 3)
 
 

@@ -240,11 +240,14 @@ def test_what_a_machine_cannot_compute_is_refused_before_anything_is_loaded(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"weights": "int3"}, "weights is 'int3'; it must be one of: as-loaded, bfloat16, int8"),
+        (
+            {"weights": "int3"},
+            "the weights are 'int3'; they must be one of: as-loaded, bfloat16, int8",
+        ),
         ({"layout": "diagonal"}, "the layout is 'diagonal'; it must be one of: auto, plain"),
         (
             {"weights": "int8", "layout": "transposed"},
-            "the layout is 'transposed' and weights is 'int8'; a layout can be chosen for as-loaded",
+            "the layout is 'transposed' and the weights are 'int8'; a layout can be chosen for as-loaded",
         ),
     ],
 )
