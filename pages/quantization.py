@@ -218,7 +218,9 @@ def difference(a: Run, b: Run, key: str) -> None:
     board.mount(diff_message(a, b, key), key="quantized_diff")
     rows = fork_diff.moved_rows(found)
     if rows:
-        st.table(text_table(rows, fork_diff.HEADINGS))
+        st.table(text_table(rows[: fork_diff.SHOWN], fork_diff.HEADINGS))
+        table = text_table(rows, fork_diff.HEADINGS)
+        downloads([("Forks that moved (CSV)", "forks-moved.csv", table.to_csv)])
 
 
 def roofline(displayed: Entry[FormatReport]) -> None:
@@ -234,8 +236,9 @@ def roofline(displayed: Entry[FormatReport]) -> None:
         f"{displayed.key} {point}",
     )
     st.caption(
-        "The bound counts the weights alone: read once per step, multiplied by every row. K and V, "
-        "attention and the work of Python come on top. The multiply rate is that of float32."
+        "The bound counts the weights alone: read once per step from memory, multiplied by every "
+        "row at the rate of float32. K and V, attention and the work of Python come on top. "
+        "Weights that stay in the processor's caches can be read faster."
     )
     if point is None:
         st.caption("Run this model on Explore on this machine, and your run appears as a point.")

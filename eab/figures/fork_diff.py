@@ -7,7 +7,7 @@ from eab.formatting import counted
 from eab.token_text import visible
 
 HEADINGS: Final = ("Fork after", "In B", "Entropy in A", "Entropy in B")
-_SHOWN: Final = 12
+SHOWN: Final = 12  # rows of the table on the page
 _LENGTH: Final = 60  # characters of the text before a fork
 
 
@@ -26,25 +26,39 @@ def moved_sentence(moved: Moved, name: str) -> str:
         )
     return (
         f"With {name}, the trees differ from token {moved.first:,} on. "
-        f"{counted(len(moved.appeared), 'fork')} of B {_is(moved.appeared)} not in A, and "
-        f"{counted(len(moved.vanished), 'fork')} of A {_is(moved.vanished)} not in B. "
-        f"{moved.weight:.1%} of the weight lies on other texts."
+        f"{counted(len(moved.vanished), 'fork')} of A {_verb(moved.vanished, 'vanish')}, and "
+        f"{counted(len(moved.appeared), 'fork')} of B {_verb(moved.appeared, 'appear')}. "
+        f"{moved.weight:.1%} of the weight lies on other texts.{_cause(moved)}"
+    )
+
+
+def _cause(moved: Moved) -> str:
+    """The first of these forks where both entropies are known."""
+    changes = (*moved.vanished, *moved.appeared)
+    known = [one for one in changes if one.a is not None and one.b is not None]
+    if not known:
+        return ""
+    first = min(known, key=lambda one: len(one.text))
+    return (
+        f" The first such fork, after “{_end(first.text)}”: the entropy is {first.a:.4f} nats in A "
+        f"and {first.b:.4f} in B."
     )
 
 
 def moved_rows(moved: Moved) -> list[tuple[str, ...]]:
-    """The first forks that appear or vanish, with the entropies at these places."""
+    """The forks that appear or vanish, with the entropies at these places."""
     changes = [("appears", one) for one in moved.appeared]
     changes += [("vanishes", one) for one in moved.vanished]
     changes.sort(key=lambda change: len(change[1].text))
     return [
         (_end(one.text), what, *(_entropy(value) for value in (one.a, one.b)))
-        for what, one in changes[:_SHOWN]
+        for what, one in changes
     ]
 
 
-def _is(forks: tuple[ForkChange, ...]) -> str:
-    return "is" if len(forks) == 1 else "are"
+def _verb(forks: tuple[ForkChange, ...], verb: str) -> str:
+    ending = "es" if verb.endswith("sh") else "s"
+    return f"{verb}{ending}" if len(forks) == 1 else verb
 
 
 def _end(text: str) -> str:
@@ -53,4 +67,4 @@ def _end(text: str) -> str:
 
 
 def _entropy(value: float | None) -> str:
-    return "no such text" if value is None else f"{value:.3f} nats"
+    return "no such text" if value is None else f"{value:.4f} nats"

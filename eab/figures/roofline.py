@@ -75,9 +75,10 @@ def roofline_sentence(report: FormatReport, run: RunPoint | None = None) -> str:
         "In one second, the machine of this measurement reads "
         f"{median(machine.bytes_per_second) / 1e9:.1f} GB and makes "
         f"{median(machine.operations_per_second) / 1e9:.0f} billion float32 operations. So up to "
-        f"{ridge(full, machine):.0f} rows, no step with the weights as loaded can take less time "
-        f"than reading them ({human_bytes(full.read_bytes)}), and more rows need not take longer. "
-        "Batching and speculation fill these rows; fewer bits make the reading shorter."
+        f"{ridge(full, machine):.0f} rows, reading the weights as loaded "
+        f"({human_bytes(full.read_bytes)}) takes longer than multiplying with them, and more rows "
+        "need not take longer. Batching and speculation fill these rows; fewer bits shorten the "
+        "reading."
     )
     first = full.steps[0]
     over = first.timing.median / bound(full, machine, first.rows)

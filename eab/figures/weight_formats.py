@@ -68,10 +68,11 @@ def formats_sentence(report: FormatReport) -> str:
     if not report.formats:
         return NOTHING_YET
     full, small = report.formats[0], min(report.formats, key=lambda one: one.total_bytes)
+    extra = small.nats_per_character - full.nats_per_character
     return (
         f"{small.weights} stores the weights in {human_bytes(small.total_bytes)} instead of "
         f"{human_bytes(full.total_bytes)} (embeddings stay as loaded). The held-out text costs "
-        f"{small.nats_per_character - full.nats_per_character:+.4f} nats per character, and "
+        f"{abs(extra):.4f} nats per character {'more' if extra > 0 else 'less'}, and "
         f"{small.flipped:.2%} of its tokens change sides of the threshold "
         f"({_threshold(report)} nats), where forks begin. {_faster_sentence(report)}"
     )
