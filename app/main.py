@@ -54,6 +54,7 @@ st.navigation(
             "../pages/speculative.py", title="Speculative decoding", icon=":material/fast_forward:"
         ),
         st.Page("../pages/batching.py", title="Batching", icon=":material/view_timeline:"),
+        st.Page("../pages/quantization.py", title="Quantization", icon=":material/compress:"),
     ]
 ).run()
 # Last: Streamlit imports numpy for the icon, and the board should not wait for that.

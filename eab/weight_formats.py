@@ -17,6 +17,13 @@ AS_LOADED: Final = "as-loaded"
 PLAIN: Final = "plain"
 AUTO: Final = "auto"
 LAYOUTS: Final[tuple[LayoutName, ...]] = get_args(LayoutName)
+# The values in the appendix of Dettmers et al., QLoRA, 2023 (arXiv 2305.14314).
+NF4: Final = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+    *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941),
+    *(0.7229568362236023, 1.0),
+)
 
 WEIGHT_FORMATS: Final[Mapping[WeightFormat, str]] = {
     "as-loaded": "the number format of the model (dtype)",

@@ -12,6 +12,8 @@ from eab.analysis.batching import load as load_batching
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep, fold_sweep
 from eab.assets import ASSETS
 from eab.events import Event
+from eab.quantization.results import FormatReport
+from eab.quantization.results import load as load_formats
 from eab.run import RunFold, fold_prefix
 
 FOLDER: Final = ASSETS / "runs"
@@ -19,6 +21,8 @@ CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
+FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
+QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording with weights in four bits
 COMPARED: Final = "coins.eab"  # the run that Compare shows first
 SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
 
@@ -86,6 +90,18 @@ def batching() -> BatchingComparison:
 def request_file(number: int) -> Path:
     """Where the recorded run of this request is."""
     return BATCHING / f"request-{number + 1}{record.SUFFIX}"
+
+
+@lru_cache(maxsize=1)
+def formats() -> FormatReport:
+    """The embedded model in every weight format."""
+    return load_formats(FORMATS)
+
+
+@lru_cache(maxsize=1)
+def quantized() -> RunFold:
+    """The first recording, made again with weights in four bits."""
+    return fold_prefix(record.load(QUANTIZED))
 
 
 def _load_sweep(empty: Sweep, folder: Path) -> Sweep:

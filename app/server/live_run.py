@@ -16,6 +16,7 @@ from eab.bmc.results import Report
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.events import EndReason, Pause, RunEnded
+from eab.quantization.results import FormatReport
 from eab.run import RunFold
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar("State", RunFold, Sweep, Report, BatchingComparison)
+State = TypeVar("State", RunFold, Sweep, Report, BatchingComparison, FormatReport)
 # From a loaded model: the request that a scheduler serves, or the events of what takes turns.
 Begin: TypeAlias = "Callable[[LanguageModel], Request | Iterator[Any]]"
 
@@ -166,3 +167,4 @@ LiveRun: TypeAlias = LiveTask[RunFold]
 LiveSweep: TypeAlias = LiveTask[Sweep]
 LiveReport: TypeAlias = LiveTask[Report]
 LiveBatching: TypeAlias = LiveTask[BatchingComparison]
+LiveFormats: TypeAlias = LiveTask[FormatReport]

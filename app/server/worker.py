@@ -11,11 +11,12 @@ import atexit
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns
 from app.server.live_run import (
     LiveBatching,
+    LiveFormats,
     LiveReport,
     LiveRun,
     LiveSweep,
@@ -35,10 +36,14 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import EabError
 from eab.events import Event, RunStarted
+from eab.quantization.results import FormatReport
+from eab.quantization.results import ReportEvent as FormatEvent
 from eab.run import RunFold
+from eab.weight_formats import AS_LOADED
 
 if TYPE_CHECKING:
     from eab.models.base import LanguageModel
+    from eab.models.huggingface import HuggingFaceModel
 
 
 class Worker:
@@ -186,6 +191,35 @@ class Worker:
                 max_turns=1,
             )
         )
+
+    def start_formats(self, prompt: str, model_name: str, owner: str = "") -> LiveFormats:
+        """Start measuring a model in every weight format. It takes turns like a run.
+
+        Args:
+            prompt: Whose next token is compared.
+            model_name: The model, as `eab.models.loading` names it.
+            owner: Which tab starts it.
+        """
+
+        def begin(loaded: "LanguageModel") -> Iterator[FormatEvent]:
+            from eab.models.loading import load_model
+            from eab.quantization.experiments import measure_formats
+
+            def load(weights: str) -> "HuggingFaceModel":
+                if weights == AS_LOADED:
+                    return cast("HuggingFaceModel", loaded)
+                return load_model(model_name, weights=weights)
+
+            return measure_formats(load, prompt)
+
+        config = BranchingConfig(max_new_tokens=1)
+        return self._launch(
+            LiveTask(prompt, config, model_name, FormatReport(), begin, owner, max_turns=1)
+        )
+
+    def model(self, name: str) -> "LanguageModel":
+        """The model of this name, loaded if necessary; see `ModelCache.get`."""
+        return self._models.get(name)
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
         """See `RunRegistry.find`."""

@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from app.server.live_run import LiveBatching, LiveReport, LiveRun, LiveSweep, LiveTask
+from app.server.live_run import (
+    LiveBatching,
+    LiveFormats,
+    LiveReport,
+    LiveRun,
+    LiveSweep,
+    LiveTask,
+)
 from app.server.queue import QueuePosition
 from app.state.process import worker
 from eab.figures.captions import ENDINGS
@@ -40,8 +47,8 @@ def sweep_progress(live: LiveSweep) -> tuple[float, str]:
         return share, f"{sweep.current} ({number} of {variants}): step {step} of {steps}"
 
 
-def report_progress(live: LiveReport) -> tuple[float, str]:
-    """Progress of a BMC measurement."""
+def report_progress(live: LiveReport | LiveFormats) -> tuple[float, str]:
+    """Progress of a measurement."""
     if (early := _not_running(live)) is not None:
         return early
     with live.lock:

@@ -4,22 +4,17 @@ All seconds and bytes were measured on the machine that made the report, except 
 called predictions. No PyTorch is needed here.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
-import cattrs
-from cattrs.strategies import configure_tagged_union
-
+from eab import report as reports
 from eab.caches.growth import Calibration, Workload, best_r
-from eab.errors import RecordError
 from eab.events import Progressed, RunEnded
 
 Experiment = Literal["lengths", "growth", "rejection", "sizes", "memory"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
-_FORMAT: Final = {"format": "eab-bmc", "version": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,50 +164,17 @@ class MemoryHeld:
 
 Point: TypeAlias = Calibration | LengthTimed | RTimed | RejectionTimed | SizeTimed | MemoryHeld
 ReportEvent: TypeAlias = Began | Progressed | Point | RunEnded
-_P = TypeVar("_P", bound=Point)
 
 
-class Report:
-    """One experiment so far. Only `apply` changes it.
+class Report(reports.Report[Began, Point]):
+    """One experiment so far."""
 
-    Attributes:
-        began: The start event, if it has started.
-        ended: The end event, if it has ended.
-        progress: The latest progress.
-        points: All points measured so far.
-    """
-
-    def __init__(self) -> None:
-        self.began: Began | None = None
-        self.ended: RunEnded | None = None
-        self.progress = Progressed(0.0, "")
-        self.points: list[Point] = []
-
-    def apply(self, event: ReportEvent) -> None:
-        """Add one more event."""
-        match event:
-            case Began():
-                self.began = event
-            case Progressed():
-                self.progress = event
-            case RunEnded():
-                self.ended = event
-            case _:
-                self.points.append(event)
-
-    def of(self, kind: type[_P]) -> list[_P]:
-        """The points of one kind."""
-        return [point for point in self.points if isinstance(point, kind)]
+    beginning = Began
 
     @property
     def fitted(self) -> Calibration | None:
         """The calibration, if the experiment made one."""
         return next(iter(self.of(Calibration)), None)
-
-    @property
-    def complete(self) -> bool:
-        """Whether it ran to its end."""
-        return self.ended is not None and self.ended.reason == "finished"
 
 
 def overheads(points: Iterable[RTimed]) -> dict[int, float]:
@@ -228,9 +190,7 @@ def predicted_r(report: Report) -> int | None:
 
 def dumps(report: Report) -> str:
     """The report as JSON."""
-    events = [event for event in (report.began, *report.points, report.ended) if event is not None]
-    lines = [_converter.unstructure(event, ReportEvent) for event in events]
-    return json.dumps(_FORMAT | {"events": lines}, indent=1) + "\n"
+    return _FORMAT.dumps(report)
 
 
 def load(path: Path) -> Report:
@@ -239,19 +199,9 @@ def load(path: Path) -> Report:
     Raises:
         RecordError: Says what is wrong with the file.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(value, dict) or {name: value.get(name) for name in _FORMAT} != _FORMAT:
-            raise RecordError(f"{path} is not a report of this version")
-        kind: Any = ReportEvent
-        events: list[Any] = [_converter.structure(line, kind) for line in value["events"]]
-    except (OSError, ValueError, KeyError, cattrs.BaseValidationError) as error:
-        raise RecordError(f"the report {path} cannot be read: {error}") from error
     report = Report()
-    for event in events:
-        report.apply(event)
+    _FORMAT.load_into(report, path)
     return report
 
 
-_converter = cattrs.Converter(forbid_extra_keys=True)
-configure_tagged_union(ReportEvent, _converter, tag_name="event")
+_FORMAT: Final = reports.ReportFormat("eab-bmc", 1, ReportEvent)

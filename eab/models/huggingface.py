@@ -33,6 +33,7 @@ from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
 from eab.models.token_bytes import TokenTexts
+from eab.models.weight_matrices import matrix_modules
 from eab.weight_formats import AS_LOADED
 
 ATTENTION = "eab_cache"
@@ -108,6 +109,11 @@ class HuggingFaceModel:
     def weight_bytes(self) -> Mapping[str, int]:
         """Bytes of the weights by kind, from the tensors (see eab.models.stored_weights)."""
         return bytes_by_kind(self._model)
+
+    @property
+    def weight_matrices(self) -> Mapping[str, nn.Module]:
+        """The modules that hold its weight matrices (see eab.models.weight_matrices)."""
+        return matrix_modules(self._model)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """See LanguageModel.forward."""

@@ -57,7 +57,9 @@ def test_axe_finds_nothing_grave_on_the_explorer(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["compare", "memory", "bmc", "speculative", "batching"])
+@pytest.mark.parametrize(
+    "name", ["compare", "memory", "bmc", "speculative", "batching", "quantization"]
+)
 def test_axe_finds_nothing_grave_on_the_other_pages(
     open_page: Callable[..., Page], name: str, scheme: str
 ) -> None:

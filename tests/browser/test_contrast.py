@@ -21,7 +21,7 @@ def expect_no_faint_words_or_marks(page: Page) -> None:
 
 
 @SCHEMES
-@pytest.mark.parametrize("name", ["memory", "bmc", "speculative", "batching"])
+@pytest.mark.parametrize("name", ["memory", "bmc", "speculative", "batching", "quantization"])
 def test_words_and_charts_of_a_page_stand_out(
     open_page: Callable[..., Page], name: str, scheme: str
 ) -> None:

@@ -88,7 +88,10 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
     assert drawer["y"] + drawer["height"] <= height
 
 
-@pytest.mark.parametrize("path", ["/", "/compare", "/memory", "/bmc", "/speculative", "/batching"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/compare", "/memory", "/bmc", "/speculative", "/batching", "/quantization"],
+)
 def test_no_page_has_emoji_glyphs(open_page: Callable[..., Page], path: str) -> None:
     """Some systems draw them in colours and sizes of their own. `#`, `*` and digits are text."""
     page = open_page(path)

@@ -12,17 +12,11 @@ from torch.nn import functional
 
 from eab.models.quantized.bfloat16 import in_blocks
 from eab.models.quantized.layer import QuantizedLinear
+from eab.weight_formats import NF4
 
 BLOCK: Final = 64  # weights that share a scale
 SCALE_BLOCK: Final = 256  # scales that share a scale, with double quantization
 _LARGEST: Final = 127
-# The values in the appendix of the paper.
-NF4: Final = (
-    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
-    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
-    *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941),
-    *(0.7229568362236023, 1.0),
-)
 
 
 def quantize_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,43 @@
+"""The weight matrix that the page Quantization shows, and its roundings, kept between redraws."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import streamlit as st
+from numpy.typing import NDArray
+
+from app.server import weight_matrices
+from app.state.process import worker
+from eab.quantization.grid import Grid, Rounding, round_to_grid
+
+KEPT = 8  # of each kind, between all tabs
+
+
+def names(model_name: str) -> Sequence[str]:
+    """The weight matrices of a model; it is loaded if necessary.
+
+    Raises:
+        ModelError: It cannot be loaded.
+    """
+    return weight_matrices.names(worker().model(model_name))
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def matrix(model_name: str, name: str) -> tuple[NDArray[np.float32], tuple[int, int]]:
+    """A weight matrix, or some of its rows, and the shape of the whole one."""
+    return weight_matrices.matrix(worker().model(model_name), name)
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def curves(
+    model_name: str, name: str, grids: tuple[Grid, ...]
+) -> tuple[tuple[Grid, float, float], ...]:
+    """For each grid: the grid, the bytes per weight, and the error."""
+    weight, _ = matrix(model_name, name)
+    rounded = (round_to_grid(weight, grid) for grid in grids)
+    return tuple((one.grid, one.bytes_per_weight, one.error) for one in rounded)
+
+
+def rounding(model_name: str, name: str, grid: Grid) -> Rounding:
+    """The matrix rounded to this grid."""
+    return round_to_grid(matrix(model_name, name)[0], grid)

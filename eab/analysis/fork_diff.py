@@ -1,0 +1,111 @@
+"""What moved between two runs of one prompt whose models differ a little, such as in the format of
+their weights: the first other token, forks that appear or vanish, and the weight on other texts.
+
+Pure Python, like `eab.run`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from eab.run import Run
+
+Prefix: TypeAlias = tuple[int, ...]  # token ids from the prompt on
+
+
+@dataclass(frozen=True, slots=True)
+class ForkChange:
+    """A place where only one of the runs forks.
+
+    Attributes:
+        text: Of the tokens before the fork.
+        a, b: The entropy (nats) of the next token there in each run; None where that run has no
+            such text.
+    """
+
+    text: str
+    a: float | None
+    b: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How two runs differ.
+
+    Attributes:
+        first: The number of the first token, counted from 1, that only one run has; None if the
+            trees have the same tokens.
+        appeared: Forks of the second run that the first one lacks, the earliest first.
+        vanished: Forks of the first run that the second one lacks.
+        weight: Total variation between the weights of their texts, 0 to 1.
+    """
+
+    first: int | None
+    appeared: tuple[ForkChange, ...]
+    vanished: tuple[ForkChange, ...]
+    weight: float
+
+
+def same_request(a: Run, b: Run) -> bool:
+    """Whether both were asked for the same, of the same model in different weight formats."""
+    one, other = a.started, b.started
+    return (
+        (one.model.name, one.prompt_tokens, one.config)
+        == (other.model.name, other.prompt_tokens, other.config)
+    ) and one.model.weights != other.model.weights
+
+
+def moved(a: Run, b: Run) -> Moved:
+    """Compare two runs of the same prompt tokens."""
+    entropies = _entropies(a), _entropies(b)
+    forks = _forks(a), _forks(b)
+    only_one = _prefixes(a) ^ _prefixes(b)
+    appeared, vanished = (
+        tuple(
+            ForkChange(text, *(own.get(prefix) for own in entropies))
+            for prefix, text in sorted(here.items(), key=lambda fork: (len(fork[0]), fork))
+            if prefix not in there
+        )
+        for here, there in (forks[::-1], forks)
+    )
+    return Moved(min(map(len, only_one), default=None), appeared, vanished, _variation(a, b))
+
+
+def _texts(run: Run) -> Iterator[tuple[Prefix, float]]:
+    for leaf in run.leaves():
+        yield tuple(token.token for token in run.tokens(leaf.id)), leaf.weight
+
+
+def _prefixes(run: Run) -> set[Prefix]:
+    return {text[:end] for text, _ in _texts(run) for end in range(1, len(text) + 1)}
+
+
+def _entropies(run: Run) -> Mapping[Prefix, float]:
+    """The entropy of the token after each prefix that some text of the run has."""
+    found: dict[Prefix, float] = {}
+    for path in run.paths:
+        before: Prefix = ()
+        for token in run.tokens(path.id):
+            found.setdefault(before, token.entropy)
+            before = (*before, token.token)
+    return found
+
+
+def _forks(run: Run) -> Mapping[Prefix, str]:
+    """The prefixes at which the run forks, with their texts."""
+    found = {}
+    for path in run.paths:
+        if path.status == "forked":
+            tokens = list(run.tokens(path.id))
+            found[tuple(token.token for token in tokens)] = "".join(one.text for one in tokens)
+    return found
+
+
+def _variation(a: Run, b: Run) -> float:
+    weights: tuple[dict[Prefix, float], ...] = ({}, {})
+    for own, run in zip(weights, (a, b), strict=True):
+        for text, weight in _texts(run):
+            own[text] = own.get(text, 0.0) + weight
+    texts = weights[0].keys() | weights[1].keys()
+    return math.fsum(abs(weights[0].get(one, 0.0) - weights[1].get(one, 0.0)) for one in texts) / 2

@@ -1,0 +1,26 @@
+"""The weight matrices of a loaded model, by name, to be looked at."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from eab.models.weight_layouts import PrepackedLinear
+
+_KINDS: Final = (nn.Linear, nn.Embedding, Conv1D, PrepackedLinear)
+
+
+def matrix_modules(model: nn.Module) -> Mapping[str, nn.Module]:
+    """The linear layers and embeddings that are not quantized, by their names in the model."""
+    return {name: one for name, one in model.named_modules() if isinstance(one, _KINDS)}
+
+
+def matrix_of(module: nn.Module) -> Tensor:
+    """The weight of one of these modules, (out, in) float32 on the CPU."""
+    weight: Tensor = module.weight.detach()  # type: ignore[operator]
+    if isinstance(module, PrepackedLinear):
+        weight = weight.to_dense()
+    if isinstance(module, Conv1D):  # GPT-2 stores it transposed
+        weight = weight.t()
+    return weight.float().cpu().contiguous()

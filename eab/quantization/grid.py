@@ -1,0 +1,204 @@
+"""Round one weight matrix to a grid of few values, as the layers in eab.models.quantized do.
+
+    rounding = round_to_grid(weight, Grid("affine", bits=4, share=32))
+    rounding.error, rounding.bytes_per_weight
+
+Weights that share a scale are rounded to the same grid: `zero + scale * unit`, where `unit` are the
+integers of the method, or the 16 values of NF4. No torch is needed here.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eab.errors import ConfigError
+from eab.weight_formats import NF4
+
+Method = Literal["absmax", "affine", "nf4"]
+Share: TypeAlias = Literal["matrix", "row"] | int  # which weights share a scale; a group's size
+Floats: TypeAlias = NDArray[np.float32]
+
+MATRIX: Final = "matrix"
+ROW: Final = "row"
+BITS: Final = range(2, 9)
+NF4_BITS: Final = 4
+OUTLIER: Final = 4.0  # standard deviations from the mean
+CONSTANT_BYTES: Final = 4  # per scale: one float32, or scale and zero in bfloat16
+SCALE_BLOCK: Final = 256  # scales that share a scale, with double quantization
+_LARGEST: Final = 127
+_TINY: Final = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How weights are rounded.
+
+    Attributes:
+        method: `absmax` is symmetric around 0, `affine` reaches from the smallest weight to the
+            largest, `nf4` has the quantiles of a normal distribution.
+        bits: Per weight, 2 to 8; 4 for `nf4`.
+        share: Which weights share a scale: all of the matrix, those of a row, or as many
+            neighbours in a row.
+        double: Whether the scales of `nf4` are rounded, too, to 8 bits.
+    """
+
+    method: Method
+    bits: int = NF4_BITS
+    share: Share = ROW
+    double: bool = False
+
+    def __post_init__(self) -> None:
+        allowed = [NF4_BITS] if self.method == "nf4" else list(BITS)
+        if self.method not in get_args(Method):
+            raise ConfigError(
+                f"the method is {self.method!r}; it must be one of: {', '.join(get_args(Method))}"
+            )
+        if self.bits not in allowed:
+            raise ConfigError(
+                f"{self.method} has {self.bits!r} bits; it can have {allowed[0]} to {allowed[-1]}"
+            )
+        if isinstance(self.share, str) and self.share not in (MATRIX, ROW):
+            raise ConfigError(f"share is {self.share!r}; it must be matrix, row or a group's size")
+        if isinstance(self.share, int) and self.share < 2:
+            raise ConfigError(f"a group has {self.share} weights; it needs at least 2")
+        if self.double and self.method != "nf4":
+            raise ConfigError(f"the scales of {self.method} are not rounded; only those of nf4 are")
+
+    @property
+    def unit(self) -> Floats:
+        """The values of the grid before scale and zero, in ascending order."""
+        if self.method == "nf4":
+            return np.array(NF4, np.float32)
+        half = 2 ** (self.bits - 1)
+        return np.arange(1 - half if self.method == "absmax" else -half, half, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A rounded matrix.
+
+    Attributes:
+        grid: How it was rounded.
+        weight: Before, (out, in).
+        rounded: After, (out, in).
+        scale: One per group of weights that share it, (G,).
+        zero: The same; what the integer 0 stands for.
+    """
+
+    grid: Grid
+    weight: Floats
+    rounded: Floats
+    scale: Floats
+    zero: Floats
+
+    @cached_property
+    def error(self) -> float:
+        """Size of the change relative to the size of the weights (Frobenius norms)."""
+        size = float(np.linalg.norm(self.weight))
+        return float(np.linalg.norm(self.rounded - self.weight)) / size if size else 0.0
+
+    @property
+    def scale_bytes(self) -> float:
+        """Bytes of all scales and zeros."""
+        groups = len(self.scale)
+        if not self.grid.double:
+            return CONSTANT_BYTES * groups
+        return groups + CONSTANT_BYTES * (-(-groups // SCALE_BLOCK) + 1)
+
+    @property
+    def bytes_per_weight(self) -> float:
+        """Bytes per weight, scales and zeros included."""
+        return self.grid.bits / 8 + self.scale_bytes / self.weight.size
+
+    @cached_property
+    def zeroed(self) -> float:
+        """Share of the weights that are 0 afterwards and were not before."""
+        return float(np.mean((self.rounded == 0) & (self.weight != 0)))
+
+    @cached_property
+    def outliers(self) -> int:
+        """Weights that are more than 4 standard deviations from the mean."""
+        return int(np.sum(self._deviations > OUTLIER))
+
+    @cached_property
+    def largest_deviation(self) -> float:
+        """The weight farthest from the mean, in standard deviations."""
+        return float(self._deviations.max())
+
+    @property
+    def _deviations(self) -> Floats:
+        spread = max(float(self.weight.std()), _TINY)
+        distances: Floats = np.abs(self.weight - self.weight.mean()) / np.float32(spread)
+        return distances
+
+    def levels(self, group: int) -> Floats:
+        """The values to which the weights of this group are rounded, ascending."""
+        found: Floats = self.zero[group] + self.scale[group] * self.grid.unit
+        return found
+
+    def group_at(self, quantile: float) -> int:
+        """The group whose grid is as coarse as this quantile; 0.5 is a typical one, 1 the
+        coarsest.
+        """
+        order = np.argsort(self.scale, kind="stable")
+        return int(order[round(quantile * (len(order) - 1))])
+
+
+def round_to_grid(weight: Floats, grid: Grid) -> Rounding:
+    """Round a matrix.
+
+    Args:
+        weight: (out, in), finite.
+        grid: How.
+    """
+    groups = _groups(weight, grid.share)
+    unit = grid.unit
+    scale, zero = _constants(groups, grid)
+    middles = (unit[1:] + unit[:-1]) / 2
+    codes = np.searchsorted(middles, (groups - zero[:, None]) / scale[:, None])
+    if grid.double:
+        scale = _in_eight_bits(scale)
+    values = (zero[:, None] + scale[:, None] * unit[codes]).astype(np.float32)
+    rounded = values.reshape(len(weight), -1)[:, : weight.shape[1]]
+    return Rounding(grid, weight, rounded, scale, zero)
+
+
+def _groups(weight: Floats, share: Share) -> Floats:
+    """(out, in) -> (G, weights of a group). A last group that is shorter repeats its last weight,
+    which does not change its range.
+    """
+    if share == MATRIX:
+        return weight.reshape(1, -1)
+    size = weight.shape[1] if isinstance(share, str) else share
+    filled = np.pad(weight, ((0, 0), (0, -weight.shape[1] % size)), mode="edge")
+    return filled.reshape(-1, size)
+
+
+def _constants(groups: Floats, grid: Grid) -> tuple[Floats, Floats]:
+    """Scale and zero of each group."""
+    unit = grid.unit
+    if grid.method == "affine":
+        low, high = groups.min(1), groups.max(1)
+        scale = _bfloat16(np.maximum((high - low) / np.float32(len(unit) - 1), np.float32(1e-8)))
+        return scale, _bfloat16(low - scale * unit[0])
+    scale = np.maximum(np.abs(groups).max(1) / unit[-1], np.float32(_TINY))
+    return scale, np.zeros_like(scale)
+
+
+def _bfloat16(values: Floats) -> Floats:
+    """The nearest bfloat16 numbers, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.asarray(rounded, np.uint32).view(np.float32)
+
+
+def _in_eight_bits(scale: Floats) -> Floats:
+    """The scales, rounded: their distances from their mean have 8 bits, in blocks of 256."""
+    mean = scale.mean()
+    distances = np.pad(scale - mean, (0, -len(scale) % SCALE_BLOCK)).reshape(-1, SCALE_BLOCK)
+    steps = np.maximum(np.abs(distances).max(1, keepdims=True), np.float32(1e-12)) / _LARGEST
+    rounded = np.round(distances / steps) * steps + mean
+    return np.asarray(rounded.reshape(-1)[: len(scale)], np.float32)

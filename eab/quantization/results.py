@@ -1,0 +1,162 @@
+"""What weights in fewer bits do to a whole model: frozen points, and the report that collects them.
+
+Everything is measured on the machine that made the report. No PyTorch is needed here.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from eab import report as reports
+from eab.events import Progressed, RunEnded
+from eab.timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The start of a measurement.
+
+    Attributes:
+        model: Name of the model.
+        dtype: The number format of weights that are as loaded.
+        layout: Their layout.
+        machine: Processor or GPU, threads, versions.
+        prompt: The prompt whose next token is predicted.
+        characters: Of the held-out text.
+        tokens: Of the held-out text.
+        threshold: The entropy (nats) at which a fork would begin.
+        known: How many prompts have a known entropy.
+    """
+
+    model: str
+    dtype: str
+    layout: str
+    machine: str
+    prompt: str
+    characters: int
+    tokens: int
+    threshold: float
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineMeasured:
+    """The two limits of a processor.
+
+    Attributes:
+        bytes_per_second: Weights read from memory, one repeat each: a matrix that the caches cannot
+            hold times one row.
+        operations_per_second: Multiplications and additions, one repeat each: two large matrices.
+    """
+
+    bytes_per_second: tuple[float, ...]
+    operations_per_second: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimed:
+    """One decode step, in turns with the same step of the model as loaded.
+
+    Attributes:
+        rows: Live paths.
+        seconds: One number per repeat.
+        loaded_seconds: The same of the model as loaded.
+    """
+
+    rows: int
+    seconds: tuple[float, ...]
+    loaded_seconds: tuple[float, ...]
+
+    @property
+    def timing(self) -> Timing:
+        """Median and spread."""
+        return Timing(self.seconds)
+
+    @property
+    def loaded(self) -> Timing:
+        """Median and spread of the model as loaded."""
+        return Timing(self.loaded_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatMeasured:
+    """A model with its weights in one format.
+
+    Attributes:
+        weights: The format.
+        total_bytes: Of all weights.
+        read_bytes: Of the weights that a decode step reads: all but the input embedding, unless
+            the output layer shares it.
+        parameters: Numbers in the linear layers of the model as loaded, an output layer that is
+            tied to the embedding included.
+        kept: How many linear layers stayed as loaded.
+        steps: Of several numbers of rows.
+        nats_per_character: Loss on the held-out text.
+        divergence: From the model as loaded (KL), nats per token of the held-out text.
+        flipped: Share of these tokens at which a fork appears or vanishes.
+        prompt_divergence: KL (nats) of the token after the prompt.
+        entropy_error: Distance from the known entropies, bits, mean; None without such prompts.
+    """
+
+    weights: str
+    total_bytes: int
+    read_bytes: int
+    parameters: int
+    kept: int
+    steps: tuple[StepTimed, ...]
+    nats_per_character: float
+    divergence: float
+    flipped: float
+    prompt_divergence: float
+    entropy_error: float | None
+
+    def step(self, rows: int) -> StepTimed | None:
+        """The step of this many rows, if it was timed."""
+        return next((step for step in self.steps if step.rows == rows), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatMissing:
+    """A format that this machine cannot compute, and why."""
+
+    weights: str
+    reason: str
+
+
+Point: TypeAlias = MachineMeasured | FormatMeasured | FormatMissing
+ReportEvent: TypeAlias = Began | Progressed | Point | RunEnded
+
+
+class FormatReport(reports.Report[Began, Point]):
+    """One measurement so far."""
+
+    beginning = Began
+
+    @property
+    def formats(self) -> list[FormatMeasured]:
+        """The formats so far, the model as loaded first."""
+        return self.of(FormatMeasured)
+
+    @property
+    def machine(self) -> MachineMeasured | None:
+        """The limits of the processor, if they have been measured."""
+        return next(iter(self.of(MachineMeasured)), None)
+
+
+def dumps(report: FormatReport) -> str:
+    """The report as JSON."""
+    return _FORMAT.dumps(report)
+
+
+def load(path: Path) -> FormatReport:
+    """Read a report from a file.
+
+    Raises:
+        RecordError: Says what is wrong with the file.
+    """
+    report = FormatReport()
+    _FORMAT.load_into(report, path)
+    return report
+
+
+_FORMAT: Final = reports.ReportFormat("eab-quantization", 1, ReportEvent)

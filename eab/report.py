@@ -1,0 +1,105 @@
+"""Reports: what a measurement found, point by point, and their files.
+
+A wing that measures names its events: a beginning, its points, and the two that all have in
+common, Progressed and RunEnded. No PyTorch is needed here.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import cattrs
+from cattrs.strategies import configure_tagged_union
+
+from eab.errors import RecordError
+from eab.events import Progressed, RunEnded
+
+Beginning = TypeVar("Beginning")
+Point = TypeVar("Point")
+_P = TypeVar("_P")
+
+
+class Report(Generic[Beginning, Point]):
+    """One measurement so far. Only `apply` changes it.
+
+    Attributes:
+        began: The start event, if it has started.
+        ended: The end event, if it has ended.
+        progress: The latest progress.
+        points: All points measured so far.
+    """
+
+    beginning: type[Any]  # a subclass names its start event
+
+    def __init__(self) -> None:
+        self.began: Beginning | None = None
+        self.ended: RunEnded | None = None
+        self.progress = Progressed(0.0, "")
+        self.points: list[Point] = []
+
+    def apply(self, event: Any) -> None:
+        """Add one more event."""
+        if isinstance(event, Progressed):
+            self.progress = event
+        elif isinstance(event, RunEnded):
+            self.ended = event
+        elif isinstance(event, self.beginning):
+            self.began = event
+        else:
+            self.points.append(event)
+
+    def of(self, kind: type[_P]) -> list[_P]:
+        """The points of one kind."""
+        return [point for point in self.points if isinstance(point, kind)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ran to its end."""
+        return self.ended is not None and self.ended.reason == "finished"
+
+
+class ReportFormat(NamedTuple):
+    """The file of a kind of report.
+
+    Attributes:
+        name: What the file says it is.
+        version: The version that is read and written.
+        events: The union of its events.
+    """
+
+    name: str
+    version: int
+    events: Any
+
+    def dumps(self, report: Report[Any, Any]) -> str:
+        """The report as JSON."""
+        events = [report.began, *report.points, report.ended]
+        converter = self._converter()
+        lines = [converter.unstructure(event, self.events) for event in events if event is not None]
+        return json.dumps(self._head | {"events": lines}, indent=1) + "\n"
+
+    def load_into(self, report: Report[Any, Any], path: Path) -> None:
+        """Read a file into an empty report.
+
+        Raises:
+            RecordError: Says what is wrong with the file.
+        """
+        head, converter = self._head, self._converter()
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(value, dict) or {name: value.get(name) for name in head} != head:
+                raise RecordError(f"{path} is not a report of this version")
+            events = [converter.structure(line, self.events) for line in value["events"]]
+        except (OSError, ValueError, KeyError, cattrs.BaseValidationError) as error:
+            raise RecordError(f"the report {path} cannot be read: {error}") from error
+        for event in events:
+            report.apply(event)
+
+    @property
+    def _head(self) -> dict[str, Any]:
+        return {"format": self.name, "version": self.version}
+
+    def _converter(self) -> cattrs.Converter:
+        converter = cattrs.Converter(forbid_extra_keys=True)
+        configure_tagged_union(self.events, converter, tag_name="event")
+        return converter

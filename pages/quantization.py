@@ -1,0 +1,290 @@
+"""Quantization: one weight matrix rounded to fewer bits, the whole model in every weight format, a
+run with such weights, and what bounds a step.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from app.server import model_cache
+from app.state import messages, polling, status, tab, weight_matrix
+from app.state.quantization import FORMATS, QUANTIZED, base_model, measure, run_with
+from app.state.slot import Entry
+from app.widgets import board, controls
+from app.widgets.charts import downloads, draw, quoted
+from app.widgets.markdown import plain
+from eab.analysis.fork_diff import moved, same_request
+from eab.errors import EabError
+from eab.figures import weight_matrix as matrices
+from eab.formatting import as_sentence
+from eab.quantization.grid import BITS, NF4_BITS, Grid
+from eab.quantization.results import FormatReport, dumps
+from eab.quantization.roofline import RunPoint, run_point
+from eab.run import Run
+from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
+
+HOW_IT_WORKS: Final = """
+A weight is stored as the number of the nearest level of a grid. Weights that share a **scale**
+share the grid:
+
+- **absmax**: levels at equal distances on both sides of 0; the largest magnitude sets the scale.
+- **affine**: levels at equal distances from the smallest weight to the largest; besides the scale,
+  a *zero point* is stored.
+- **NF4**: 16 levels at the quantiles of a normal distribution: dense near 0, where most weights
+  are (Dettmers et al., [arXiv 2305.14314](https://arxiv.org/abs/2305.14314)).
+
+One large weight, an *outlier*, stretches the grid of all weights that share its scale. Smaller
+groups confine the damage, but every group stores a scale (4 bytes here, as in the engine). *Double
+quantization* rounds the scales, too.
+"""
+
+
+def choose(names: Sequence[str]) -> tuple[str, Grid]:
+    """The widgets of the matrix and its grid, in one line."""
+    matrix_column, method_column, bits_column, share_column = st.columns([4, 3, 2, 3])
+    with matrix_column:
+        name = st.selectbox("Weight matrix", names, key="matrix")
+    with method_column:
+        method = st.segmented_control(
+            "Method",
+            list(matrices.METHODS),
+            format_func=lambda name: matrices.METHODS[name],
+            key="grid_method",
+            required=True,
+        )
+    nf4 = method == "nf4"
+    with bits_column:
+        bits = st.select_slider("Bits", list(BITS), key="grid_bits", disabled=nf4)
+    with share_column:
+        share = st.select_slider(
+            "Weights that share a scale",
+            matrices.SHARES,
+            format_func=matrices.share_words,
+            key="grid_share",
+        )
+    double = nf4 and st.toggle("Double quantization of the scales", key="grid_double")
+    return name, Grid(method, NF4_BITS if nf4 else bits, share, double)
+
+
+def one_matrix(model_name: str) -> None:
+    """A matrix of the model, the grid, and what rounding does."""
+    names = weight_matrix.names(model_name)
+    if st.session_state.get("matrix") not in names:
+        st.session_state.matrix = names[len(names) // 2]
+    sentence = st.container()
+    name, grid = choose(names)
+    rounding = weight_matrix.rounding(model_name, name, grid)
+    _, shape = weight_matrix.matrix(model_name, name)
+    sentence.text(matrices.takeaway_sentence(rounding, shape))
+    key = f"{model_name} {name} {grid}"
+    draw("", matrices.grid_sentence(rounding), matrices.matrix_figure(rounding), "weights", key)
+    if rounding.weight.size < shape[0] * shape[1]:
+        st.caption(
+            f"Computed from {len(rounding.weight):,} evenly spaced rows of {shape[0]:,}: the "
+            "whole matrix is too large to be rounded while you watch."
+        )
+    errors = weight_matrix.curves(
+        model_name, name, matrices.grids_to_compare(grid.method, grid.double)
+    )
+    draw(
+        "Bits and group size",
+        matrices.error_sentence(errors, rounding),
+        matrices.error_figure(errors, rounding),
+        "rounding-error",
+        key,
+    )
+    if grid.method == "nf4":
+        st.text(matrices.double_sentence(rounding))
+    downloads(
+        [
+            (
+                "Errors (CSV)",
+                "rounding-errors.csv",
+                lambda: matrices.error_table(errors).to_csv(index=False),
+            )
+        ]
+    )
+
+
+def whole_model(displayed: Entry[FormatReport]) -> None:
+    """Every weight format: what it takes, and what it changes."""
+    from eab.figures import weight_formats as pictures
+    from eab.figures.tables import text_table
+
+    report, key = displayed.state, displayed.key
+    st.header("The whole model")
+    st.text(pictures.formats_sentence(report))
+    measure_bar()
+    began = report.began
+    if began is not None:
+        source = "Recorded" if displayed.live is None else "Measured here"
+        st.caption(
+            f"{source}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. "
+            f"Prompt: “{quoted(began.prompt)}”"
+        )
+    st.table(text_table(pictures.format_rows(report), pictures.HEADINGS))
+    st.caption(pictures.NOTE)
+    if missing := pictures.missing_sentence(report):
+        st.text(missing)
+    draw("", pictures.steps_sentence(report), pictures.steps_figure(report), "format-steps", key)
+    draw("", pictures.quality_sentence(report), pictures.quality_figure(report), "format-kl", key)
+    files = [
+        (
+            "Formats (CSV)",
+            "formats.csv",
+            lambda: pictures.formats_table(report).to_csv(index=False),
+        ),
+        ("Report (JSON)", "formats.json", lambda: dumps(report)),
+    ]
+    downloads(files)
+
+
+def measure_bar() -> None:
+    """The prompt, and the button that measures, or stops."""
+    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    left.text_input("Prompt whose next token is compared", key="formats_prompt")
+    if active:
+        right.button("Stop", on_click=FORMATS.stop, key="formats_stop", width="stretch")
+        return
+    missing = controls.model_missing()
+    right.button(
+        "Measure",
+        on_click=start,
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=bool(missing),
+        help=missing or "Every format in turns with the weights as loaded; about a minute.",
+        key="formats_run",
+        width="stretch",
+    )
+
+
+def start() -> None:
+    messages.clear()
+    measure(st.session_state.formats_prompt, base_model(controls.model_name()))
+
+
+def your_run() -> None:
+    """The run on Explore against the same run with weights in fewer bits."""
+    explored = tab.displayed()
+    st.header("Your run in fewer bits")
+    run = explored.run if not explored.active else None
+    if run is None:
+        st.info("The run on the page Explore has not ended yet. Come back when it has.")
+        return
+    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]
+    left.selectbox("Weights of B", formats, key="quantized_weights")
+    if quantizing:
+        right.button("Stop", on_click=QUANTIZED.stop, key="quantized_stop", width="stretch")
+    else:
+        right.button(
+            "Run B",
+            on_click=start_run,
+            args=(run,),
+            icon=":material/play_arrow:",
+            disabled=bool(model_cache.missing(run.started.model.name)),
+            key="quantized_run",
+            width="stretch",
+        )
+    QUANTIZED.watch(status.run_progress, quantizing)
+    displayed = QUANTIZED.displayed()
+    with displayed.locked:
+        other = displayed.state.run
+        if other is None or not same_request(run, other):
+            st.text("There is no run of this prompt in fewer bits yet. Press Run B to make it.")
+            return
+        difference(run, other, f"{explored.key} {displayed.key}")
+
+
+def start_run(run: Run) -> None:
+    messages.clear()
+    run_with(run, st.session_state.quantized_weights)
+
+
+def difference(a: Run, b: Run, key: str) -> None:
+    """Both runs as one tree, and what moved."""
+    from eab.board.diff import diff_message
+    from eab.figures import fork_diff
+    from eab.figures.tables import text_table
+
+    found, cards = moved(a, b), (a.started.model, b.started.model)
+    st.text(fork_diff.moved_sentence(found, cards[1].weights))
+    st.caption(
+        f"A (solid line): {plain(cards[0].full_name)}, the run on Explore. B (dashed line): "
+        f"{plain(cards[1].full_name)}. Prompt: “{quoted(a.started.prompt)}”"
+    )
+    board.mount(diff_message(a, b, key), key="quantized_diff")
+    rows = fork_diff.moved_rows(found)
+    if rows:
+        st.table(text_table(rows[: fork_diff.SHOWN], fork_diff.HEADINGS))
+        table = text_table(rows, fork_diff.HEADINGS)
+        downloads([("Forks that moved (CSV)", "forks-moved.csv", table.to_csv)])
+
+
+def roofline(displayed: Entry[FormatReport]) -> None:
+    """What bounds a step, with the run on Explore as a point."""
+    from eab.figures import roofline as bounds
+
+    report, point = displayed.state, own_point(displayed.state)
+    draw(
+        "Why a step takes as long as it takes",
+        bounds.roofline_sentence(report, point),
+        bounds.roofline_figure(report, point),
+        "roofline",
+        f"{displayed.key} {point}",
+    )
+    st.caption(
+        "The bound counts the weights alone: read once per step from memory, multiplied by every "
+        "row at the rate of float32. K and V, attention and the work of Python come on top. "
+        "Weights that stay in the processor's caches can be read faster."
+    )
+    if point is None:
+        st.caption("Run this model on Explore on this machine, and your run appears as a point.")
+
+
+def own_point(report: FormatReport) -> RunPoint | None:
+    """The run on Explore, if it was made here with the model of the report."""
+    explored = tab.displayed()
+    with explored.locked:
+        run = explored.run
+        if run is None or explored.live is None or report.began is None:
+            return None
+        if run.started.model.name != report.began.model:
+            return None
+        return run_point(run)
+
+
+controls.ensure_defaults()
+for widget, value in {"method": "affine", "bits": 4, "share": 32, "double": False}.items():
+    st.session_state.setdefault(f"grid_{widget}", value)
+
+current, measured = FORMATS.current(), FORMATS.displayed()
+active, quantizing = current.active, QUANTIZED.current().active
+st.session_state.setdefault("formats_prompt", tab.displayed().prompt or "Once upon a time")
+st.session_state.setdefault("quantized_weights", "int4")
+
+st.title("What is lost when weights are rounded?")
+with st.sidebar:
+    controls.choose_model()
+chosen = controls.model_name()
+if problem := controls.model_missing():
+    st.info(as_sentence(problem))
+else:
+    try:
+        one_matrix(base_model(chosen))
+    except EabError as error:
+        st.error(plain(as_sentence(str(error))))
+with st.expander("How it works"):
+    st.markdown(HOW_IT_WORKS)
+FORMATS.watch(status.report_progress, active)
+for live in (current.live, QUANTIZED.current().live):
+    for failure in messages.problems(live, None):
+        st.error(plain(failure))
+with measured.locked:
+    whole_model(measured)
+your_run()
+with measured.locked:
+    roofline(measured)
+polling.draw_fragments()

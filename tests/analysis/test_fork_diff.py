@@ -1,0 +1,82 @@
+"""What moved between two runs: worked out by hand, and on a real model in fewer bits."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.server import bundled_runs
+from eab.analysis.fork_diff import moved, same_request
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Event
+from eab.models.loading import load_model
+from eab.run import Run, fold
+
+PROMPT = "Grandma went to the market and bought some"
+
+
+def story(weights: str, **settings: object) -> Run:
+    config = BranchingConfig(max_new_tokens=8, max_paths=8, **settings)
+    return fold(generate(load_model(weights=weights), Request(PROMPT, config)))
+
+
+def texts(run: Run) -> dict[tuple[int, ...], float]:
+    return {
+        tuple(token.token for token in run.tokens(leaf.id)): leaf.weight for leaf in run.leaves()
+    }
+
+
+def recording() -> list[Event]:
+    return list(bundled_runs.events_of(bundled_runs.recordings()[0]))
+
+
+def test_a_run_does_not_move_against_itself():
+    run = fold(recording())
+    found = moved(run, run)
+    assert found.first is None
+    assert found.appeared == found.vanished == ()
+    assert found.weight == 0
+    assert not same_request(run, run)  # the same weights
+
+
+def test_another_threshold_makes_forks_vanish_and_says_their_entropy():
+    fine, coarse = (
+        story("as-loaded", entropy_threshold=0.3),
+        story("as-loaded", entropy_threshold=1.2),
+    )
+    found = moved(fine, coarse)
+    forked = [path for path in fine.paths if path.status == "forked"]
+    kept = [path for path in coarse.paths if path.status == "forked"]
+    assert len(found.vanished) - len(found.appeared) == len(forked) - len(kept)
+    assert found.vanished
+    for change in found.vanished:
+        assert change.a is not None
+        assert change.a >= 0.3
+    swapped = moved(coarse, fine)
+    assert [(one.text, one.b, one.a) for one in swapped.appeared] == [
+        (one.text, one.a, one.b) for one in found.vanished
+    ]
+
+
+def test_first_token_and_weight_agree_with_the_texts():
+    a, b = story("as-loaded"), story("nf4")
+    assert same_request(a, b)
+    found, ours, theirs = moved(a, b), texts(a), texts(b)
+    common = sum(min(ours.get(one, 0), theirs.get(one, 0)) for one in ours)
+    assert found.weight == pytest.approx(1 - common)
+    assert found.first is not None or ours.keys() == theirs.keys()
+
+
+def test_runs_of_other_prompts_or_settings_are_not_the_same_request():
+    a, b = story("as-loaded"), story("int8")
+    assert same_request(a, b)
+    b.started = replace(b.started, config=BranchingConfig(max_new_tokens=9))
+    assert not same_request(a, b)
+
+
+def test_the_recorded_run_in_four_bits_is_that_of_the_first_recording():
+    b = bundled_runs.quantized().run
+    assert b is not None
+    assert b.started.model.weights == "int4"
+    assert same_request(fold(recording()), b)

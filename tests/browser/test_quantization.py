@@ -1,0 +1,35 @@
+"""The page Quantization in a real browser: other bits, and a run in fewer bits."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+
+def test_other_bits_change_the_sentence_and_a_run_in_fewer_bits_is_drawn(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page("/quantization", reduced_motion="reduce")
+    expect(page.get_by_text("16 levels with a scale per 32 weights")).to_be_visible(timeout=60_000)
+    page.get_by_role("slider", name="Bits").press("ArrowLeft")
+    expect(page.get_by_text("8 levels with a scale per 32 weights")).to_be_visible(timeout=30_000)
+    expect(page.locator(".eab .box.path").first).to_be_attached(timeout=60_000)
+    expect(page.get_by_text("With int4, the trees differ")).to_be_visible(timeout=30_000)
+    page.get_by_role("combobox", name="Weights of B").press("ArrowUp")
+    page.get_by_role("option", name="nf4", exact=True).click()
+    page.get_by_role("button", name="Run B").click()
+    expect(page.get_by_text("With nf4, the")).to_be_visible(timeout=60_000)
+    expect(page.locator(".eab .box.path").first).to_be_attached()
+
+
+@pytest.mark.parametrize("width", [390, 1024])
+def test_the_page_is_no_wider_than_the_screen(open_page: Callable[..., Page], width: int) -> None:
+    page = open_page("/quantization")
+    page.set_viewport_size({"width": width, "height": 800})
+    expect(page.get_by_role("button", name="Measure")).to_be_visible(timeout=60_000)
+    expect(page.locator("[data-testid=stDownloadButton]").last).to_be_attached(timeout=60_000)
+    expect(page.locator(".js-plotly-plot .main-svg").last).to_be_attached(timeout=60_000)
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= width

@@ -1,0 +1,127 @@
+"""Charts, table and sentences of the formats and the roofline say what the report says."""
+
+import pytest
+
+from app.server import bundled_runs
+from eab.figures import roofline, weight_formats
+from eab.figures.charts import NOTHING_YET
+from eab.quantization.results import (
+    Began,
+    FormatMeasured,
+    FormatMissing,
+    FormatReport,
+    MachineMeasured,
+    StepTimed,
+)
+from eab.quantization.roofline import RunPoint, bound
+from eab.weight_formats import AS_LOADED
+
+SLOW, FAST, BETWEEN = (4.0, 4.0, 4.0), (2.0, 2.0, 2.0), (1.9, 3.9, 6.0)
+
+
+def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMeasured:
+    steps = (StepTimed(1, seconds, SLOW), StepTimed(16, SLOW, SLOW))
+    size = {AS_LOADED: 4}.get(weights, 2) * 2**30
+    return FormatMeasured(
+        weights,
+        size,
+        size,
+        2**30,
+        0,
+        steps,
+        1.0 + divergence,
+        divergence,
+        divergence / 10,
+        0.5,
+        None,
+    )
+
+
+def report(*formats: FormatMeasured) -> FormatReport:
+    made = FormatReport()
+    made.apply(Began("tiny", "float32", "plain", "a machine", "A", 900, 300, 0.65, 0))
+    made.apply(MachineMeasured((2**30, 2**30), (2.0**33, 2.0**33)))
+    for measured in formats:
+        made.apply(measured)
+    return made
+
+
+def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
+    made = report(
+        one(AS_LOADED, SLOW, 0.0),
+        one("int8", FAST, 0.1),
+        one("int4", BETWEEN, 0.2),
+        one("nf4", (9,) * 3, 0.3),
+    )
+    words = weight_formats.formats_sentence(made)
+    assert "int8 is 2.00 times as fast; nf4 is slower." in words
+    assert "int4 is" not in words
+    assert weight_formats.steps_sentence(made).endswith("int8 2× with 1 row.")
+    rows = {cells[0]: cells for cells in weight_formats.format_rows(made)}
+    assert rows["int8"][1:4] == ("2.0 GiB", "2000.00 ms (2000.00–2000.00)", "2.00 times as fast")
+    assert rows["int4"][3] == "no difference measured"
+    assert rows["nf4"][4:] == ("1.3000", "0.3000", "0.5000", "3.00%", "–")
+    assert (
+        "int8 moves the next-token distribution least (0.1000"
+        in weight_formats.quality_sentence(made)
+    )
+
+
+def test_without_a_faster_format_the_sentences_say_so():
+    made = report(one(AS_LOADED, SLOW, 0.0), one("int4", BETWEEN, 0.2))
+    assert "no format was measured to be faster" in weight_formats.formats_sentence(made)
+    assert "no difference measured" in weight_formats.steps_sentence(made)
+
+
+def test_the_charts_have_every_format_with_its_spread():
+    made = bundled_runs.formats()
+    bars = weight_formats.steps_figure(made).data
+    assert [bar.name for bar in bars] == ["1 row", "4 rows", "16 rows", "64 rows"]
+    for bar, step in zip(bars, made.formats[0].steps, strict=True):
+        assert bar.y[0] == pytest.approx(1000 * step.timing.median)
+        assert bar.y[0] + bar.error_y.array[0] == pytest.approx(1000 * step.timing.high)
+    drawn = {line.name: line.y[0] for line in weight_formats.quality_figure(made).data}
+    assert drawn == {
+        measured.weights: measured.divergence
+        for measured in made.formats
+        if measured.weights != AS_LOADED
+    }
+    assert len(weight_formats.formats_table(made)) == 4 * len(made.formats)
+
+
+def test_the_roofline_has_bounds_measurements_and_the_run():
+    made = report(one(AS_LOADED, SLOW, 0.0), one("int8", FAST, 0.1))
+    point = RunPoint(3.0, 5.0)
+    lines = {line.name: line for line in roofline.roofline_figure(made, point).data}
+    assert set(lines) == {
+        *("as-loaded: bound", "as-loaded: measured", "int8: bound", "int8: measured", "your run")
+    }
+    assert lines["as-loaded: bound"].y[0] == 1000 * bound(made.formats[0], made.machine, 1) == 4000
+    assert (lines["your run"].x[0], lines["your run"].y[0]) == (3.0, 5000.0)
+    words = roofline.roofline_sentence(made, point)
+    assert "up to 16 rows" in words
+    assert "takes 1× the bound" in words
+    assert "Your run: 3.0 tokens per step, 5000.0 ms." in words
+
+
+def test_an_empty_report_says_that_nothing_is_measured():
+    empty = FormatReport()
+    for sentence in (
+        weight_formats.formats_sentence,
+        weight_formats.steps_sentence,
+        weight_formats.quality_sentence,
+        roofline.roofline_sentence,
+    ):
+        assert sentence(empty) == NOTHING_YET
+    assert not roofline.roofline_figure(empty).data
+    assert not weight_formats.steps_figure(empty).data
+
+
+def test_a_missing_format_is_named_with_its_reason():
+    made = report(one(AS_LOADED, SLOW, 0.0))
+    assert weight_formats.missing_sentence(made) == ""
+    made.apply(FormatMissing("int8", "this machine cannot compute it"))
+    assert (
+        weight_formats.missing_sentence(made)
+        == "Not measured: int8. This machine cannot compute it."
+    )

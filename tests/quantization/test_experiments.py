@@ -1,0 +1,79 @@
+"""Every format is really measured on the embedded model."""
+
+import pytest
+import torch
+
+from eab.errors import ModelError
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import load_model
+from eab.quantization import experiments, held_out
+from eab.quantization.experiments import log_probabilities, measure_formats
+from eab.quantization.results import FormatMissing, FormatReport
+from eab.weight_formats import AS_LOADED
+
+
+def load(weights: str = AS_LOADED) -> HuggingFaceModel:
+    return load_model("embedded", "cpu", "float32", weights)
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less text, fewer rows and formats, and a smaller matrix, so that it is quick."""
+    fables = held_out.texts()[:2]
+    monkeypatch.setattr(held_out, "texts", lambda: fables)
+    monkeypatch.setattr(experiments, "ROWS", (1, 3))
+    monkeypatch.setattr(experiments, "READ_BYTES", 2**22)
+    monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
+
+
+def measured(prompt: str = "Once upon a time") -> FormatReport:
+    report, shares = FormatReport(), []
+    for event in measure_formats(load, prompt, repeats=2):
+        report.apply(event)
+        shares.append(report.progress.share)
+    assert shares == sorted(shares)
+    return report
+
+
+def test_formats_are_compared_with_the_model_as_loaded():
+    report = measured()
+    assert report.complete
+    full, int8, nf4 = report.formats
+    assert full.divergence == full.prompt_divergence == full.flipped == 0
+    assert 0 < int8.divergence < nf4.divergence < 0.1
+    assert nf4.prompt_divergence > 0
+    assert nf4.total_bytes < int8.total_bytes < full.total_bytes
+    assert nf4.kept == 1
+    # The output layer shares the embedding, which a step then reads; in int8 it is a copy.
+    assert full.read_bytes == full.total_bytes == pytest.approx(4 * full.parameters, rel=0.01)
+    assert int8.read_bytes == pytest.approx(full.parameters, rel=0.1)
+    assert full.entropy_error is not None
+    assert full.entropy_error < 0.2
+    assert [step.rows for step in full.steps] == [1, 3]
+    assert all(len(step.seconds) == len(step.loaded_seconds) == 2 for step in full.steps)
+    assert report.machine is not None
+    assert min(report.machine.bytes_per_second + report.machine.operations_per_second) > 1e6
+
+
+def test_the_loss_is_that_of_the_plain_model():
+    model = load()
+    [began, *_] = [one for one in measure_formats(lambda _: model, "A", 1) if one is not None]
+    ids = [tuple(model._tokenizer.encode(text)) for text in held_out.texts()]
+    assert began.tokens == sum(map(len, ids))
+    with torch.inference_mode():
+        plain = model._model(torch.tensor([ids[0]]), use_cache=False).logits[0]
+    ours = log_probabilities(model, ids[0])
+    assert ours.numpy() == pytest.approx(plain.double().log_softmax(-1).numpy(), abs=1e-3)
+
+
+def test_a_format_that_this_machine_lacks_is_named():
+    def lacking(weights: str) -> HuggingFaceModel:
+        if weights == "int8":
+            raise ModelError("this machine cannot compute it")
+        return load(weights=weights)
+
+    report = FormatReport()
+    for event in measure_formats(lacking, "A", repeats=1):
+        report.apply(event)
+    assert report.of(FormatMissing) == [FormatMissing("int8", "this machine cannot compute it")]
+    assert [one.weights for one in report.formats] == [AS_LOADED, "nf4"]

@@ -1,0 +1,65 @@
+"""The bundled report, its file, and the roofline by hand."""
+
+import json
+
+import pytest
+
+from app.server import bundled_runs
+from eab.errors import RecordError
+from eab.events import StepTimed
+from eab.quantization import held_out
+from eab.quantization.results import FormatMeasured, MachineMeasured, dumps, load
+from eab.quantization.roofline import bound, ridge, run_point
+from eab.run import fold
+from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
+from training.choices import FIXED_CHOICES, entropy_bits, known_distributions
+
+MACHINE = MachineMeasured((10e9, 10e9, 30e9), (1e11, 1e11, 9e11))
+ONE = FormatMeasured("int8", 2 * 10**9, 10**9, 10**9, 0, (), 1.0, 0.0, 0.0, 0.0, None)
+
+
+def test_the_bundled_report_has_every_format_and_survives_its_file(tmp_path):
+    report = bundled_runs.formats()
+    assert report.complete
+    assert [one.weights for one in report.formats] == list(WEIGHT_FORMATS)
+    assert report.formats[0].weights == AS_LOADED
+    assert report.formats[0].divergence == report.formats[0].flipped == 0
+    file = tmp_path / "report.json"
+    file.write_text(dumps(report), encoding="utf-8")
+    assert load(file).points == report.points
+    assert load(file).began == report.began
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({"format": "eab-bmc", "version": 1, "events": []}))
+    with pytest.raises(RecordError, match="not a report of this version"):
+        load(file)
+    file.write_text(json.dumps({"format": "eab-quantization", "version": 1, "events": [{}]}))
+    with pytest.raises(RecordError, match="cannot be read"):
+        load(file)
+
+
+def test_the_roofline_by_hand():
+    assert bound(ONE, MACHINE, 1) == 0.1  # 1 GB at 10 GB/s; multiplying takes 0.02 s
+    assert bound(ONE, MACHINE, 10) == pytest.approx(0.2)
+    assert ridge(ONE, MACHINE) == pytest.approx(5)
+    assert bound(ONE, MACHINE, 5) == pytest.approx(0.1)
+
+
+def test_a_run_is_a_point_by_its_median_decode_pass():
+    run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    for step in run.steps:
+        step.timing = StepTimed(step.step, 3 if step.step else 100, 0.5, 0.25)
+    assert run_point(run) == (3, 0.25)
+    for step in run.steps:
+        step.timing = None
+    assert run_point(run) is None
+
+
+def test_the_texts_are_there_and_the_known_entropies_are_those_of_training():
+    assert len(held_out.texts()) == 24
+    known, truth = held_out.known_entropies(), known_distributions(FIXED_CHOICES)
+    assert known.keys() == truth.keys()
+    for prompt, bits in known.items():
+        assert 0 <= bits <= entropy_bits(truth[prompt]) + 1e-6
