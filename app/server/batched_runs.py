@@ -6,7 +6,7 @@ everything else may not.
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.server.live_run import LiveRun, explain
 from app.server.queue import QueuePosition, position_in
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 MAX_RUNNING: Final = 32  # runs of one model that are served at the same time
 
 
+class _Submitted(NamedTuple):
+    """A run that no scheduler knows yet."""
+
+    live: LiveRun
+    model: "LanguageModel"
+    request: "Request"
+    draft: "LanguageModel | None"
+
+
 class BatchedRuns:
     """All runs, by model. Models share nothing, so they take turns.
 
@@ -32,12 +41,14 @@ class BatchedRuns:
         self._max_running = max_running
         self._schedulers: dict[LanguageModel, Scheduler] = {}
         self._lives: dict[Handle, LiveRun] = {}
+        # What `tidy` will queue: only the thread that serves may give a scheduler a run.
+        self._submitted: list[_Submitted] = []
         self._log = ServingLog()
 
     @property
     def active(self) -> int:
         """How many runs wait or are served."""
-        return len(self._lives)
+        return len(self._lives) + len(self._submitted)
 
     def submit(
         self,
@@ -47,14 +58,8 @@ class BatchedRuns:
         draft: "LanguageModel | None",
     ) -> None:
         """Queue a run, unless it was stopped meanwhile."""
-        from eab.engine.scheduler import Scheduler
-
-        if not live.advance_to("waiting"):
-            return
-        if model not in self._schedulers:
-            self._schedulers[model] = Scheduler(model, max_running=self._max_running)
-        handle = self._schedulers[model].submit(request, owner=live.owner, draft=draft)
-        self._lives[handle] = live
+        if live.advance_to("waiting"):
+            self._submitted.append(_Submitted(live, model, request, draft))
 
     def position(self, live: LiveRun) -> QueuePosition | None:
         """The position of a run in the queue of its model; None if it does not wait."""
@@ -66,7 +71,10 @@ class BatchedRuns:
         return None
 
     def tidy(self) -> None:
-        """Pass on who is to stop, and forget what has ended; a model without runs may be freed."""
+        """Queue what was submitted, pass on who is to stop, and forget what has ended; a model
+        without runs may be freed.
+        """
+        self._queue_submitted()
         for handle, live in self._lives.items():
             if live.should_stop or not live.active:
                 handle.stop()
@@ -77,6 +85,16 @@ class BatchedRuns:
         self._schedulers = {
             model: scheduler for model, scheduler in self._schedulers.items() if scheduler.busy
         }
+
+    def _queue_submitted(self) -> None:
+        from eab.engine.scheduler import Scheduler
+
+        for live, model, request, draft in self._submitted:
+            if model not in self._schedulers:
+                self._schedulers[model] = Scheduler(model, max_running=self._max_running)
+            handle = self._schedulers[model].submit(request, owner=live.owner, draft=draft)
+            self._lives[handle] = live
+        self._submitted = []
 
     def serving_now(self, taking_turns: int) -> ServingNow:
         """Who is served right now.
