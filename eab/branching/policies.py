@@ -12,7 +12,7 @@ depend on the prompt only, not on each other.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from eab.branching.pruning import fearnhead_clifford
 from eab.branching.random_streams import child_stream_key, pruning_uniform, uniform
@@ -63,19 +63,17 @@ class Child:
 Member = Leaf | Child  # of the population: a finished leaf, or a continuation; in tree order
 
 
+At: TypeAlias = Sequence[tuple[int, int]]  # the stream key of a path, and a step
+
+
 class Policy(Protocol):
-    """Branching decisions of one run.
+    """Branching decisions of one run."""
 
-    A random number belongs to a path and a step, here a pair of stream key and step.
-    """
-
-    def uniforms(self, at: Sequence[tuple[int, int]]) -> list[float]:
+    def uniforms(self, at: At) -> list[float]:
         """For each path and step the random number, in [0, 1), that draws its next token."""
         ...
 
-    def rest_draws(
-        self, predictions: Predictions, first: int, at: Sequence[tuple[int, int]]
-    ) -> list[RestDraw]:
+    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
         """What else `branch` may need to be drawn.
 
         Args:
@@ -106,9 +104,7 @@ class Policy(Protocol):
         """
         ...
 
-    def forced_tokens(
-        self, predictions: Predictions, at: Sequence[tuple[int, int]]
-    ) -> list[int | None]:
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
         """The tokens that are certain to follow, whatever happens to other paths.
 
         Speculative decoding compares draft tokens with them.
@@ -131,13 +127,11 @@ class _Seeded:
     def __init__(self, config: BranchingConfig) -> None:
         self._config = config
 
-    def uniforms(self, at: Sequence[tuple[int, int]]) -> list[float]:
+    def uniforms(self, at: At) -> list[float]:
         """See Policy.uniforms."""
         return [uniform(self._config.seed, stream_key, step, 0) for stream_key, step in at]
 
-    def rest_draws(
-        self, predictions: Predictions, first: int, at: Sequence[tuple[int, int]]
-    ) -> list[RestDraw]:
+    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
         """See Policy.rest_draws: none."""
         return []
 
@@ -164,9 +158,7 @@ class FairPolicy(_Seeded):
                 choices[index] = self._shares(predictions, index, _drawn(heirs[index]))
         return _children(leaves, predictions, choices, heirs)
 
-    def rest_draws(
-        self, predictions: Predictions, first: int, at: Sequence[tuple[int, int]]
-    ) -> list[RestDraw]:
+    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
         """See Policy.rest_draws: one token besides the head, where the path may fork."""
         return [
             RestDraw(
@@ -211,9 +203,7 @@ class FairPolicy(_Seeded):
             weights, self._config.max_paths, pruning_uniform(self._config.seed, step)
         )
 
-    def forced_tokens(
-        self, predictions: Predictions, at: Sequence[tuple[int, int]]
-    ) -> list[int | None]:
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
         """See Policy.forced_tokens.
 
         The minimum weight to fork is not considered, because the weight of a path may still
@@ -275,9 +265,7 @@ class OriginalPolicy(_Seeded):
         weight = 1.0 / (len(population) - len(dropped))
         return [None if index in dropped else weight for index in range(len(population))]
 
-    def forced_tokens(
-        self, predictions: Predictions, at: Sequence[tuple[int, int]]
-    ) -> list[int | None]:
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
         """See Policy.forced_tokens."""
         return _drawn_below_threshold(predictions, self._threshold)
 
@@ -296,9 +284,7 @@ class GreedyPolicy(_Seeded):
         """See Policy.prune: there is one path only."""
         return [member.weight for member in population]
 
-    def forced_tokens(
-        self, predictions: Predictions, at: Sequence[tuple[int, int]]
-    ) -> list[int | None]:
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
         """See Policy.forced_tokens: no path forks."""
         return [tokens[0] for tokens in predictions.top_tokens]
 
@@ -340,9 +326,7 @@ class IndependentPolicy(_Seeded):
         """See Policy.prune: there are never more than max_paths."""
         return [member.weight for member in population]
 
-    def forced_tokens(
-        self, predictions: Predictions, at: Sequence[tuple[int, int]]
-    ) -> list[int | None]:
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
         """See Policy.forced_tokens: paths fork at the first step only."""
         return [
             heir if step else None for heir, (_, step) in zip(predictions.drawn, at, strict=True)

@@ -2,19 +2,33 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 import torch
-from equality import EXACT, PROMPT
+from equality import PROMPT
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from served import (
+    BASE,
+    FAMILIES,
+    LONG,
+    REQUESTS,
+    alone,
+    assert_same_events,
+    chain,
+    chain_request,
+    draft_for,
+    mib_of_rows,
+    serve_all,
+    untimed,
+    unweighted,
+)
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig, CacheName
-from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.engine.scheduler import Handle, Scheduler
 from eab.errors import ConfigError, ModelError, PromptError
@@ -22,89 +36,11 @@ from eab.events import (
     Event,
     Forked,
     KvMeasured,
-    Reweighted,
     RunEnded,
     RunStarted,
     Speculated,
     StepTimed,
 )
-from eab.run import fold
-
-FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral"]
-LONG = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(60))
-BASE = BranchingConfig(max_new_tokens=10, entropy_threshold=1.5, max_paths=6)
-
-REQUESTS = {
-    "fair": Request(PROMPT, BASE),
-    "another seed": Request("w7 w8", replace(BASE, seed=5, max_paths=9)),
-    "long prompt": Request(LONG, replace(BASE, max_new_tokens=6)),
-    "original": Request(PROMPT, replace(BASE, policy="original", top_k=20, seed=2)),
-    "independent": Request("w40 w41 w42", replace(BASE, policy="independent", temperature=0.7)),
-    "one token": Request("w9", replace(BASE, max_new_tokens=1)),
-    "quantile": Request(PROMPT, replace(BASE, entropy_threshold=0.7, threshold_unit="quantile")),
-    "nucleus": Request(PROMPT, replace(BASE, top_p=0.9, temperature=1.3, r=3)),
-    "padded": Request("w3 w4 w5", replace(BASE, attention="padded", r=4)),
-    "lookup": Request(
-        "w5 w9 w33 w5 w9", replace(BASE, drafter="prompt-lookup", draft_length=3, top_k=2)
-    ),
-    "draft model": Request(
-        PROMPT, replace(BASE, drafter="model", draft_length=2, entropy_threshold=4.0)
-    ),
-} | {
-    name: Request(PROMPT, replace(BASE, cache=name, seed=3))
-    for name in get_args(CacheName)
-    if name != "tree"
-}
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Equal, and numbers up to the rounding of sums in another order."""
-    if isinstance(found, float) and isinstance(expected, float):
-        return found == pytest.approx(expected, abs=EXACT)
-    if type(found) is not type(expected):
-        return False
-    if is_dataclass(found):
-        return all(
-            same(getattr(found, field.name), getattr(expected, field.name))
-            for field in fields(found)
-        )
-    if isinstance(found, tuple):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    return bool(found == expected)
-
-
-def untimed(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if not isinstance(event, StepTimed)]
-
-
-def assert_same_events(found: Sequence[Event], expected: Sequence[Event]) -> None:
-    """The same events; a weight that changed by a rounding only is no event, but an equal weight."""
-    for one, other in zip(unweighted(found), unweighted(expected), strict=True):
-        assert same(one, other), (one, other)
-    if any(isinstance(event, RunStarted) for event in found):
-        weights = [[path.weight for path in fold(events).paths] for events in (found, expected)]
-        assert weights[0] == pytest.approx(weights[1], abs=EXACT)
-
-
-def unweighted(events: Sequence[Event]) -> list[Event]:
-    return [event for event in untimed(events) if not isinstance(event, Reweighted)]
-
-
-def draft_for(request: Request, twins: Any) -> Any:
-    return twins("llama", 1).ours if request.config.drafter == "model" else None
-
-
-def alone(model: Any, request: Request, draft: Any = None) -> list[Event]:
-    return list(generate(model, request, draft))
-
-
-def serve_all(scheduler: Scheduler, handles: Sequence[Handle]) -> list[list[Event]]:
-    events: list[list[Event]] = [[] for _ in handles]
-    while scheduler.busy:
-        scheduler.step()
-        for own, handle in zip(events, handles, strict=True):
-            own += handle.new_events()
-    return events
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -136,19 +72,6 @@ def test_the_embedded_model_chooses_the_same_tokens_in_float32(embedded):
         for one, other in zip(unweighted(events), unweighted(expected), strict=True):
             assert type(one) is type(other)
             assert getattr(one, "token", None) == getattr(other, "token", None)
-
-
-def mib_of_rows(rows: int) -> float:
-    """The memory of these rows of a table model, in MiB."""
-    return rows * chain().kv_shape.row_bytes / 2**20
-
-
-def chain(size: int = 12) -> TableModel:
-    return TableModel(random_table(3, size), stop_ids=[size - 1])
-
-
-def chain_request(prompt: str = "0 1", **settings: Any) -> Request:
-    return Request(prompt, replace(BASE, entropy_threshold=1.0, **settings))
 
 
 class Served(RuleBasedStateMachine):
@@ -228,50 +151,6 @@ TestServed = Served.TestCase
 TestServedInLittleMemory = ServedInLittleMemory.TestCase
 for case in (TestServed, TestServedInLittleMemory):
     case.settings = settings(max_examples=25, stateful_step_count=30)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("rows", [40, 90])
-def test_preempted_runs_have_the_same_events_as_alone(twins, family, rows):
-    model = twins(family).ours
-    scheduler = Scheduler(
-        model, token_budget=40, kv_limit_mib=rows * model.kv_shape.row_bytes / 2**20
-    )
-    # All at once, and none has ended when the next begins.
-    handles = [
-        scheduler.submit(request, owner=name, draft=draft_for(request, twins))
-        for name, request in REQUESTS.items()
-    ]
-    served = serve_all(scheduler, handles)
-    for request, events in zip(REQUESTS.values(), served, strict=True):
-        assert_same_events(events, alone(model, request, draft_for(request, twins)))
-    assert sum(handle.preemptions for handle in handles) > 1
-
-
-def test_when_memory_runs_short_the_youngest_pauses_then_loses_its_rows():
-    requests = [
-        chain_request(seed=seed, max_paths=8, max_new_tokens=40, r=1, policy="independent")
-        for seed in range(3)
-    ]
-    model = TableModel(random_table(3, 12))
-    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(400))  # a run takes 2 + 8 * 39 rows
-    handles = [scheduler.submit(request) for request in requests]
-    paused, freed = [], []
-    while scheduler.busy:
-        scheduler.step()
-        held = {handle: handle.kv_held for handle in scheduler.running}
-        assert sum(held.values()) <= 400 * model.kv_shape.row_bytes
-        for handle in scheduler.paused:
-            (paused if held[handle] else freed).append(handle)
-        assert (
-            scheduler.paused == scheduler.running[len(scheduler.running) - len(scheduler.paused) :]
-        )
-    assert handles[2] in paused
-    assert handles[2] in freed
-    assert handles[0] not in [*paused, *freed], "the oldest goes on"
-    assert handles[0].preemptions == 0
-    for handle, request in zip(handles, requests, strict=True):
-        assert_same_events(handle.new_events(), alone(model, request))
 
 
 def test_nobody_waits_for_a_long_prompt(twins):

@@ -1,0 +1,110 @@
+"""Runs that are served beside others: what they ask for, and how their events are compared."""
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_args
+
+import pytest
+from equality import EXACT, PROMPT
+from table_model import TableModel, random_table
+
+from eab.config import BranchingConfig, CacheName
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.engine.scheduler import Handle, Scheduler
+from eab.events import (
+    Event,
+    Reweighted,
+    RunStarted,
+    StepTimed,
+)
+from eab.run import fold
+
+FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral"]
+LONG = " ".join(f"w{(5 * index) % 60 + 2}" for index in range(60))
+BASE = BranchingConfig(max_new_tokens=10, entropy_threshold=1.5, max_paths=6)
+
+REQUESTS = {
+    "fair": Request(PROMPT, BASE),
+    "another seed": Request("w7 w8", replace(BASE, seed=5, max_paths=9)),
+    "long prompt": Request(LONG, replace(BASE, max_new_tokens=6)),
+    "original": Request(PROMPT, replace(BASE, policy="original", top_k=20, seed=2)),
+    "independent": Request("w40 w41 w42", replace(BASE, policy="independent", temperature=0.7)),
+    "one token": Request("w9", replace(BASE, max_new_tokens=1)),
+    "quantile": Request(PROMPT, replace(BASE, entropy_threshold=0.7, threshold_unit="quantile")),
+    "nucleus": Request(PROMPT, replace(BASE, top_p=0.9, temperature=1.3, r=3)),
+    "padded": Request("w3 w4 w5", replace(BASE, attention="padded", r=4)),
+    "lookup": Request(
+        "w5 w9 w33 w5 w9", replace(BASE, drafter="prompt-lookup", draft_length=3, top_k=2)
+    ),
+    "draft model": Request(
+        PROMPT, replace(BASE, drafter="model", draft_length=2, entropy_threshold=4.0)
+    ),
+} | {
+    name: Request(PROMPT, replace(BASE, cache=name, seed=3))
+    for name in get_args(CacheName)
+    if name != "tree"
+}
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equal, and numbers up to the rounding of sums in another order."""
+    if isinstance(found, float) and isinstance(expected, float):
+        return found == pytest.approx(expected, abs=EXACT)
+    if type(found) is not type(expected):
+        return False
+    if is_dataclass(found):
+        return all(
+            same(getattr(found, field.name), getattr(expected, field.name))
+            for field in fields(found)
+        )
+    if isinstance(found, tuple):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    return bool(found == expected)
+
+
+def untimed(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if not isinstance(event, StepTimed)]
+
+
+def assert_same_events(found: Sequence[Event], expected: Sequence[Event]) -> None:
+    """The same events; a weight that changed by a rounding only is no event, but an equal weight."""
+    for one, other in zip(unweighted(found), unweighted(expected), strict=True):
+        assert same(one, other), (one, other)
+    if any(isinstance(event, RunStarted) for event in found):
+        weights = [[path.weight for path in fold(events).paths] for events in (found, expected)]
+        assert weights[0] == pytest.approx(weights[1], abs=EXACT)
+
+
+def unweighted(events: Sequence[Event]) -> list[Event]:
+    return [event for event in untimed(events) if not isinstance(event, Reweighted)]
+
+
+def draft_for(request: Request, twins: Any) -> Any:
+    return twins("llama", 1).ours if request.config.drafter == "model" else None
+
+
+def alone(model: Any, request: Request, draft: Any = None) -> list[Event]:
+    return list(generate(model, request, draft))
+
+
+def serve_all(scheduler: Scheduler, handles: Sequence[Handle]) -> list[list[Event]]:
+    events: list[list[Event]] = [[] for _ in handles]
+    while scheduler.busy:
+        scheduler.step()
+        for own, handle in zip(events, handles, strict=True):
+            own += handle.new_events()
+    return events
+
+
+def mib_of_rows(rows: int) -> float:
+    """The memory of these rows of a table model, in MiB."""
+    return rows * chain().kv_shape.row_bytes / 2**20
+
+
+def chain(size: int = 12) -> TableModel:
+    return TableModel(random_table(3, size), stop_ids=[size - 1])
+
+
+def chain_request(prompt: str = "0 1", **settings: Any) -> Request:
+    return Request(prompt, replace(BASE, entropy_threshold=1.0, **settings))
