@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import invented_run
+from places import ROOT
 from rich.console import Console
 
 from app.server import bundled_runs
@@ -23,6 +24,7 @@ from eab.cli import terminal
 from eab.errors import EabError, RecordError
 from eab.event_json import to_json
 from eab.events import Event, Forked, Predicted, StepTimed, TokenAppended
+from eab.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
 from eab.figures import caches
 from eab.figures.captions import cost_sentence, sweep_sentence, weight_sentence
 from eab.figures.charts import for_print
@@ -291,3 +293,11 @@ def test_no_order_of_events_is_a_traceback(cut: int, swap: tuple[int, int], twic
     lines[swap[0]], lines[swap[1]] = lines[swap[1]], lines[swap[0]]
     lines.insert(twice, lines[twice])
     show_everything(gzip.compress("\n".join(lines[:cut]).encode()))
+
+
+def test_the_limits_in_the_docs_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    limits = [record.MAX_EVENTS, record.MAX_VALUES, record.MAX_PATHS_BORN, MAX_TOKEN_CHARACTERS]
+    rows = [f"{limit:,}" for limit in (*limits, MAX_PROMPT_TOKENS)]
+    rows += [f"{size // 2**20} MiB" for size in (record.MAX_FILE_BYTES, record.MAX_TREE_BYTES)]
+    assert [row for row in rows if f"| {row}" not in page] == []
