@@ -64,13 +64,14 @@ def formula(layer: QuantizedLinear, linear: nn.Linear, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(kind, shape) for kind in LAYERS for shape in SHAPES if kind.fits(made(*shape))],
+    ids=str,
+)
 @torch.inference_mode()
 def test_a_layer_computes_its_plain_formula(kind, shape, bias):
     linear = made(*shape, bias=bias)
-    if not kind.fits(linear):
-        pytest.skip("the operator does not take this shape")
     layer = kind(linear)
     for rows in (1, 7, 40):
         x = numbers(rows, shape[1])
