@@ -22,7 +22,6 @@ from eab.formatting import counted
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import describe_machine
-from eab.models.weight_matrices import matrix_of
 from eab.quantization import held_out
 from eab.quantization.results import (
     Began,
@@ -205,10 +204,10 @@ def _read_bytes(model: HuggingFaceModel) -> int:
 
 def _parameters(loaded: HuggingFaceModel) -> int:
     """Of the linear layers, as a step multiplies them."""
-    modules = loaded.weight_matrices
+    modules = loaded.weight_matrices.values()
     return sum(
-        matrix_of(module).numel()
-        for module in modules.values()
+        module.weight.numel()  # type: ignore[operator, misc]
+        for module in modules
         if not isinstance(module, torch.nn.Embedding)
     )
 
