@@ -181,9 +181,9 @@ def _time_steps(
 
 def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
     """One decode step of this many paths, without growths of the cache."""
-    cache = prefilled_tree(
-        model.kv_shape, PROMPT_ROWS, repeats + 1, padded=False, paths=paths, steps=repeats + 1
-    )
+    steps = repeats + 1
+    prompt = max(0, min(PROMPT_ROWS, model.context - steps))
+    cache = prefilled_tree(model.kv_shape, prompt, steps, padded=False, paths=paths, steps=steps)
     numbers = range(1, paths + 1)
     return lambda: time_step(lambda batch: model.forward([batch]), cache, numbers).rest
 
