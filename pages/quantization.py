@@ -69,7 +69,8 @@ def choose(names: Sequence[str]) -> tuple[str, Grid]:
 
 def one_matrix(model_name: str) -> None:
     """A matrix of the model, the grid, and what rounding does."""
-    names = weight_matrix.names(model_name)
+    with st.spinner("Loading the model ..."):
+        names = weight_matrix.names(model_name)
     if st.session_state.get("matrix") not in names:
         st.session_state.matrix = names[len(names) // 2]
     sentence = st.container()

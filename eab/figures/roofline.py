@@ -32,14 +32,14 @@ def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Fig
     if machine is None:
         return laid_out(figure)
     for index, one in enumerate(_drawn(report)):
-        style = line_style(index)
+        style, rows = line_style(index), sorted({*_ROWS, max(1.0, ridge(one, machine))})
         figure.add_scatter(
             name=f"{one.weights}: bound",
             mode="lines",
-            x=list(_ROWS),
-            y=[1000 * bound(one, machine, rows) for rows in _ROWS],
+            x=rows,
+            y=[1000 * bound(one, machine, count) for count in rows],
             line={"color": style.colour, "dash": style.dash, "width": 2.5},
-            hovertemplate=f"{one.weights}, %{{x}} rows: at least %{{y:.3f}} ms<extra></extra>",
+            hovertemplate=f"{one.weights}, %{{x:.3g}} rows: %{{y:.3f}} ms<extra></extra>",
         )
         figure.add_scatter(
             name=f"{one.weights}: measured",

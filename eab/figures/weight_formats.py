@@ -40,7 +40,8 @@ NOTE: Final = (
     "next-token distribution from that of the model as loaded, in nats; over a held-out text, and "
     "after the prompt. Forks that flip: tokens of that text at which only one of both models is "
     "unsure enough to fork. Entropy error: mean distance from the known entropies, in bits. All "
-    "measured."
+    "measured. The held-out text is 24 of Aesop's Fables, older in style than what the embedded "
+    "model knows."
 )
 _PATTERNS: Final = ("", "/", ".", "x")
 

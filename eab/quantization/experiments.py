@@ -22,7 +22,6 @@ from eab.formatting import counted
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import describe_machine
-from eab.models.weight_matrices import matrix_of
 from eab.quantization import held_out
 from eab.quantization.results import (
     Began,
@@ -182,9 +181,9 @@ def _time_steps(
 
 def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
     """One decode step of this many paths, without growths of the cache."""
-    cache = prefilled_tree(
-        model.kv_shape, PROMPT_ROWS, repeats + 1, padded=False, paths=paths, steps=repeats + 1
-    )
+    steps = repeats + 1
+    prompt = max(0, min(PROMPT_ROWS, model.context - steps))
+    cache = prefilled_tree(model.kv_shape, prompt, steps, padded=False, paths=paths, steps=steps)
     numbers = range(1, paths + 1)
     return lambda: time_step(lambda batch: model.forward([batch]), cache, numbers).rest
 
@@ -205,10 +204,10 @@ def _read_bytes(model: HuggingFaceModel) -> int:
 
 def _parameters(loaded: HuggingFaceModel) -> int:
     """Of the linear layers, as a step multiplies them."""
-    modules = loaded.weight_matrices
+    modules = loaded.weight_matrices.values()
     return sum(
-        matrix_of(module).numel()
-        for module in modules.values()
+        module.weight.numel()  # type: ignore[operator, misc]
+        for module in modules
         if not isinstance(module, torch.nn.Embedding)
     )
 

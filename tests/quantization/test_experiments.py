@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import load_model
+from eab.models.loading import EMBEDDED_FOLDER, load_model
 from eab.quantization import experiments, held_out
 from eab.quantization.experiments import log_probabilities, measure_formats
 from eab.quantization.results import FormatMissing, FormatReport
@@ -64,6 +65,32 @@ def test_the_loss_is_that_of_the_plain_model():
         plain = model._model(torch.tensor([ids[0]]), use_cache=False).logits[0]
     ours = log_probabilities(model, ids[0])
     assert ours.numpy() == pytest.approx(plain.double().log_softmax(-1).numpy(), abs=1e-3)
+
+
+def test_a_model_of_another_family_with_a_short_context_is_measured_too(tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_layer=2,
+        n_head=2,
+        n_embd=64,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    report = FormatReport()
+    for event in measure_formats(
+        lambda weights: load_model(str(tmp_path), "cpu", "float32", weights), "A", repeats=1
+    ):
+        report.apply(event)
+    assert report.complete
+    full, int8, _ = report.formats
+    assert full.entropy_error is None  # its training text is not known
+    assert 0 < int8.divergence < 0.1
+    positions = 64 * 64 * 4  # looked up, not read
+    assert full.read_bytes == full.total_bytes - positions
 
 
 def test_a_format_that_this_machine_lacks_is_named():

@@ -29,7 +29,7 @@ def quantize_blocks(weight: Tensor) -> tuple[Tensor, Tensor]:
         Two weights per byte, the first in the lower four bits, (out * in / 2,) uint8; and the
         largest magnitude of each block, (blocks,) float32.
     """
-    blocks = weight.float().reshape(-1, BLOCK)
+    blocks = weight.float().contiguous().view(-1, BLOCK)
     scale = blocks.abs().amax(1)
     values = torch.tensor(NF4, device=weight.device)
     shares = blocks / scale.clamp(min=torch.finfo(scale.dtype).tiny)[:, None]
