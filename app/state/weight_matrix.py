@@ -14,18 +14,18 @@ KEPT = 8  # of each kind, between all tabs
 
 
 def names(model_name: str) -> Sequence[str]:
-    """The weight matrices of a model; it is loaded if necessary.
+    """The weight matrices of a model, which is loaded if necessary.
 
     Raises:
         ModelError: It cannot be loaded.
     """
-    return weight_matrices.names(worker().model(model_name))
+    return weight_matrices.names(model_name, worker().model)
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def matrix(model_name: str, name: str) -> tuple[NDArray[np.float32], tuple[int, int]]:
     """A weight matrix, or some of its rows, and the shape of the whole one."""
-    return weight_matrices.matrix(worker().model(model_name), name)
+    return weight_matrices.matrix(model_name, name, worker().model)
 
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
