@@ -60,8 +60,8 @@ def _connect(wings: "networkx.DiGraph[str]", wing: str, imported: str) -> None:
 def _wing(module: str) -> str:
     """`eab.caches.tree` belongs to `eab/caches`, and `eab.config` to the vocabulary."""
     package, name, *rest = module.split(".")
-    if (package, name) == ("eab", "run"):
-        return VOCABULARY  # `record` reads and writes runs, and `run` folds events
+    if package == "eab" and name in ("events", "record", "run"):
+        return VOCABULARY  # what all speak of: events, runs, and their files
     if package == "app" or rest or (ROOT / package / name).is_dir():
         return f"{package}/{name}"
     return {"api": "eab/api", "__main__": "eab/cli"}.get(name, VOCABULARY)

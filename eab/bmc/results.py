@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-from eab import report as reports
 from eab.caches.growth import Calibration, Workload, best_r
 from eab.events import Progressed, RunEnded
+from eab.record import report as reports
 
 Experiment = Literal["lengths", "growth", "rejection", "sizes", "memory"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)

@@ -15,8 +15,8 @@ from eab.config import SETTINGS
 from eab.errors import RecordError
 from eab.events import Event, ModelCard
 from eab.formatting import listed
+from eab.record.whole_file import write_whole
 from eab.run import Run, fold
-from eab.whole_file import write_whole
 
 TABLE: Final = "samples.parquet"
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from eab import record
 from eab.errors import RecordError
 from eab.events import Event
-from eab.whole_file import write_whole
+from eab.record.whole_file import write_whole
 
 STANDARD_STREAM: Final = "-"  # the name that stands for standard input or output
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from eab import report as reports
 from eab.events import Progressed, RunEnded
+from eab.record import report as reports
 from eab.timing import Timing
 
 

@@ -20,8 +20,8 @@ from eab.errors import RecordError
 from eab.events import Event
 from eab.figures.captions import cost_sentence, weight_sentence
 from eab.formatting import counted
+from eab.record.whole_file import write_whole
 from eab.run import Run, fold
-from eab.whole_file import write_whole
 
 _ESCAPES: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 

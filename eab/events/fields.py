@@ -1,7 +1,7 @@
 """What the fields of events may hold: the range of each number, the length of each text and list.
 
-Run files are untrusted: `eab.event_json` checks these limits on reading. They are wider than what
-the engine makes.
+Run files are untrusted: `eab.record.event_json` checks these limits on reading. They are wider
+than what the engine makes.
 """
 
 from typing import Annotated, Final, NamedTuple

@@ -79,7 +79,7 @@ def test_the_first_line_says_what_the_file_is():
 
 
 @pytest.mark.parametrize(
-    "path", sorted(Path(__file__).parents[1].glob("assets/runs/*.eab")), ids=lambda path: path.name
+    "path", sorted(Path(__file__).parents[2].glob("assets/runs/*.eab")), ids=lambda path: path.name
 )
 def test_the_bundled_runs_load_and_fold(path):
     run = fold(load(path))
@@ -135,7 +135,7 @@ def test_a_file_with_a_broken_byte_is_refused_or_harmless(place, byte):
 
 
 def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(monkeypatch):
-    monkeypatch.setattr("eab.record.MAX_TEXT_BYTES", 2**20)
+    monkeypatch.setattr("eab.record.run_file.MAX_TEXT_BYTES", 2**20)
     bomb = gzip.compress(b" " * 2**24)
     assert len(bomb) < 2**16
     assert "unpacks to more than 1 MiB" in refusal(bomb)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eab.whole_file import write_whole
+from eab.record.whole_file import write_whole
 
 
 def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:

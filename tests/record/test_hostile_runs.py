@@ -22,9 +22,8 @@ from eab.analysis.sweep import cache_sweep, fold_sweep
 from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.errors import EabError, RecordError
-from eab.event_json import to_json
 from eab.events import Event, Forked, Predicted, StepTimed, TokenAppended
-from eab.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
+from eab.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
 from eab.figures import caches
 from eab.figures.captions import cost_sentence, sweep_sentence, weight_sentence
 from eab.figures.charts import for_print
@@ -36,6 +35,8 @@ from eab.figures.tables import (
     sweep_steps_table,
     tokens_table,
 )
+from eab.record import run_file
+from eab.record.event_json import to_json
 from eab.run import fold
 from eab.share.graphml import to_graphml
 
@@ -241,7 +242,7 @@ def test_a_token_follows_the_one_before_it() -> None:
 def test_what_could_not_be_opened_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "MAX_EVENTS", 1000)
+    monkeypatch.setattr(run_file, "MAX_EVENTS", 1000)
     events = [*invented_run(0, 1, 1)[:1], *([StepTimed(0, 1, 0.1, 0.1)] * 1000)]
     with pytest.raises(RecordError, match="the run has 1,001 lines; a run file has at most"):
         record.save(events, tmp_path / "run.eab")
@@ -297,7 +298,12 @@ def test_no_order_of_events_is_a_traceback(cut: int, swap: tuple[int, int], twic
 
 def test_the_limits_in_the_docs_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    limits = [record.MAX_EVENTS, record.MAX_VALUES, record.MAX_PATHS_BORN, MAX_TOKEN_CHARACTERS]
+    limits = [
+        run_file.MAX_EVENTS,
+        run_file.MAX_VALUES,
+        run_file.MAX_PATHS_BORN,
+        MAX_TOKEN_CHARACTERS,
+    ]
     rows = [f"{limit:,}" for limit in (*limits, MAX_PROMPT_TOKENS)]
-    rows += [f"{size // 2**20} MiB" for size in (record.MAX_FILE_BYTES, record.MAX_TREE_BYTES)]
+    rows += [f"{size // 2**20} MiB" for size in (run_file.MAX_FILE_BYTES, run_file.MAX_TREE_BYTES)]
     assert [row for row in rows if f"| {row}" not in page] == []

@@ -9,8 +9,9 @@ events of their own. `step` and `path` of an event are the step and the path tha
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
-from eab import fields, token_text
+from eab import token_text
 from eab.config import BranchingConfig
+from eab.events import fields
 from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
 FinishReason = Literal["stop", "length"]

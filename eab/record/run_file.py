@@ -1,7 +1,7 @@
 """Save and load run files: gzip of JSON lines, first a header with the version, then the events.
 
 A run file is untrusted: its size is limited in every way that costs time or memory, every field is
-checked (eab.event_json), and the events must fold. It is never unpickled.
+checked (eab.record.event_json), and the events must fold. It is never unpickled.
 """
 
 import gzip
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from eab.errors import RecordError
-from eab.event_json import from_json, to_json
 from eab.events import Event
 from eab.formatting import quoted
+from eab.record.event_json import from_json, to_json
+from eab.record.whole_file import write_whole
 from eab.run import Run, RunFold
-from eab.whole_file import write_whole
 
 SUFFIX: Final = ".eab"
 VERSION: Final = 2

@@ -1,7 +1,7 @@
 """Events to and from JSON values. On reading nothing is converted, and every limit is checked.
 
-The limits stand with the fields of the events (eab.fields). The length of a list is checked before
-its elements are, and reading ends at its first bad element.
+The limits stand with the fields of the events (eab.events.fields). The length of a list is checked
+before its elements are, and reading ends at its first bad element.
 """
 
 import math
@@ -15,7 +15,7 @@ from cattrs.strategies import configure_tagged_union
 from eab.config import AUTO, MAX_SEED
 from eab.errors import ConfigError, RecordError
 from eab.events import Event, RunEnded, RunStarted, Speculated
-from eab.fields import AtMost, Within
+from eab.events.fields import AtMost, Within
 from eab.formatting import quoted
 
 _LONGEST_REASON: Final = 300  # characters

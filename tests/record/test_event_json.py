@@ -13,9 +13,9 @@ from invented_runs import invented_run
 
 from eab.config import MAX_SEED, BranchingConfig
 from eab.errors import RecordError
-from eab.event_json import from_json, to_json
 from eab.events import Event, RunStarted, Speculated
-from eab.fields import AtMost, Within
+from eab.events.fields import AtMost, Within
+from eab.record.event_json import from_json, to_json
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 st.register_type_strategy(float, NUMBERS)
