@@ -10,21 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    GPT2Config,
-    GPTNeoXConfig,
-    LlamaConfig,
-    MistralConfig,
-    OPTConfig,
-    PhiConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
-)
+from tiny_models import CONFIGS, causal, random_model, word_tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
@@ -42,55 +29,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-VOCAB = 72
 STORIES_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "models" / "stories260K-hf"
-
-_USUAL = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-}
-_GATED = _USUAL | {"intermediate_size": 48}
-CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
-    "llama": lambda: LlamaConfig(**_GATED | {"num_hidden_layers": 3}, num_key_value_heads=4),
-    "qwen2": lambda: Qwen2Config(**_GATED, num_key_value_heads=2),
-    "gpt2": lambda: GPT2Config(
-        **{
-            key: _USUAL[key]
-            for key in ("vocab_size", "initializer_range", "bos_token_id", "eos_token_id")
-        },
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=128,
-    ),
-    "gpt_neox": lambda: GPTNeoXConfig(**_GATED),
-    "opt": lambda: OPTConfig(**_USUAL, ffn_dim=48, word_embed_proj_dim=32),
-    "mistral": lambda: MistralConfig(**_GATED, num_key_value_heads=1),
-    "qwen3": lambda: Qwen3Config(**_GATED, num_key_value_heads=2, head_dim=16),
-    "phi": lambda: PhiConfig(**_GATED),
-}
-
-
-def word_tokenizer(size: int = VOCAB) -> PreTrainedTokenizerFast:
-    """Token i is the word `w<i>`, but token 1 is `<end>`, which ends a text."""
-    words = ["w0", "<end>", *(f"w{index}" for index in range(2, size))]
-    backend = Tokenizer(
-        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="w0")
-    )
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
-
-
-def random_model(config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
-    """A model with random weights that are large enough for its entropies to vary."""
-    torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(config).double().eval()
 
 
 class Twins:
@@ -128,6 +67,14 @@ def make_model() -> Callable[..., PreTrainedModel]:
 def words() -> PreTrainedTokenizerFast:
     """The tokenizer of the tiny models."""
     return word_tokenizer()
+
+
+@pytest.fixture
+def llama_folder(tmp_path: Path, words: PreTrainedTokenizerFast) -> Path:
+    """A folder with a saved tiny Llama of two layers."""
+    causal("LlamaConfig").save_pretrained(tmp_path)
+    words.save_pretrained(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tiny_models import causal
 from torch import nn
-from transformers import LlamaConfig
 
 from eab.errors import ModelError
 from eab.models import layout_memory, weight_layouts
@@ -132,10 +132,8 @@ def test_layouts_are_timed_on_more_weights_than_processor_caches_hold_from_the_w
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_whole_model_answers_the_same_in_every_layout(make_model, no_limit, monkeypatch, name):
-    model = make_model(
-        LlamaConfig(vocab_size=72, hidden_size=32, intermediate_size=48, num_attention_heads=4)
-    ).float()
+def test_a_whole_model_answers_the_same_in_every_layout(no_limit, monkeypatch, name):
+    model = causal("LlamaConfig")
     ids = torch.arange(2, 14)[None]
     with torch.inference_mode():
         before = model(ids).logits

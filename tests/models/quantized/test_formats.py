@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+from tiny_models import causal
+from transformers import AutoModelForCausalLM, GPT2Config
 
 from eab.analysis.sweep import Sweep, cache_sweep
 from eab.config import BranchingConfig
@@ -175,12 +176,8 @@ def test_gpt2_has_linear_layers_too(make_model):
     assert 0 < (after - before).norm() / before.norm() < 0.1
 
 
-def test_layers_of_a_shape_that_does_not_fit_stay_and_are_named(make_model):
-    config = LlamaConfig(
-        vocab_size=72, hidden_size=32, intermediate_size=40, num_hidden_layers=1,
-        num_attention_heads=4,
-    )  # fmt: skip
-    model = make_model(config).float()
+def test_layers_of_a_shape_that_does_not_fit_stay_and_are_named():
+    model = causal("LlamaConfig", intermediate_size=40, num_hidden_layers=1)
     assert set(quantize(model, FORMATS["int4"])) == {
         "model.layers.0.mlp.gate_proj",
         "model.layers.0.mlp.up_proj",
@@ -257,16 +254,16 @@ def test_unknown_names_are_refused_in_words(monkeypatch, arguments, reason):
         load_model("embedded", **arguments)
 
 
-def test_weights_that_are_quantized_already_are_not_quantized_again(make_model, monkeypatch, words):
-    model = make_model(LlamaConfig(vocab_size=72, hidden_size=32, intermediate_size=48))
+def test_weights_that_are_quantized_already_are_not_quantized_again(monkeypatch, words):
+    model = causal("LlamaConfig")
     model.config.quantization_config = {"quant_method": "gptq", "bits": 4}
     monkeypatch.setattr("eab.models.loading._load", lambda *_: (words, model))
     with pytest.raises(ModelError, match=r"quantized already \(gptq\); load them with weights as-"):
         load_model("embedded", "cpu", weights="int8")
 
 
-def test_a_quantized_checkpoint_whose_library_is_missing_is_explained(tmp_path, make_model, words):
-    model = make_model(LlamaConfig(vocab_size=72, hidden_size=32, intermediate_size=48))
+def test_a_quantized_checkpoint_whose_library_is_missing_is_explained(tmp_path, words):
+    model = causal("LlamaConfig")
     model.config.quantization_config = {"quant_method": "compressed-tensors", "format": "dense"}
     model.save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
