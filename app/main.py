@@ -55,6 +55,7 @@ st.navigation(
         ),
         st.Page("../pages/batching.py", title="Batching", icon=":material/view_timeline:"),
         st.Page("../pages/quantization.py", title="Quantization", icon=":material/compress:"),
+        st.Page("../pages/server.py", title="Server", visibility="hidden"),
     ]
 ).run()
 # Last: Streamlit imports numpy for the icon, and the board should not wait for that.

@@ -10,6 +10,7 @@
       RecordError       a run file cannot be read or written
       StoreError        the saved runs cannot be read or written
       LinkError         a link names something that does not exist
+      LimitError        this server does not allow what was asked
       NotebookError     what notebooks need is not installed (also an ImportError)
 
 Each message says what was given, what is allowed and what to do.
@@ -67,6 +68,10 @@ class StoreError(EabError):
 
 class LinkError(EabError):
     """A link names settings or a run that do not exist."""
+
+
+class LimitError(EabError):
+    """This server does not allow what was asked, or not now."""
 
 
 class NotebookError(EabError, ImportError):

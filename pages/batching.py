@@ -74,8 +74,9 @@ def bar() -> Workload | None:
 
 
 def measure_here(chosen: Workload | None, problem: str) -> None:
-    messages.notify(problem)
-    if chosen is not None:
+    with messages.telling():
+        if chosen is None:
+            raise ConfigError(problem)
         batching.start(chosen, controls.model_name())
     st.rerun()
 

@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from app.server import model_cache
-from app.state import measurements, polling, status, tab
+from app.state import measurements, messages, polling, status, tab
 from app.state.slot import Entry, note_in_url
 from app.widgets import controls
 from app.widgets.charts import downloads, draw, quoted
@@ -90,7 +90,8 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 
 
 def start(experiment: Experiment) -> None:
-    measurements.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
+    with messages.telling():
+        measurements.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
 
 
 def your_run() -> None:
@@ -162,6 +163,8 @@ def experiments() -> None:
         "Stop", on_click=measurements.stop, disabled=active is None, width="stretch", key="bmc_stop"
     )
     polling.watch(measurements.active, status.report_progress, active is not None)
+    for problem in messages.problems(None, None):
+        st.error(plain(problem))
     for experiment, interrupted in measurements.interrupted().items():
         reason, message = interrupted.ending
         notify = st.error if reason == "failed" else st.caption

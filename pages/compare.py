@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.server import bundled_runs, model_cache
+from app.server import bundled_runs, model_cache, rules
 from app.state import diff, messages, polling, status
 from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
@@ -35,7 +35,7 @@ def choose(side: str, label: str, like: Side | None = None) -> Side | None:
             key=f"diff_upload_{side}",
             on_change=open_upload,
             args=(side,),
-            max_upload_size=32,
+            max_upload_size=rules.current().upload_mib,
         )
     return diff.side_of(source, side, like)
 
@@ -52,11 +52,8 @@ def open_upload(side: str) -> None:
 
 
 def start(like: Side, budget: Budget) -> None:
-    messages.clear()
-    try:
+    with messages.telling():
         diff.start_sampling(like.run, budget)
-    except EabError as error:
-        messages.notify(str(error))
 
 
 def sampling(a: Side, active: bool) -> None:

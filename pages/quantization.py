@@ -162,8 +162,8 @@ def measure_bar() -> None:
 
 
 def start() -> None:
-    messages.clear()
-    measure(st.session_state.formats_prompt, base_model(controls.model_name()))
+    with messages.telling():
+        measure(st.session_state.formats_prompt, base_model(controls.model_name()))
 
 
 def your_run() -> None:
@@ -200,8 +200,8 @@ def your_run() -> None:
 
 
 def start_run(run: Run) -> None:
-    messages.clear()
-    run_with(run, st.session_state.quantized_weights)
+    with messages.telling():
+        run_with(run, st.session_state.quantized_weights)
 
 
 def difference(a: Run, b: Run, key: str) -> None:

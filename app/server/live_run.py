@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
+from app.server import metrics
 from eab.analysis.batching import BatchingComparison
 from eab.analysis.sweep import Sweep
 from eab.bmc.results import Report
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.events import EndReason, Pause, RunEnded
+from eab.events import EndReason, Pause, RunEnded, TokenAppended
 from eab.quantization.results import FormatReport
 from eab.run import RunFold
 
@@ -74,7 +75,8 @@ class LiveTask(Generic[State]):
         self.status: LiveStatus = "loading"
         self.message = ""
         self.turns, self.seconds = 0, 0.0
-        self._started_at = 0.0
+        self._asked_at, self._started_at = time.perf_counter(), 0.0
+        self._has_token = False
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
 
@@ -116,6 +118,13 @@ class LiveTask(Generic[State]):
                 self.status, self._started_at = status, time.perf_counter()
             return self.active
 
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV memory that a run holds, as measured in its last step; 0 for other tasks."""
+        run = self.state.run if isinstance(self.state, RunFold) else None
+        kv = None if run is None else run.last_kv()
+        return 0 if kv is None else kv.bytes_held
+
     def mark_watched(self) -> None:
         """Note that a page shows it right now."""
         self._watched_at = time.monotonic()
@@ -145,14 +154,24 @@ class LiveTask(Generic[State]):
             event = replace(event, reason="unwatched")
         self.events.append(event)
         self.state.apply(event)
-        if self.state.ended is not None:
+        if isinstance(event, TokenAppended):
+            self._count_token()
+        if self.state.ended is not None and self.active:
             self.status = "ended"
+            metrics.RUNS.labels(self.state.ended.reason).inc()
+
+    def _count_token(self) -> None:
+        metrics.TOKENS.inc()
+        if not self._has_token:
+            self._has_token = True
+            metrics.FIRST_TOKEN.observe(time.perf_counter() - self._asked_at)
 
     def fail(self, message: str) -> None:
         """End it with an explanation; its events stay."""
         with self.lock:
             if self.active:
                 self.message, self.status = message, "failed"
+                metrics.RUNS.labels("failed").inc()
 
 
 def explain(error: Exception) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 
 from platformdirs import user_data_path
 
+from app.server import rules
 from eab import record
 from eab.errors import StoreError
 from eab.events import Event
@@ -64,10 +65,10 @@ def default_store() -> "Store | None":
     """The store that EAB_STORE names, or the one in the user's data folder.
 
     Returns:
-        None if saved runs are switched off.
+        None if saved runs are switched off, by EAB_STORE=off or by the rules of the server.
     """
     named = os.environ.get(VARIABLE, "").strip()
-    if named.lower() == OFF:
+    if named.lower() == OFF or not rules.current().save_runs:
         return None
     return Store(
         Path(os.path.expanduser(named))

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from app.server import metrics
+from app.server.admission import Admission
 from app.server.batched_runs import MAX_RUNNING, BatchedRuns
 from app.server.live_run import (
     LiveBatching,
@@ -27,6 +29,7 @@ from app.server.live_run import (
 from app.server.model_cache import DRAFT, ModelCache
 from app.server.queue import QueuePosition
 from app.server.registry import RunRegistry
+from app.server.rules import PRIVATE, Rules
 from app.server.serving_log import ServingNow
 from app.server.turns import Turns
 from eab.analysis.batching import BatchingComparison, BatchingEvent, Workload
@@ -52,16 +55,21 @@ class Worker:
     Args:
         models: Where runs get their models from.
         max_running: How many runs of one model are served at the same time; the others wait.
+        rules: What may be asked for. What they do not allow raises LimitError, at once.
     """
 
-    def __init__(self, models: ModelCache, max_running: int = MAX_RUNNING) -> None:
+    def __init__(
+        self, models: ModelCache, max_running: int = MAX_RUNNING, rules: Rules = PRIVATE
+    ) -> None:
         self._models = models
+        self._admission = Admission(rules)
         self._registry = RunRegistry()
         self._wake = threading.Condition()  # held to read or change what follows
         self._runs, self._turns = BatchedRuns(max_running), Turns()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
+        metrics.watch(self)
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start_run(
@@ -78,6 +86,8 @@ class Worker:
         Returns:
             The run, which is `loading` at first.
         """
+
+        config = self._admission.limited(config)
 
         def begin(_model: "LanguageModel") -> Request:
             return Request(prompt, config)
@@ -103,6 +113,7 @@ class Worker:
             model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it.
         """
+        config = self._admission.limited(config)
 
         def begin(model: "LanguageModel") -> Request:
             from eab.engine.continuing import continue_from
@@ -131,7 +142,7 @@ class Worker:
             sweep: The empty sweep to fill: its variants.
             owner: Which tab starts it.
         """
-        variants = sweep.variants
+        config, variants = self._admission.limited(config), sweep.variants
         drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
         def begin(model: "LanguageModel") -> Iterator[Event]:
@@ -189,7 +200,8 @@ class Worker:
                 begin,
                 owner,
                 max_turns=1,
-            )
+            ),
+            [workload.config(request) for request in workload.requests],
         )
 
     def start_formats(self, prompt: str, model_name: str, owner: str = "") -> LiveFormats:
@@ -218,7 +230,12 @@ class Worker:
         )
 
     def model(self, name: str) -> "LanguageModel":
-        """The model of this name, loaded if necessary; see `ModelCache.get`."""
+        """The model of this name, loaded if necessary; see `ModelCache.get`.
+
+        Raises:
+            LimitError: Visitors may not choose it.
+        """
+        self._admission.check_model(name)
         return self._models.get(name)
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
@@ -235,6 +252,16 @@ class Worker:
         """How many runs, sweeps and measurements wait or are being made."""
         with self._wake:
             return self._runs.active + self._turns.active
+
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a slot."""
+        return self.serving_now().waiting
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV memory that the runs in the making hold, as measured in their last step."""
+        return sum(run.kv_bytes for run in self._registry.runs if run.active)
 
     def serving_now(self) -> ServingNow:
         """Who is served right now."""
@@ -273,7 +300,10 @@ class Worker:
         """The draft model, if one of these drafters needs it."""
         return self._models.get(DRAFT) if "model" in drafters else None
 
-    def _launch(self, run: LiveTask[State]) -> LiveTask[State]:
+    def _launch(
+        self, run: LiveTask[State], configs: Sequence[BranchingConfig] = ()
+    ) -> LiveTask[State]:
+        self._admission.admit(run, configs or [run.config])
         self._registry.add(run)
         threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
         return run
@@ -282,10 +312,12 @@ class Worker:
         """Load the model and check the prompt, so that a wrong one is reported before the wait."""
         try:
             model = self._models.get(run.model_name)
-            from eab.engine.build import check_and_calibrate
+            from eab.engine.build import check_and_calibrate, encode
             from eab.engine.loop import stop_when
 
-            check_and_calibrate(model, Request(run.prompt, run.config))
+            request = Request(run.prompt, run.config)
+            self._admission.check_prompt(len(encode(model, request)))
+            check_and_calibrate(model, request)
             asked = run.begin(model)
             draft = self._draft(run.config.drafter) if isinstance(asked, Request) else None
         except Exception as error:

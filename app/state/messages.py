@@ -1,11 +1,14 @@
 """The problems that a page shows to the user of this tab."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import streamlit as st
 
 from app.server.live_run import LiveTask
 from eab import token_text
+from eab.errors import EabError
 from eab.events import RunEnded
 from eab.formatting import as_sentence
 
@@ -20,6 +23,16 @@ def notify(message: str) -> None:
 def clear() -> None:
     """Remove the message."""
     notify("")
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Remove the message, and keep what is refused inside as the new one."""
+    clear()
+    try:
+        yield
+    except EabError as error:
+        notify(str(error))
 
 
 def message() -> str:

@@ -5,6 +5,7 @@ from typing import Final, cast
 
 import streamlit as st
 
+from app.server import rules
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 
@@ -15,11 +16,16 @@ _OWNER: Final = "owner"
 @st.cache_resource(show_spinner=False)
 def worker() -> Worker:
     """The worker that all tabs share."""
-    made = Worker(ModelCache())
+    made = Worker(ModelCache(), rules=rules.current())
     made.warm_up("embedded", after=WARM_UP_AFTER)
     return made
 
 
 def owner() -> str:
-    """The random name of this tab in the run queue, which is fair between owners."""
+    """Who asks, as the rules count visitors: the random name of this tab, or the network address.
+
+    The run queue is fair between owners.
+    """
+    if rules.current().visitor == "address" and st.context.ip_address:
+        return st.context.ip_address
     return cast(str, st.session_state.setdefault(_OWNER, secrets.token_hex(8)))

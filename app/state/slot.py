@@ -98,13 +98,15 @@ class Slot(Generic[State]):
         self._hold(entry, None)
 
     def begin(self, start: Callable[[], LiveTask[State]]) -> Entry[State]:
-        """Stop the current entry, and make what `start` starts the current one.
+        """Make what `start` starts the current entry, and stop the one before it.
+
+        If `start` refuses, the current entry goes on.
 
         Returns:
             The entry before it, which is displayed until the new one can be drawn.
         """
-        self.stop()
         live, before = start(), self.displayed()
+        self.stop()
         self._hold(live_entry(live), before)
         return before
 

@@ -246,7 +246,7 @@ def open_saved(run_id: str) -> None:
     """
     store = default_store()
     if store is None:
-        raise StoreError("saved runs are switched off on this machine; open a run file instead")
+        raise StoreError("saved runs are switched off on this server; open a run file instead")
     saved, events = store.load(run_id)
     description = f"Saved on {saved.saved_at[:10]}."
     _open(f"saved-{run_id}", Details(saved.name, description, events, {"saved": run_id}))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from app.server import estimate, model_cache
+from app.server import estimate, model_cache, rules
 from app.state.process import worker
 from app.widgets import presets, setting_widgets
 from app.widgets.markdown import plain
@@ -41,22 +41,18 @@ def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) ->
     state.prompt = prompt
     _choose_model(model)
     for name in FIELDS:
-        state[f"set_{name}"] = _offered(name, getattr(config, name))
+        state[f"set_{name}"] = setting_widgets.nearest(name, getattr(config, name))
     unit = config.threshold_unit
     slider = THRESHOLD_SCALES[unit].widget
     state[f"set_threshold_{unit}"] = slider.nearest(config.entropy_threshold)
 
 
-def _offered(name: str, value: Any) -> Any:
-    """The value that the widget of this setting offers, nearest to this one."""
-    widget = SETTINGS[name].widget
-    return value if widget is None else widget.nearest(value)
-
-
 def _choose_model(name: str) -> None:
     """Set the widgets of the model to a name as `model_name` gives it."""
     name, st.session_state.set_weights = split_name(name)
-    if name == "embedded":
+    if offered := rules.current().models:
+        st.session_state.set_model_listed = name if name in offered else offered[0]
+    elif name == "embedded":
         st.session_state.set_model_kind = EMBEDDED
     elif name.startswith((".", "/", "~")) or "\\" in name or os.path.isdir(name):
         st.session_state.set_model_kind, st.session_state.set_model_folder = FOLDER, name
@@ -202,6 +198,9 @@ def model_name() -> str:
     """The chosen model and weight format, as a name for app.server.model_cache; empty if none is
     named.
     """
+    if offered := rules.current().models:
+        listed_name = st.session_state.get("set_model_listed", offered[0])
+        return full_name(listed_name, st.session_state.set_weights)
     kind = st.session_state.set_model_kind
     typed = {FOLDER: "set_model_folder", HUB: "set_model_hub"}
     name = str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
@@ -220,7 +219,8 @@ def settings() -> dict[str, Any]:
     In a callback, the latest change is already in them.
     """
     state = st.session_state
-    found = {name: getattr(START, name) for name in FIELDS}  # not every page draws them all
+    # Not every page draws them all.
+    found = {name: setting_widgets.nearest(name, getattr(START, name)) for name in FIELDS}
     found |= {name: chosen for name in FIELDS if (chosen := state.get(f"set_{name}")) is not None}
     found["kv_limit_mib"] = START.kv_limit_mib
     unit = found["threshold_unit"]
@@ -230,6 +230,17 @@ def settings() -> dict[str, Any]:
 
 def choose_model() -> None:
     """Draw the widgets of the model; `model_name` reads them."""
+    if offered := rules.current().models:
+        if len(offered) > 1:
+            st.selectbox("Model", offered, key="set_model_listed", **KEPT)
+    else:
+        _name_model()
+    if missing := model_cache.missing(model_name()):
+        st.info(f"Replay only: {plain(missing)}. Recorded runs still open.")
+
+
+def _name_model() -> None:
+    """Let the user name any model."""
     kind = st.segmented_control(
         "Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True, **KEPT
     )
@@ -241,8 +252,6 @@ def choose_model() -> None:
         st.text_input(
             "Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M", **KEPT
         )
-    if missing := model_cache.missing(model_name()):
-        st.info(f"Replay only: {plain(missing)}. Recorded runs still open.")
 
 
 def _choose_weights() -> None:

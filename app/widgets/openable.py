@@ -5,7 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.server import bundled_runs
+from app.server import bundled_runs, rules
 from app.state import history, messages, tab
 from app.widgets import controls, saved_runs
 from app.widgets.markdown import plain
@@ -50,7 +50,11 @@ def _draw_list(active: bool) -> None:
         )
     with file:
         st.file_uploader(
-            "Open a run file", type=["eab"], key=_UPLOAD, on_change=_open_upload, max_upload_size=32
+            "Open a run file",
+            type=["eab"],
+            key=_UPLOAD,
+            on_change=_open_upload,
+            max_upload_size=rules.current().upload_mib,
         )
 
 

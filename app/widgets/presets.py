@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from app.widgets import setting_widgets
 from app.widgets.setting_widgets import START
 from eab.formatting import listed
 
@@ -46,6 +47,7 @@ def _settings(name: str) -> dict[str, Any]:
     # Where top-k or top-p leave few tokens, a larger branch factor would do nothing.
     sampling = {"top_k": START.top_k, "top_p": START.top_p}
     chosen = {"threshold_unit": "nats", **sampling, **_PRESETS[name][1]}
+    chosen["max_paths"] = setting_widgets.nearest("max_paths", chosen["max_paths"])
     return {f"set_{setting}": value for setting, value in chosen.items()}
 
 

@@ -26,7 +26,7 @@ def gallery(on_open: Callable[[], None], to_save: Sequence[Event] | None, name: 
     """
     store = default_store()
     if store is None:
-        st.caption("Saved runs are switched off on this machine (EAB_STORE is off).")
+        st.caption("Saved runs are switched off on this server. Download the run file instead.")
         return
     try:
         saved = {run.id: run for run in store.all()}

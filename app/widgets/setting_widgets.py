@@ -4,12 +4,14 @@ A mark in its label says that its value is not the page's default, and what that
 """
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import streamlit as st
 
+from app.server import rules
 from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
-from eab.settings import Buttons, Menu, NumberBox, Slider, Steps, Toggle
+from eab.settings import Buttons, Menu, NumberBox, Slider, Steps, Toggle, Widget
 
 # The page's defaults where they differ from the library's: unlikely paths do not branch, and a run
 # ends within seconds.
@@ -35,8 +37,22 @@ _SEE: Final = {
 
 def defaults() -> dict[str, Any]:
     """What each widget starts with, by its key in the session."""
-    fields = {f"set_{name}": getattr(START, name) for name in FIELDS}
+    fields = {f"set_{name}": nearest(name, getattr(START, name)) for name in FIELDS}
     return fields | {f"set_threshold_{unit}": value for unit, value in START_THRESHOLDS.items()}
+
+
+def nearest(name: str, value: Any) -> Any:
+    """The value that the widget of this setting offers, nearest to this one."""
+    widget = _widget(name)
+    return value if widget is None else widget.nearest(value)
+
+
+def _widget(name: str) -> Widget | None:
+    """The widget of a setting, within the rules of this server."""
+    widget = SETTINGS[name].widget
+    if name in ("max_paths", "max_new_tokens") and isinstance(widget, Slider):
+        return replace(widget, high=min(widget.high, getattr(rules.current(), name)))
+    return widget
 
 
 def draw(name: str) -> None:
@@ -46,7 +62,7 @@ def draw(name: str) -> None:
         return
     declared, key = SETTINGS[name], f"set_{name}"
     label, given = declared.label + _mark(key, name), {"key": key, "help": _help(name), **KEPT}
-    match declared.widget:
+    match _widget(name):
         case Slider(low, high, step):
             st.slider(label, low, high, step=step, **given)
         case NumberBox(low, high):

@@ -1,8 +1,9 @@
-"""The command `eab app`: Streamlit with the page, in place of this process."""
+"""The command `eab app`: the server of the page, in place of this process."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -11,19 +12,46 @@ from eab.assets import HOME
 
 
 def open_app(
-    port: Annotated[int, typer.Option(help="port of the page")] = 8501,
+    port: Annotated[int, typer.Option(help="Port of the page.")] = 8501,
+    address: Annotated[
+        str,
+        typer.Option(
+            help="Network address to listen on. 127.0.0.1: only this machine can open the page. "
+            "0.0.0.0: whoever reaches this machine can."
+        ),
+    ] = "127.0.0.1",
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="Serve strangers: listed models only, limits, no store."),
+    ] = False,
+    rules: Annotated[
+        Path | None, typer.Option(help="TOML file with the rules of the server (also EAB_RULES).")
+    ] = None,
+    base_path: Annotated[
+        str, typer.Option(help="Path of the page behind a reverse proxy, such as eab.")
+    ] = "",
     store: Annotated[
-        str, typer.Option(help="file of the saved runs; off: none (also EAB_STORE)")
+        str, typer.Option(help="File of the saved runs; off: none (also EAB_STORE).")
     ] = "",
 ) -> None:
     """Open the explorer in the browser."""
     if store:
-        os.environ["EAB_STORE"] = (
-            store if store == "off" else os.path.abspath(os.path.expanduser(store))
-        )
-    # -P: modules come from the environment, never from the folder that the user is in.
-    streamlit = [sys.executable, "-P", "-m", "streamlit"]
-    _become([*streamlit, "run", str(HOME / "app" / "main.py"), f"--server.port={port}"])
+        os.environ["EAB_STORE"] = store if store == "off" else _absolute(store)
+    if rules is not None:
+        os.environ["EAB_RULES"] = _absolute(str(rules))
+    if public:
+        os.environ["EAB_PUBLIC"] = "1"
+    # -P: modules come from the environment, never from the folder that the user is in. The folder
+    # of `app/` comes first, so that another project's `app` is not taken for ours.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    serve = [sys.executable, "-P", "-m", "app.serve"]
+    _become([*serve, f"--port={port}", f"--address={address}", f"--base-path={base_path}"])
+
+
+def _absolute(file: str) -> str:
+    return os.path.abspath(os.path.expanduser(file))
 
 
 def _become(command: list[str]) -> NoReturn:

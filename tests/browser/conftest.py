@@ -2,14 +2,13 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
 import pytest
 from board_page import LIGHT, BoardPage
-from explorer_server import free_port, serving
+from explorer_server import free_port, serve_command, serving
 from places import ROOT
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -46,9 +45,7 @@ def browser() -> Iterator[Browser]:
 def _running() -> Iterator[tuple[str, int]]:
     """The explorer, started as users start it: its address and its process id."""
     port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", f"--server.port={port}"]
-    quiet = ["--server.headless=true", "--server.address=127.0.0.1"]
-    with serving([*command, *quiet], port, cwd=ROOT) as running:
+    with serving(serve_command(port), port, cwd=ROOT) as running:
         yield running
 
 

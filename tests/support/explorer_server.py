@@ -1,7 +1,9 @@
 """The explorer as a server of its own, for the tests that talk to it as a browser does."""
 
+import os
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -21,8 +23,14 @@ def serving(command: list[str], port: int, **options: Any) -> Iterator[tuple[str
     Yields:
         The address of the explorer and the id of its process.
     """
+    quiet = {"STREAMLIT_SERVER_HEADLESS": "true"}  # no browser is opened
+    environment = options.pop("env", os.environ) | quiet
     server = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        **options,
     )
     address = f"http://127.0.0.1:{port}"
     try:
@@ -31,6 +39,12 @@ def serving(command: list[str], port: int, **options: Any) -> Iterator[tuple[str
     finally:
         server.terminate()
         server.wait(timeout=20)
+
+
+def serve_command(port: int) -> list[str]:
+    """What `eab app` becomes, at this port of this machine."""
+    serve = [sys.executable, "-m", "app.serve"]
+    return [*serve, f"--port={port}", "--address=127.0.0.1"]
 
 
 def free_port() -> int:

@@ -1,0 +1,96 @@
+"""The explorer as a server: `python -m app.serve`, which `eab app` starts.
+
+The rules of the server are checked first. Then Streamlit serves app/main.py, with headers, /healthz
+and /metrics around it.
+"""
+
+import argparse
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+
+from app.server import rules
+from eab.errors import EabError
+
+EVERYWHERE: Final = ("0.0.0.0", "::")
+
+
+def main() -> None:
+    """Serve until the process is told to stop."""
+    asked = _arguments()
+    try:
+        allowed = rules.current()
+    except EabError as error:
+        sys.exit(f"Error: {error}")
+    if not (allowed.public or _is_this_machine(asked.address)):
+        print(_what_strangers_may_do(asked.address), file=sys.stderr)
+    if allowed.public:
+        print(_what_is_allowed(allowed), file=sys.stderr)
+    _application().run(config=_streamlit_options(asked, allowed))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="eab app")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--base-path", default="")
+    return parser.parse_args()
+
+
+def _application() -> Any:
+    import streamlit as st
+    from starlette.middleware import Middleware
+    from starlette.routing import Route
+
+    from app.server import http
+
+    return st.App(
+        Path(__file__).with_name("main.py"),
+        routes=[Route("/healthz", http.health), Route("/metrics", http.prometheus)],
+        middleware=[Middleware(http.SecurityHeaders)],
+    )
+
+
+def _streamlit_options(asked: argparse.Namespace, allowed: rules.Rules) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "server.port": asked.port,
+        "server.address": asked.address,
+        "server.baseUrlPath": asked.base_path,
+        "server.maxUploadSize": allowed.upload_mib,
+    }
+    if allowed.public:
+        # No browser is opened there, and no traceback is shown.
+        options |= {"server.headless": True, "client.showErrorDetails": "none"}
+    return options
+
+
+def _is_this_machine(address: str) -> bool:
+    try:
+        return address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _what_strangers_may_do(address: str) -> str:
+    where = "all networks of this machine" if address in EVERYWHERE else address
+    return (
+        f"The explorer listens on {where}. Whoever reaches it can run any model in a folder of "
+        "this machine or on the Hugging Face Hub, fill its memory, and see, rename and delete the "
+        "saved runs. For strangers, add --public; for a network that you trust, this is fine."
+    )
+
+
+def _what_is_allowed(allowed: rules.Rules) -> str:
+    return (
+        f"Public server. Models: {', '.join(allowed.models) or 'any'}. A run has at most "
+        f"{allowed.max_paths:,} paths, {allowed.max_new_tokens:,} new tokens each, and "
+        f"{allowed.max_prompt_tokens:,} tokens of prompt; a visitor has at most "
+        f"{allowed.runs_per_visitor:,} runs at a time and {allowed.seconds_per_hour:,} s per hour. "
+        f"Runs {'can' if allowed.save_runs else 'cannot'} be saved on the server. "
+        f"The file that {rules.FILE_VARIABLE} names can change this."
+    )
+
+
+if __name__ == "__main__":
+    main()

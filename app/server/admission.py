@@ -1,0 +1,108 @@
+"""Which runs may begin, under the rules of the server. Knows nothing of Streamlit."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from app.server.live_run import LiveTask
+from app.server.rules import Rules
+from eab.config import BranchingConfig
+from eab.errors import LimitError
+from eab.formatting import counted, human_seconds, quoted
+from eab.weight_formats import split_name
+
+HOUR: Final = 3600.0
+
+
+class Admission:
+    """Says no to what the rules do not allow, in words, before anything is loaded or queued.
+
+    Args:
+        rules: The rules.
+        clock: Reads seconds that never go back.
+    """
+
+    def __init__(self, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rules, self._clock = rules, clock
+        self._lock = threading.Lock()
+        self._begun: list[tuple[float, LiveTask[Any]]] = []  # of the last hour
+
+    def admit(self, task: LiveTask[Any], configs: Sequence[BranchingConfig]) -> None:
+        """Note a run that is about to begin, unless it may not.
+
+        Args:
+            task: The run, sweep or measurement.
+            configs: The settings of all runs that it makes.
+
+        Raises:
+            LimitError: What it exceeds, what is allowed, and what to do.
+        """
+        self.check_model(task.model_name)
+        for config in configs:
+            for name in ("max_new_tokens", "max_paths"):
+                self._check_size(name, getattr(config, name))
+        with self._lock:
+            start = self._clock()
+            self._begun = [(at, one) for at, one in self._begun if start - at < HOUR or one.active]
+            self._check_counts(task.owner, start)
+            self._begun.append((start, task))
+
+    def check_model(self, name: str) -> None:
+        """Refuse a model that visitors may not choose.
+
+        Raises:
+            LimitError: It says which they may choose.
+        """
+        allowed, (model, _) = self._rules.models, split_name(name)
+        if allowed and model not in (*allowed, "embedded-draft"):
+            raise LimitError(
+                f"the model is {quoted(model)}; this server offers {', '.join(allowed)}. Run the "
+                "explorer on your own machine for other models"
+            )
+
+    def check_prompt(self, tokens: int) -> None:
+        """Refuse a prompt that is too long.
+
+        Raises:
+            LimitError: It says how long it may be.
+        """
+        self._check_size("max_prompt_tokens", tokens)
+
+    def limited(self, config: BranchingConfig) -> BranchingConfig:
+        """The settings with no more KV memory than a run may have; that changes no token."""
+        return replace(config, kv_limit_mib=min(config.kv_limit_mib, self._rules.kv_limit_mib))
+
+    def _check_size(self, rule: str, given: int) -> None:
+        allowed = getattr(self._rules, rule)
+        if given > allowed:
+            what = "the prompt has" if rule == "max_prompt_tokens" else f"{rule} is"
+            unit = " tokens" if rule == "max_prompt_tokens" else ""
+            raise LimitError(
+                f"{what} {given:,}{unit}; this server allows at most {allowed:,}. Choose less, or "
+                "run the explorer on your own machine"
+            )
+
+    def _check_counts(self, owner: str, start: float) -> None:
+        rules = self._rules
+        active = [one for _, one in self._begun if one.active]
+        own = sum(one.owner == owner for one in active)
+        if own >= rules.runs_per_visitor:
+            raise LimitError(
+                f"{counted(own, 'run')} of yours wait or are in the making; this server allows "
+                f"{rules.runs_per_visitor:,} at a time. Stop one, or wait for its end"
+            )
+        if len(active) >= rules.max_runs:
+            raise LimitError(
+                f"{counted(len(active), 'run')} wait or are in the making, which is all that this "
+                "server takes. Try again in a minute"
+            )
+        spent = [(at, one.seconds) for at, one in self._begun if one.owner == owner]
+        seconds = sum(taken for _, taken in spent)
+        if seconds >= rules.seconds_per_hour:
+            wait = min(at for at, taken in spent if taken) + HOUR - start
+            raise LimitError(
+                f"your runs took {human_seconds(seconds)} within an hour; this server allows "
+                f"{human_seconds(rules.seconds_per_hour)}. Try again in {human_seconds(wait)}"
+            )

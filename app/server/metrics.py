@@ -1,0 +1,65 @@
+"""Counts of what this server does, for Prometheus (app/server/http.py) and the page Server.
+
+They hold no prompts and no texts. Knows nothing of Streamlit.
+"""
+
+import weakref
+from typing import Final, Protocol
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
+
+PREFIX: Final = "eab_"
+RUNS: Final = Counter(
+    "eab_runs", "Runs, sweeps and measurements that ended, by how they ended", ["reason"]
+)
+TOKENS: Final = Counter("eab_generated_tokens", "Tokens that were appended to paths")
+FIRST_TOKEN: Final = Histogram(
+    "eab_first_token_seconds",
+    "Time from the press on Run to the first token, with the wait in the queue",
+    buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100),
+)
+ACTIVE: Final = Gauge("eab_active", "Runs, sweeps and measurements that wait or are in the making")
+WAITING: Final = Gauge("eab_waiting_runs", "Runs that wait for a slot")
+KV_BYTES: Final = Gauge("eab_kv_bytes", "KV memory that the runs in the making hold")
+
+
+class Watched(Protocol):
+    """What the gauges read."""
+
+    @property
+    def active(self) -> int:
+        """See ACTIVE."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """See WAITING."""
+        ...
+
+    @property
+    def kv_bytes(self) -> int:
+        """See KV_BYTES."""
+        ...
+
+
+def watch(worker: Watched) -> None:
+    """Let the gauges read this worker; they do not keep it alive."""
+    known = weakref.ref(worker)
+    for gauge, name in ((ACTIVE, "active"), (WAITING, "waiting"), (KV_BYTES, "kv_bytes")):
+        gauge.set_function(lambda name=name: float(getattr(known(), name, 0)))  # type: ignore[misc]
+
+
+def exposition() -> bytes:
+    """All metrics, those of the process too, in the text format of Prometheus."""
+    return generate_latest(REGISTRY)
+
+
+def counts() -> dict[str, float]:
+    """The metrics of this project, by name and label, without the buckets of histograms."""
+    return {
+        " ".join((sample.name.removeprefix(PREFIX), *sample.labels.values())): sample.value
+        for metric in REGISTRY.collect()
+        if metric.name.startswith(PREFIX)
+        for sample in metric.samples
+        if not sample.name.endswith(("_bucket", "_created"))
+    }

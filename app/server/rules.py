@@ -1,0 +1,209 @@
+"""What the person who runs this server allows its visitors.
+
+The rules stand in a TOML file that the environment variable EAB_RULES names; EAB_PUBLIC=1 starts
+from the rules of a public server instead of those of one's own machine. They are read once, when
+the server starts. Knows nothing of Streamlit.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from eab.config import MAX_NEW_TOKENS, MAX_PATHS
+from eab.errors import ConfigError
+from eab.events.fields import MAX_PROMPT_TOKENS
+from eab.formatting import quoted
+from eab.settings import Choice, Switch, Text, Whole, setting, settings_of
+
+FILE_VARIABLE: Final = "EAB_RULES"
+PUBLIC_VARIABLE: Final = "EAB_PUBLIC"
+MAX_FILE_BYTES: Final = 2**20
+UNLIMITED: Final = 1_000_000
+
+MODELS, LIMITS, SERVER = "Models and files", "Limits", "Server"
+Visitor = Literal["tab", "address"]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A list of names; empty means any name."""
+
+    def check(self, name: str, value: object) -> None:
+        """See eab.settings.Values.check."""
+        if not isinstance(value, tuple) or not all(isinstance(one, str) and one for one in value):
+            raise ConfigError(f'{name} is {quoted(value)}; it must be a list such as ["embedded"]')
+
+    def __str__(self) -> str:
+        return "a list of names; empty: any"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a server; docs/server-rules.md lists them.
+
+    Raises:
+        ConfigError: A value is not allowed; the message says what is.
+    """
+
+    public: bool = setting(
+        False, Switch(), SERVER, "Public", "Whether strangers may be among the visitors."
+    )
+    models: tuple[str, ...] = setting(
+        (),
+        Names(),
+        MODELS,
+        "Models",
+        "The models that can be chosen: embedded, folders, ids of the Hub. With an empty list, "
+        "visitors name folders of this machine and ids of the Hub themselves.",
+    )
+    save_runs: bool = setting(
+        True,
+        Switch(),
+        MODELS,
+        "Saved runs",
+        "Whether runs can be saved on the server, where all visitors see, rename and delete them.",
+    )
+    upload_mib: int = setting(
+        32, Whole(1, 32), MODELS, "Upload", "The largest run file that can be opened, in MiB."
+    )
+    max_prompt_tokens: int = setting(
+        MAX_PROMPT_TOKENS,
+        Whole(1, MAX_PROMPT_TOKENS),
+        LIMITS,
+        "Prompt",
+        "The longest prompt, in tokens.",
+    )
+    max_new_tokens: int = setting(
+        MAX_NEW_TOKENS,
+        Whole(2, MAX_NEW_TOKENS),
+        LIMITS,
+        "New tokens",
+        "The most new tokens per path.",
+    )
+    max_paths: int = setting(
+        MAX_PATHS, Whole(2, MAX_PATHS), LIMITS, "Paths", "The most paths of a run."
+    )
+    kv_limit_mib: int = setting(
+        UNLIMITED,
+        Whole(1, UNLIMITED),
+        LIMITS,
+        "KV memory",
+        "The most KV memory of a run, in MiB; a run that needs more ends there and keeps its text.",
+    )
+    runs_per_visitor: int = setting(
+        UNLIMITED,
+        Whole(2, UNLIMITED, hint="a tab's next run starts just before it stops the one before"),
+        LIMITS,
+        "Runs per visitor",
+        "How many runs of a visitor may wait or be in the making at the same time.",
+    )
+    max_runs: int = setting(
+        UNLIMITED,
+        Whole(1, UNLIMITED),
+        LIMITS,
+        "Runs in all",
+        "How many runs of all visitors may wait or be in the making at the same time.",
+    )
+    seconds_per_hour: int = setting(
+        UNLIMITED,
+        Whole(1, UNLIMITED),
+        LIMITS,
+        "Time per visitor",
+        "How many seconds the runs of a visitor may take within an hour.",
+    )
+    visitor: Visitor = setting(
+        "tab",
+        Choice(("tab", "address")),
+        LIMITS,
+        "Visitor",
+        "Who counts as one visitor: a browser tab, or everybody at one network address.",
+        more="A class behind one address needs tab.",
+    )
+    frame_ancestors: str = setting(
+        "'self'",
+        Text(),
+        SERVER,
+        "Frames",
+        "Which sites may show the page in a frame, as in the header Content-Security-Policy.",
+    )
+    key: str = setting(
+        "",
+        Text(),
+        SERVER,
+        "Key",
+        "Opens the page Server and /metrics. If it is empty, nobody can open them.",
+    )
+
+    def __post_init__(self) -> None:
+        for name, declared in RULES.items():
+            declared.values.check(name, getattr(self, name))
+        if any(not " " < sign <= "~" for sign in self.key):
+            raise ConfigError("key has spaces or unusual characters; use letters, digits and signs")
+        if any(sign in ";,\r\n" for sign in self.frame_ancestors):
+            raise ConfigError(
+                f"frame_ancestors is {quoted(self.frame_ancestors)}; it must be 'none', 'self' or "
+                "addresses with spaces between them"
+            )
+
+
+RULES: Final = settings_of(Rules)
+PRIVATE: Final = Rules()
+PUBLIC: Final = Rules(
+    public=True,
+    models=("embedded",),
+    save_runs=False,
+    upload_mib=2,
+    max_prompt_tokens=1000,
+    max_new_tokens=256,
+    max_paths=64,
+    kv_limit_mib=256,
+    runs_per_visitor=3,
+    max_runs=100,
+    seconds_per_hour=600,
+    visitor="address",
+    frame_ancestors="'none'",
+)
+
+
+def load(environment: Mapping[str, str]) -> Rules:
+    """The rules that these environment variables name.
+
+    Raises:
+        ConfigError: The file cannot be read, or has an unknown rule or a wrong value.
+    """
+    given = _read(environment.get(FILE_VARIABLE, "").strip())
+    public = given.get("public", environment.get(PUBLIC_VARIABLE, "").strip() not in ("", "0"))
+    RULES["public"].values.check("public", public)
+    return replace(PUBLIC if public else PRIVATE, **given)
+
+
+@cache
+def current() -> Rules:
+    """The rules of this process."""
+    return load(os.environ)
+
+
+def _read(name: str) -> dict[str, Any]:
+    if not name:
+        return {}
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+        if len(text) > MAX_FILE_BYTES:
+            raise ConfigError(f"the rules in {quoted(name)} are larger than 1 MiB")
+        given = tomllib.loads(text.decode("utf-8"))
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"the rules in {quoted(name)} cannot be read: {error}") from error
+    for rule in given:
+        if rule not in RULES:
+            near = get_close_matches(rule, RULES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(RULES)}"
+            raise ConfigError(f"there is no rule {quoted(rule)} in {quoted(name)}; {hint}")
+    return {rule: tuple(v) if isinstance(v, list) else v for rule, v in given.items()}

@@ -1,0 +1,50 @@
+"""What this server does and allows, for the person who runs it: the key of the rules opens it."""
+
+import pandas as pd
+import streamlit as st
+
+from app.server import http, metrics, rules
+from app.state.process import worker
+from eab.formatting import human_bytes
+
+
+@st.fragment(run_every=2.0)
+def now() -> None:
+    """The numbers that change."""
+    made = worker()
+    columns = st.columns(3)
+    columns[0].metric("In the making or waiting", made.active)
+    columns[1].metric("Waiting for a slot", made.waiting)
+    columns[2].metric("KV memory", human_bytes(made.kv_bytes))
+    table = pd.DataFrame(sorted(metrics.counts().items()), columns=["Metric", "Value"])
+    st.dataframe(table, hide_index=True)
+
+
+def allowed() -> None:
+    """The rules, with the key hidden."""
+    st.header("Rules")
+    current = rules.current()
+    rows = [
+        (
+            declared.label,
+            "(hidden)" if name == "key" else str(getattr(current, name)),
+            declared.help,
+        )
+        for name, declared in rules.RULES.items()
+    ]
+    st.table(pd.DataFrame(rows, columns=["Rule", "Value", "Meaning"]).set_index("Rule"))
+
+
+st.title("What is this server doing?")
+if not rules.current().key:
+    st.info("This server has no key. Set `key` in the file that EAB_RULES names, and restart it.")
+    st.stop()
+given = st.text_input("Key", type="password", help="The key in the rules of this server.")
+if http.is_key(given):
+    from eab.models.machine import describe_machine
+
+    st.caption(describe_machine())
+    now()
+    allowed()
+elif given:
+    st.error("This is not the key of this server. It stands in the file that EAB_RULES names.")

@@ -1,0 +1,110 @@
+"""What the rules admit: sizes, models, and how much a visitor may ask for."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.server.admission import Admission
+from app.server.live_run import LiveTask
+from app.server.rules import PRIVATE, PUBLIC, Rules
+from eab.config import BranchingConfig
+from eab.errors import LimitError
+from eab.run import RunFold
+
+SMALL = BranchingConfig(max_paths=4, max_new_tokens=8)
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def task(owner: str = "a", model: str = "embedded", seconds: float = 0.0) -> LiveTask[Any]:
+    made: LiveTask[Any] = LiveTask("x", SMALL, model, RunFold(), lambda _: iter(()), owner, 1)
+    made.seconds = seconds
+    return made
+
+
+def admit(admission: Admission, one: LiveTask[Any]) -> LiveTask[Any]:
+    admission.admit(one, [one.config])
+    return one
+
+
+def test_ones_own_machine_admits_everything():
+    admission, config = Admission(PRIVATE), BranchingConfig(max_paths=256, max_new_tokens=4096)
+    for _ in range(200):
+        admission.admit(task(model="/any/folder"), [config])
+    admission.check_prompt(200_000)
+    assert admission.limited(config) == config
+
+
+@pytest.mark.parametrize(
+    ("rules", "config", "message"),
+    [
+        (PUBLIC, {"max_paths": 65}, "max_paths is 65; this server allows at most 64"),
+        (PUBLIC, {"max_new_tokens": 257}, "max_new_tokens is 257; this server allows at most 256"),
+    ],
+)
+def test_a_run_that_is_too_large_is_refused_in_words(rules, config, message):
+    with pytest.raises(LimitError, match=message):
+        Admission(rules).admit(task(), [SMALL, replace(SMALL, **config)])
+
+
+def test_a_prompt_that_is_too_long_is_refused_in_words():
+    Admission(PUBLIC).check_prompt(1000)
+    with pytest.raises(LimitError, match=r"the prompt has 1,001 tokens.* at most 1,000"):
+        Admission(PUBLIC).check_prompt(1001)
+
+
+@pytest.mark.parametrize("name", ["/root/.ssh", "gpt2", "../x@int8", "embedded@", "a" * 300])
+def test_only_listed_models_are_served_whatever_their_weights(name):
+    with pytest.raises(LimitError, match="this server offers embedded"):
+        admit(Admission(PUBLIC), task(model=name))
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded@int8", "embedded-draft"])
+def test_listed_models_are_served(name):
+    admit(Admission(PUBLIC), task(model=name))
+
+
+def test_kv_memory_is_limited_without_a_word():
+    config = BranchingConfig(kv_limit_mib=1024)
+    assert Admission(PUBLIC).limited(config) == replace(config, kv_limit_mib=256)
+    assert Admission(PUBLIC).limited(replace(config, kv_limit_mib=3)).kv_limit_mib == 3
+
+
+def test_a_visitor_has_a_number_of_runs_at_a_time():
+    admission = Admission(PUBLIC)
+    runs = [admit(admission, task()) for _ in range(3)]
+    with pytest.raises(LimitError, match=r"3 runs of yours .* allows 3 at a time"):
+        admit(admission, task())
+    admit(admission, task("b"))
+    runs[0].stop()
+    admit(admission, task())
+
+
+def test_all_visitors_together_have_a_number_of_runs():
+    admission = Admission(replace(PUBLIC, max_runs=4))
+    for owner in "abcd":
+        admit(admission, task(owner))
+    with pytest.raises(LimitError, match=r"4 runs wait or are in the making.* Try again"):
+        admit(admission, task("e"))
+
+
+def test_a_visitor_has_seconds_per_hour():
+    clock = Clock()
+    admission = Admission(Rules(seconds_per_hour=100), clock)
+    for at, seconds in ((0, 60.0), (600, 50.0)):
+        clock.now = at
+        admit(admission, task(seconds=seconds)).stop()
+    with pytest.raises(LimitError, match=r"took 2 min within an hour.* again in 50 min"):
+        admit(admission, task())
+    admit(admission, task("b"))
+    clock.now = 3601
+    admit(admission, task())

@@ -1,0 +1,75 @@
+"""The rules of a server: read once, checked in words, and what they admit."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.server.rules import PRIVATE, PUBLIC, RULES, Rules, load
+from eab.errors import ConfigError
+
+
+def written(folder: Path, text: str) -> dict[str, str]:
+    file = folder / "eab.toml"
+    file.write_text(text, encoding="utf-8")
+    return {"EAB_RULES": str(file)}
+
+
+def test_without_a_file_the_rules_are_those_of_ones_own_machine():
+    assert load({}) == PRIVATE
+    assert load({"EAB_PUBLIC": "0"}) == PRIVATE
+
+
+def test_a_public_server_starts_from_other_rules():
+    assert load({"EAB_PUBLIC": "1"}) == PUBLIC
+    assert PUBLIC.models == ("embedded",)
+    assert not PUBLIC.save_runs
+
+
+def test_a_file_changes_single_rules(tmp_path):
+    file = written(tmp_path, 'models = ["embedded", "./mine"]\nmax_paths = 12\n')
+    assert load(file | {"EAB_PUBLIC": "1"}).models == ("embedded", "./mine")
+    assert load(file).max_paths == 12
+    assert load(file).max_new_tokens == PRIVATE.max_new_tokens
+    assert load(written(tmp_path, "public = true\nupload_mib = 4")).kv_limit_mib == 256
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_path = 3", "no rule 'max_path'.*did you mean max_paths"),
+        ("nonsense = 3", "there are: public, models"),
+        ("max_paths = 1", "max_paths is 1; it must be a whole number from 2 to 256"),
+        ("max_paths = true", "max_paths is True; it must be a whole number"),
+        ('models = "embedded"', r'models is .embedded.; it must be a list such as \["embedded"\]'),
+        ('public = "yes"', "public is 'yes'; it must be true or false"),
+        ('visitor = "me"', "visitor is 'me'; it must be one of: tab, address"),
+        ('frame_ancestors = "x; script-src *"', "must be 'none', 'self' or addresses"),
+        ('key = "a b"', "key has spaces"),
+        ("max_paths = ", "cannot be read"),
+        ("[limits]\nmax_paths = 3", "no rule 'limits'"),
+        ("\x00", "cannot be read"),
+    ],
+)
+def test_a_wrong_rule_is_refused_in_words(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "name", ["/no/such/file", "~nobody-of-this-name/x", ".", "a" * 300, "\x00"]
+)
+def test_a_file_that_cannot_be_read_is_refused_in_words(name):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load({"EAB_RULES": name})
+
+
+@given(
+    st.sampled_from(sorted(RULES)),
+    st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text()).map(tuple),
+)
+def test_any_value_is_kept_or_refused_in_words(rule, value):
+    with suppress(ConfigError):
+        assert getattr(Rules(**{rule: value}), rule) == value
