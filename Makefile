@@ -33,7 +33,7 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
 
-# docs/settings.md, from the declarations in eab/config.py.
+# docs/settings.md and docs/server-rules.md, from the declarations in eab/config.py and app/server/rules.py.
 docs: .venv/installed
 	$(BIN)/python scripts/write_settings.py
 

@@ -27,7 +27,7 @@ def main() -> None:
         print(_what_strangers_may_do(asked.address), file=sys.stderr)
     if allowed.public:
         print(_what_is_allowed(allowed), file=sys.stderr)
-    _application().run(config=_streamlit_options(asked, allowed))
+    _application(asked.base_path).run(config=_streamlit_options(asked, allowed))
 
 
 def _arguments() -> argparse.Namespace:
@@ -38,16 +38,22 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _application() -> Any:
+def _application(base_path: str) -> Any:
     import streamlit as st
     from starlette.middleware import Middleware
     from starlette.routing import Route
 
     from app.server import http
 
+    answers = {"healthz": http.health, "metrics": http.prometheus}
+    behind_a_proxy = f"/{base_path.strip('/')}".rstrip("/")
     return st.App(
         Path(__file__).with_name("main.py"),
-        routes=[Route("/healthz", http.health), Route("/metrics", http.prometheus)],
+        routes=[
+            Route(f"{prefix}/{name}", answer)
+            for prefix in {"", behind_a_proxy}
+            for name, answer in answers.items()
+        ],
         middleware=[Middleware(http.SecurityHeaders)],
     )
 

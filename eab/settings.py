@@ -101,15 +101,17 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text that can be encoded, of at most MAX_TEXT characters."""
+    """Any text that can be encoded, of at most `longest` characters."""
+
+    longest: int = MAX_TEXT
 
     def check(self, name: str, value: object) -> None:
         """See Values.check."""
         if not isinstance(value, str):
             raise ConfigError(f"{name} is {quoted(value)}; it must be text")
-        if len(value) > MAX_TEXT:
+        if len(value) > self.longest:
             raise ConfigError(
-                f"{name} has {len(value):,} characters; at most {MAX_TEXT:,} are allowed. "
+                f"{name} has {len(value):,} characters; at most {self.longest:,} are allowed. "
                 "Shorten it"
             )
         try:
@@ -120,7 +122,7 @@ class Text:
             ) from error
 
     def __str__(self) -> str:
-        return f"text of at most {MAX_TEXT:,} characters"
+        return f"text of at most {self.longest:,} characters"
 
 
 def _bracket(hint: str) -> str:

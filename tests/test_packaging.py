@@ -6,6 +6,7 @@ checkout nor its editable install. A hook records every Python file access below
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -180,4 +181,41 @@ def test_the_page_opens_with_its_own_settings_from_any_folder(installed: Install
                 )
             )
         session.close()
+    installed.assert_checkout_untouched()
+
+
+def container_lines(word: str) -> list[str]:
+    """The arguments of an instruction of the Dockerfile, as the installed environment has them."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    [line] = [line for line in text.splitlines() if re.match(rf"{word}.*\[", line)]
+    return list(json.loads(line[line.index("[") :]))
+
+
+def test_the_container_command_serves_is_healthy_and_ends_when_told(
+    installed: Installation, tmp_path: Path
+) -> None:
+    port = free_port()
+
+    def here(command: list[str]) -> list[str]:
+        places = {"/opt/eab/bin": str(installed.python.parent), ":8501": f":{port}"}
+        for there, place in places.items():
+            command = [word.replace(there, place) for word in command]
+        return command
+
+    written = {"EAB_STORE": "runs.sqlite", "EAB_LAYOUTS": "layouts.json", "HF_HOME": "hub"}
+    environment = installed.environment | {
+        name: str(tmp_path / file) for name, file in written.items()
+    }
+    command = here([*container_lines("ENTRYPOINT"), *container_lines("CMD")])
+    with serving([*command, f"--port={port}"], port, cwd=installed.work, env=environment) as (
+        address,
+        process,
+    ):
+        _check(here(container_lines("HEALTHCHECK")), env=installed.environment)
+        session = RawSession(address)
+        session.press("run_button")
+        session.until(lambda: session.run_id != "")
+        server = psutil.Process(process)
+        server.terminate()
+        server.wait(timeout=60)
     installed.assert_checkout_untouched()

@@ -7,7 +7,7 @@ import pytest
 
 from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
 from eab.settings import Buttons, Choice, Menu, NumberBox, Setting, Slider, Steps
-from scripts.write_settings import FILE, settings_page
+from scripts.write_settings import RULES_FILE, SETTINGS_FILE, rules_page, settings_page
 
 EVERY = pytest.mark.parametrize(("name", "declared"), SETTINGS.items(), ids=list(SETTINGS))
 KINDS = {field.name: field.type for field in fields(BranchingConfig)}
@@ -28,7 +28,8 @@ def _on_offer(declared: Setting) -> tuple[Any, ...]:
 
 
 def test_the_page_of_the_settings_is_up_to_date() -> None:
-    assert FILE.read_text(encoding="utf-8") == settings_page(), "run `make docs`"
+    assert SETTINGS_FILE.read_text(encoding="utf-8") == settings_page(), "run `make docs`"
+    assert RULES_FILE.read_text(encoding="utf-8") == rules_page(), "run `make docs`"
 
 
 @EVERY

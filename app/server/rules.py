@@ -126,14 +126,14 @@ class Rules:
     )
     frame_ancestors: str = setting(
         "'self'",
-        Text(),
+        Text(500),
         SERVER,
         "Frames",
         "Which sites may show the page in a frame, as in the header Content-Security-Policy.",
     )
     key: str = setting(
         "",
-        Text(),
+        Text(500),
         SERVER,
         "Key",
         "Opens the page Server and /metrics. If it is empty, nobody can open them.",

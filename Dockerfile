@@ -1,0 +1,36 @@
+# The explorer as a public server, on the CPU:
+#
+#     docker build -t eab-explorer . && docker run -p 8501:8501 -v eab-data:/data eab-explorer
+#
+# For NVIDIA GPUs: --build-arg TORCH_INDEX_URL=https://pypi.org/simple, and docker run --gpus all.
+FROM python:3.12-slim AS build
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+WORKDIR /source
+COPY requirements.txt ./
+RUN python -m venv /opt/eab \
+    && sed '/^-e/d' requirements.txt > pinned.txt \
+    && /opt/eab/bin/pip install --no-cache-dir --index-url "$TORCH_INDEX_URL" "$(grep '^torch==' pinned.txt)" \
+    && /opt/eab/bin/pip install --no-cache-dir -r pinned.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY eab eab
+COPY app app
+COPY pages pages
+COPY assets assets
+RUN /opt/eab/bin/pip install --no-cache-dir --no-deps .
+
+FROM python:3.12-slim
+RUN useradd --uid 10001 --create-home eab && install -d -o eab /data
+COPY --from=build /opt/eab /opt/eab
+# All that is written goes to the one volume; the rest may be read-only.
+ENV EAB_STORE=/data/runs.sqlite \
+    EAB_LAYOUTS=/data/layouts.json \
+    HF_HOME=/data/huggingface \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER eab
+WORKDIR /data
+VOLUME /data
+EXPOSE 8501
+HEALTHCHECK --start-period=30s CMD ["/opt/eab/bin/python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/healthz', timeout=5)"]
+ENTRYPOINT ["/opt/eab/bin/eab", "app", "--address", "0.0.0.0"]
+CMD ["--public"]
