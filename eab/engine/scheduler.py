@@ -8,10 +8,12 @@ A run joins at any step and leaves at the step that ends it (Orca's iteration-le
 pass holds at most a budget of tokens: first those of the runs that decode, then chunks of waiting
 prompts, so that a long prompt stalls nobody (chunked prefill). All paths of a run are in a pass or
 none. If the budget does not hold all runs, those of the owner with the fewest tokens served go
-first (virtual token counter, arXiv 2401.00588). Who is served when changes no decision of a run.
+first (virtual token counter, arXiv 2401.00588). An owner with very many paths does not make every
+pass long for the others: its runs take turns. Who is served when changes no decision of a run.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
@@ -27,6 +29,8 @@ from eab.models.base import LanguageModel
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32
+# Of one owner's decoding runs per pass, beside others: more only if those have more together.
+OWNER_TOKENS: Final = 64
 KV_LIMIT_MIB: Final = 8192  # of all running runs
 
 
@@ -47,6 +51,7 @@ class Handle:
     ) -> None:
         self.request, self.owner, self.draft = request, owner, draft
         self.tokens = self.preemptions = 0
+        self.passes_left_out = 0  # since it was served, for having more than its owner's share
         self.ended = False
         self.error: Exception | None = None
         self._scheduler, self._events, self._stop = scheduler, list[Event](), False
@@ -304,9 +309,9 @@ class Scheduler:
         left = self.token_budget
         reserved = MIN_PREFILL_CHUNK if prompts else 0  # else many paths would stall all prompts
         chosen: dict[Handle, Part] = {}
-        for handle in order:
+        for handle in _within_shares([one for one in order if one not in prompts]):
             tokens = handle.generation.pending_tokens
-            if handle not in prompts and (tokens + reserved <= left or not chosen):
+            if tokens + reserved <= left or not chosen:
                 chosen[handle] = Part(handle.generation)
                 left -= tokens
         left = max(left, reserved)
@@ -320,3 +325,24 @@ class Scheduler:
 
     def _keep_running(self, handles: Sequence[Handle]) -> None:
         self._running = [handle for handle in handles if not handle.ended]
+
+
+def _within_shares(decoding: Sequence[Handle]) -> list[Handle]:
+    """Those that the share of their owner holds. One that is larger goes as often as it fits into
+    the shares of all passes since it was served.
+    """
+    asked, taken = Counter[str](), Counter[str]()
+    for handle in decoding:
+        asked[handle.owner] += handle.generation.pending_tokens
+    chosen = []
+    for handle in decoding:
+        owner, tokens = handle.owner, handle.generation.pending_tokens
+        others = asked.total() - asked[owner]
+        share = max(OWNER_TOKENS, others) if others else asked[owner]
+        handle.passes_left_out += 1
+        is_its_turn = not taken[owner] and tokens <= handle.passes_left_out * share
+        if taken[owner] + tokens <= share or is_its_turn:
+            taken[owner] += tokens
+            handle.passes_left_out = 0
+            chosen.append(handle)
+    return chosen

@@ -185,6 +185,36 @@ def test_a_pass_holds_the_budget_and_serves_whom_it_served_least():
     assert max(shares) - min(shares) <= 20
 
 
+@pytest.mark.parametrize("paths", [[60] * 3, [150], [20, 20, 100]])
+def test_whoever_asks_for_much_does_not_make_the_passes_of_the_others_long(paths):
+    """Beside a greedy owner, thirty others are in every pass, which has at most 64 tokens more on
+    average.
+    """
+    scheduler = Scheduler(TableModel(random_table(3, 12)), max_running=40)
+    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, r=1)
+    greedy = [
+        scheduler.submit(Request("0", replace(wide, max_paths=width, seed=width)), owner="greedy")
+        for width in paths
+    ]
+    for _ in range(12):  # its trees reach their widths
+        scheduler.step()
+    small = [
+        scheduler.submit(
+            replace_tokens(chain_request(seed=seed, max_paths=1), 30), owner=f"small {seed}"
+        )
+        for seed in range(30)
+    ]
+    scheduler.step()  # their prompts
+    before, passes = sum(handle.tokens for handle in greedy), 0
+    while not any(handle.ended for handle in small):
+        assert set(small) <= set(scheduler.step())
+        passes += 1
+    assert passes >= 10
+    assert sum(handle.tokens for handle in greedy) - before <= 64 * (passes + 1)
+    serve_all(scheduler, [*greedy, *small])
+    assert all(handle.ended for handle in greedy)
+
+
 def replace_tokens(request: Request, new_tokens: int) -> Request:
     return replace(request, config=replace(request.config, max_new_tokens=new_tokens))
 
