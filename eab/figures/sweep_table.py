@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from eab.analysis.sweep import RunCost, Sweep
-from eab.figures.timings import ms, repeats_words, with_spread
+from eab.figures.timings import as_long, ms, repeats_words, with_spread
 from eab.formatting import human_bytes, listed, times
-from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs, no_comparison
+from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs
 
 
 class SweepRow(NamedTuple):
@@ -87,13 +87,6 @@ def step_claims(sweep: Sweep) -> list[Claim]:
         )
         for cost in others
     ]
-
-
-def as_long(timing: Timing, first: Timing) -> str:
-    """How many times as long as the first: "2.2×", or why that is not said."""
-    if not differs(timing, first):
-        return no_comparison(timing, first)
-    return times(timing.median / first.median)
 
 
 def _ratios(costs: Sequence[RunCost], measure: str) -> list[tuple[str, float]]:

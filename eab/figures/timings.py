@@ -1,10 +1,13 @@
 """Timings in words and as error bars: medians of repeats with their quartiles."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from eab.formatting import counted
-from eab.timing import MIN_REPEATS, TOO_FEW, Timing
+import plotly.graph_objects as go
+
+from eab.figures.charts import LineStyle, add_line
+from eab.formatting import counted, times
+from eab.timing import MIN_REPEATS, TOO_FEW, Timing, differs, no_comparison
 
 MILLI: Final = 1000.0
 
@@ -38,6 +41,36 @@ def repeats_words(timings: Iterable[Timing]) -> str:
         return f"measured once, {TOO_FEW}"
     few = f", {TOO_FEW}" if count < MIN_REPEATS else ""
     return f"medians of {counted(count, 'repeat')}, measured{few}"
+
+
+def as_long(timing: Timing, first: Timing) -> str:
+    """How many times as long as the first: "2.2×", or why that is not said."""
+    if not differs(timing, first):
+        return no_comparison(timing, first)
+    return times(timing.median / first.median)
+
+
+def add_timings(
+    figure: go.Figure,
+    name: str,
+    timings: Mapping[float, Timing] | Mapping[int, Timing],
+    style: LineStyle,
+    hover: str,
+    scale: float = MILLI,
+) -> None:
+    """Add a line through medians, with error bars from quartile to quartile.
+
+    Args:
+        figure: The chart.
+        name: What the legend says.
+        timings: By the value on the x axis.
+        style: How the line is drawn.
+        hover: See `add_line`.
+        scale: Times this for the unit of the y axis.
+    """
+    points = [(x, scale * timing.median) for x, timing in timings.items()]
+    add_line(figure, name, points, style, hover)
+    figure.data[-1].update(error_y=error_bars([*timings.values()], scale))
 
 
 def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any]:
