@@ -42,10 +42,17 @@ _ROWS_AXIS: Final = "rows in use (log scale)"
 
 
 class ExperimentFigure(NamedTuple):
-    """How the report of an experiment is shown."""
+    """How the report of an experiment is shown.
+
+    Attributes:
+        sentence: What it says.
+        figure: What it draws.
+        claims: The comparisons in the sentence.
+    """
 
     sentence: Callable[[Report], str]
     figure: Callable[[Report], go.Figure]
+    claims: Callable[[Report], list[Claim]]
 
 
 def growth_figure(report: Report) -> go.Figure:
@@ -153,6 +160,16 @@ def lengths_sentence(report: Report) -> str:
         f"{in_ms(growth[last])} and {in_ms(attention[last])} "
         f"({repeats_words(growth.values())}).{context}"
     )
+
+
+def length_claims(report: Report) -> list[Claim]:
+    """The growth from the shortest to the longest length, which `lengths_sentence` shows."""
+    growth, attention, _ = _length_timings(report).values()
+    first, last = min(growth), max(growth)
+    return [
+        Claim(f"{what} at {last} rows against {first}", found[last], found[first])
+        for what, found in (("growth", growth), ("attention", attention))
+    ]
 
 
 def rejection_figure(report: Report) -> go.Figure:
@@ -385,11 +402,11 @@ def fit_figure(report: Report) -> go.Figure:
 
 
 EXPERIMENT_FIGURES: Final[Mapping[Experiment, ExperimentFigure]] = {
-    "lengths": ExperimentFigure(lengths_sentence, lengths_figure),
-    "growth": ExperimentFigure(growth_sentence, growth_figure),
-    "rejection": ExperimentFigure(rejection_sentence, rejection_figure),
-    "sizes": ExperimentFigure(sizes_sentence, sizes_figure),
-    "memory": ExperimentFigure(tensor_memory_sentence, tensor_memory_figure),
+    "lengths": ExperimentFigure(lengths_sentence, lengths_figure, length_claims),
+    "growth": ExperimentFigure(growth_sentence, growth_figure, growth_claims),
+    "rejection": ExperimentFigure(rejection_sentence, rejection_figure, rejection_claims),
+    "sizes": ExperimentFigure(sizes_sentence, sizes_figure, size_claims),
+    "memory": ExperimentFigure(tensor_memory_sentence, tensor_memory_figure, lambda report: []),
 }
 
 
