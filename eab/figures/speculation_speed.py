@@ -2,7 +2,7 @@
 costs, and what the formula computes from that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
@@ -25,7 +25,7 @@ from eab.figures.timings import MILLI, error_bars, in_ms, repeats_words
 from eab.formatting import counted, listed
 from eab.speculation.formulas import best_length, speed_up
 from eab.speculation.stats import fit_pass_seconds
-from eab.timing import NO_DIFFERENCE, Claim, are_too_few, comparison, differs
+from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, comparison, differs
 
 # The cost of a draft token, in passes of the model, where the model is a hundred times larger.
 SMALL_DRAFT: Final = 0.05
@@ -56,14 +56,19 @@ def pass_costs(sweep: Sweep) -> PassCosts | None:
     """What draft tokens and longer passes cost in these runs: medians over the repeats. None before
     there are passes of two sizes.
     """
-    names = [result.name for result in draft_length_results(sweep)]
-    rounds = zip(*(sweep.times(name) for name in names), strict=False)
-    found = [costs for one in rounds if (costs := _costs_of(one)) is not None]
+    found = repeated_costs(sweep)
     if not found:
         return None
     return PassCosts(
         median(one.draft_token for one in found), median(one.further_token for one in found)
     )
+
+
+def repeated_costs(sweep: Sweep) -> list[PassCosts]:
+    """The costs of each repeat."""
+    names = [result.name for result in draft_length_results(sweep)]
+    rounds = zip(*(sweep.times(name) for name in names), strict=False)
+    return [costs for one in rounds if (costs := _costs_of(one)) is not None]
 
 
 def _costs_of(runs: Sequence[RunTimed]) -> PassCosts | None:
@@ -231,8 +236,9 @@ def surface_sentence(sweep: Sweep) -> str:
     costs, alpha = pass_costs(sweep), acceptance_rate(sweep)
     if costs is None or alpha is None:
         return "There is nothing to compute a speed-up from yet."
-    here = _best_words(alpha, costs.draft_token, costs.of_pass)
-    small = _best_words(alpha, SMALL_DRAFT, lambda tokens: 1.0)
+    here = _best_words(alpha, costs, repeated_costs(sweep))
+    large = PassCosts(SMALL_DRAFT, further_token=0.0)
+    small = _best_words(alpha, large, [large])
     return (
         f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
         f"token in a pass {costs.further_token:.2f} ({_cost_words(sweep)}). "
@@ -246,9 +252,11 @@ def _cost_words(sweep: Sweep) -> str:
     return repeats_words(result.seconds for result in draft_length_results(sweep))
 
 
-def _best_words(alpha: float, draft_cost: float, pass_cost: Callable[[int], float]) -> str:
-    best = best_length(alpha, draft_cost, pass_cost)
-    if not best:
-        return "no draft length is faster than plain decoding"
-    speed = speed_up(alpha, best, draft_cost, pass_cost)
+def _best_words(alpha: float, costs: PassCosts, repeats: Sequence[PassCosts]) -> str:
+    """What the best draft length gains at these costs, unless their spread hides it."""
+    best = best_length(alpha, costs.draft_token, costs.of_pass)
+    gains = Timing(tuple(speed_up(alpha, best, one.draft_token, one.of_pass) for one in repeats))
+    if not best or gains.low <= 1:
+        return "no draft length is measurably faster than plain decoding"
+    speed = speed_up(alpha, best, costs.draft_token, costs.of_pass)
     return f"{counted(best, 'draft token')} would be {speed:.2f} times as fast as plain decoding"

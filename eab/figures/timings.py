@@ -20,10 +20,10 @@ def with_spread(timing: Timing, written: Callable[[float], str]) -> str:
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds without the unit: 0.123, 1.23, 12.3, 123."""
+    """Milliseconds without the unit: 0, 0.123, 1.23, 12.3, 123."""
     value = MILLI * seconds
     size = abs(value)
-    digits = 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
+    digits = 0 if not size else 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
     return f"{value:,.{digits}f}"
 
 

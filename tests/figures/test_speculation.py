@@ -254,6 +254,22 @@ def test_the_costs_of_a_pass_are_medians_over_the_repeats(first_runs):
     assert costs.draft_token == pytest.approx(0.003 / 0.012)
 
 
+@pytest.mark.parametrize(("drafting", "gains"), [((0.0, 0.0), True), ((0.0, 0.05), False)])
+def test_a_computed_gain_inside_the_spread_of_the_costs_is_not_told(first_runs, drafting, gains):
+    made = fold_sweep(first_runs, draft_length_sweep("model"))
+    for number in range(5):
+        for name, tokens in zip(made.variants, (1, 2, 3, 5, 9, 2), strict=True):
+            drafts, forward = 10 * (tokens - 1), 10 * (0.010 + 0.0001 * tokens)
+            per_draft = drafting[number in (0, 1)]
+            made.apply(
+                RunTimed(name, (0.0, forward), forward, per_draft * drafts, 10, 10 * tokens, drafts)
+            )
+    words = speculation_speed.surface_sentence(made)
+    here = words.split("With these costs, ")[1].split(" (computed)")[0]
+    assert ("times as fast" in here) == gains
+    assert ("no draft length is measurably faster" in here) != gains
+
+
 def test_speculated_events_are_within_the_run(sweep):
     for _, run in sweep.pairs:
         assert all(isinstance(one, Speculated) and 1 <= one.step < 30 for one in run.speculations)
