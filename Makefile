@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: app test check docs runs picture notebook clean
+.PHONY: app test check docs runs measurements picture notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
@@ -40,6 +40,10 @@ docs: .venv/installed
 # Remake the bundled runs with the engine, the README's moving picture from the real page, and the notebook's outputs.
 runs: .venv/installed
 	$(BIN)/python scripts/record_runs.py
+
+# Measure again what the pages open with; nothing else should run on the machine.
+measurements: .venv/installed
+	$(BIN)/python scripts/record_measurements.py
 
 picture: .venv/installed-dev
 	$(BIN)/python scripts/record_animation.py

@@ -4,21 +4,21 @@ transformers.
     python benchmarks/bmc.py [--quick] [--json FILE] [--table FILE]
 
 The first question: is the predicted r* good? The KV part of writing N rows is timed at a grid of r,
-with padded attention; growths and spare rows (each forward pass is run with and without them) are
-medians over rounds.
+with padded attention: the growths and the spare rows (each forward pass is run with and without
+them).
 
 The second question: what does it save? Seconds per step of the KV part (update and attention of all
 layers, no weights) and of the whole step are timed by context and paths, each over one period
 between growths.
 
-All competitors run alternately in each round. Figures are medians over rounds, ratios are ratios of
-medians. The tree's paths share their context; transformers holds it once per path. `--quick`
+All competitors take turns; a first round is the warm-up. Figures are medians with their quartiles
+(eab.timing), ratios are ratios of medians. The tree's paths share their context; transformers holds it once per path. `--quick`
 measures fewer layers and rows.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,16 +34,19 @@ from eab.bmc.results import Report, RTimed, overheads, predicted_r
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, overhead
 from eab.caches.shape import KVShape
 from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
+from eab.figures.bmc_experiments import growth_sentence
+from eab.figures.timings import in_ms
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
+from eab.timing import MIN_REPEATS, Timing, comparison, take_turns
 
 ROOM = 64  # rows that StaticCache and a tree allocated up front hold beyond the context
 LONGEST = 2048 - ROOM
 HEADLINE = 8  # paths
-ROUNDS = 3
 SAMPLED = 6  # timed steps where all steps are alike
 console = Console(stderr=True)
 Step = Callable[[], float]
+Steps = Mapping[str, Timing]  # by competitor
 
 
 @dataclass(frozen=True)
@@ -72,27 +75,20 @@ class Competitor:
             rows.
         growth_every: Where spare rows cost nothing and the period is long: the number of steps over
             which the growth of the first step is spread instead.
-        seconds: Seconds per step, of each round.
     """
 
     name: str
     prepare: Callable[[], Step]
     period: int = SAMPLED
     growth_every: int | None = None
-    seconds: list[float] = field(default_factory=list)
 
-    def run(self) -> None:
+    def seconds_per_step(self) -> float:
         """Time one period; the first two steps of a fresh cache are not part of it."""
         step = self.prepare()
         first, _ = step(), step()
         mean = statistics.mean(step() for _ in range(self.period))
         spread = max(0.0, first - mean) / self.growth_every if self.growth_every else 0.0
-        self.seconds.append(mean + spread)
-
-    @property
-    def step(self) -> float:
-        """Seconds per step: the median over rounds."""
-        return statistics.median(self.seconds)
+        return mean + spread
 
 
 def tree(
@@ -213,20 +209,20 @@ def cases(quick: bool) -> Iterator[Case]:
         yield Case(paths, LONGEST, whole=True)
 
 
-def table(competitors: Sequence[Competitor], case: Case) -> str:
+def table(timings: Steps, case: Case) -> str:
     """A Markdown table with one row per competitor."""
     kind = "whole step" if case.whole else "KV update and attention"
     paths = "1 path" if case.paths == 1 else f"{case.paths} paths"
     lines = [
-        f"{kind}, {paths}, context {case.context}",
+        f"{kind}, {paths}, context {case.context}: milliseconds per step (quartiles)",
         "",
-        "| | ms per step | times r* |",
+        "| | ms per step | against r* |",
         "|---|---|---|",
     ]
-    for one in competitors:
-        lines.append(
-            f"| {one.name} | {1000 * one.step:.2f} | {one.step / competitors[1].step:.2f} |"
-        )
+    predicted_r_star = [*timings.values()][1]
+    for name, timing in timings.items():
+        against = "" if timing is predicted_r_star else comparison(timing, predicted_r_star)
+        lines.append(f"| {name} | {in_ms(timing)} | {against} |")
     return "\n".join(lines) + "\n"
 
 
@@ -236,27 +232,24 @@ def sweep_table(report: Report) -> str:
     assert fitted is not None
     measured = overheads(timed)
     lines = [
-        f"Writing {timed[0].work.rows:,} rows, one path, padded: seconds of growths and spare rows.",
+        f"Writing {timed[0].work.rows:,} rows, one path, padded: growths and spare rows "
+        "(quartiles).",
         "",
         "| r | measured | predicted |",
         "|---|---|---|",
     ]
     lines += [
-        f"| {r} | {value:.3f} | {overhead(fitted.costs, timed[0].work, r):.3f} |"
-        for r, value in measured.items()
+        f"| {r} | {in_ms(timing)} | {1000 * overhead(fitted.costs, timed[0].work, r):.1f} ms |"
+        for r, timing in measured.items()
     ]
-    least = min(measured, key=lambda r: measured[r])
-    return (
-        "\n".join(lines)
-        + f"\n\nPredicted r* = {predicted_r(report)}; the least measured is at r = {least}.\n"
-    )
+    return "\n".join(lines) + f"\n\n{growth_sentence(report)}\n"
 
 
-def sweep(shape: KVShape, rows: int, rounds: int) -> Report:
+def sweep(shape: KVShape, rows: int, repeats: int) -> Report:
     """Measure the overhead by r."""
     report = Report()
     with console.status("r over a grid") as status:
-        for event in sensitivity_to_r(shape, rows, rounds):
+        for event in sensitivity_to_r(shape, rows, repeats):
             report.apply(event)
             status.update(f"{report.progress.share:.0%}: {report.progress.words}")
     return report
@@ -272,7 +265,7 @@ def load(layers: int) -> tuple[PreTrainedModel, HuggingFaceModel]:
     )
 
 
-def ratios_of(report: Report, found: dict[Case, list[Competitor]]) -> dict[str, float]:
+def ratios_of(report: Report, found: Mapping[Case, Steps]) -> dict[str, float]:
     """The ratios that the targets refer to.
 
     copying: our own tree at r = 1. concat: the DynamicCache of transformers, which calls torch.cat at
@@ -285,15 +278,16 @@ def ratios_of(report: Report, found: dict[Case, list[Competitor]]) -> dict[str, 
     assert report.fitted is not None
     costs = report.fitted.costs
     ratios = {
-        "predicted_over_best_overhead": measured[best] / min(measured.values()),
+        "predicted_over_best_overhead": measured[best].median
+        / min(timing.median for timing in measured.values()),
         "most_to_gain_one_path": 1 + costs.copy_row / costs.spare_row,
     }
-    for case, competitors in found.items():
-        copying, *ours, dynamic, static = competitors
-        fastest = min(one.step for one in (ours[0], ours[2]))
+    for case, timings in found.items():
+        copying, *ours, dynamic, static = (timing.median for timing in timings.values())
+        fastest = min(ours[0], ours[2])
         key = f"over_best_{'step' if case.whole else 'kv'}_{case.paths}_paths_{case.context}"
-        ratios |= {f"copying_{key}": copying.step / fastest}
-        ratios |= {f"concat_{key}": dynamic.step / fastest, f"static_{key}": static.step / fastest}
+        ratios |= {f"copying_{key}": copying / fastest}
+        ratios |= {f"concat_{key}": dynamic / fastest, f"static_{key}": static / fastest}
     ratios["concat_over_best_at_2048"] = ratios[f"concat_over_best_kv_{HEADLINE}_paths_{LONGEST}"]
     return ratios
 
@@ -303,24 +297,19 @@ def main() -> None:
     options = command_line(__doc__, quick="fewer layers and rows").parse_args()
     torch.set_num_threads(options.threads)
     plain, ours = load(6 if options.quick else 30)
-    report = sweep(ours.kv_shape, 256 if options.quick else 512, 3 if options.quick else 5)
-    found = {
-        case: field_of(plain, ours, case, predicted(report, case)) for case in cases(options.quick)
-    }
-    for case, competitors in found.items():
+    report = sweep(ours.kv_shape, 256 if options.quick else 512, MIN_REPEATS)
+    found: dict[Case, Steps] = {}
+    for case in cases(options.quick):
         console.print(f"{replace(case)} ...")
-        for _ in range(ROUNDS):
-            for competitor in competitors:
-                competitor.run()
+        competitors = field_of(plain, ours, case, predicted(report, case))
+        measures = {one.name: one.seconds_per_step for one in competitors}
+        found[case] = take_turns(measures, MIN_REPEATS)
     ratios = ratios_of(report, found)
-    parts = [
-        sweep_table(report),
-        *(table(competitors, case) for case, competitors in found.items()),
-    ]
+    parts = [sweep_table(report), *(table(timings, case) for case, timings in found.items())]
     parts.append("\n".join(f"{name}: {value:.2f}" for name, value in ratios.items()) + "\n")
     seconds = {
-        str(case): {one.name: one.step for one in competitors}
-        for case, competitors in found.items()
+        str(case): {name: timing.seconds for name, timing in timings.items()}
+        for case, timings in found.items()
     }
     origin = where(f"float32, {ours.kv_shape.layers} layers")
     publish(options, origin, "\n".join(parts), {"seconds": seconds, "ratios": ratios})

@@ -3,9 +3,10 @@
     python benchmarks/engine.py [--quick | --grid] [--json FILE] [--table FILE]
 
 The job is to make N continuations of one prompt. In each round all competitors do it, one after the
-other, with the same weights, prompt, number of new tokens, dtype and threads. Figures are medians
-over rounds, ratios are ratios of medians. KV bytes are measured from the tensors. `--quick` makes
-one round; `--grid` adds other models, prompts, numbers of paths, and lengths.
+other, with the same weights, prompt, number of new tokens, dtype and threads; a short job is the
+warm-up. Figures are medians over rounds with their quartiles (eab.timing), ratios are ratios of
+medians. KV bytes are measured from the tensors. `--quick` makes one round, too few to compare;
+`--grid` adds other models, prompts, numbers of paths, and lengths.
 """
 
 import gc
@@ -21,9 +22,11 @@ from rich.console import Console
 from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, PreTrainedModel
 
+from eab.figures.timings import as_long, with_spread
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, wrap_model
 from eab.models.weight_layouts import apply_fastest_layout
+from eab.timing import MIN_REPEATS, Timing
 
 MIB = 2**20
 LONG_PATHS, LONG_TOKENS = 64, 200
@@ -130,9 +133,14 @@ def warm_up(pair: Pair, job: Job) -> None:
         competitor.run()
 
 
+def timing_of(competitor: Competitor) -> Timing:
+    """Of the whole job, over the rounds."""
+    return Timing(tuple(competitor.measured.seconds))
+
+
 def seconds_of(competitor: Competitor) -> float:
     """Median over rounds."""
-    return statistics.median(competitor.measured.seconds)
+    return timing_of(competitor).median
 
 
 def step_of(competitor: Competitor) -> float:
@@ -185,16 +193,16 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
 def table(competitors: Sequence[Competitor]) -> str:
     """One row per competitor, as Markdown."""
     rows = [
-        "| | seconds | times the tree | tokens through the model | KV rows | KV bytes held | peak | allocator |",
+        "| | seconds (quartiles) | as long as the tree | tokens through the model | KV rows | KV bytes held | peak | allocator |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    tree = seconds_of(competitors[0])
+    tree = timing_of(competitors[0])
     for competitor in competitors:
-        measured = competitor.measured
+        measured, timing = competitor.measured, timing_of(competitor)
         cells = [
             competitor.name,
-            f"{seconds_of(competitor):.2f}",
-            f"{seconds_of(competitor) / tree:.2f}",
+            with_spread(timing, "{:.2f}".format),
+            "" if competitor is competitors[0] else as_long(timing, tree),
             f"{measured.tokens:,}",
             "-" if measured.rows is None else f"{measured.rows:,}",
             _mib(measured.kv_bytes),
@@ -229,7 +237,7 @@ def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
         f"{ratios['last_step_over_first']:.2f} times the first.\n"
     )
     result = {
-        "seconds": {competitor.name: seconds_of(competitor) for competitor in competitors},
+        "seconds": {competitor.name: competitor.measured.seconds for competitor in competitors},
         "kv_bytes": {competitor.name: competitor.measured.kv_bytes for competitor in competitors},
         "ratios": ratios,
     }
@@ -285,7 +293,7 @@ def grid_row(shape: str, job: Job, competitors: Sequence[Competitor]) -> str:
 
 def main() -> None:
     """Command line."""
-    parser = command_line(__doc__, quick="one round instead of three")
+    parser = command_line(__doc__, quick="one round")
     parser.add_argument(
         "--grid",
         action="store_true",
@@ -296,7 +304,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     dtype = getattr(torch, options.dtype)
-    text, result = standard(load("135m", dtype, options.device), 1 if options.quick else 3)
+    text, result = standard(
+        load("135m", dtype, options.device), 1 if options.quick else MIN_REPEATS
+    )
     if options.grid:
         text += "\n" + grid(dtype, options.device)
     publish(options, where(f"{options.dtype} on {options.device}"), text, result)

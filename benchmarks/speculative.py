@@ -3,11 +3,12 @@ generation.
 
     python benchmarks/speculative.py [--quick] [--json FILE] [--table FILE]
 
-In each round every job runs with plain decoding, and with every drafter with an adaptive and with a
-fixed draft length. Figures are medians over rounds, ratios are ratios of medians. The texts of a job
+Every job runs with plain decoding, and with every drafter with an adaptive and with a fixed draft
+length; all take turns, and a first round is the warm-up. Figures are medians with their quartiles
+(eab.timing), ratios are ratios of medians. The texts of a job
 are the same with every drafter, so all do the same work. Jobs with one path also run with
 transformers' `assistant_model` and `prompt_lookup_num_tokens`, with the same weights. `--quick`
-makes one or two rounds, without the jobs of eight and twenty paths.
+makes one or two repeats, too few to compare, without the jobs of eight and twenty paths.
 
 The jobs are a story and facts by the embedded model with its draft model; greedy text by a random
 model of the shape of SmolLM2-135M, which soon repeats itself; and its text at a low temperature. The
@@ -15,8 +16,6 @@ draft model of the random model is its own first six layers, whose draft tokens 
 accepted: the worst case.
 """
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -30,10 +29,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
+from eab.figures.timings import in_ms
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
 from eab.models.weight_layouts import apply_fastest_layout
 from eab.run import Run, fold
+from eab.timing import Timing, comparison, take_turns, timed
 
 FIXED: Final = 4
 PLAIN: Final = "plain"
@@ -59,9 +60,9 @@ class Job:
         models: Target and draft model.
         prompt: The prompt.
         config: The settings without speculation.
-        rounds: Short jobs need many.
+        repeats: Short jobs need many.
         repetitive: Whether the text repeats itself.
-        seconds: For each competitor, of each round.
+        timings: For each competitor.
         runs: The latest run of each competitor that is this engine.
     """
 
@@ -69,9 +70,9 @@ class Job:
     models: Models
     prompt: str
     config: BranchingConfig
-    rounds: int
+    repeats: int
     repetitive: bool = False
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    timings: dict[str, Timing] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
 
     def competitors(self) -> dict[str, Callable[[], None]]:
@@ -130,7 +131,7 @@ class Job:
 
     def ratio(self, label: str) -> float:
         """Seconds of plain decoding over the seconds of this competitor."""
-        return statistics.median(self.seconds[PLAIN]) / statistics.median(self.seconds[label])
+        return self.timings[PLAIN].median / self.timings[label].median
 
 
 def embedded() -> Models:
@@ -187,14 +188,10 @@ def jobs(quick: bool) -> list[Job]:
 
 
 def measure(job: Job) -> None:
-    """All competitors in turn; the first round is not counted."""
-    for number in range(job.rounds + 1):
-        for label, run in job.competitors().items():
-            console.print(f"{job.name}: {label} ...")
-            start = time.perf_counter()
-            run()
-            if number:
-                job.seconds.setdefault(label, []).append(time.perf_counter() - start)
+    """All competitors in turn."""
+    console.print(f"{job.name}: {job.repeats} repeats ...")
+    measures = {label: timed(run) for label, run in job.competitors().items()}
+    job.timings = take_turns(measures, job.repeats)
 
 
 def table(job: Job) -> str:
@@ -202,17 +199,13 @@ def table(job: Job) -> str:
     rows = [
         f"{job.name}, {job.config.max_new_tokens} new tokens at most",
         "",
-        "| | seconds | plain / this | passes | draft tokens accepted | tokens per pass and path |",
+        "| | time (quartiles) | against plain | passes | draft tokens accepted | tokens per pass and path |",
         "|---|---|---|---|---|---|",
     ]
-    for label, seconds in job.seconds.items():
-        run = job.runs.get(label)
-        cells = [
-            label,
-            f"{statistics.median(seconds):.2f}",
-            f"{job.ratio(label):.2f}",
-            *_counts(run),
-        ]
+    plain = job.timings[PLAIN]
+    for label, timing in job.timings.items():
+        against = "" if label == PLAIN else comparison(timing, plain)
+        cells = [label, in_ms(timing), against, *_counts(job.runs.get(label))]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
@@ -232,20 +225,18 @@ def _counts(run: Run | None) -> list[str]:
 def ratios_of(measured: list[Job]) -> dict[str, float]:
     """The ratios for which the project has targets."""
     adaptive = [
-        job.ratio(label) for job in measured for label in job.seconds if label.endswith("adaptive")
+        job.ratio(label) for job in measured for label in job.timings if label.endswith("adaptive")
     ]
     repetitive = next(job for job in measured if job.repetitive)
     story = measured[0]
     ours = min(
-        statistics.median(seconds)
-        for label, seconds in story.seconds.items()
-        if label.startswith("model")
+        timing.median for label, timing in story.timings.items() if label.startswith("model")
     )
+    assisted = story.timings["transformers, assistant_model"]
     return {
         "plain_over_lookup_repetitive": repetitive.ratio("prompt-lookup, adaptive"),
         "plain_over_adaptive_worst": min(adaptive),
-        "assisted_over_ours": statistics.median(story.seconds["transformers, assistant_model"])
-        / ours,
+        "assisted_over_ours": assisted.median / ours,
     }
 
 
@@ -260,7 +251,7 @@ def main() -> None:
     text = "\n".join(map(table, measured))
     text += "\n" + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()) + "\n"
     seconds = {
-        job.name: {label: statistics.median(found) for label, found in job.seconds.items()}
+        job.name: {label: timing.seconds for label, timing in job.timings.items()}
         for job in measured
     }
     publish(options, where("float32"), text, {"seconds": seconds, "ratios": ratios})

@@ -2,20 +2,26 @@
 
 The alternatives take turns, so that whatever disturbs the machine disturbs all of them. The first
 round is a warm-up and does not count. The spread is the middle half of the repeats. Two medians
-differ if their spreads do not overlap; otherwise no difference was measured.
+differ if their spreads do not overlap; otherwise no difference was measured. Fewer than MIN_REPEATS
+repeats are shown, but nothing is concluded from them.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 NO_DIFFERENCE: Final = "no difference measured"
-MIN_REPEATS: Final = 5  # before an order can be settled
+TOO_FEW: Final = "too few repeats to compare"
+MIN_REPEATS: Final = 5  # before anything is concluded
 # A spread of this share of the median: more repeats would hardly narrow it.
 NARROW: Final = 0.05
+# A spread of more than this share of the median: something disturbed the machine.
+DISTURBED: Final = 0.3
 
+Key = TypeVar("Key", bound=Hashable)
 Measure: TypeAlias = Callable[[], float]  # does the work once -> its seconds
 Clock: TypeAlias = Callable[[], float]  # seconds, when all work is done
 
@@ -51,9 +57,14 @@ class Timing:
         return quantiles(self.seconds, n=4, method="inclusive")[index]
 
     @property
+    def width(self) -> float:
+        """Of the spread, in seconds."""
+        return self.high - self.low
+
+    @property
     def narrow(self) -> bool:
         """Whether the spread is small beside the median."""
-        return self.high - self.low <= NARROW * self.median
+        return self.width <= NARROW * self.median
 
 
 def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> Measure:
@@ -105,9 +116,28 @@ def take_turns_until_settled(
     return _timings(rounds)
 
 
+def timings_by(repeats: Iterable[tuple[Key, float]]) -> dict[Key, Timing]:
+    """The timing of each alternative.
+
+    Args:
+        repeats: Name and seconds of each repeat of each alternative, in the order of measuring.
+    """
+    found: defaultdict[Key, list[float]] = defaultdict(list)
+    for name, seconds in repeats:
+        found[name].append(seconds)
+    return {name: Timing(tuple(seconds)) for name, seconds in found.items()}
+
+
+def are_too_few(a: Timing, b: Timing) -> bool:
+    """Whether one of both has too few repeats for a comparison."""
+    return min(len(a.seconds), len(b.seconds)) < MIN_REPEATS
+
+
 def differs(a: Timing, b: Timing) -> bool:
-    """Whether a difference was measured: the spreads do not overlap."""
-    return a.high < b.low or b.high < a.low
+    """Whether a difference was measured: there are enough repeats, and the spreads do not
+    overlap.
+    """
+    return not are_too_few(a, b) and (a.high < b.low or b.high < a.low)
 
 
 def fastest(timings: Mapping[str, Timing]) -> str:
@@ -129,15 +159,58 @@ def is_settled(timings: Mapping[str, Timing]) -> bool:
 
 
 def comparison(a: Timing, b: Timing) -> str:
-    """How much faster `a` is than `b`, in words: "1.43 times as fast", or that no difference was
-    measured.
+    """How much faster `a` is than `b`, in words: "1.43 times as fast", or why that is not said."""
+    return f"{b.median / a.median:.2f} times as fast" if differs(a, b) else no_comparison(a, b)
+
+
+def no_comparison(a: Timing, b: Timing) -> str:
+    """Why no difference is said: none was measured, or there are too few repeats."""
+    return TOO_FEW if are_too_few(a, b) else NO_DIFFERENCE
+
+
+class Claim(NamedTuple):
+    """Two timings that a page compares in words.
+
+    Attributes:
+        what: What is compared.
+        a: One of both.
+        b: The other.
     """
-    return f"{b.median / a.median:.2f} times as fast" if differs(a, b) else NO_DIFFERENCE
+
+    what: str
+    a: Timing
+    b: Timing
+
+
+def objections(claims: Iterable[Claim]) -> list[str]:
+    """Why these timings should not be published, a sentence each.
+
+    There must be enough repeats. A difference that is claimed must be larger than both spreads; one
+    that is denied must not be hidden by a disturbed machine.
+    """
+    found = []
+    for what, a, b in claims:
+        effect, width = abs(a.median - b.median), max(a.width, b.width)
+        disturbed = any(one.width > DISTURBED * one.median for one in (a, b))
+        if are_too_few(a, b):
+            count = min(len(a.seconds), len(b.seconds))
+            found.append(f"{what}: {count} of at least {MIN_REPEATS} repeats")
+        elif differs(a, b) and width > effect:
+            found.append(
+                f"{what}: the spread ({1000 * width:.3g} ms) is larger than the difference "
+                f"({1000 * effect:.3g} ms)"
+            )
+        elif not differs(a, b) and disturbed:
+            found.append(
+                f"{what}: the spread ({1000 * width:.3g} ms) is more than {DISTURBED:.0%} of the "
+                "median, too wide to find no difference"
+            )
+    return found
 
 
 def _round(alternatives: Mapping[str, Measure]) -> dict[str, float]:
     return {name: measure() for name, measure in alternatives.items()}
 
 
-def _timings(rounds: list[dict[str, float]]) -> dict[str, Timing]:
-    return {name: Timing(tuple(one[name] for one in rounds)) for name in rounds[0]}
+def _timings(rounds: Iterable[Mapping[str, float]]) -> dict[str, Timing]:
+    return timings_by(repeat for one in rounds for repeat in one.items())

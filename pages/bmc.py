@@ -74,16 +74,16 @@ PAPER = (
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
     "growth": (
         "Sensitivity to r",
-        "The time of the KV cache for writing many rows, at each r. Takes about a minute.",
+        "The time of the KV cache for writing many rows, at each r. Takes some minutes.",
     ),
     "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows. Takes some seconds."),
     "rejection": (
         "Rejected drafts",
-        "Draft tokens in the spare rows, verified by the model. Takes about a minute.",
+        "Draft tokens in the spare rows, verified by the model. Takes some minutes.",
     ),
     "sizes": (
         "Other model sizes",
-        "Is the predicted r* good for other model shapes? Takes about a minute.",
+        "Is the predicted r* good for other model shapes? Takes some minutes.",
     ),
     "memory": ("Memory", "What the tensors hold, by r and length. Takes some seconds."),
 }
@@ -188,7 +188,7 @@ def experiments() -> None:
 
 def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
     """The button of an experiment, what it found, and where that was measured."""
-    from eab.figures import bmc
+    from eab.figures import bmc_experiments
     from eab.figures.tables import points_table
 
     what, report, key = EXPERIMENTS[name][1], displayed.state, displayed.key
@@ -212,11 +212,12 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
         st.caption(
             f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}."
         )
-    made = bmc.EXPERIMENT_FIGURES[name]
+    made = bmc_experiments.EXPERIMENT_FIGURES[name]
     draw("", made.sentence(report), made.figure(report), f"bmc-{name}", key)
     if report.fitted is not None and name == "growth":
         with st.expander("The fitted constants"):
-            draw("", bmc.fit_sentence(report.fitted.costs), bmc.fit_figure(report), "bmc-fit", key)
+            words = bmc_experiments.fit_sentence(report.fitted.costs)
+            draw("", words, bmc_experiments.fit_figure(report), "bmc-fit", key)
     downloads(
         [
             ("Points (CSV)", f"bmc-{name}.csv", lambda: points_table(report).to_csv(index=False)),

@@ -113,7 +113,7 @@ if not active and current.live is not None:
 
 with st.sidebar:
     controls.sidebar(varied="cache")
-CACHES.watch(status.sweep_progress, active)
+CACHES.watch(status.sweep_progress, active, displayed)
 with displayed.locked:
     if first is not None:
         origin(first, displayed.live is not None)

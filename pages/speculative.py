@@ -63,10 +63,10 @@ def run() -> None:
 
 
 def results(sweep: Sweep, key: str) -> None:
-    from eab.figures import speculation
+    from eab.figures import speculation, speculation_speed
     from eab.figures.tables import text_table
 
-    st.text(sweep_sentence(sweep))
+    st.text(f"{sweep_sentence(sweep)} {speculation_speed.speed_sentence(sweep)}")
     rows = [(line.measure, *line.cells) for line in speculation.outcome_rows(sweep)]
     st.table(text_table(rows, ["Measure", *(name for name, _ in sweep.pairs)]))
     st.caption(table_note(sweep))
@@ -74,7 +74,11 @@ def results(sweep: Sweep, key: str) -> None:
     white = white_background()
     sentence, figure = speculation.tokens_sentence(sweep), speculation.tokens_figure(sweep)
     draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
-    sentence, figure = speculation.surface_sentence(sweep), speculation.surface_figure(sweep)
+    sentence = speculation_speed.speed_sentence(sweep)
+    figure = speculation_speed.speed_figure(sweep)
+    draw("Time by draft length", sentence, figure, "speculation-times", key, white)
+    sentence = speculation_speed.surface_sentence(sweep)
+    figure = speculation_speed.surface_figure(sweep)
     if figure.data:
         draw("When it pays", sentence, figure, "speculation-surface", key, white)
     else:
@@ -96,8 +100,9 @@ def table_note(sweep: Sweep) -> str:
     from eab.figures.speculation import is_one_path
 
     note = (
-        "All measured. Draft tokens after the first rejected one of a pass are discarded "
-        "without being verified."
+        "All measured. Times: medians over the repeats of the runs, which take turns, with "
+        "quartiles in brackets; where these overlap, no difference was measured. Draft tokens "
+        "after the first rejected one of a pass are discarded without being verified."
     )
     if is_one_path(sweep):
         note += (
@@ -154,7 +159,7 @@ for problem in messages.problems(current.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
-DRAFT_LENGTHS.watch(status.sweep_progress, active)
+DRAFT_LENGTHS.watch(status.sweep_progress, active, displayed)
 with st.expander("How it works"):
     st.markdown(HOW_IT_WORKS)
 

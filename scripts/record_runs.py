@@ -1,27 +1,19 @@
 """Record the bundled runs: `make runs`. Each is a real run of the embedded model with a sentence
-about what it shows; tests/test_bundled_runs.py checks these sentences.
-
-`--sweeps` records only the two bundled sweeps, over caches and over draft lengths: one run file per
-variant.
+about what it shows; tests/test_bundled_runs.py checks these sentences. What is timed is recorded by
+scripts/record_measurements.py.
 """
 
-import argparse
 import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.server import bundled_runs
 from eab import record
 from eab.analysis.diff import independent_config
-from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.engine.sweeping import run_sweep
-from eab.events import Event, RunEnded
-from eab.figures.captions import sweep_sentence
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED_DRAFT, load_model
+from eab.models.loading import EMBEDDED, load_model
 from eab.run import fold
 
 
@@ -230,27 +222,12 @@ EXAMPLES = [
 ]
 
 
-STORY = "Once upon a time, there was a little girl named Lily. She"
-CACHE_SWEEP: dict[str, Any] = {
-    "r": 16,
-    "temperature": 0.8,
-    "entropy_threshold": 1.2,
-    "max_new_tokens": 64,
-    "min_fork_weight": 0.03,
-    "max_paths": 16,
-}
-
-
 def main() -> None:
     """Write all run files and the catalogue."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sweeps", action="store_true", help="record only the sweeps")
-    only_sweeps = parser.parse_args().sweeps
     model = load_model()
-    if not only_sweeps:
-        record_runs(model)
+    record_runs(model)
     record_samples(model)
-    record_sweeps(model)
+    record_quantized_run()
 
 
 def record_samples(model: HuggingFaceModel) -> None:
@@ -262,39 +239,12 @@ def record_samples(model: HuggingFaceModel) -> None:
     record.save(generate(model, Request(example.prompt, config)), bundled_runs.SAMPLES)
 
 
-def record_sweeps(model: HuggingFaceModel) -> None:
-    """Record one run per cache, and one per draft length; the tokens of a sweep must not differ."""
-    tree = BranchingConfig(**(COMMON | CACHE_SWEEP))
-    _record_sweep(cache_sweep(), bundled_runs.CACHES, model, BALL, tree)
-    path = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4)
-    _record_sweep(
-        draft_length_sweep("model"),
-        bundled_runs.DRAFT_LENGTHS,
-        model,
-        STORY,
-        path,
-        load_model(EMBEDDED_DRAFT),
-    )
-
-
-def _record_sweep(
-    sweep: Sweep,
-    folder: Path,
-    model: HuggingFaceModel,
-    prompt: str,
-    config: BranchingConfig,
-    draft: HuggingFaceModel | None = None,
-) -> None:
-    """Write a run file per variant, and print whether the tokens agree."""
-    folder.mkdir(parents=True, exist_ok=True)
-    events: list[Event] = []
-    for event in run_sweep(model, Request(prompt, config), sweep.variants, draft):
-        sweep.apply(event)
-        events.append(event)
-        if isinstance(event, RunEnded):
-            record.save(events, bundled_runs.file_of(sweep.current, folder))
-            events = []
-    print(sweep_sentence(sweep))
+def record_quantized_run() -> None:
+    """Make the first bundled run again with weights in four bits, for the page Quantization."""
+    started = fold(bundled_runs.events_of(bundled_runs.recordings()[0])).started
+    model = load_model(EMBEDDED, "cpu", "float32", weights="int4")
+    request = Request(started.prompt, started.config, started.continued_tokens)
+    record.save(list(generate(model, request)), bundled_runs.QUANTIZED)
 
 
 def record_runs(model: HuggingFaceModel) -> None:

@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 from eab.timing import (
     MIN_REPEATS,
     NO_DIFFERENCE,
+    TOO_FEW,
+    Claim,
     Timing,
     comparison,
     differs,
     fastest,
     is_settled,
+    objections,
     take_turns,
     take_turns_until_settled,
     timed,
+    timings_by,
 )
 
 SECONDS = st.floats(1e-9, 1e3)
@@ -79,11 +83,56 @@ def test_a_difference_is_one_from_both_sides_and_agrees_with_the_medians(
         assert (a.high < b.low) == (a.median < b.median)
         assert NO_DIFFERENCE not in comparison(a, b)
     else:
-        assert comparison(a, b) == NO_DIFFERENCE
+        few = min(len(a.seconds), len(b.seconds)) < MIN_REPEATS
+        assert comparison(a, b) == (TOO_FEW if few else NO_DIFFERENCE)
 
 
 def test_a_difference_is_told_as_a_ratio() -> None:
-    assert comparison(Timing((1.0, 1.1)), Timing((2.2, 2.0))) == "2.00 times as fast"
+    slow, fast = Timing((2.2, 2.0, 2.1, 2.1, 2.1)), Timing((1.0, 1.1, 1.05, 1.05, 1.05))
+    assert comparison(fast, slow) == "2.00 times as fast"
+
+
+def test_few_repeats_are_not_compared() -> None:
+    fast, slow = Timing((1.0,) * (MIN_REPEATS - 1)), Timing((2.0,) * MIN_REPEATS)
+    assert not differs(fast, slow)
+    assert comparison(fast, slow) == TOO_FEW
+
+
+def test_repeats_are_gathered_by_name_in_their_order() -> None:
+    assert timings_by([("a", 2.0), ("b", 5.0), ("a", 1.0)]) == {
+        "a": Timing((2.0, 1.0)),
+        "b": Timing((5.0,)),
+    }
+
+
+def around(median: float, spread: float) -> Timing:
+    """Five repeats whose middle half is this wide."""
+    return Timing(tuple(median + spread * offset for offset in (-0.9, -0.5, 0.0, 0.5, 0.9)))
+
+
+def test_a_clear_difference_and_a_quiet_tie_may_be_published() -> None:
+    clear = Claim("deep-copy against tree", around(2.0, 0.1), around(1.0, 0.1))
+    tie = Claim("r = 8 against r* = 9", around(1.0, 0.1), around(1.01, 0.1))
+    assert objections([clear, tie]) == []
+
+
+def test_a_difference_smaller_than_the_spread_is_not_published() -> None:
+    wide = Timing((0.1, 0.2, 1.0, 1.1, 1.1))  # its middle half ends below that of the other
+    claim = Claim("adaptive against plain", wide, around(1.4, 0.1))
+    assert differs(claim.a, claim.b)
+    assert objections([claim]) == [
+        "adaptive against plain: the spread (900 ms) is larger than the difference (400 ms)"
+    ]
+
+
+def test_no_difference_is_not_published_from_a_disturbed_machine() -> None:
+    [words] = objections([Claim("r = 8 against r* = 9", around(1.0, 0.5), around(1.1, 0.1))])
+    assert words.startswith("r = 8 against r* = 9: the spread (500 ms) is more than 30% of")
+
+
+def test_too_few_repeats_are_not_published() -> None:
+    claim = Claim("int8 against as-loaded", Timing((1.0,)), around(2.0, 0.1))
+    assert objections([claim]) == ["int8 against as-loaded: 1 of at least 5 repeats"]
 
 
 def test_measuring_ends_when_the_fastest_is_measurably_faster() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from eab import record
+from eab.analysis import sweep_times
 from eab.analysis.batching import BatchingComparison, RequestEvent
 from eab.analysis.batching import load as load_batching
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep, fold_sweep
 from eab.assets import ASSETS
-from eab.events import Event
+from eab.events import Event, RunEnded
 from eab.quantization.results import FormatReport
 from eab.quantization.results import load as load_formats
 from eab.run import RunFold, fold_prefix
@@ -19,6 +20,7 @@ from eab.run import RunFold, fold_prefix
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
 DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
+TIMES: Final = "times.json"  # in both: how long the repeats of these runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
 FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
@@ -105,10 +107,10 @@ def quantized() -> RunFold:
 
 
 def _load_sweep(empty: Sweep, folder: Path) -> Sweep:
-    """The sweep with its runs, from one run file per variant."""
-    return fold_sweep(
-        (event for name in empty.variants for event in record.load(file_of(name, folder))), empty
-    )
+    """The sweep with its runs, from one run file per variant, and the times of its repeats."""
+    for name in empty.variants:
+        fold_sweep(record.load(file_of(name, folder)), empty)
+    return fold_sweep([*sweep_times.load(folder / TIMES).points, RunEnded(0, "finished")], empty)
 
 
 def file_of(variant: str, folder: Path) -> Path:

@@ -33,12 +33,12 @@ from app.server.rules import PRIVATE, Rules
 from app.server.serving_log import ServingNow
 from app.server.turns import Turns
 from eab.analysis.batching import BatchingComparison, BatchingEvent, Workload
-from eab.analysis.sweep import Sweep
+from eab.analysis.sweep import REPEATS, Sweep, SweepEvent
 from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import Event, RunStarted
+from eab.events import RunStarted
 from eab.quantization.results import FormatReport
 from eab.quantization.results import ReportEvent as FormatEvent
 from eab.run import RunFold
@@ -133,7 +133,8 @@ class Worker:
         sweep: Sweep,
         owner: str = "",
     ) -> LiveSweep:
-        """Start a sweep: a run of each variant, one after the other. It takes turns like a run.
+        """Start a sweep: a run of each variant, then repeats in turn, for the times. It takes turns
+        like a run.
 
         Args:
             prompt: The prompt of all runs.
@@ -145,12 +146,12 @@ class Worker:
         config, variants = self._admission.limited(config), sweep.variants
         drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
-        def begin(model: "LanguageModel") -> Iterator[Event]:
+        def begin(model: "LanguageModel") -> Iterator[SweepEvent]:
             from eab.engine.sweeping import run_sweep
 
             return run_sweep(model, Request(prompt, config), variants, self._draft(*drafters))
 
-        max_turns = config.max_new_tokens * len(variants)
+        max_turns = config.max_new_tokens * len(variants) * (1 + REPEATS)
         return self._launch(LiveTask(prompt, config, model_name, sweep, begin, owner, max_turns))
 
     def start_measurement(

@@ -22,12 +22,18 @@ def _is_of(experiment: Experiment, live: LiveReport) -> bool:
     return live.prompt == experiment
 
 
-def _is_complete(live: LiveReport) -> bool:
-    return not live.active and live.state.complete
+def _has_ended_with_points(live: LiveReport) -> bool:
+    return not live.active and live.state.presentable
 
 
 SLOTS: Final[dict[Experiment, Slot[Report]]] = {
-    name: Slot(f"bmc_{name}", Report, partial(bundled, name), partial(_is_of, name), _is_complete)
+    name: Slot(
+        f"bmc_{name}",
+        Report,
+        partial(bundled, name),
+        partial(_is_of, name),
+        _has_ended_with_points,
+    )
     for name in EXPERIMENTS
 }
 

@@ -67,6 +67,7 @@ def watch(
     find: Callable[[], LiveTask[Any] | None],
     describe: Callable[[LiveTask[Any]], tuple[float, str]],
     active: bool,
+    is_outdated: Callable[[], bool] = lambda: False,
 ) -> None:
     """Show the progress of what `find` returns, and redraw the page when it ends.
 
@@ -75,6 +76,7 @@ def watch(
         describe: Its progress, as a share from 0 to 1 and in words.
         active: Whether the page is drawn as if it were active. A page must ask this once, before
             it draws anything: what ends while the page is being drawn has to be noticed here.
+        is_outdated: Whether the page has to be redrawn before the end.
     """
 
     def show_progress() -> None:
@@ -86,7 +88,7 @@ def watch(
                 st.progress(share, words)
             else:
                 st.caption(words)
-        if active and (live is None or not live.active):
+        if active and (live is None or not live.active or is_outdated()):
             st.rerun()
 
     fragment(show_progress, interval(POLL_SECONDS) if active else None)

@@ -116,10 +116,26 @@ class Slot(Generic[State]):
         if live is not None:
             live.stop()
 
-    def watch(self, describe: Callable[[LiveTask[Any]], tuple[float, str]], active: bool) -> None:
-        """Write the entry into the URL, and show its progress; see `polling.watch`."""
+    def watch(
+        self,
+        describe: Callable[[LiveTask[Any]], tuple[float, str]],
+        active: bool,
+        displayed: Entry[State] | None = None,
+    ) -> None:
+        """Write the entry into the URL, and show its progress; see `polling.watch`.
+
+        Args:
+            describe: See `polling.watch`.
+            active: See `polling.watch`.
+            displayed: What the page draws, if it has to be redrawn once the current entry can be
+                drawn, before that ends.
+        """
         note_in_url(self.in_url())
-        polling.watch(lambda: self.current().live, describe, active)
+
+        def is_outdated() -> bool:
+            return displayed is not None and self.displayed().key != displayed.key
+
+        polling.watch(lambda: self.current().live, describe, active, is_outdated)
 
     def in_url(self) -> dict[str, str]:
         """URL parameters by which a reload finds what is being made, or else what is displayed."""

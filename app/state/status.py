@@ -13,7 +13,7 @@ from app.server.live_run import (
 from app.server.queue import QueuePosition
 from app.state.process import worker
 from eab.figures.captions import ENDINGS
-from eab.formatting import counted, human_seconds, ordinal
+from eab.formatting import as_sentence, counted, human_seconds, ordinal
 
 
 def run_progress(live: LiveRun) -> tuple[float, str]:
@@ -38,10 +38,13 @@ def sweep_progress(live: LiveSweep) -> tuple[float, str]:
         sweep, steps = live.state, live.config.max_new_tokens
         variants = counted(len(sweep.variants), sweep.kind)
         if not live.active:
-            return 1.0, f"{ENDINGS[live.ending[0]]}: {len(sweep.pairs)} of {variants}"
+            done = f"{ENDINGS[live.ending[0]]}: {len(sweep.pairs)} of {variants}"
+            return 1.0, f"{done}, {counted(sweep.repeats, 'repeat')}" if sweep.complete else done
+        if sweep.complete:
+            return min(1.0, sweep.progress.share), as_sentence(sweep.progress.words)
         number = sweep.begun
         if not number:
-            return 0.0, "Warming up"
+            return 0.0, "Begins"
         step = sweep.current_step
         share = (number - 1 + min(1.0, step / steps)) / len(sweep.variants)
         return share, f"{sweep.current} ({number} of {variants}): step {step} of {steps}"

@@ -11,8 +11,9 @@ from eab.analysis.sweep import Sweep
 from eab.config import BranchingConfig
 
 
-def _is_complete(live: LiveSweep) -> bool:
-    return not live.active and live.state.complete
+def _has_runs(live: LiveSweep) -> bool:
+    """Whether there is a run of every variant; repeats for the times may still be made."""
+    return live.state.complete
 
 
 CACHES: Final = Slot(
@@ -20,14 +21,14 @@ CACHES: Final = Slot(
     Sweep,
     bundled_runs.caches,
     accepts=lambda live: live.state.kind == "cache",
-    drawable=_is_complete,
+    drawable=_has_runs,
 )
 DRAFT_LENGTHS: Final = Slot(
     "draft_length_sweep",
     Sweep,
     bundled_runs.draft_lengths,
     accepts=lambda live: live.state.kind == "draft length",
-    drawable=_is_complete,
+    drawable=_has_runs,
 )
 
 

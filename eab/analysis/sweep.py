@@ -1,24 +1,27 @@
-"""One prompt under several settings, one run after the other: what each run took, folded from their
-events.
+"""One prompt under several settings: a run of each, then repeats that are only timed; folded from
+their events.
 
 Only settings that do not change the tokens are varied: the KV cache, or the draft length of
 speculative decoding. Pure Python, like `eab.run`; `eab.engine.sweeping` makes the events.
 """
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias, get_args
 
+from eab.analysis.sweep_times import RunTimed, run_timed
 from eab.config import CacheName, DrafterName
-from eab.events import Event, ModelCard, RunEnded
+from eab.events import Event, ModelCard, Progressed, RunEnded
 from eab.formatting import counted
 from eab.run import Run, RunFold
+from eab.timing import MIN_REPEATS, Timing
 from eab.weight_formats import AS_LOADED
 
 CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
+REPEATS: Final = MIN_REPEATS  # of each run, after the first
 Settings: TypeAlias = Mapping[str, Any]
+SweepEvent: TypeAlias = Event | RunTimed | Progressed
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
 # nats of entropy: bfloat16 and float16, and weights in fewer bits, whose input is rounded, too
 COARSE_ROUNDING: Final = 0.2
@@ -30,8 +33,8 @@ class RunCost:
 
     Attributes:
         variant: The name of the variant.
-        seconds: What all steps took.
-        step_seconds: The median of the decode steps.
+        seconds: What all steps took, in each repeat.
+        step_seconds: The median of the decode steps, in each repeat.
         tokens_through_model: Tokens that went through the model.
         peak_bytes: The most KV bytes alive at once, temporary tensors included.
         most_held_bytes: The most KV bytes held between steps.
@@ -42,8 +45,8 @@ class RunCost:
     """
 
     variant: str
-    seconds: float
-    step_seconds: float
+    seconds: Timing
+    step_seconds: Timing
     tokens_through_model: int
     peak_bytes: int
     most_held_bytes: int
@@ -75,31 +78,47 @@ class Agreement:
 
 
 class Sweep:
-    """The runs so far, one per variant, in the order of the variants.
+    """The runs so far, one per variant, in the order of the variants, and the times of repeats.
 
     Grow it with `apply`; read it as if it were frozen.
 
     Attributes:
         variants: The name of each variant, and the settings that it changes.
         kind: What varies, as a noun: "cache" or "draft length".
+        progress: How far the repeats are.
     """
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
         self.variants, self.kind = dict(variants), kind
+        self.progress = Progressed(0.0, "")
         self._folds: list[RunFold] = []
+        self._repeats: dict[str, list[RunTimed]] = {name: [] for name in variants}
+        self._ended: RunEnded | None = None
 
-    def apply(self, event: Event) -> None:
-        """Fold one more event; after a RunEnded the run of the next variant begins."""
+    def apply(self, event: SweepEvent) -> None:
+        """Fold one more event; after a RunEnded the run of the next variant begins, and after the
+        runs of all variants their repeats.
+        """
+        if isinstance(event, RunTimed):
+            self._repeats[event.variant].append(event)
+        elif isinstance(event, Progressed):
+            self.progress = event
+        elif self.complete:
+            self._ended = event if isinstance(event, RunEnded) else None
+        else:
+            self._apply_to_run(event)
+
+    def _apply_to_run(self, event: Event) -> None:
         if not self._folds or self._folds[-1].ended is not None:
             self._folds.append(RunFold())
         self._folds[-1].apply(event)
+        ended = self._folds[-1].ended
+        self._ended = ended if ended is not None and ended.stopped else None
 
     @property
     def ended(self) -> RunEnded | None:
-        """The last event of the last run; None while more events are to come."""
-        ended = self._folds[-1].ended if self._folds else None
-        last = self.begun == len(self.variants) or (ended is not None and ended.stopped)
-        return ended if last else None
+        """The last event; None while more are to come."""
+        return self._ended
 
     @property
     def begun(self) -> int:
@@ -114,8 +133,17 @@ class Sweep:
 
     @property
     def complete(self) -> bool:
-        """Whether the run of every variant came to its end without being stopped."""
-        return self.ended is not None and not self.ended.stopped
+        """Whether the run of every variant came to its end without being stopped. Repeats may
+        follow.
+        """
+        ended = self._folds[-1].ended if self._folds else None
+        return self.begun == len(self.variants) and ended is not None and not ended.stopped
+
+    @property
+    def repeats(self) -> int:
+        """How often every variant that finished was repeated."""
+        finished = [name for name, run in self.pairs if _is_finished(run)]
+        return min((len(self._repeats[name]) for name in finished), default=0)
 
     @property
     def current(self) -> str:
@@ -143,13 +171,21 @@ class Sweep:
 
     def costs(self) -> list[RunCost]:
         """What each variant took so far."""
-        return [run_cost(name, run) for name, run in self.pairs]
+        return [run_cost(name, run, self.times(name)) for name, run in self.pairs]
+
+    def times(self, variant: str) -> Sequence[RunTimed]:
+        """The times of a variant whose run has started: of its repeats; of its first run, as long
+        as there are none.
+        """
+        return self._repeats[variant] or [run_timed(variant, dict(self.pairs)[variant])]
+
+    def timing(self, variant: str, seconds: Callable[[RunTimed], float]) -> Timing:
+        """One of these times in each repeat."""
+        return Timing(tuple(map(seconds, self.times(variant))))
 
     def agreements(self) -> list[Agreement]:
         """Each further finished run beside the first finished one."""
-        finished = [
-            (name, run) for name, run in self.pairs if run.ended and run.ended.reason == "finished"
-        ]
+        finished = [(name, run) for name, run in self.pairs if _is_finished(run)]
         return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
 
 
@@ -168,21 +204,27 @@ def draft_length_sweep(drafter: DrafterName) -> Sweep:
     return Sweep(variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length")
 
 
-def fold_sweep(events: Iterable[Event], sweep: Sweep) -> Sweep:
+def fold_sweep(events: Iterable[SweepEvent], sweep: Sweep) -> Sweep:
     """The sweep after these further events."""
     for event in events:
         sweep.apply(event)
     return sweep
 
 
-def run_cost(variant: str, run: Run) -> RunCost:
-    """What the run took so far."""
-    seconds = [step.timing.seconds for step in run.steps if step.timing is not None]
+def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCost:
+    """What the run took so far.
+
+    Args:
+        variant: The name of the variant.
+        run: Its run.
+        repeats: The times of its repeats; without any, those of the run itself.
+    """
+    times = repeats or [run_timed(variant, run)]
     kv = [step.kv for step in run.steps if step.kv is not None]
     return RunCost(
         variant=variant,
-        seconds=sum(seconds),
-        step_seconds=statistics.median(seconds[1:] or seconds or [0.0]),  # the first is the prefill
+        seconds=Timing(tuple(one.seconds for one in times)),
+        step_seconds=Timing(tuple(one.step_median for one in times)),
         tokens_through_model=run.tokens_through_model(),
         peak_bytes=kv[-1].peak_bytes if kv else 0,
         most_held_bytes=max((one.bytes_held for one in kv), default=0),
@@ -191,6 +233,26 @@ def run_cost(variant: str, run: Run) -> RunCost:
         allocations=kv[-1].allocations if kv else 0,
         ended=run.ended.reason if run.ended is not None else "",
     )
+
+
+def cost_values(cost: RunCost) -> dict[str, Any]:
+    """The same as plain values, by the names of the fields.
+
+    Of a timing, the median, and its quartiles with `_low` and `_high` after the name.
+    """
+    values: dict[str, Any] = {}
+    for field in fields(cost):
+        value = getattr(cost, field.name)
+        if isinstance(value, Timing):
+            values[field.name] = value.median
+            values |= {f"{field.name}_low": value.low, f"{field.name}_high": value.high}
+        else:
+            values[field.name] = value
+    return values | {"repeats": len(cost.seconds.seconds)}
+
+
+def _is_finished(run: Run) -> bool:
+    return run.ended is not None and run.ended.reason == "finished"
 
 
 def _agreement(variant: str, run: Run, first: Run) -> Agreement:

@@ -1,14 +1,16 @@
 """The BMC measurements, run on this machine: generators of points, with progress between them.
 
-To stop a measurement, stop iterating. The first three experiments ask what the paper's experiments
-ask: the cost of copying compared with computing, the sensitivity to r, and speculative decoding
-with rejected draft tokens end to end. The last two ask open questions: other model sizes, and
-memory. No number is taken from the paper.
+A point is one repeat. The alternatives of an experiment take turns, round by round, and the first
+round is a warm-up without points; `eab.timing` makes medians and spreads of the others. To stop a
+measurement, stop iterating.
+
+The first three experiments ask what the paper's experiments ask: the cost of copying compared with
+computing, the sensitivity to r, and speculative decoding with rejected draft tokens end to end. The
+last two ask open questions: other model sizes, and memory. No number is taken from the paper.
 """
 
 import math
 import random
-import statistics
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final, assert_never
 
@@ -23,7 +25,6 @@ from eab.bmc.results import (
     ReportEvent,
     RTimed,
     SizeTimed,
-    overheads,
 )
 from eab.caches.calibration import calibrate
 from eab.caches.deep_copy import DeepCopyCache
@@ -43,12 +44,13 @@ from eab.caches.timing import (
 from eab.events import Progressed, RunEnded
 from eab.models.base import LanguageModel
 from eab.models.machine import describe_machine
+from eab.timing import MIN_REPEATS
 
 # About the time between two pauses; neither a step nor a calibration round is interrupted.
 PAUSE_SECONDS: Final = 0.2
 LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
-REPEATS: Final = 9
-ROUNDS: Final = 3
+REPEATS: Final = MIN_REPEATS
+STEP_REPEATS: Final = 15  # of single steps, which are short
 DRAFTS: Final = 4  # draft tokens per forward pass
 REJECTIONS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 MEMORY_R: Final = (1, 4, 16, 64, 256, 1024)
@@ -68,13 +70,16 @@ def whole_model(model: LanguageModel) -> RunBatch:
     return lambda batch: model.forward([batch])
 
 
-def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator[ReportEvent]:
+def measure(
+    experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
+) -> Iterator[ReportEvent]:
     """Run one experiment.
 
     Args:
         experiment: Which experiment.
         model: The model, or its shape where only the KV part is measured.
         rows: Length of the measured runs.
+        repeats: Of each measured run, after the warm-up.
 
     Yields:
         Events, which eab.bmc.results.Report collects.
@@ -85,11 +90,11 @@ def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator
         case "lengths":
             yield from copy_against_compute(model)
         case "growth":
-            yield from sensitivity_to_r(model.kv_shape, rows)
+            yield from sensitivity_to_r(model.kv_shape, rows, repeats)
         case "rejection":
-            yield from rejected_drafts(model, rows)
+            yield from rejected_drafts(model, rows, repeats)
         case "sizes":
-            yield from other_sizes(model.kv_shape, card.name)
+            yield from other_sizes(model.kv_shape, card.name, repeats)
         case "memory":
             yield from memory(model.kv_shape)
         case _:
@@ -98,26 +103,35 @@ def measure(experiment: Experiment, model: LanguageModel, rows: int) -> Iterator
 
 
 def copy_against_compute(
-    model: LanguageModel, lengths: Sequence[int] = LENGTHS
+    model: LanguageModel, lengths: Sequence[int] = LENGTHS, repeats: int = STEP_REPEATS
 ) -> Iterator[ReportEvent]:
     """Experiment 1: how long allocating and copying takes at r = 1, compared with attention and the
     whole step, by length.
     """
-    shape = model.kv_shape
-    for number, rows in enumerate(lengths):
-        yield Progressed(number / len(lengths), f"{rows} rows in use")
-        alone = _time_steps(attention_alone(shape), shape, rows)
-        yield Progressed((number + 0.5) / len(lengths), f"{rows} rows in use, with the model")
-        step = None
-        if rows + REPEATS <= model.context:
-            whole = _time_steps(whole_model(model), shape, rows)
-            step = _median(timed.seconds for timed in whole)
-        growth = _median(timed.growth for timed in alone)
-        attention = _median(timed.rest for timed in alone)
-        yield LengthTimed(rows, growth, attention, step)
+    shape, rounds = model.kv_shape, repeats + 1
+    alone, whole = attention_alone(shape), whole_model(model)
+    caches = {rows: prefilled_tree(shape, rows, 1, padded=True) for rows in lengths}
+    with_model = {
+        rows: prefilled_tree(shape, rows, 1, padded=True)
+        for rows in lengths
+        if rows + rounds <= model.context
+    }
+    for number in range(rounds):
+        for index, (rows, cache) in enumerate(caches.items()):
+            words = f"{repeat_words(number, repeats)}: {rows} rows in use"
+            yield Progressed((number + index / len(caches)) / rounds, words)
+            kv = time_step(alone, cache, [1])
+            step = time_step(whole, with_model[rows], [1]).seconds if rows in with_model else None
+            if number:
+                yield LengthTimed(rows, kv.growth, kv.rest, step)
 
 
-def sensitivity_to_r(shape: KVShape, rows: int, rounds: int = ROUNDS) -> Iterator[ReportEvent]:
+def repeat_words(number: int, repeats: int) -> str:
+    """What round this is; number 0 is the warm-up."""
+    return f"repeat {number} of {repeats}" if number else "warm-up"
+
+
+def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
     """Experiment 2: the KV part of writing `rows` rows at many r with padded attention, which the
     cost model predicts, and at a few r with sliced attention.
     """
@@ -126,8 +140,10 @@ def sensitivity_to_r(shape: KVShape, rows: int, rounds: int = ROUNDS) -> Iterato
     settings = [(r, True) for r in r_grid(rows, best_r(calibration.costs, work))] + [
         (r, False) for r in (1, 16, rows)
     ]
-    for share, point in _time_settings(shape, work, settings, rounds):
-        yield point if isinstance(point, RTimed) else Progressed(0.1 + 0.9 * share, point)
+    for event in _time_settings(shape, work, settings, repeats):
+        if isinstance(event, Progressed):
+            event = Progressed(0.1 + 0.9 * event.share, event.words)
+        yield event
 
 
 def r_grid(rows: int, predicted: int) -> list[int]:
@@ -135,7 +151,13 @@ def r_grid(rows: int, predicted: int) -> list[int]:
     return sorted({2**power for power in range(int(math.log2(rows)) + 1)} | {rows, predicted})
 
 
-def rejected_drafts(model: LanguageModel, rows: int, seed: int = 0) -> Iterator[ReportEvent]:
+def rejected_drafts(
+    model: LanguageModel,
+    rows: int,
+    repeats: int = REPEATS,
+    rejections: Sequence[float] = REJECTIONS,
+    seed: int = 0,
+) -> Iterator[ReportEvent]:
     """Experiment 3: DRAFTS draft tokens are appended and verified in one forward pass, and the
     rejected ones are trimmed.
 
@@ -145,13 +167,23 @@ def rejected_drafts(model: LanguageModel, rows: int, seed: int = 0) -> Iterator[
     """
     rows = min(rows, model.context - PROMPT_ROWS - DRAFTS - 1)
     calibration = yield from _calibrate(model.kv_shape, rows, share=0.1)
-    for number, rejection in enumerate(REJECTIONS):
-        share = number / len(REJECTIONS)
-        caches = _caches_by_way(model.kv_shape, rejection, rows, calibration)
-        yield from _time_rejection(model, rejection, rows, caches, random.Random(seed), share)
+    for number in range(repeats + 1):
+        points: list[RejectionTimed] = []
+        for index, rejection in enumerate(rejections):
+            start = (number + index / len(rejections)) / (repeats + 1)
+            caches = _caches_by_way(model.kv_shape, rejection, rows, calibration)
+            rng = random.Random(seed)
+            for event in _time_rejection(model, rejection, rows, caches, rng):
+                if isinstance(event, RejectionTimed):
+                    points.append(event)
+                    continue
+                share = start + event.share / len(rejections) / (repeats + 1)
+                words = f"{repeat_words(number, repeats)}: {event.words}"
+                yield Progressed(0.1 + 0.9 * share, words)
+        yield from points if number else ()
 
 
-def other_sizes(shape: KVShape, name: str, rounds: int = ROUNDS) -> Iterator[ReportEvent]:
+def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
     """Open question 1: is the predicted r* good for the shapes of other models?
 
     Only the KV part is measured, on random numbers.
@@ -165,17 +197,22 @@ def other_sizes(shape: KVShape, name: str, rounds: int = ROUNDS) -> Iterator[Rep
         calibration = yield from _calibrate(model_shape, SIZE_ROWS, share=0.3 * width, start=start)
         work = Workload(SIZE_ROWS)
         predicted = best_r(calibration.costs, work)
-        grid = sorted(
-            {1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS}
-        )
+        settings = [(r, True) for r in _sizes_grid(predicted)]
         points: list[RTimed] = []
-        for share, point in _time_settings(model_shape, work, [(r, True) for r in grid], rounds):
-            if isinstance(point, RTimed):
-                points.append(point)
-            else:
-                yield Progressed(start + width * (0.3 + 0.7 * share), f"{model}: {point}")
-        measured = tuple(overheads(points).items())
-        yield SizeTimed(model, model_shape.row_bytes, SIZE_ROWS, predicted, measured)
+        for event in _time_settings(model_shape, work, settings, repeats):
+            if isinstance(event, Progressed):
+                share = start + width * (0.3 + 0.7 * event.share)
+                yield Progressed(share, f"{model}: {event.words}")
+                continue
+            points.append(event)
+            if len(points) == len(settings):  # a whole repeat
+                measured = tuple((point.r, point.overhead) for point in points)
+                yield SizeTimed(model, model_shape.row_bytes, SIZE_ROWS, predicted, measured)
+                points = []
+
+
+def _sizes_grid(predicted: int) -> list[int]:
+    return sorted({1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS})
 
 
 def memory(shape: KVShape) -> Iterator[ReportEvent]:
@@ -213,65 +250,66 @@ def _calibrate(
         yield Progressed(start + share * done.share, done.words)
 
 
-def _time_steps(run: RunBatch, shape: KVShape, rows: int) -> list[StepTime]:
-    """Times of steps at r = 1 with about `rows` rows in use; the first two are not counted."""
-    cache = prefilled_tree(shape, rows, 1, padded=True)
-    return [time_step(run, cache, [1]) for _ in range(REPEATS + 2)][2:]
-
-
 def _time_settings(
-    shape: KVShape, work: Workload, settings: Sequence[tuple[int, bool]], rounds: int
-) -> Iterator[tuple[float, RTimed | str]]:
-    """Time the workload at each setting, in rounds.
-
-    Seconds are sums over the steps of each step's median over the rounds, so a disturbance of one
-    round does not count.
+    shape: KVShape, work: Workload, settings: Sequence[tuple[int, bool]], repeats: int
+) -> Iterator[Progressed | RTimed]:
+    """Time the workload at each setting, in rounds, each in another order.
 
     Args:
         shape: What a row holds.
         work: What to write.
         settings: Pairs of r and whether attention is padded.
-        rounds: How often each setting is timed.
+        repeats: How often each setting is timed, after the warm-up.
 
     Yields:
-        The share that is done, with a description of the current work, or at the end with a point
-        for each setting.
+        Progress, and after each repeat a point for each setting, in their order.
     """
-    run = attention_alone(shape)
-    times: dict[tuple[int, bool], list[list[StepTime]]] = {setting: [] for setting in settings}
-    for number in range(rounds):
+    for number in range(repeats + 1):
+        found: dict[tuple[int, bool], RTimed] = {}
         shuffled = random.Random(number).sample(settings, len(settings))
         for index, (r, padded) in enumerate(shuffled):
-            share = (number + index / len(settings)) / rounds
-            words = f"round {number + 1} of {rounds}: r = {r}"
-            yield share, words
-            cache = prefilled_tree(shape, work.prompt, r, padded=padded)
-            steps: list[StepTime] = []
+            share = (number + index / len(settings)) / (repeats + 1)
+            for event in _time_setting(shape, work, r, padded, bool(number % 2)):
+                if isinstance(event, RTimed):
+                    found[r, padded] = event
+                else:
+                    yield Progressed(share, f"{repeat_words(number, repeats)}: {event}")
+        yield from (found[setting] for setting in settings) if number else ()
+
+
+def _time_setting(
+    shape: KVShape, work: Workload, r: int, padded: bool, odd: bool
+) -> Iterator[str | RTimed]:
+    """Write the rows once.
+
+    Args:
+        shape: What a row holds.
+        work: What to write.
+        r: The growth step.
+        padded: Whether attention visits the spare rows.
+        odd: Whether odd rows are run without the spare rows first.
+
+    Yields:
+        Now and then what it is doing, and at the end the point.
+    """
+    run, cache = attention_alone(shape), prefilled_tree(shape, work.prompt, r, padded=padded)
+    yield f"r = {r}"
+    steps: list[StepTime] = []
+    paused = now(shape.device)
+    for row in range(work.rows):
+        steps.append(
+            time_spare_rows(run, cache, 1, sliced_first=bool((row + odd) % 2))
+            if padded
+            else time_step(run, cache, [1])
+        )
+        if now(shape.device) - paused > PAUSE_SECONDS:
+            yield f"r = {r}, {len(steps)} rows of {work.rows}"
             paused = now(shape.device)
-            for row in range(work.rows):
-                sliced_first = bool((row + number) % 2)
-                steps.append(
-                    time_spare_rows(run, cache, 1, sliced_first)
-                    if padded
-                    else time_step(run, cache, [1])
-                )
-                if now(shape.device) - paused > PAUSE_SECONDS:
-                    yield share, f"{words}, {len(steps)} rows of {work.rows}"
-                    paused = now(shape.device)
-            times[r, padded].append(steps)
-    for (r, padded), runs in times.items():
-        yield 1.0, _timed_setting(work, r, padded, runs)
-
-
-def _timed_setting(
-    work: Workload, r: int, padded: bool, runs: Sequence[Sequence[StepTime]]
-) -> RTimed:
-    """One setting from its timed runs, which all grow at the same steps."""
-    growth = sum(_median(step.growth for step in steps) for steps in zip(*runs, strict=True))
-    rest = sum(_median(step.rest for step in steps) for steps in zip(*runs, strict=True))
-    spare = sum(_median(step.spare for step in steps) for steps in zip(*runs, strict=True))
-    rows_at_growth = [work.prompt + index for index, step in enumerate(runs[-1]) if step.grew]
-    return RTimed(work, r, padded, growth, rest, spare, len(rows_at_growth), sum(rows_at_growth))
+    growths = [work.prompt + index for index, step in enumerate(steps) if step.grew]
+    growth, rest, spare = (
+        sum(getattr(step, part) for step in steps) for part in ("growth", "rest", "spare")
+    )
+    yield RTimed(work, r, padded, growth, rest, spare, len(growths), sum(growths))
 
 
 def _time_rejection(
@@ -280,8 +318,7 @@ def _time_rejection(
     rows: int,
     caches: dict[str, tuple[TimedTreeCache | DeepCopyCache, int]],
     rng: random.Random,
-    share: float,
-) -> Iterator[ReportEvent]:
+) -> Iterator[Progressed | RejectionTimed]:
     """Time all ways at one rejection rate, until each has written `rows` rows.
 
     Args:
@@ -290,7 +327,9 @@ def _time_rejection(
         rows: Rows to write.
         caches: See `_caches_by_way`.
         rng: Draws which draft tokens are rejected.
-        share: Share of the rejection rates that is done.
+
+    Yields:
+        Progress, and at the end a point for each way.
     """
     run, device = whole_model(model), model.kv_shape.device
     growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
@@ -308,7 +347,7 @@ def _time_rejection(
         if now(device) - paused > PAUSE_SECONDS:
             least = min(lengths.values())
             words = f"{rejection:.0%} rejected: {least} rows of {rows}"
-            yield Progressed(0.1 + 0.9 * (share + least / rows / len(REJECTIONS)), words)
+            yield Progressed(least / rows, words)
             paused = now(device)
     for way, (_, tokens) in caches.items():
         yield RejectionTimed(rejection, way, tokens - 1, passes[way], rows, growth[way], rest[way])
@@ -363,7 +402,3 @@ def _concatenating_cache(shape: KVShape, prompt: int) -> DeepCopyCache:
     attention_alone(shape)(cache.prepare([0], [[0] * prompt]))
     cache.fork(0, [1])
     return cache
-
-
-def _median(values: Iterator[float]) -> float:
-    return statistics.median(values)

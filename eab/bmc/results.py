@@ -1,7 +1,8 @@
 """Results of the BMC measurements: frozen points, a report that collects them, and its file.
 
 All seconds and bytes were measured on the machine that made the report, except those that are
-called predictions. No PyTorch is needed here.
+called predictions. A point with seconds is one repeat; a report has several of each, which were
+measured in turn. No PyTorch is needed here.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from eab.caches.growth import Calibration, Workload, best_r
 from eab.events import Progressed, RunEnded
 from eab.record import report as reports
+from eab.timing import Timing, timings_by
 
 Experiment = Literal["lengths", "growth", "rejection", "sizes", "memory"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
@@ -121,7 +123,7 @@ class RejectionTimed:
 
 @dataclass(frozen=True, slots=True)
 class SizeTimed:
-    """Whether the predicted r* is good for the shape of a model.
+    """The overhead by r for the shape of a model.
 
     Attributes:
         name: The model.
@@ -136,11 +138,6 @@ class SizeTimed:
     rows: int
     predicted: int
     overheads: tuple[tuple[int, float], ...]
-
-    @property
-    def best(self) -> int:
-        """The r with the smallest measured overhead."""
-        return min(self.overheads, key=lambda pair: pair[1])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +159,7 @@ class MemoryHeld:
     peak_bytes: int
 
 
+_Timed: TypeAlias = LengthTimed | RTimed | RejectionTimed | SizeTimed
 Point: TypeAlias = Calibration | LengthTimed | RTimed | RejectionTimed | SizeTimed | MemoryHeld
 ReportEvent: TypeAlias = Began | Progressed | Point | RunEnded
 
@@ -176,10 +174,15 @@ class Report(reports.Report[Began, Point]):
         """The calibration, if the experiment made one."""
         return next(iter(self.of(Calibration)), None)
 
+    @property
+    def presentable(self) -> bool:
+        """Whether it ran to its end, or was stopped after whole repeats."""
+        return self.complete or any(isinstance(point, _Timed) for point in self.points)
 
-def overheads(points: Iterable[RTimed]) -> dict[int, float]:
-    """Measured seconds of growths and spare rows by r, of the padded runs."""
-    return {point.r: point.overhead for point in points if point.padded}
+
+def overheads(points: Iterable[RTimed]) -> dict[int, Timing]:
+    """Measured time of growths and spare rows by r, of the padded runs."""
+    return timings_by((point.r, point.overhead) for point in points if point.padded)
 
 
 def predicted_r(report: Report) -> int | None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
 from eab.analysis.same_answer import rule_named
+from eab.analysis.sweep import REPEATS
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
@@ -104,12 +105,13 @@ def compare_caches(
     dtype: options.Dtype = "auto",
     weights: options.Weights = AS_LOADED,
     layout: options.Layout = AUTO,
+    repeats: options.Repeats = REPEATS,
     json_file: options.JsonFile = "",
 ) -> None:
-    """Generate once with each KV cache and compare time and bytes; the tokens must be the same."""
+    """Generate with each KV cache and compare time and bytes; the tokens must be the same."""
     files.check_writable(json_file)
     language_model = progress.load(model, device, dtype, weights, layout)
-    sweep = progress.compare_caches(language_model, _text(prompt), config)
+    sweep = progress.compare_caches(language_model, _text(prompt), config, repeats)
     if json_file != files.STANDARD_STREAM:
         Console().print(terminal.sweep_summary(sweep))
     if json_file:

@@ -14,8 +14,10 @@ import typer
 
 from eab.config import SETTINGS, SPECULATIVE, BranchingConfig
 from eab.settings import Real, Setting, Switch, Whole
+from eab.timing import MIN_REPEATS
 from eab.weight_formats import AUTO, LAYOUTS, WEIGHT_FORMATS
 
+MAX_REPEATS = 100
 Prompt = Annotated[
     str, typer.Argument(help="The text that the model continues; - reads it from standard input.")
 ]
@@ -52,6 +54,15 @@ SameAnswer = Annotated[
         help="Which answers count as the same. exact: only case, spaces, punctuation and articles "
         "may differ. spelling: also accents, and one letter in long words. content: also words of "
         "the prompt that one leaves out, and numbers in words.",
+    ),
+]
+Repeats = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=MAX_REPEATS,
+        help=f"How often each run is repeated, in turn, for the times; from {MIN_REPEATS} repeats "
+        "on they are compared.",
     ),
 ]
 JsonFile = Annotated[

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eab.analysis.sweep import Sweep, cache_sweep
 from eab.config import BranchingConfig
-from eab.events import Event, RunStarted, StepTimed
+from eab.events import Event, Progressed, RunStarted, StepTimed
 from eab.formatting import counted
 from eab.run import RunFold
 
@@ -53,20 +53,25 @@ def generate_run(
     return events, state
 
 
-def compare_caches(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Sweep:
-    """The same run once with each cache."""
+def compare_caches(
+    model: "HuggingFaceModel", prompt: str, config: BranchingConfig, repeats: int
+) -> Sweep:
+    """The same run once with each cache, then as many repeats, in turn, for the times."""
     from eab.engine.loop import stop_when
     from eab.engine.request import Request
     from eab.engine.sweeping import run_sweep
 
     sweep = cache_sweep()
-    events = run_sweep(model, Request(prompt, config), sweep.variants)
+    events = run_sweep(model, Request(prompt, config), sweep.variants, repeats=repeats)
     with interrupt_flag() as interrupted, progress_bar() as bar:
-        task = bar.add_task("warming up", total=config.max_new_tokens)
+        task = bar.add_task("caches", total=config.max_new_tokens)
         for event in stop_when(events, interrupted.is_set):
             sweep.apply(event)
             if isinstance(event, RunStarted | StepTimed):
                 bar.update(task, completed=sweep.current_step, description=sweep.current)
+            elif isinstance(event, Progressed):
+                done = config.max_new_tokens * event.share
+                bar.update(task, completed=done, description=event.words)
     return sweep
 
 

@@ -12,7 +12,7 @@ from rich.tree import Tree
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.analysis.fork_attribution import attribute_to_forks
-from eab.analysis.sweep import Sweep
+from eab.analysis.sweep import Sweep, cost_values
 from eab.analysis.uncertainty import uncertainty
 from eab.bmc.separate_caches import separate_bytes
 from eab.figures.captions import (
@@ -141,7 +141,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
         if started
         else {},
         "model": asdict(started.model) if started else {},
-        "variants": [asdict(cost) for cost in costs],
+        "variants": [cost_values(cost) for cost in costs],
         "agreements": [asdict(agreement) for agreement in sweep.agreements()],
         "agreed": sweep.agreed and len(costs) == len(sweep.variants),
     }

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from eab.analysis.sweep import Settings
+from eab.analysis.sweep import REPEATS, Settings, SweepEvent
+from eab.analysis.sweep_times import RunTimed, run_timed
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.events import Event
+from eab.events import Pause, Progressed, RunEnded
 from eab.models.base import LanguageModel
-
-WARM_UP_TOKENS = 2
+from eab.run import RunFold
 
 
 def run_sweep(
@@ -17,36 +17,60 @@ def run_sweep(
     request: Request,
     variants: Mapping[str, Settings],
     draft: LanguageModel | None = None,
-) -> Iterator[Event]:
-    """Make one run per variant, one after the other.
+    repeats: int = REPEATS,
+) -> Iterator[SweepEvent]:
+    """Make one run per variant, then repeat them in turn, to time them.
 
-    The first forward passes of a process, and of a draft model, are slow. So that the first variant
-    does not pay for that, two short runs come first, without events. A run that exceeds its memory
-    limit ends with RunEnded("failed"), and the next one begins. To stop, stop iterating.
+    The first runs are the warm-up: the first passes of a process, of a draft model and of each
+    shape are slow. The repeats alternate, so that whatever disturbs the machine disturbs all
+    variants. A run that exceeds its memory limit ends with RunEnded("failed"); it is not repeated,
+    and the next one begins. To stop, stop iterating.
 
     Args:
         model: The model that generates.
         request: Prompt and settings.
         variants: For each variant its name and the settings that it changes.
         draft: The draft model, if a variant uses the drafter `model`.
+        repeats: Of each run, after the first.
 
     Yields:
-        The events of all runs; `eab.analysis.sweep.Sweep` folds them.
+        The events of all first runs, a RunTimed per repeat, and RunEnded("finished");
+        `eab.analysis.sweep.Sweep` folds them.
 
     Raises:
         PromptError, ConfigError, ModelError: See `generate`.
     """
-    requests = [
-        replace(request, config=replace(request.config, **settings))
-        for settings in variants.values()
-    ]
-    for one in (requests[0], requests[-1]):
-        for _ in generate(model, _shortened(one), draft):
-            pass
-    for one in requests:
-        yield from generate(model, one, draft)
+    requests = {
+        name: replace(request, config=replace(request.config, **settings))
+        for name, settings in variants.items()
+    }
+    finished = {}
+    for name, one in requests.items():
+        for event in generate(model, one, draft):
+            yield event
+            if isinstance(event, RunEnded) and event.reason == "finished":
+                finished[name] = one
+    turns = [(number, name) for number in range(repeats) for name in finished]
+    for done, (number, name) in enumerate(turns):
+        words = f"repeat {number + 1} of {repeats}: {name}"
+        for timed in _timed_run(model, name, finished[name], draft):
+            yield (
+                Progressed((done + timed.share) / len(turns), words)
+                if isinstance(timed, Progressed)
+                else timed
+            )
+    yield RunEnded(0, "finished")
 
 
-def _shortened(request: Request) -> Request:
-    new_tokens = min(WARM_UP_TOKENS, request.config.max_new_tokens)
-    return replace(request, config=replace(request.config, max_new_tokens=new_tokens))
+def _timed_run(
+    model: LanguageModel, name: str, request: Request, draft: LanguageModel | None
+) -> Iterator[RunTimed | Progressed]:
+    """Make a run without its events; its times, once it has finished."""
+    fold = RunFold()
+    for event in generate(model, request, draft):
+        fold.apply(event)
+        if isinstance(event, Pause):
+            steps = len(fold.run.steps) if fold.run is not None else 0
+            yield Progressed(min(1.0, steps / request.config.max_new_tokens), name)
+    if fold.run is not None and fold.run.ended is not None and fold.run.ended.reason == "finished":
+        yield run_timed(name, fold.run)

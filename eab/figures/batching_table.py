@@ -10,6 +10,7 @@ from eab.analysis.schedule import Schedule, Spread, percentile
 from eab.figures.batching import TITLES
 from eab.figures.charts import NOTHING_YET
 from eab.formatting import counted, human_bytes, listed, times
+from eab.timing import Claim, Timing
 
 
 class Measure(NamedTuple):
@@ -109,6 +110,19 @@ def _waiting(comparison: BatchingComparison) -> str:
         f"The last request had its first token after {ours.median:.2f} s with continuous "
         f"batching, after {theirs.median:.2f} s with static batches."
     )
+
+
+def claims(comparison: BatchingComparison) -> list[Claim]:
+    """The comparisons of `headline`."""
+    taken = {
+        way: Timing(tuple(one.seconds for one in comparison.schedules(way)))
+        for way in comparison.shown()
+    }
+    return [
+        Claim(f"{way} against continuous", timing, taken["continuous"])
+        for way, timing in taken.items()
+        if way != "continuous"
+    ]
 
 
 def way_sentences(comparison: BatchingComparison) -> dict[Way, str]:

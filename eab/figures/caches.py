@@ -4,7 +4,7 @@ A sweep that is shown never changes, so plotly draws it; while the runs go on, t
 progress bar only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import plotly.graph_objects as go
@@ -22,9 +22,11 @@ from eab.figures.charts import (
     laid_out,
     log_axis,
 )
-from eab.figures.sweep_table import beside_first
+from eab.figures.sweep_table import beside_first, step_words
+from eab.figures.timings import MILLI, in_ms
 from eab.formatting import counted, human_bytes, listed
 from eab.run import Run, Step
+from eab.timing import Timing, timings_by
 
 
 class CacheStyle(NamedTuple):
@@ -61,25 +63,57 @@ def held_sentence(sweep: Sweep) -> str:
 
 
 def time_figure(sweep: Sweep) -> go.Figure:
-    """Milliseconds of each decode step, one line per cache, on a logarithmic axis."""
-    figure = _lines(
-        sweep,
-        lambda step: step.timing.seconds * 1000 if step.timing and step.step else None,
-        ".1f",
-    )
+    """Milliseconds of each decode step, on a logarithmic axis: one line per cache for the medians
+    of the repeats, with a band from quartile to quartile.
+    """
+    figure = go.Figure()
+    for cache, _ in sweep.pairs:
+        steps = _step_timings(sweep, cache)
+        if any(len(timing.seconds) > 1 for timing in steps.values()):
+            _add_band(figure, cache, steps)
+        points = [(step, MILLI * timing.median) for step, timing in steps.items()]
+        _add_line(figure, cache, points, ".1f")
+    figure.update_xaxes(title="step")
     figure.update_yaxes(log_axis("milliseconds per step, measured"))
-    return figure
+    return laid_out(figure)
+
+
+def _step_timings(sweep: Sweep, cache: str) -> dict[int, Timing]:
+    """Of each decode step, over the repeats."""
+    return timings_by(
+        (step, seconds)
+        for one in sweep.times(cache)
+        for step, seconds in enumerate(one.step_seconds)
+        if step and seconds is not None
+    )
+
+
+def _add_band(figure: go.Figure, cache: str, steps: Mapping[int, Timing]) -> None:
+    """The spread of each step, as a band behind the line."""
+    there = list(steps)
+    back = there[::-1]
+    figure.add_scatter(
+        x=there + back,
+        y=[MILLI * steps[step].high for step in there] + [MILLI * steps[step].low for step in back],
+        fill="toself",
+        fillcolor=STYLES[cache].colour,
+        opacity=0.25,
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=cache,
+    )
 
 
 def time_sentence(sweep: Sweep) -> str:
     """How long a step takes with each cache."""
-    return _side_by_side(
-        sweep,
-        "For a step (median)",
-        "step_seconds",
-        "takes",
-        lambda seconds: f"{seconds * 1000:.1f} ms",
-    )
+    costs = sweep.costs()
+    if not costs:
+        return NOTHING_YET
+    first = costs[0]
+    beside = f"; {step_words(costs)}" if len(costs) > 1 else ""
+    return f"A step with {first.variant} takes {in_ms(first.step_seconds)}{beside}."
 
 
 def totals_figure(sweep: Sweep) -> go.Figure:
@@ -167,17 +201,24 @@ def _lines(sweep: Sweep, value: Callable[[Step], float | None], number_format: s
     figure = go.Figure()
     for cache, run in sweep.pairs:
         points = [(step.step, found) for step in run.steps if (found := value(step)) is not None]
-        style = STYLES[cache]
-        figure.add_scatter(
-            name=cache,
-            mode="lines",
-            x=[step for step, _ in points],
-            y=[found for _, found in points],
-            line={"color": style.colour, "dash": style.dash, "width": 2.5},
-            hovertemplate=f"{cache}, step %{{x}}: %{{y:{number_format}}}<extra></extra>",
-        )
+        _add_line(figure, cache, points, number_format)
     figure.update_xaxes(title="step")
     return laid_out(figure)
+
+
+def _add_line(
+    figure: go.Figure, cache: str, points: Sequence[tuple[int, float]], number_format: str
+) -> None:
+    style = STYLES[cache]
+    figure.add_scatter(
+        name=cache,
+        mode="lines",
+        x=[step for step, _ in points],
+        y=[found for _, found in points],
+        line={"color": style.colour, "dash": style.dash, "width": 2.5},
+        hovertemplate=f"{cache}, step %{{x}}: %{{y:{number_format}}}<extra></extra>",
+        legendgroup=cache,
+    )
 
 
 def _side_by_side(

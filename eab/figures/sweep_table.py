@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from eab.analysis.sweep import RunCost, Sweep
+from eab.figures.timings import as_long, ms, repeats_words, with_spread
 from eab.formatting import human_bytes, listed, times
+from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs
 
 
 class SweepRow(NamedTuple):
@@ -16,9 +18,11 @@ class SweepRow(NamedTuple):
     cells: tuple[str, ...]
 
 
-_MEASURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+_TIMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("seconds", "seconds", "{:.2f}".format),
-    ("ms per step (median)", "step_seconds", lambda seconds: f"{seconds * 1000:.1f}"),
+    ("ms per step", "step_seconds", ms),
+)
+_COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("tokens through the model", "tokens_through_model", "{:,}".format),
     ("peak bytes", "peak_bytes", human_bytes),
     ("most bytes held", "most_held_bytes", human_bytes),
@@ -26,60 +30,102 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("bytes copied", "copied_bytes", human_bytes),
     ("allocations", "allocations", "{:,}".format),
 )
-_CLEARLY_SLOWER: Final = 3.0  # times; one run each cannot tell less from noise
+_CLEARLY_MORE: Final = 1.1  # times; less is not worth a word
 COST_NOTE: Final = (
-    "All measured. The peak includes temporary tensors; bytes held are those between steps. In "
-    "brackets: as a multiple of the first column."
+    "All measured. Times: medians over the repeats of the runs, which take turns, with quartiles "
+    "in brackets; where these overlap, no difference was measured. The peak includes temporary "
+    "tensors; bytes held are those between steps. In brackets after bytes and counts: as a "
+    "multiple of the first column."
 )
 
 
 def gain_sentence(sweep: Sweep) -> str:
-    """What the first variant, the tree, saves: bytes copied and held, and clear gains in time."""
+    """What the first variant, the tree, saves: bytes copied and held, and time."""
     costs = sweep.costs()
     if len(costs) < 2:
         return ""
     first = costs[0]
-    copied, held, slow = (
-        listed([f"{name} {times(ratio)}" for name, ratio in _ratios(costs, measure, least)])
-        for measure, least in (
-            ("copied_bytes", 1.1),
-            ("most_held_bytes", 1.1),
-            ("step_seconds", _CLEARLY_SLOWER),
-        )
+    copied, held = (
+        listed([f"{name} {times(ratio)}" for name, ratio in _ratios(costs, measure)])
+        for measure in ("copied_bytes", "most_held_bytes")
     )
     words = [
         f"The {first.variant} copies {human_bytes(first.copied_bytes)} in the whole run"
         + (f"; {copied} as much." if copied else "."),
         f"It holds at most {human_bytes(first.most_held_bytes)}"
         + (f"; {held} as much." if held else "."),
+        f"Time per step: {step_words(costs)}.",
     ]
-    if slow:
-        words.append(f"Time per step: {slow} as long; smaller differences may be noise.")
     return " ".join(words)
 
 
-def _ratios(costs: Sequence[RunCost], measure: str, least: float) -> list[tuple[str, float]]:
-    """The variants with more than `least` times as much as the first, and how many times."""
+def step_words(costs: Sequence[RunCost]) -> str:
+    """The time per step of each further variant beside that of the first, and what was measured."""
+    first, *others = costs
+    timings = [cost.step_seconds for cost in costs]
+    if any(are_too_few(first.step_seconds, other.step_seconds) for other in others):
+        return repeats_words(timings)
+    longer = [
+        f"{cost.variant} {as_long(cost.step_seconds, first.step_seconds)}"
+        for cost in others
+        if differs(cost.step_seconds, first.step_seconds)
+    ]
+    alike = [cost.variant for cost in others if not differs(cost.step_seconds, first.step_seconds)]
+    words = [f"{listed(longer)} as long as {first.variant}"] if longer else []
+    words += [f"{NO_DIFFERENCE} for {listed(alike)}"] if alike else []
+    return f"{'; '.join(words)} ({repeats_words(timings)})"
+
+
+def step_claims(sweep: Sweep) -> list[Claim]:
+    """The comparisons of `step_words`."""
+    first, *others = sweep.costs()
+    return [
+        Claim(
+            f"time per step, {cost.variant} against {first.variant}",
+            cost.step_seconds,
+            first.step_seconds,
+        )
+        for cost in others
+    ]
+
+
+def _ratios(costs: Sequence[RunCost], measure: str) -> list[tuple[str, float]]:
+    """The variants with clearly more than the first, and how many times."""
     first = getattr(costs[0], measure)
     ratios = [(cost.variant, getattr(cost, measure) / first) for cost in costs[1:] if first]
-    return [(name, ratio) for name, ratio in ratios if ratio > least]
+    return [(name, ratio) for name, ratio in ratios if ratio > _CLEARLY_MORE]
 
 
 def sweep_rows(sweep: Sweep) -> list[SweepRow]:
     """All measures of all variants, each beside that of the first variant.
 
     Returns:
-        A row per measure; one more, how each run ended, if not all of them finished.
+        Two rows per measure of time, one per other measure; one more, how each run ended, if not
+        all of them finished.
     """
     costs = sweep.costs()
-    rows = []
-    for measure, name, written in _MEASURES:
+    rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
+    for measure, name, written in _COUNTS:
         values = [getattr(cost, name) for cost in costs]
         cells = tuple(beside_first(value, values[0], written) for value in values)
         rows.append(SweepRow(measure, cells))
     if not all(cost.ended == "finished" for cost in costs):
         rows.append(SweepRow("ended", tuple(cost.ended or "unfinished" for cost in costs)))
     return rows
+
+
+def _time_rows(
+    costs: Sequence[RunCost], measure: str, name: str, written: Callable[[float], str]
+) -> list[SweepRow]:
+    """The medians with their spreads, and below them how many times as long as the first."""
+    timings: list[Timing] = [getattr(cost, name) for cost in costs]
+    return [
+        SweepRow(measure, tuple(with_spread(one, written) for one in timings)),
+        SweepRow(
+            f"{measure}, times as long",
+            tuple("–" if one is timings[0] else as_long(one, timings[0]) for one in timings),
+        ),
+    ]
 
 
 def beside_first(value: float, first: float, written: Callable[[float], str]) -> str:

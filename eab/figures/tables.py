@@ -5,7 +5,7 @@ Together the tables of a run hold everything that its pictures show.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, Final
 
 import pandas as pd
@@ -13,7 +13,7 @@ import pandas as pd
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.fork_attribution import ForkShare
-from eab.analysis.sweep import RunCost, Sweep
+from eab.analysis.sweep import Sweep, cost_values
 from eab.analysis.uncertainty import Uncertainty
 from eab.bmc.demand import Demand, predicted_overhead
 from eab.bmc.results import Point, Report, RTimed, SizeTimed
@@ -229,9 +229,11 @@ def steps_table(run: Run) -> pd.DataFrame:
 
 
 def costs_table(sweep: Sweep) -> pd.DataFrame:
-    """A row per variant: seconds, tokens, bytes, allocations of its whole run. All measured."""
-    names = [field.name for field in fields(RunCost)]
-    return pd.DataFrame([asdict(cost) for cost in sweep.costs()], columns=names)
+    """A row per variant: seconds, tokens, bytes, allocations of its whole run. All measured.
+
+    Seconds are medians of the repeats; columns `_low` and `_high` are their quartiles.
+    """
+    return pd.DataFrame([cost_values(cost) for cost in sweep.costs()])
 
 
 def sweep_steps_table(sweep: Sweep) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from eab.figures.charts import (
     line_style,
     log_axis,
 )
+from eab.figures.timings import MILLI, error_bars, in_ms
 from eab.formatting import as_sentence, counted, human_bytes, listed, times
 from eab.quantization.results import (
     FormatMeasured,
@@ -21,7 +22,7 @@ from eab.quantization.results import (
     FormatReport,
     StepTimed,
 )
-from eab.timing import NO_DIFFERENCE, Timing, comparison, differs
+from eab.timing import NO_DIFFERENCE, Claim, comparison, differs
 from eab.weight_formats import AS_LOADED
 
 HEADINGS: Final = (
@@ -52,7 +53,7 @@ def format_rows(report: FormatReport) -> list[tuple[str, ...]]:
         (
             one.weights,
             human_bytes(one.total_bytes),
-            _milliseconds(one.steps[0].timing),
+            in_ms(one.steps[0].timing),
             "–" if one.weights == AS_LOADED else _against(one.steps[0]),
             f"{one.nats_per_character:.4f}",
             f"{one.divergence:.4f}",
@@ -110,6 +111,20 @@ def _against(step: StepTimed) -> str:
     return comparison(step.timing, step.loaded)
 
 
+def claims(report: FormatReport) -> list[Claim]:
+    """The comparisons of `formats_sentence` and `steps_sentence`."""
+    return [
+        Claim(
+            f"{one.weights} with {counted(step.rows, 'row')} against as-loaded",
+            step.timing,
+            step.loaded,
+        )
+        for one in report.formats
+        for step in one.steps
+        if one.weights != AS_LOADED
+    ]
+
+
 def missing_sentence(report: FormatReport) -> str:
     """The formats that this machine cannot compute; empty if it has all."""
     missing = report.of(FormatMissing)
@@ -132,13 +147,8 @@ def steps_figure(report: FormatReport) -> go.Figure:
         figure.add_bar(
             name=counted(count, "row"),
             x=[name for name, _ in timings],
-            y=[1000 * timing.median for _, timing in timings],
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [1000 * (timing.high - timing.median) for _, timing in timings],
-                "arrayminus": [1000 * (timing.median - timing.low) for _, timing in timings],
-            },
+            y=[MILLI * timing.median for _, timing in timings],
+            error_y=error_bars([timing for _, timing in timings]),
             marker={
                 "color": line_style(index).colour,
                 "pattern": bar_pattern(_PATTERNS[index % len(_PATTERNS)]),
@@ -208,11 +218,6 @@ def quality_sentence(report: FormatReport) -> str:
         f"{near.weights} moves the next-token distribution least ({near.divergence:.4f} nats per "
         f"token) and {far.weights} most ({far.divergence:.4f})."
     )
-
-
-def _milliseconds(timing: Timing) -> str:
-    low, high = 1000 * timing.low, 1000 * timing.high
-    return f"{1000 * timing.median:.2f} ms ({low:.2f}–{high:.2f})"
 
 
 def formats_table(report: FormatReport) -> pd.DataFrame:

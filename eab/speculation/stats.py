@@ -3,7 +3,7 @@
 Pure Python; everything here is measured.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eab.run import Run
@@ -64,23 +64,20 @@ def speculation_stats(run: Run) -> SpeculationStats:
     )
 
 
-def fit_pass_seconds(runs: Iterable[Run]) -> tuple[float, float] | None:
-    """Fit the seconds of a pass of T tokens to start + slope * T.
+def fit_pass_seconds(passes: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    """Fit the seconds of a pass of T tokens to start + slope * T, by least squares.
 
-    Least squares over the runs' mean passes.
+    Args:
+        passes: Tokens and seconds of mean passes of several runs.
 
     Returns:
         Start (seconds) and slope (seconds per token); None without passes of different sizes.
     """
-    found = [one for one in map(speculation_stats, runs) if one.forward_passes]
-    sizes = [one.tokens / one.forward_passes for one in found]
-    seconds = [one.forward_seconds / one.forward_passes for one in found]
+    sizes, seconds = [size for size, _ in passes], [one for _, one in passes]
     if len(sizes) < 2 or max(sizes) - min(sizes) < 0.5:
         return None
     mean_size, mean_seconds = sum(sizes) / len(sizes), sum(seconds) / len(seconds)
     variance = sum((size - mean_size) ** 2 for size in sizes)
-    covariance = sum(
-        (size - mean_size) * (one - mean_seconds) for size, one in zip(sizes, seconds, strict=True)
-    )
+    covariance = sum((size - mean_size) * (one - mean_seconds) for size, one in passes)
     slope = max(0.0, covariance / variance)
     return max(0.0, mean_seconds - slope * mean_size), slope

@@ -7,20 +7,31 @@ from itertools import islice
 
 import pytest
 
-from eab.analysis.sweep import CACHES, Sweep, cache_sweep, fold_sweep
+from eab.analysis.sweep import CACHES, REPEATS, Sweep, cache_sweep, fold_sweep
+from eab.analysis.sweep_times import Began, RunTimed, SweepTimes, dumps, load
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate, stop_when
 from eab.engine.request import Request
 from eab.engine.sweeping import run_sweep
-from eab.errors import PromptError
-from eab.events import Event, KvMeasured, Probed, RunEnded, RunStarted, StepTimed, TokenAppended
+from eab.errors import PromptError, RecordError
+from eab.events import (
+    Event,
+    KvMeasured,
+    Probed,
+    Progressed,
+    RunEnded,
+    RunStarted,
+    StepTimed,
+    TokenAppended,
+)
 from eab.figures import caches
 from eab.figures.captions import cost_sentence, memory_sentence, sweep_sentence
 from eab.figures.charts import for_print
-from eab.figures.sweep_table import sweep_rows
+from eab.figures.sweep_table import gain_sentence, step_claims, sweep_rows
 from eab.figures.tables import costs_table, sweep_steps_table
 from eab.run import Run, fold
+from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
 PROMPT = "w5 w9 w33 w2"
@@ -47,7 +58,8 @@ def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, sweep):
         ]
     assert sweep.agreed
     assert sweep_sentence(sweep) == "The same tokens with 4 caches."
-    assert sweep.ended == sweep.runs[-1].ended
+    assert sweep.ended == RunEnded(0, "finished")
+    assert sweep.repeats == REPEATS
 
 
 def test_costs_are_those_of_the_events(events, sweep):
@@ -64,9 +76,95 @@ def test_costs_are_those_of_the_events(events, sweep):
         cost = costs[cache]
         assert (cost.most_held_bytes, cost.held_last_bytes) == (max(held), held[-1])
         assert cost.tokens_through_model == sum(event.tokens for event in timed)
-        assert cost.seconds == pytest.approx(sum(event.seconds for event in timed))
-        assert sum(event.seconds < cost.step_seconds for event in timed[1:]) <= len(timed[1:]) // 2
         assert cost.ended == "finished"
+
+
+def test_times_are_those_of_the_repeats_and_before_them_of_the_first_run(events, sweep):
+    for cost in sweep.costs():
+        own = [one for one in events if isinstance(one, RunTimed) and one.variant == cost.variant]
+        assert cost.seconds == Timing(tuple(one.seconds for one in own))
+        assert cost.step_seconds == Timing(tuple(one.step_median for one in own))
+    first_runs = [event for event in events if not isinstance(event, RunTimed | Progressed)]
+    for name, run in fold_sweep(first_runs, cache_sweep()).pairs:
+        [alone] = fold_sweep(first_runs, cache_sweep()).times(name)
+        steps = [step.timing.seconds for step in run.steps]
+        assert alone.seconds == pytest.approx(sum(steps), abs=1e-5)
+        assert sum(one < alone.step_median - 1e-6 for one in steps[1:]) <= len(steps[1:]) // 2
+
+
+def test_the_repeats_take_turns(events):
+    timed = [event.variant for event in events if isinstance(event, RunTimed)]
+    assert timed == list(CACHES) * REPEATS
+    shares = [event.share for event in events if isinstance(event, Progressed)]
+    assert shares == sorted(shares)
+    assert shares[-1] <= 1.0
+
+
+def test_stop_keeps_the_repeats_that_were_made(twins):
+    sweep = cache_sweep()
+    for event in stop_when(
+        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
+        lambda: sweep.repeats == 2,
+    ):
+        sweep.apply(event)
+    assert sweep.ended is not None
+    assert sweep.ended.stopped
+    assert sweep.complete
+    assert [len(cost.seconds.seconds) for cost in sweep.costs()] == [2] * 4
+    assert TOO_FEW in caches.time_sentence(sweep)
+    assert TOO_FEW in gain_sentence(sweep)
+
+
+def test_times_survive_their_file(events, tmp_path):
+    times = SweepTimes()
+    times.apply(Began("tiny", "float32", "a machine"))
+    for event in events:
+        if isinstance(event, RunTimed):
+            times.apply(event)
+    file = tmp_path / "times.json"
+    file.write_text(dumps(times))
+    assert load(file).points == times.points
+    file.write_text(file.read_text().replace("eab-sweep-times", "something else"))
+    with pytest.raises(RecordError, match="not a report of this version"):
+        load(file)
+
+
+def invented(seconds: dict[str, float], spread: float = 0.0) -> list[RunTimed]:
+    """Five repeats in turn: of two steps of this length, each repeat a little longer."""
+    return [
+        RunTimed(name, (one, one + spread * number, one + spread * number), one, 0.0, 2, 2, 0)
+        for number in range(5)
+        for name, one in seconds.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def first_runs(events: list[Event]) -> list[Event]:
+    return [
+        event
+        for event in events
+        if not isinstance(event, RunTimed | Progressed) and event != RunEnded(0, "finished")
+    ]
+
+
+def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
+    seconds = {"tree": 0.010, "concat-cow": 0.0101, "deep-copy": 0.020, "recompute": 0.05}
+    sweep = fold_sweep([*first_runs, *invented(seconds, 0.001)], cache_sweep())
+    words = gain_sentence(sweep)
+    assert "Time per step: deep-copy 1.83× and recompute 4.33× as long as tree" in words
+    assert "no difference measured for concat-cow (medians of 5 repeats, measured)" in words
+    rows = dict(sweep_rows(sweep))
+    assert rows["ms per step"][0] == "12.0 (11.0–13.0)"
+    assert rows["ms per step, times as long"] == ("–", NO_DIFFERENCE, "1.83×", "4.33×")
+    assert objections(step_claims(sweep)) == []
+
+
+def test_the_lines_have_bands_from_quartile_to_quartile(first_runs):
+    seconds = dict.fromkeys(CACHES, 0.010)
+    sweep = fold_sweep([*first_runs, *invented(seconds, 0.001)], cache_sweep())
+    band, line = caches.time_figure(sweep).data[:2]
+    assert list(line.y) == [12.0, 12.0]
+    assert list(band.y) == pytest.approx([13.0, 13.0, 11.0, 11.0])
 
 
 def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(sweep):
@@ -88,7 +186,7 @@ def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(swee
 
 
 def test_every_prefix_of_a_sweep_folds_and_can_be_shown(events):
-    for length in range(0, len(events), 29):
+    for length in range(0, len(events), 53):
         part = fold_sweep(events[:length], cache_sweep())
         assert part.ended is None
         for sentence in (
@@ -100,7 +198,7 @@ def test_every_prefix_of_a_sweep_folds_and_can_be_shown(events):
             assert sentence(part)
         caches.totals_figure(part), caches.held_figure(part), sweep_rows(part), costs_table(part)
         sweep_steps_table(part)
-        assert not part.agreed or not length
+        assert part.agreed == (part.complete or not length)
 
 
 def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
@@ -127,7 +225,7 @@ def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_fir
     assert sweep.ended == RunEnded(0, "stopped")
 
 
-def test_the_warm_up_is_not_seen_and_no_longer_than_the_run(twins):
+def test_the_repeats_are_not_seen(twins):
     config = replace(CONFIG, max_new_tokens=1)
     started = [
         event
@@ -139,7 +237,9 @@ def test_the_warm_up_is_not_seen_and_no_longer_than_the_run(twins):
 
 def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twins):
     config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
-    events = list(run_sweep(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS))
+    events = list(
+        run_sweep(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS, repeats=0)
+    )
     sweep = fold_sweep(events, cache_sweep())
     assert isinstance(events[0], Probed)
     assert [len(run.probe) for run in sweep.runs] == [10] * 4
@@ -168,7 +268,10 @@ EXTREMES = [
 def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
     sweep = fold_sweep(
         run_sweep(
-            twins("llama").ours, Request(PROMPT, replace(CONFIG, **settings)), CACHE_VARIANTS
+            twins("llama").ours,
+            Request(PROMPT, replace(CONFIG, **settings)),
+            CACHE_VARIANTS,
+            repeats=0,
         ),
         cache_sweep(),
     )
@@ -180,7 +283,8 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
     prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
     config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
     sweep = fold_sweep(
-        run_sweep(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS), cache_sweep()
+        run_sweep(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS, repeats=2),
+        cache_sweep(),
     )
     ended = {cache: run.ended.reason for cache, run in sweep.pairs}
     assert ended == {
@@ -190,6 +294,9 @@ def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
         "recompute": "failed",
     }
     assert not sweep.agreed
+    repeats = {cost.variant: len(cost.seconds.seconds) for cost in sweep.costs()}
+    assert repeats == {"tree": 2, "concat-cow": 2, "deep-copy": 1, "recompute": 1}
+    assert sweep.repeats == 2
     assert "deep-copy failed: the KV cache needs" in sweep_sentence(sweep)
     assert all(
         sum(sample.weight for sample in run.samples()) == pytest.approx(1) for run in sweep.runs
@@ -208,7 +315,8 @@ class LooksAway(DeepCopyCache):
 def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
     sweep = fold_sweep(
-        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS), cache_sweep()
+        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS, repeats=0),
+        cache_sweep(),
     )
     [other, broken, last] = sweep.agreements()
     assert (broken.variant, broken.explained) == ("deep-copy", False)
@@ -246,11 +354,11 @@ def test_charts_show_the_figures_of_the_runs(sweep):
         assert [value * 1024 for value in trace.y] == [step.kv.bytes_held for step in run.steps]
     assert "KiB, measured" in held.layout.yaxis.title.text
     times = caches.time_figure(sweep)
-    assert all(list(trace.x) == list(range(1, 10)) for trace in times.data), (
+    assert all(list(trace.x) == list(range(1, 10)) for trace in times.data if trace.name), (
         "the prefill is no decode step"
     )
     bars = caches.totals_figure(sweep)
-    assert bars.data[0].text[0] == sweep_rows(sweep)[3].cells[0]
+    assert bars.data[0].text[0] == dict(sweep_rows(sweep))["peak bytes"][0]
     assert for_print(held).layout.paper_bgcolor == "white"
     assert held.layout.paper_bgcolor is None
 

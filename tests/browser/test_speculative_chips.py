@@ -24,7 +24,7 @@ def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(
     few = page.locator(".chips .text .accepted").count()
     page.get_by_role("radiogroup", name="Draft length").get_by_text("8 draft tokens").click()
     expect(page.locator(".chips .text .accepted")).not_to_have_count(few, timeout=30 * SECONDS)
-    expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=60 * SECONDS)
+    expect(page.locator(".js-plotly-plot")).to_have_count(3, timeout=60 * SECONDS)
 
     page.get_by_role("textbox", name="Prompt").fill("Anna has a red ball. Ben has")
     slider = page.get_by_role("slider", name="Max new tokens")

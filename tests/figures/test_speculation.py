@@ -1,34 +1,42 @@
 """What is said and drawn of draft tokens: counted by hand, and by the formulas."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.analysis.sweep import Sweep, draft_length_sweep, fold_sweep
+from eab.analysis.sweep import Sweep, SweepEvent, draft_length_sweep, fold_sweep
+from eab.analysis.sweep_times import RunTimed
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.events import Speculated
-from eab.figures import speculation
+from eab.figures import speculation, speculation_speed
 from eab.figures.captions import cost_sentence
 from eab.run import fold
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
 from eab.speculation.stats import fit_pass_seconds, speculation_stats
+from eab.timing import NO_DIFFERENCE, TOO_FEW, objections
 
 
 @pytest.fixture(scope="module")
-def sweep(twins) -> Sweep:
+def first_runs(twins) -> list[SweepEvent]:
+    """A run per variant, without repeats."""
     from eab.engine.sweeping import run_sweep
 
     target, draft = twins("llama").ours, twins("llama", 1).ours
-    empty = draft_length_sweep("model")
+    variants = draft_length_sweep("model").variants
     config = BranchingConfig(
         max_new_tokens=30, max_paths=1, entropy_threshold=20.0, temperature=0.4
     )
-    return fold_sweep(
-        run_sweep(target, Request("w5 w9 w33 w2", config), empty.variants, draft), empty
-    )
+    request = Request("w5 w9 w33 w2", config)
+    return list(run_sweep(target, request, variants, draft, repeats=0))[:-1]
+
+
+@pytest.fixture(scope="module")
+def sweep(first_runs: list[SweepEvent]) -> Sweep:
+    return fold_sweep(first_runs, draft_length_sweep("model"))
 
 
 def test_the_variants_are_plain_some_lengths_and_adaptive(sweep):
@@ -111,14 +119,14 @@ def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(
 
 
 def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(sweep):
-    steps, surface = speculation.tokens_figure(sweep), speculation.surface_figure(sweep)
+    steps, surface = speculation.tokens_figure(sweep), speculation_speed.surface_figure(sweep)
     assert [line.name for line in steps.data][1] == "measured"
     assert len(steps.data[1].x) == 4
     for figure in (steps, surface):
         assert figure.layout.xaxis.title.text == "draft length (draft tokens per pass)"
         assert figure.layout.yaxis.title.text
     assert "(measured)" in speculation.tokens_sentence(sweep)
-    assert "(computed)" in speculation.surface_sentence(sweep)
+    assert "(computed)" in speculation_speed.surface_sentence(sweep)
 
 
 def test_a_sweep_without_draft_tokens_says_so(twins):
@@ -129,14 +137,17 @@ def test_a_sweep_without_draft_tokens_says_so(twins):
         speculation.tokens_sentence(empty)
         == "No draft tokens: the drafter found nothing to propose."
     )
-    assert speculation.surface_sentence(empty) == "There is nothing to compute a speed-up from yet."
+    assert (
+        speculation_speed.surface_sentence(empty)
+        == "There is nothing to compute a speed-up from yet."
+    )
     assert speculation.outcome_table(empty).empty
     config = BranchingConfig(max_new_tokens=2, max_paths=1, entropy_threshold=20.0)
     short = fold_sweep(
         run_sweep(twins("llama").ours, Request("w5 w9", config), empty.variants), empty
     )
     assert speculation.acceptance_rate(short) is None
-    assert not speculation.surface_figure(short).data
+    assert not speculation_speed.surface_figure(short).data
 
 
 def test_the_costs_of_a_run_say_how_many_draft_tokens_were_accepted(sweep):
@@ -169,11 +180,94 @@ def test_published_values_of_the_formulas():
     )  # a pass as long as its tokens: nothing pays
 
 
-def test_the_pass_line_finds_planted_costs(sweep):
-    start, slope = fit_pass_seconds(run for _, run in sweep.pairs) or (-1.0, -1.0)
-    assert start >= 0
-    assert slope >= 0
-    assert fit_pass_seconds([sweep.runs[0]]) is None
+def test_the_pass_line_finds_planted_costs():
+    passes = [(1.0, 0.012), (3.0, 0.016), (5.0, 0.020)]
+    assert fit_pass_seconds(passes) == pytest.approx((0.010, 0.002))
+    assert fit_pass_seconds(passes[:1]) is None
+
+
+def invented(first_runs: Sequence[SweepEvent], seconds: Sequence[float], repeats: int = 5) -> Sweep:
+    """The same runs, with repeats that took this long with each variant, give or take 2 %."""
+    made = fold_sweep(first_runs, draft_length_sweep("model"))
+    for number in range(repeats):
+        for name, one in zip(made.variants, seconds, strict=True):
+            taken = one * (1 + 0.01 * (number - repeats // 2))
+            made.apply(RunTimed(name, (9.0, taken), taken, taken / 10, 10, 10, 5))
+    return made
+
+
+def test_a_faster_draft_length_is_told_with_its_spread(first_runs):
+    made = invented(first_runs, (0.2, 0.19, 0.1, 0.201, 0.3, 0.2))
+    assert speculation_speed.speed_sentence(made) == (
+        "Plain decoding takes 200 ms (198–202) for all decode steps; 1 draft token: 1.05 times "
+        "as fast and 2 draft tokens: 2.00 times as fast; slower: 8 draft tokens; no difference "
+        "measured: 4 draft tokens and adaptive (medians of 5 repeats, measured)."
+    )
+    assert objections(speculation_speed.speed_claims(made)) == []
+
+
+def test_the_summary_says_that_no_draft_length_pays(first_runs):
+    made = invented(first_runs, (0.2, 0.25, 0.3, 0.35, 0.4, 0.25))
+    words = speculation_speed.speed_sentence(made)
+    assert "every draft length is slower: here, draft tokens do not pay" in words
+    assert "times as fast" not in words
+
+
+def test_a_single_timing_is_not_compared(sweep):
+    assert "measured once, too few repeats to compare" in speculation_speed.speed_sentence(sweep)
+    cells = dict(speculation.outcome_rows(sweep))["speed against plain"]
+    assert cells == ("–", *[TOO_FEW] * 5)
+
+
+def test_the_table_has_medians_with_quartiles(first_runs):
+    made = invented(first_runs, (0.2, 0.1, 0.2, 0.2, 0.2, 0.2))
+    rows = dict(speculation.outcome_rows(made))
+    assert rows["speed against plain"][:3] == ("–", "2.00 times as fast", NO_DIFFERENCE)
+    assert rows["ms of all steps"][0] == "200 (198–202)"
+    table = speculation.outcome_table(made).set_index("draft length")
+    assert table.loc["plain", "seconds, upper quartile"] == pytest.approx(0.202)
+    assert table.loc["plain", "repeats"] == 5
+
+
+def test_the_chart_of_times_has_error_bars_and_plain_as_a_band(first_runs):
+    made = invented(first_runs, (0.2, 0.1, 0.2, 0.2, 0.2, 0.2))
+    figure = speculation_speed.speed_figure(made)
+    plain, drafted = figure.data
+    assert list(plain.y) == [200.0] * 5
+    assert drafted.y[0] == pytest.approx(100.0)
+    assert drafted.error_y.array[0] == pytest.approx(1.0)
+    assert (figure.layout.shapes[0].y0, figure.layout.shapes[0].y1) == pytest.approx((198, 202))
+
+
+def test_the_costs_of_a_pass_are_medians_over_the_repeats(first_runs):
+    made = fold_sweep(first_runs, draft_length_sweep("model"))
+    for disturbed in (1.0, 9.0, 1.0):
+        for name, tokens in zip(made.variants, (1, 2, 3, 5, 9, 2), strict=True):
+            forward = 10 * (0.010 + 0.002 * tokens) * disturbed
+            drafts = 10 * (tokens - 1)
+            made.apply(
+                RunTimed(name, (0.0, forward), forward, 0.003 * drafts, 10, 10 * tokens, drafts)
+            )
+    costs = speculation_speed.pass_costs(made)
+    assert costs is not None
+    assert costs.further_token == pytest.approx(0.002 / 0.012)
+    assert costs.draft_token == pytest.approx(0.003 / 0.012)
+
+
+@pytest.mark.parametrize(("drafting", "gains"), [((0.0, 0.0), True), ((0.0, 0.05), False)])
+def test_a_computed_gain_inside_the_spread_of_the_costs_is_not_told(first_runs, drafting, gains):
+    made = fold_sweep(first_runs, draft_length_sweep("model"))
+    for number in range(5):
+        for name, tokens in zip(made.variants, (1, 2, 3, 5, 9, 2), strict=True):
+            drafts, forward = 10 * (tokens - 1), 10 * (0.010 + 0.0001 * tokens)
+            per_draft = drafting[number in (0, 1)]
+            made.apply(
+                RunTimed(name, (0.0, forward), forward, per_draft * drafts, 10, 10 * tokens, drafts)
+            )
+    words = speculation_speed.surface_sentence(made)
+    here = words.split("With these costs, ")[1].split(" (computed)")[0]
+    assert ("times as fast" in here) == gains
+    assert ("no draft length is measurably faster" in here) != gains
 
 
 def test_speculated_events_are_within_the_run(sweep):

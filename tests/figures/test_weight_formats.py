@@ -16,7 +16,7 @@ from eab.quantization.results import (
 from eab.quantization.roofline import RunPoint, bound
 from eab.weight_formats import AS_LOADED
 
-SLOW, FAST, BETWEEN = (4.0, 4.0, 4.0), (2.0, 2.0, 2.0), (1.9, 3.9, 6.0)
+SLOW, FAST, BETWEEN = (4.0,) * 5, (2.0,) * 5, (1.9, 1.9, 3.9, 6.0, 6.0)
 
 
 def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMeasured:
@@ -51,14 +51,14 @@ def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
         one(AS_LOADED, SLOW, 0.0),
         one("int8", FAST, 0.1),
         one("int4", BETWEEN, 0.2),
-        one("nf4", (9,) * 3, 0.3),
+        one("nf4", (9,) * 5, 0.3),
     )
     words = weight_formats.formats_sentence(made)
     assert "int8 is 2.00 times as fast; nf4 is slower." in words
     assert "int4 is" not in words
     assert weight_formats.steps_sentence(made).endswith("int8 2× with 1 row.")
     rows = {cells[0]: cells for cells in weight_formats.format_rows(made)}
-    assert rows["int8"][1:4] == ("2.0 GiB", "2000.00 ms (2000.00–2000.00)", "2.00 times as fast")
+    assert rows["int8"][1:4] == ("2.0 GiB", "2,000 ms (2,000–2,000)", "2.00 times as fast")
     assert rows["int4"][3] == "no difference measured"
     assert rows["nf4"][4:] == ("1.3000", "0.3000", "0.5000", "3.00%", "–")
     assert (

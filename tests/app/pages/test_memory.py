@@ -3,19 +3,22 @@ what is wrong.
 """
 
 import json
+import time
 
 import pytest
 from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs
+from app.state.process import worker
 from eab.analysis.kv_allocation import kv_allocation
-from eab.analysis.sweep import CACHES, cache_sweep
+from eab.analysis.sweep import CACHES, REPEATS, cache_sweep
 from eab.figures import caches
 from eab.figures.captions import sweep_sentence
 from eab.figures.kv_allocation import allocation_sentence
-from eab.figures.sweep_table import gain_sentence, sweep_rows
+from eab.figures.sweep_table import gain_sentence, step_words, sweep_rows
 from eab.formatting import times
+from eab.timing import TOO_FEW
 
 
 @pytest.fixture
@@ -64,11 +67,7 @@ def test_the_page_opens_with_what_the_tree_saves() -> None:
     costs = {cost.variant: cost for cost in recorded.costs()}
     ratio = costs["deep-copy"].copied_bytes / costs["tree"].copied_bytes
     assert f"deep-copy {times(ratio)} as much" in gain_sentence(recorded)
-    slower = costs["deep-copy"].step_seconds / costs["tree"].step_seconds
-    assert slower < 3, "too close to tell from one run, so it must not be said"
-    time = gain_sentence(recorded).split("Time per step: ")[1]
-    assert "recompute" in time
-    assert "deep-copy" not in time
+    assert gain_sentence(recorded).endswith(f"Time per step: {step_words(recorded.costs())}.")
     assert gain_sentence(cache_sweep()) == ""
 
 
@@ -96,6 +95,21 @@ def test_while_it_runs_the_sweep_before_stays_and_stop_acts(page: AppTest) -> No
     run_to_its_end(page)
     assert not page.exception
     assert words(page) == before
+
+
+def test_the_runs_are_shown_before_their_repeats_and_stop_keeps_both(page: AppTest) -> None:
+    start(page, "Once upon a time", 40)
+    live = worker().remembered[-1]
+    while not live.state.repeats:
+        time.sleep(0.02)
+    page.run()
+    assert words(page)[0].startswith("The same tokens with 4 caches. The tree copies ")
+    assert TOO_FEW in words(page)[0]
+    page.button(key="stop_button").click().run()
+    run_to_its_end(page)
+    assert live.state.ended.reason == "stopped"
+    assert 1 <= live.state.repeats < REPEATS
+    assert words(page)[0].endswith(f"Time per step: {step_words(live.state.costs())}.")
 
 
 def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None:

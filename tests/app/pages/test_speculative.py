@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs
 from eab.analysis.sweep import DRAFT_LENGTHS
-from eab.figures import speculation
+from eab.figures import speculation, speculation_speed
 from eab.figures.captions import sweep_sentence
 
 
@@ -21,10 +21,11 @@ def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None
     assert not page.exception
     assert not page.error
     recorded = bundled_runs.draft_lengths()
-    assert words(page)[0] == sweep_sentence(recorded)
+    speed = speculation_speed.speed_sentence(recorded)
+    assert words(page)[0] == f"{sweep_sentence(recorded)} {speed}"
     assert speculation.tokens_sentence(recorded) in words(page)
-    assert speculation.surface_sentence(recorded) in words(page)
-    assert len(page.get("plotly_chart")) == 2
+    assert speculation_speed.surface_sentence(recorded) in words(page)
+    assert len(page.get("plotly_chart")) == 3
     assert list(page.table[0].value.columns) == list(recorded.variants)
     assert page.table[0].value.index.name == "Measure"
     assert "None" not in page.table[0].value.to_string()
@@ -52,11 +53,12 @@ def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) ->
     run_to_its_end(start(page, "Anna has a red ball. Ben has a red ball. Anna has", 8))
     assert not page.exception
     assert not page.error
-    assert "The same tokens with 6 draft lengths." in words(page)
+    assert words(page)[0].startswith("The same tokens with 6 draft lengths. Plain decoding takes ")
+    assert "medians of 5 repeats" in words(page)[0]
     assert f"drafter {drafter}" in " ".join(caption.value for caption in page.main.caption)
     assert len(page.table[0].value.columns) == 6
     forked = paths == "Whole tree"
-    assert (speculation.ONE_PATH_ONLY in words(page)) == forked
+    assert (speculation_speed.ONE_PATH_ONLY in words(page)) == forked
     formula = not forked and drafter == "model"  # the other one drafts nothing in so short a text
     assert ("steps per pass (formula)" in page.table[0].value.index) == formula
 

@@ -123,7 +123,7 @@ def test_prompts_with_a_known_distribution_keep_their_entropy(stored, embedded, 
 @pytest.mark.parametrize("weights", FORMATS)
 def test_every_cache_gives_the_same_run(stored, weights):
     sweep: Sweep = cache_sweep()
-    for event in run_sweep(stored(weights), MARKET, sweep.variants):
+    for event in run_sweep(stored(weights), MARKET, sweep.variants, repeats=0):
         sweep.apply(event)
     assert sweep.agreed
     assert all(agreement.first_difference is None for agreement in sweep.agreements())

@@ -1,0 +1,117 @@
+"""How long each variant of a sweep took, repeat by repeat, and the file of recorded repeats.
+
+The first runs of a sweep are its warm-up: their events are what a page shows, and their times only
+stand in until there are repeats.
+"""
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from eab.events import Progressed, RunEnded
+from eab.record import report as reports
+from eab.run import Run
+
+_DIGITS: Final = 7  # of seconds: 0.1 microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimed:
+    """The times of one run, and counts of its decode steps: those after the first step, which the
+    pass of the prompt decides.
+
+    Attributes:
+        variant: The name of the variant.
+        step_seconds: Of each step, the first included; None where an earlier pass served it.
+        forward_seconds: Of the passes of the decode steps.
+        draft_seconds: What the drafter took in them.
+        forward_passes: Their number.
+        tokens: Tokens that went through the model in them.
+        draft_tokens: How many tokens were drafted.
+    """
+
+    variant: str
+    step_seconds: tuple[float | None, ...]
+    forward_seconds: float
+    draft_seconds: float
+    forward_passes: int
+    tokens: int
+    draft_tokens: int
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole run."""
+        return sum(one for one in self.step_seconds if one is not None)
+
+    @property
+    def decode_seconds(self) -> float:
+        """Of all steps after the first."""
+        return sum(self._decode_steps)
+
+    @property
+    def step_median(self) -> float:
+        """The median of the decode steps, in seconds; of all steps, if there is only one."""
+        return statistics.median(self._decode_steps or [self.seconds])
+
+    @property
+    def _decode_steps(self) -> list[float]:
+        return [one for one in self.step_seconds[1:] if one is not None]
+
+
+def run_timed(variant: str, run: Run) -> RunTimed:
+    """The times of a run."""
+    timings = [step.timing for step in run.steps]
+    decoding = [one for one in timings[1:] if one is not None]
+    return RunTimed(
+        variant,
+        tuple(None if one is None else round(one.seconds, _DIGITS) for one in timings),
+        round(sum(one.forward_seconds for one in decoding), _DIGITS),
+        round(sum(one.draft_seconds for one in decoding), _DIGITS),
+        sum(step.forward_passes for step in run.steps[1:]),
+        sum(one.tokens for one in decoding),
+        sum(len(one.draft_tokens) for one in run.speculations),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The start of a recording of repeats.
+
+    Attributes:
+        model: Name of the model.
+        dtype: Its data type.
+        machine: Processor or GPU, threads, versions.
+    """
+
+    model: str
+    dtype: str
+    machine: str
+
+
+_InFile: TypeAlias = Began | RunTimed | Progressed | RunEnded
+
+
+class SweepTimes(reports.Report[Began, RunTimed]):
+    """The recorded repeats of a sweep; the runs themselves are in run files beside it."""
+
+    beginning = Began
+
+
+def dumps(times: SweepTimes) -> str:
+    """The repeats as JSON."""
+    return _FORMAT.dumps(times)
+
+
+def load(path: Path) -> SweepTimes:
+    """Read repeats from a file.
+
+    Raises:
+        RecordError: Says what is wrong with the file.
+    """
+    times = SweepTimes()
+    _FORMAT.load_into(times, path)
+    return times
+
+
+_FORMAT: Final = reports.ReportFormat("eab-sweep-times", 1, _InFile)

@@ -1,0 +1,89 @@
+"""Timings in words and as error bars: medians of repeats with their quartiles."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+from eab.figures.charts import LineStyle, add_line
+from eab.formatting import counted, times
+from eab.timing import MIN_REPEATS, TOO_FEW, Timing, differs, no_comparison
+
+MILLI: Final = 1000.0
+
+
+def with_spread(timing: Timing, written: Callable[[float], str]) -> str:
+    """The median, with the quartiles in brackets where there are several repeats."""
+    if len(timing.seconds) == 1:
+        return written(timing.median)
+    return f"{written(timing.median)} ({written(timing.low)}–{written(timing.high)})"
+
+
+def ms(seconds: float) -> str:
+    """Milliseconds without the unit: 0, 0.123, 1.23, 12.3, 123."""
+    value = MILLI * seconds
+    size = abs(value)
+    digits = 0 if not size else 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
+    return f"{value:,.{digits}f}"
+
+
+def in_ms(timing: Timing) -> str:
+    """In milliseconds: "12.3 ms (12.1–12.6)"."""
+    if len(timing.seconds) == 1:
+        return f"{ms(timing.median)} ms"
+    return f"{ms(timing.median)} ms ({ms(timing.low)}–{ms(timing.high)})"
+
+
+def repeats_words(timings: Iterable[Timing]) -> str:
+    """What these timings are, for the end of a sentence."""
+    count = min((len(one.seconds) for one in timings), default=0)
+    if count <= 1:
+        return f"measured once, {TOO_FEW}"
+    few = f", {TOO_FEW}" if count < MIN_REPEATS else ""
+    return f"medians of {counted(count, 'repeat')}, measured{few}"
+
+
+def as_long(timing: Timing, first: Timing) -> str:
+    """How many times as long as the first: "2.2×", or why that is not said."""
+    if not differs(timing, first):
+        return no_comparison(timing, first)
+    return times(timing.median / first.median)
+
+
+def add_timings(
+    figure: go.Figure,
+    name: str,
+    timings: Mapping[float, Timing] | Mapping[int, Timing],
+    style: LineStyle,
+    hover: str,
+    scale: float = MILLI,
+) -> None:
+    """Add a line through medians, with error bars from quartile to quartile.
+
+    Args:
+        figure: The chart.
+        name: What the legend says.
+        timings: By the value on the x axis.
+        style: How the line is drawn.
+        hover: See `add_line`.
+        scale: Times this for the unit of the y axis.
+    """
+    points = [(x, scale * timing.median) for x, timing in timings.items()]
+    add_line(figure, name, points, style, hover)
+    figure.data[-1].update(error_y=error_bars([*timings.values()], scale))
+
+
+def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any]:
+    """From the lower to the upper quartile, as plotly's error bars.
+
+    Args:
+        timings: Of each point.
+        scale: Times this for the unit of the axis.
+    """
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [scale * (one.high - one.median) for one in timings],
+        "arrayminus": [scale * (one.median - one.low) for one in timings],
+        "visible": any(len(one.seconds) > 1 for one in timings),
+    }

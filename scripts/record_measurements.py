@@ -1,0 +1,259 @@
+"""Record the measurements that the pages open with: Memory, Speculative, Batching, BMC, Quantization.
+
+    python scripts/record_measurements.py [NAME ...] [--repeats N]
+
+They are made as in the app: with the embedded model, and one core left free for the page. Nothing
+else should run on the machine. Before anything is written, the comparisons of the page's sentences
+are checked (`eab.timing.objections`): where the spread is larger than a difference that they would
+claim, the old recording stays, and the script says why and ends with exit code 1.
+"""
+
+import argparse
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import torch
+from rich.progress import Progress
+
+from app.server import bundled_runs
+from app.server.workloads import CLASS, PRESETS
+from app.state.measurements import BUNDLED
+from eab import record
+from eab.analysis import batching, sweep_times
+from eab.analysis.batching import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
+from eab.analysis.sweep import Sweep, SweepEvent, cache_sweep, draft_length_sweep
+from eab.analysis.sweep_times import RunTimed, SweepTimes
+from eab.bmc import results as bmc_results
+from eab.bmc.experiments import measure
+from eab.bmc.results import EXPERIMENTS, Experiment
+from eab.config import BranchingConfig
+from eab.engine.batching import compare_ways
+from eab.engine.request import Request
+from eab.engine.sweeping import run_sweep
+from eab.errors import SweepError
+from eab.events import Event, Progressed, RunEnded
+from eab.figures import batching_table, bmc_experiments, speculation_speed, weight_formats
+from eab.figures.captions import sweep_sentence
+from eab.figures.sweep_table import gain_sentence, step_claims
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import EMBEDDED, EMBEDDED_DRAFT, load_model
+from eab.models.machine import describe_machine
+from eab.quantization import results as format_results
+from eab.quantization.experiments import measure_formats
+from eab.timing import Claim, objections
+from eab.weight_formats import AS_LOADED
+from scripts.record_runs import BALL, COMMON
+
+REPEATS: Final = 9
+KV_ROWS: Final = 1024  # that a BMC experiment writes
+STORY: Final = "Once upon a time, there was a little girl named Lily. She"
+CACHE_CONFIG: Final = BranchingConfig(
+    **COMMON
+    | {
+        "r": 16,
+        "temperature": 0.8,
+        "entropy_threshold": 1.2,
+        "max_new_tokens": 64,
+        "min_fork_weight": 0.03,
+        "max_paths": 16,
+    }
+)
+TEXT_CONFIG: Final = BranchingConfig(
+    max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=4
+)
+AnyEvent = TypeVar("AnyEvent")
+# Passes the events of a measurement on, and shows their progress.
+Watch = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+class Measured(NamedTuple):
+    """A measurement that may be recorded.
+
+    Attributes:
+        sentence: What its page says of it.
+        claims: The comparisons in that sentence.
+        write: Replaces the recording.
+    """
+
+    sentence: str
+    claims: Sequence[Claim]
+    write: Callable[[], None]
+
+
+Measurement = Callable[[HuggingFaceModel, int, Watch], Measured]
+
+
+def measure_sweep(
+    sweep: Sweep,
+    folder: Path,
+    model: HuggingFaceModel,
+    events: Iterable[SweepEvent],
+) -> Measured:
+    """A run file per variant, and the times of the repeats.
+
+    Args:
+        sweep: The empty sweep.
+        folder: Where its recording is.
+        model: The model.
+        events: Of the sweep.
+
+    Raises:
+        SweepError: The variants do not have the same tokens.
+    """
+    runs: dict[str, list[Event]] = {name: [] for name in sweep.variants}
+    times = SweepTimes()
+    times.apply(sweep_times.Began(model.card.name, model.card.dtype, describe_machine()))
+    for event in events:
+        had_runs = sweep.complete
+        sweep.apply(event)
+        if isinstance(event, RunTimed) or (had_runs and isinstance(event, RunEnded)):
+            times.apply(event)
+        elif not isinstance(event, Progressed):
+            runs[sweep.current].append(event)
+    if not sweep.agreed:
+        raise SweepError(sweep_sentence(sweep))
+
+    def write() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, own in runs.items():
+            record.save(own, bundled_runs.file_of(name, folder))
+        (folder / bundled_runs.TIMES).write_text(sweep_times.dumps(times), encoding="utf-8")
+
+    if sweep.kind == "cache":
+        return Measured(gain_sentence(sweep), step_claims(sweep), write)
+    return Measured(
+        speculation_speed.speed_sentence(sweep), speculation_speed.speed_claims(sweep), write
+    )
+
+
+def measure_caches(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
+    """The page Memory: one run with each cache."""
+    sweep, request = cache_sweep(), Request(BALL, CACHE_CONFIG)
+    events = run_sweep(model, request, sweep.variants, repeats=repeats)
+    return measure_sweep(sweep, bundled_runs.CACHES, model, watch(events))
+
+
+def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
+    """The page Speculative: one text with each draft length."""
+    sweep, request = draft_length_sweep("model"), Request(STORY, TEXT_CONFIG)
+    draft = load_model(EMBEDDED_DRAFT, "cpu", "float32")
+    events = run_sweep(model, request, sweep.variants, draft, repeats)
+    return measure_sweep(sweep, bundled_runs.DRAFT_LENGTHS, model, watch(events))
+
+
+def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
+    """The page Batching: a class's requests, served in three ways."""
+    workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
+    comparison, events = BatchingComparison(), defaultdict[int, list[Event]](list)
+    for event in watch(compare_ways(model, workload, describe_machine())):
+        comparison.apply(event)
+        if isinstance(event, RequestEvent):
+            events[event.number].append(event.event)
+
+    def write() -> None:
+        bundled_runs.BATCHING.mkdir(parents=True, exist_ok=True)
+        for number, own in events.items():
+            record.save(own, bundled_runs.request_file(number))
+        bundled_runs.BATCHING_FILE.write_bytes(batching.dumps(comparison))
+
+    sentence, claims = batching_table.headline(comparison), batching_table.claims(comparison)
+    return Measured(sentence, claims, write)
+
+
+def measure_experiment(
+    name: Experiment, model: HuggingFaceModel, repeats: int, watch: Watch
+) -> Measured:
+    """A tab of the page BMC."""
+    report, figures = bmc_results.Report(), bmc_experiments.EXPERIMENT_FIGURES[name]
+    for event in watch(measure(name, model, KV_ROWS, repeats)):
+        report.apply(event)
+    file = BUNDLED / f"{name}.json"
+
+    def write() -> None:
+        file.write_text(bmc_results.dumps(report), encoding="utf-8")
+
+    return Measured(figures.sentence(report), figures.claims(report), write)
+
+
+def measure_weights(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
+    """The page Quantization: the model in every weight format."""
+    report = format_results.FormatReport()
+    prompt = bundled_runs.events_of(bundled_runs.recordings()[0])[0].prompt
+
+    def load(weights: str) -> HuggingFaceModel:
+        return model if weights == AS_LOADED else load_model(EMBEDDED, "cpu", "float32", weights)
+
+    for event in watch(measure_formats(load, prompt, repeats)):
+        report.apply(event)
+
+    def write() -> None:
+        bundled_runs.FORMATS.write_text(format_results.dumps(report), encoding="utf-8")
+
+    sentence, claims = weight_formats.formats_sentence(report), weight_formats.claims(report)
+    return Measured(sentence, claims, write)
+
+
+MEASUREMENTS: Final[Mapping[str, Measurement]] = {
+    "caches": measure_caches,
+    "draft-lengths": measure_draft_lengths,
+    "batching": measure_batching,
+    **{f"bmc-{name}": partial(measure_experiment, name) for name in EXPERIMENTS},
+    "weights": measure_weights,
+}
+
+
+def publish(name: str, measured: Measured) -> bool:
+    """Write a recording if its sentence holds.
+
+    Args:
+        name: Of the measurement.
+        measured: The measurement.
+
+    Returns:
+        Whether it was written; if not, the reasons are printed.
+    """
+    print(f"{name}: {measured.sentence}")
+    found = objections(measured.claims)
+    for words in found:
+        print(f"{name} is not recorded. {words}.")
+    if not found:
+        measured.write()
+    return not found
+
+
+def main() -> None:
+    """Measure what is named, or everything, and write what may be written."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = ", ".join(MEASUREMENTS)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or some of: {names}")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"default {REPEATS}")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in MEASUREMENTS]:
+        parser.error(f"{unknown[0]} is not among them: {names}")
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
+    model = load_model(EMBEDDED, device="cpu", dtype="float32")
+    written = []
+    for name in options.names or MEASUREMENTS:
+        with Progress() as bar:
+            measured = MEASUREMENTS[name](model, options.repeats, partial(watched, bar, name))
+        written.append(publish(name, measured))
+    sys.exit(0 if all(written) else 1)
+
+
+def watched(bar: Progress, name: str, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
+    """The same events, with their progress in a bar."""
+    task = bar.add_task(name, total=1.0)
+    for event in events:
+        if isinstance(event, Progressed):
+            bar.update(task, completed=event.share, description=f"{name}: {event.words}")
+        yield event
+    bar.update(task, completed=1.0, description=name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What is said and drawn of the BMC experiments, from invented repeats."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from eab.bmc.results import LengthTimed, RejectionTimed, Report, RTimed, SizeTimed, predicted_r
+from eab.caches.growth import Calibration, CostModel, Workload
+from eab.figures import bmc_experiments as figures
+from eab.timing import NO_DIFFERENCE, TOO_FEW, objections
+
+WORK = Workload(64)
+FITTED = Calibration(CostModel(copy_row=1e-6, allocation=0.0, spare_row=1e-6), (), ())
+AROUND = (0.98, 0.99, 1.0, 1.01, 1.02)
+WIDE = (0.5, 0.6, 1.0, 1.4, 1.5)
+
+
+def growth_report(
+    seconds: Mapping[int, float], offsets: Sequence[float] | Mapping[int, Sequence[float]] = AROUND
+) -> Report:
+    """Repeats whose overhead at r is about this long."""
+    report = Report()
+    report.apply(FITTED)
+    spreads = offsets if isinstance(offsets, Mapping) else dict.fromkeys(seconds, offsets)
+    for number in range(len(next(iter(spreads.values())))):
+        for r, one in seconds.items():
+            report.apply(RTimed(WORK, r, True, one * spreads[r][number], 1.0, 0.0, 1, 1))
+    return report
+
+
+def test_the_prediction_of_the_invented_costs():
+    assert predicted_r(growth_report({8: 0.1})) == 8
+
+
+def test_what_is_measurably_better_or_worse_than_r_star_is_told_with_its_spread():
+    report = growth_report({1: 0.4, 4: 0.05, 8: 0.1, 64: 0.3})
+    assert figures.growth_sentence(report) == (
+        "Writing 64 rows with padded attention: at the predicted r* = 8, growths and spare rows "
+        "take 100 ms (99.0–101); at r = 4, 50.0 ms (49.5–50.5): 0.5× that at r*; at r = 1, 400 ms "
+        "(396–404): 4× that at r*; at r = 64, 300 ms (297–303): 3× that at r* (medians of 5 "
+        "repeats, measured)."
+    )
+    assert objections(figures.growth_claims(report)) == []
+
+
+def test_inside_the_spread_there_is_no_difference():
+    report = growth_report({1: 0.4, 4: 0.099, 8: 0.1, 64: 0.3})
+    assert f"at r = 4, 99.0 ms (98.0–100.0): {NO_DIFFERENCE};" in figures.growth_sentence(report)
+
+
+def test_one_repeat_is_not_compared():
+    report = growth_report({1: 0.4, 4: 0.05, 8: 0.1, 64: 0.3}, offsets=(1.0,))
+    words = figures.growth_sentence(report)
+    assert "take 100 ms; at r = 4, 50.0 ms: too few repeats to compare;" in words
+    assert words.endswith(f"(measured once, {TOO_FEW}).")
+
+
+def test_a_noisy_recording_is_refused():
+    spreads = {1: AROUND, 4: WIDE, 8: WIDE, 64: AROUND}
+    report = growth_report({1: 0.4, 4: 0.09, 8: 0.1, 64: 0.3}, spreads)
+    [words] = objections(figures.growth_claims(report))
+    assert words.startswith("overhead at r = 4 against r* = 8: the spread")
+
+
+def test_the_line_over_r_has_error_bars():
+    figure = figures.growth_figure(growth_report({1: 0.4, 8: 0.1}))
+    measured = next(trace for trace in figure.data if trace.name == "measured")
+    assert list(measured.y) == pytest.approx([400.0, 100.0])
+    assert list(measured.error_y.array) == pytest.approx([4.0, 1.0])
+    once = figures.growth_figure(growth_report({1: 0.4, 8: 0.1}, offsets=(1.0,)))
+    assert not once.data[-1].error_y.visible
+
+
+def test_lengths_are_medians():
+    report = Report()
+    for factor in AROUND:
+        report.apply(LengthTimed(64, 0.001 * factor, 0.002 * factor, 0.004 * factor))
+        report.apply(LengthTimed(128, 0.003 * factor, 0.004 * factor, None))
+    words = figures.lengths_sentence(report)
+    assert "64 rows in use takes 1.00 ms (0.990–1.01) to allocate and copy" in words
+    assert "(medians of 5 repeats, measured)" in words
+    assert "only up to 64 rows" in words
+    assert [len(trace.x) for trace in figures.lengths_figure(report).data] == [2, 2, 1]
+
+
+def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> Report:
+    report = Report()
+    for factor in offsets:
+        for way, seconds in {"r*": ours, "concatenate and crop": theirs}.items():
+            report.apply(RejectionTimed(0.5, way, 4, 10, 100, 0.0, seconds * factor))
+    return report
+
+
+def test_rejected_drafts_are_compared_where_a_difference_was_measured():
+    report = rejection_report(1.0, 1.5, AROUND)
+    assert "in tokens per second: 1.5× at 50% rejected" in figures.rejection_sentence(report)
+    assert objections(figures.rejection_claims(report)) == []
+    same = rejection_report(1.0, 1.005, AROUND)
+    assert f"{NO_DIFFERENCE} at 50% rejected" in figures.rejection_sentence(same)
+    assert objections(figures.rejection_claims(rejection_report(1.0, 1.1, WIDE)))
+
+
+def test_other_shapes_are_compared_where_a_difference_was_measured():
+    report = Report()
+    for factor in AROUND:
+        for name, best in {"a": 0.1, "b": 0.199, "c": 0.3}.items():
+            pairs = ((1, 0.9 * factor), (4, best * factor), (8, 0.2 * factor))
+            report.apply(SizeTimed(name, 8, 64, 8, pairs))
+    words = figures.sizes_sentence(report)
+    assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 5" in words
+    assert objections(figures.size_claims(report)) == []
+    assert len(figures.sizes_figure(report).data) == 3

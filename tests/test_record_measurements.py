@@ -1,0 +1,95 @@
+"""What is recorded for the pages: checked before it is written, from real small runs and invented
+repeats.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.server import bundled_runs
+from eab.analysis.sweep import REPEATS, cache_sweep
+from eab.analysis.sweep_times import RunTimed
+from eab.bmc.results import EXPERIMENTS
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.engine.sweeping import run_sweep
+from eab.errors import SweepError
+from eab.events import Predicted, RunEnded
+from eab.timing import Claim, Timing
+from scripts.record_measurements import MEASUREMENTS, Measured, measure_sweep, publish
+
+CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=4, max_new_tokens=4, seed=2)
+QUIET, SLOWER = Timing((1.0, 1.01, 1.0, 1.02, 1.01)), Timing((1.5, 1.51, 1.5, 1.52, 1.51))
+NOISY = Timing((1.1, 1.1, 1.3, 3.1, 3.2))
+
+
+def test_every_page_with_times_is_recorded_by_this_script() -> None:
+    assert set(MEASUREMENTS) == {
+        "caches",
+        "draft-lengths",
+        "batching",
+        "weights",
+        *(f"bmc-{name}" for name in EXPERIMENTS),
+    }
+
+
+def test_what_holds_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "recording"
+    measured = Measured("It is faster.", [Claim("a", QUIET, SLOWER)], file.touch)
+    assert publish("caches", measured)
+    assert file.exists()
+    assert "It is faster." in capsys.readouterr().out
+
+
+def test_a_claim_inside_the_spread_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording"
+    claims = [Claim("a against b", QUIET, SLOWER), Claim("c against b", NOISY, QUIET)]
+    assert not publish("caches", Measured("It is faster.", claims, file.touch))
+    assert not file.exists()
+    assert "caches is not recorded. c against b: the spread" in capsys.readouterr().out
+
+
+def slowed(events: Iterable[Any]) -> Iterator[Any]:
+    """The same sweep with invented times, so that no test depends on the machine."""
+    seconds = {"tree": 0.01, "concat-cow": 0.02, "deep-copy": 0.03, "recompute": 0.04}
+    for event in events:
+        if isinstance(event, RunTimed):
+            one = seconds[event.variant]
+            yield RunTimed(event.variant, (one, one), one, 0.0, 1, 1, 0)
+        else:
+            yield event
+
+
+def test_a_recorded_sweep_opens_as_it_was_measured(
+    twins: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, sweep = twins("qwen2").ours, cache_sweep()
+    events = run_sweep(model, Request("w5 w9 w33 w2", CONFIG), sweep.variants)
+    measured = measure_sweep(sweep, tmp_path / "caches", model, slowed(events))
+    assert "deep-copy 3×" in measured.sentence
+    assert publish("caches", measured)
+    monkeypatch.setattr(bundled_runs, "CACHES", tmp_path / "caches")
+    opened = bundled_runs.caches.__wrapped__()
+    assert opened.repeats == REPEATS
+    assert opened.costs() == sweep.costs()
+    assert opened.ended == sweep.ended
+
+
+def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path) -> None:
+    model, sweep = twins("qwen2").ours, cache_sweep()
+    events = list(run_sweep(model, Request("w5 w9 w33 w2", CONFIG), sweep.variants, repeats=0))
+    first_end = next(place for place, one in enumerate(events) if isinstance(one, RunEnded))
+    broken = [
+        replace(one, entropy=one.entropy + 1.0)
+        if place > first_end and isinstance(one, Predicted)
+        else one
+        for place, one in enumerate(events)
+    ]
+    with pytest.raises(SweepError, match="computes something else"):
+        measure_sweep(sweep, tmp_path / "caches", model, broken)
+    assert not (tmp_path / "caches").exists()
