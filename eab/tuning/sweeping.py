@@ -7,7 +7,7 @@ To stop, stop iterating. With a folder, what is finished is kept there, and the 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,7 @@ def sweep(
     folder: Path | None = None,
     measurement: Measurement | None = None,
     draft: "LanguageModel | None" = None,
-) -> Iterator[SweepStep]:
+) -> Generator[SweepStep]:
     """Make all cells of a grid with this model, several in each forward pass.
 
     Args:
@@ -90,7 +90,7 @@ def sweep_with(
     grid: Grid,
     folder: Path | None,
     measurement: Measurement,
-) -> Iterator[SweepStep]:
+) -> Generator[SweepStep]:
     """The same, wherever this executor runs the items; `measurement` must be the executor's."""
     if not prompts:
         raise ConfigError("there are no prompts; give at least one")
@@ -115,7 +115,7 @@ def _steps(
     left: Sequence[Item],
     before: tuple[Cell, ...],
     journal: "Journal | None" = None,
-) -> Iterator[SweepStep]:
+) -> Generator[SweepStep]:
     progress = _Progress(items, left, before)
     yield progress.step(before)
     with closing(executor.outcomes(left)) as outcomes:
