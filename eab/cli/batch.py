@@ -1,10 +1,8 @@
 """The command `eab batch`: many prompts through one scheduler, in shared forward passes."""
 
-from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,19 +11,19 @@ from rich.console import Console
 
 from eab.cli import options, progress
 from eab.cli.batch_folder import TABLE, BatchFolder
-from eab.cli.batch_lines import BatchLine, raise_if_wrong, read_lines
+from eab.cli.batch_lines import BatchLine, read_lines
 from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
-from eab.events import Event, Probed, RunEnded, RunStarted
 from eab.formatting import counted
-from eab.weight_formats import AS_LOADED, AUTO
+from eab.record.prompt_lines import raise_if_wrong
 
 if TYPE_CHECKING:
-    from eab.engine.scheduler import Handle
+    from eab.engine.many_runs import RunInWork
     from eab.models.huggingface import HuggingFaceModel
 
 
 @options.with_settings()
+@options.with_model
 def batch(
     prompts: Annotated[
         str,
@@ -38,12 +36,8 @@ def batch(
         Path, typer.Option(help="The folder for a run file per prompt, and a table of all samples.")
     ],
     config: BranchingConfig,
-    model: options.Model = "embedded",
+    source: options.ModelOptions,
     draft: options.Draft = "embedded-draft",
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = AS_LOADED,
-    layout: options.Layout = AUTO,
 ) -> None:
     """Generate from many prompts at once. The same command again makes only what is missing.
 
@@ -52,9 +46,8 @@ def batch(
     lines = read_lines(prompts, config)
     folder = BatchFolder(out)
     drafts = any(line.request.config.drafter == "model" for line in lines)
-    load = partial(progress.load, device=device, dtype=dtype, weights=weights, layout=layout)
-    drafting = load(draft) if drafts else None
-    language_model = load(model)
+    drafting = progress.load_draft(draft, source) if drafts else None
+    language_model = progress.load(source)
     raise_if_wrong(prompts, _impossible(language_model, lines))
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)
@@ -89,20 +82,6 @@ class _Made:
         return f"{ended:,} of {counted(self.there + self.left, 'run')}"
 
 
-@dataclass(slots=True)
-class _InWork:
-    """A run in the making, and its events so far."""
-
-    line: BatchLine
-    events: list[Event] = field(default_factory=list)
-
-    @property
-    def step(self) -> int:
-        """The step that it has come to."""
-        last = self.events[-1] if self.events else None
-        return 0 if last is None or isinstance(last, Probed | RunStarted) else last.step
-
-
 def _impossible(model: "HuggingFaceModel", lines: Sequence[BatchLine]) -> list[str]:
     """The lines that this model cannot run, each with the reason."""
     from eab.engine.build import check_and_calibrate
@@ -124,43 +103,33 @@ def _make(
     folder: BatchFolder,
 ) -> None:
     """Make these runs, several at a time; each is saved when it has finished. Ctrl-C ends it."""
-    from eab.engine.scheduler import Scheduler
 
-    waiting = deque(lines)
-    in_work: dict[Handle, _InWork] = {}
+    from eab.engine.many_runs import ManyRuns
+
     steps_ended = 0
+    runs: ManyRuns[BatchLine] = ManyRuns(model, draft)
+    for line in lines:
+        runs.add(line, line.request)
     with (
         progress.interrupt_flag() as interrupted,
         progress.progress_bar() as bar,
-        closing(Scheduler(model)) as scheduler,
+        closing(runs),
     ):
         task = bar.add_task("", total=sum(line.request.config.max_new_tokens for line in lines))
-        while (waiting or in_work) and not interrupted.is_set():
-            while waiting and len(in_work) < scheduler.max_running:
-                line = waiting.popleft()
-                own_draft = draft if line.request.config.drafter == "model" else None
-                in_work[scheduler.submit(line.request, draft=own_draft)] = _InWork(line)
-            for handle in scheduler.step():
-                run = in_work[handle]
-                run.events += handle.new_events()
-                if handle.ended:
-                    del in_work[handle]
-                    _finish(run, handle.error, made, folder)
-                    steps_ended += run.line.request.config.max_new_tokens
-            steps = steps_ended + sum(run.step for run in in_work.values())
+        while runs.busy and not interrupted.is_set():
+            for run in runs.step():
+                _finish(run, made, folder)
+                steps_ended += run.tag.request.config.max_new_tokens
+            steps = steps_ended + sum(run.step for run in runs.in_work)
             bar.update(task, completed=steps, description=str(made))
 
 
-def _finish(run: _InWork, error: Exception | None, made: _Made, folder: BatchFolder) -> None:
+def _finish(run: "RunInWork[BatchLine]", made: _Made, folder: BatchFolder) -> None:
     """Save a run that has come to its end, or note why it failed."""
-    end = run.events[-1] if run.events else None
-    if error is not None:
-        words = str(error) if isinstance(error, EabError) else repr(error)
-        made.failures.append(f"{run.line}: {words}")
-    elif isinstance(end, RunEnded) and end.reason == "failed":
-        made.failures.append(f"{run.line}: {end.message}")
+    if run.problem:
+        made.failures.append(f"{run.tag}: {run.problem}")
     else:
-        folder.save(run.line, run.events)
+        folder.save(run.tag, run.events)
         made.finished += 1
 
 

@@ -6,12 +6,13 @@ whose pending tokens the next pass must compute, and is sent the events of that 
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import torch
 
+from eab.config import BranchingConfig
 from eab.engine.build import build
 from eab.engine.generation import Generation
 from eab.engine.request import Request
@@ -71,16 +72,30 @@ def _is_out_of_memory(error: Exception) -> bool:
 def _threshold_in_nats(
     model: LanguageModel, request: Request, events: list[Event]
 ) -> Generator[Generation, list[Event], float]:
-    """The threshold of the settings in nats; a quantile needs a probe with this prompt."""
-    threshold = request.config.entropy_threshold
-    match request.config.threshold_unit:
+    """The threshold in nats; a quantile needs a probe with this prompt."""
+    is_quantile = request.config.threshold_unit == "quantile"
+    entropies = (yield from _probe(model, request, events)) if is_quantile else []
+    return threshold_in_nats(request.config, model.card.vocab_size, entropies)
+
+
+def threshold_in_nats(
+    config: BranchingConfig, vocab_size: int, entropies: Sequence[float] = ()
+) -> float:
+    """The threshold of the settings in nats.
+
+    Args:
+        config: The settings.
+        vocab_size: How many tokens the model can predict.
+        entropies: Those of the greedy probe (nats), if the threshold is a quantile of them.
+    """
+    match config.threshold_unit:
         case "nats":
-            return threshold
+            return config.entropy_threshold
         case "normalised":
-            return threshold * math.log(model.card.vocab_size)
+            return config.entropy_threshold * math.log(vocab_size)
         case "quantile":
-            entropies = yield from _probe(model, request, events)
-            return max(PROBE_FLOOR, float(torch.tensor(entropies).quantile(threshold)))
+            quantile = torch.tensor(entropies).quantile(config.entropy_threshold)
+            return max(PROBE_FLOOR, float(quantile))
 
 
 def _probe(

@@ -15,12 +15,13 @@ BUNDLED: Final = ASSETS / "questions" / "embedded.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt whose answer, or distribution of answers, is known.
+    """A prompt, as a rule one whose answer, or distribution of answers, is known.
 
     Attributes:
         prompt: What the model continues.
-        answers: Texts that are right; empty if there is a distribution.
-        distribution: Probability of each answer, where chance decides; they sum to 1.
+        answers: Texts that are right; empty if there is a distribution, or nothing is known.
+        distribution: Probability of each answer, where chance decides; they sum to 1. Empty if
+            there are answers, or nothing is known.
         group: The kind of question.
     """
 
@@ -59,6 +60,22 @@ def _question(line: str, where: str) -> Question:
         given = json.loads(line)
     except ValueError as error:
         raise QuestionsError(f"{where} is no JSON: {error}") from error
+    question = question_of(given, where)
+    if bool(question.answers) == bool(question.distribution):
+        raise QuestionsError(f"{where} needs either answers or a distribution")
+    return question
+
+
+def question_of(given: Any, where: str) -> Question:
+    """The question that JSON values describe; its answers may be unknown.
+
+    Args:
+        given: An object with `prompt`, perhaps `answers`, `distribution` and `group`.
+        where: Where they come from, for the message.
+
+    Raises:
+        QuestionsError: They describe none.
+    """
     if not isinstance(given, dict) or not _is_text(given.get("prompt")):
         raise QuestionsError(f"{where} needs a JSON object with a prompt that is not empty")
     answers, distribution = given.get("answers", []), given.get("distribution", {})
@@ -67,8 +84,6 @@ def _question(line: str, where: str) -> Question:
             f"{where}: answers must be a list of texts, and distribution an object from texts to "
             "probabilities that sum to 1"
         )
-    if bool(answers) == bool(distribution):
-        raise QuestionsError(f"{where} needs either answers or a distribution")
     return Question(given["prompt"], tuple(answers), distribution, str(given.get("group", "")))
 
 

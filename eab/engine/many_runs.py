@@ -1,0 +1,107 @@
+"""Many runs through one scheduler: which are in work, what each has taken, and which have ended."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from eab.engine.request import Request
+from eab.engine.scheduler import Handle, Scheduler
+from eab.errors import EabError
+from eab.events import Event, Probed, RunEnded, RunStarted
+from eab.models.base import LanguageModel
+
+Tag = TypeVar("Tag")
+
+
+@dataclass(slots=True)
+class RunInWork(Generic[Tag]):
+    """A run in the making.
+
+    Attributes:
+        tag: What the caller knows it by.
+        events: Its events so far.
+        seconds: Its part of the time of its passes: a pass is split by the tokens of its runs.
+        error: What ended it; None if an event says how it ended.
+    """
+
+    tag: Tag
+    events: list[Event] = field(default_factory=list)
+    seconds: float = 0.0
+    error: Exception | None = None
+
+    @property
+    def step(self) -> int:
+        """The step that it has come to."""
+        last = self.events[-1] if self.events else None
+        return 0 if last is None or isinstance(last, Probed | RunStarted) else last.step
+
+    @property
+    def problem(self) -> str:
+        """Why it failed; empty if it did not."""
+        end = self.events[-1] if self.events else None
+        if self.error is not None:
+            return str(self.error) if isinstance(self.error, EabError) else repr(self.error)
+        return end.message if isinstance(end, RunEnded) and end.reason == "failed" else ""
+
+
+class ManyRuns(Generic[Tag]):
+    """Runs that wait, and as many in work as the scheduler serves at a time.
+
+    Args:
+        model: The model of all runs.
+        draft: The draft model, for the runs whose drafter is `model`.
+    """
+
+    def __init__(self, model: LanguageModel, draft: LanguageModel | None = None) -> None:
+        self._draft = draft
+        self._scheduler = Scheduler(model)
+        self._waiting: deque[tuple[Tag, Request]] = deque()
+        self._in_work: dict[Handle, RunInWork[Tag]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything left to do."""
+        return bool(self._waiting or self._in_work)
+
+    @property
+    def in_work(self) -> list[RunInWork[Tag]]:
+        """The runs that have begun and not ended."""
+        return [*self._in_work.values()]
+
+    def add(self, tag: Tag, request: Request, *, first: bool = False) -> None:
+        """Let a run wait for its turn, before all others if it is to be `first`."""
+        (self._waiting.appendleft if first else self._waiting.append)((tag, request))
+
+    def step(self) -> list[RunInWork[Tag]]:
+        """One shared forward pass.
+
+        Returns:
+            The runs that ended.
+        """
+        self._submit()
+        tokens_before = {handle: handle.tokens for handle in self._in_work}
+        start = time.perf_counter()
+        changed = self._scheduler.step()
+        seconds = time.perf_counter() - start
+        tokens = {one: one.tokens - before for one, before in tokens_before.items()}
+        all_tokens = max(1, sum(tokens.values()))
+        ended = []
+        for handle in changed:
+            run = self._in_work[handle]
+            run.events += handle.new_events()
+            run.seconds += seconds * tokens[handle] / all_tokens
+            if handle.ended:
+                run.error = handle.error
+                ended.append(self._in_work.pop(handle))
+        return ended
+
+    def _submit(self) -> None:
+        while self._waiting and len(self._in_work) < self._scheduler.max_running:
+            tag, request = self._waiting.popleft()
+            draft = self._draft if request.config.drafter == "model" else None
+            self._in_work[self._scheduler.submit(request, draft=draft)] = RunInWork(tag)
+
+    def close(self) -> None:
+        """Drop all runs."""
+        self._scheduler.close()

@@ -1,0 +1,140 @@
+"""The settings that a sweep tries: all combinations of some values, or a random sample of them."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from eab.config import SETTINGS, BranchingConfig
+from eab.errors import ConfigError
+from eab.formatting import quoted
+
+MAX_CONFIGS: Final = 20_000  # of a grid that is run as a whole
+MAX_SEEDS: Final = 1_000
+SAMPLE_SEED: Final = 0
+# Settings that change nothing under a policy; it is not run once per value of them.
+WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
+    "independent": frozenset(
+        {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight"}
+    ),
+    "greedy": frozenset(
+        {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight", "max_paths"}
+    ),
+}
+# What a setting needs beside it to be checked alone
+_NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "system": {"chat": True},
+    "threshold_unit": {"entropy_threshold": 0.5},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Values of some settings, to be tried in all combinations.
+
+    A setting that changes nothing under a policy, such as the threshold under `independent`, keeps
+    the value of `base` there: such a combination is tried once.
+
+    Attributes:
+        varied: The values of each setting that varies, by its name in eab.config.
+        base: The other settings.
+        seeds: Each combination is tried with each of these.
+        sample: Try only this many combinations, drawn at random without replacement; 0 tries all.
+            The same grid draws the same ones.
+
+    Raises:
+        ConfigError: A value is not allowed, there are too many combinations, or none.
+    """
+
+    varied: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    base: BranchingConfig = field(default_factory=BranchingConfig)
+    seeds: Sequence[int] = (0,)
+    sample: int = 0
+
+    def __post_init__(self) -> None:
+        for name, values in self.varied.items():
+            if name == "seed":
+                raise ConfigError("seeds vary by seeds, not by varied; give seeds=[...]")
+            _check_values(name, values)
+        _check_values("seed", self.seeds)
+        if len(self.seeds) > MAX_SEEDS:
+            raise ConfigError(f"there are {len(self.seeds):,} seeds; at most {MAX_SEEDS:,} are run")
+        if not isinstance(self.sample, int) or isinstance(self.sample, bool) or self.sample < 0:
+            raise ConfigError(
+                f"the sample is {quoted(self.sample)}; it must be a whole number from 0 (all "
+                "combinations)"
+            )
+        if self._tried > MAX_CONFIGS:
+            raise ConfigError(
+                f"the grid has {self.combinations:,} combinations; at most {MAX_CONFIGS:,} are "
+                "run. Give fewer values, or run a sample of them"
+            )
+
+    @property
+    def combinations(self) -> int:
+        """How many different combinations there are, without seeds."""
+        return sum(_product(axes) for _, axes in self._parts())
+
+    def configs(self) -> list[BranchingConfig]:
+        """The combinations to try, with the seed of `base`.
+
+        Raises:
+            ConfigError: The values of one contradict each other.
+        """
+        every = range(self.combinations)
+        numbers = (
+            every
+            if self._tried == len(every)
+            else sorted(random.Random(SAMPLE_SEED).sample(every, self.sample))
+        )
+        return [self._config(number) for number in numbers]
+
+    @property
+    def _tried(self) -> int:
+        return min(self.sample or self.combinations, self.combinations)
+
+    def _parts(self) -> Iterator[tuple[str, dict[str, Sequence[Any]]]]:
+        """Each policy, with the values of the other settings that vary under it."""
+        for policy in self.varied.get("policy", (self.base.policy,)):
+            without = WITHOUT_EFFECT.get(policy, frozenset())
+            names = [name for name in self.varied if name != "policy" and name not in without]
+            yield policy, {name: self.varied[name] for name in names}
+
+    def _config(self, number: int) -> BranchingConfig:
+        policy, axes, number = self._part_of(number)
+        chosen: dict[str, Any] = {"policy": policy}
+        for name in reversed(axes):
+            number, place = divmod(number, len(axes[name]))
+            chosen[name] = axes[name][place]
+        return BranchingConfig.from_settings(_settings(self.base) | chosen)
+
+    def _part_of(self, number: int) -> tuple[str, dict[str, Sequence[Any]], int]:
+        """The part that a combination is in, and its number there."""
+        for policy, axes in self._parts():
+            if number < _product(axes):
+                return policy, axes, number
+            number -= _product(axes)
+        raise IndexError(number)
+
+
+def _settings(config: BranchingConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in SETTINGS}
+
+
+def _product(axes: Mapping[str, Sequence[Any]]) -> int:
+    return math.prod(len(values) for values in axes.values())
+
+
+def _check_values(name: str, values: Sequence[Any]) -> None:
+    if name not in SETTINGS:
+        BranchingConfig.from_settings({name: None})  # says which setting may be meant
+    if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+        raise ConfigError(f"the values of {name} are {quoted(values)}; give a list of one or more")
+    for value in values:
+        # The range of the threshold depends on its unit; that of a whole config is checked later.
+        BranchingConfig.from_settings({**_NEEDED.get(name, {}), name: value})
+    doubled = [value for value, count in Counter(values).items() if count > 1]
+    if doubled:
+        raise ConfigError(f"the values of {name} have {quoted(doubled[0])} twice; give each once")

@@ -1,0 +1,99 @@
+"""The settings that a sweep tries."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.config import BranchingConfig
+from eab.errors import ConfigError
+from eab.tuning.grid import MAX_CONFIGS, Grid
+
+THRESHOLDS = [0.3, 0.65, 1.2]
+
+
+def test_all_combinations_in_their_order() -> None:
+    base = BranchingConfig(max_new_tokens=6)
+    grid = Grid({"entropy_threshold": THRESHOLDS, "max_paths": [8, 20]}, base)
+    found = [(one.entropy_threshold, one.max_paths) for one in grid.configs()]
+    assert found == [*product(THRESHOLDS, [8, 20])]
+    assert {one.max_new_tokens for one in grid.configs()} == {6}
+    assert grid.combinations == 6
+
+
+def test_a_grid_of_nothing_is_its_base() -> None:
+    assert Grid().configs() == [BranchingConfig()]
+
+
+def test_what_changes_nothing_under_a_policy_is_tried_once() -> None:
+    grid = Grid(
+        {
+            "entropy_threshold": THRESHOLDS,
+            "branch_factor": [2, 3],
+            "max_paths": [4, 8],
+            "policy": ["fair", "independent", "greedy"],
+        }
+    )
+    configs = grid.configs()
+    assert grid.combinations == len(configs) == len(set(configs)) == 12 + 2 + 1
+    assert {one.entropy_threshold for one in configs if one.policy != "fair"} == {0.65}
+
+
+@given(st.integers(1, 24))
+def test_a_sample_is_some_of_the_combinations_each_once_and_always_the_same(count: int) -> None:
+    varied = {
+        "entropy_threshold": THRESHOLDS,
+        "max_paths": [4, 8, 12, 16],
+        "policy": ["fair", "independent"],
+    }
+    every = Grid(varied).configs()
+    sample = Grid(varied, sample=count).configs()
+    assert sample == Grid(varied, sample=count).configs()
+    assert len(set(sample)) == len(sample) == min(count, len(every))
+    assert set(sample) <= set(every)
+    assert [one for one in every if one in sample] == sample, "in the order of the grid"
+
+
+def test_a_sample_of_a_huge_grid_is_drawn_without_making_it() -> None:
+    fine = [step / 1000 for step in range(1, 1000)]
+    grid = Grid({"entropy_threshold": fine, "top_p": fine[10:], "temperature": fine[10:]}, sample=7)
+    assert grid.combinations == 999 * 989 * 989
+    assert len(set(grid.configs())) == 7
+
+
+@pytest.mark.parametrize(
+    ("varied", "words"),
+    [
+        ({"treshold": [1.0]}, "there is no setting 'treshold'; did you mean"),
+        ({"seed": [1, 2]}, "seeds vary by seeds, not by varied"),
+        ({"max_paths": []}, r"the values of max_paths are \[\]; give a list of one or more"),
+        ({"max_paths": 4}, "the values of max_paths are 4; give a list"),
+        ({"policy": "fair"}, "the values of policy are 'fair'; give a list"),
+        ({"max_paths": [4, 8, 4]}, "the values of max_paths have 4 twice"),
+        ({"max_paths": [4, 0]}, "the setting max_paths is 0; it must be a whole number from 1"),
+        ({"entropy_threshold": ["a"]}, "the setting entropy_threshold is 'a'"),
+        ({"max_new_tokens": range(1, 300), "max_paths": range(1, 200)}, "has 59,501 combinations"),
+    ],
+)
+def test_bad_grids_are_refused_in_words(varied: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Grid(varied).configs()  # type: ignore[arg-type]
+    assert MAX_CONFIGS < 59_501
+
+
+def test_bad_seeds_and_samples_are_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="the setting seed is -1"):
+        Grid(seeds=[-1])
+    with pytest.raises(ConfigError, match="the values of seed have 3 twice"):
+        Grid(seeds=[3, 3])
+    with pytest.raises(ConfigError, match="there are 1,001 seeds"):
+        Grid(seeds=range(1001))
+    with pytest.raises(ConfigError, match="the sample is -2"):
+        Grid(sample=-2)
+
+
+def test_values_that_contradict_each_other_are_refused_in_words() -> None:
+    grid = Grid({"entropy_threshold": [0.5, 3.0], "threshold_unit": ["nats", "normalised"]})
+    with pytest.raises(ConfigError, match=r"entropy_threshold is 3\.0.*normalised"):
+        grid.configs()

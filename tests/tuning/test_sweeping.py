@@ -1,0 +1,187 @@
+"""A sweep: every cell is what its run alone gives, whether the model made it or not."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from saying_model import exact_answers, saying_model
+
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.errors import ConfigError
+from eab.evaluation.questions import Question
+from eab.models.base import LanguageModel
+from eab.models.huggingface import HuggingFaceModel
+from eab.run import fold
+from eab.tuning.cell import Cell, cell_from_row, cells_table, varied_settings
+from eab.tuning.grid import Grid
+from eab.tuning.items import cell_key
+from eab.tuning.measuring import Measurement
+from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.sweeping import sweep
+
+COIN = TuningPrompt(
+    "coin",
+    Question(
+        "I tossed a coin and it landed on", (), {"heads.": 0.5, "tails.": 0.5}, "fixed sentences"
+    ),
+)
+CAPITAL = TuningPrompt("capital", Question("The capital of France is", ("Paris",), {}, "capitals"))
+STORY = TuningPrompt("story", Question("Once upon a time", (), {}, ""))
+SHORT = BranchingConfig(max_new_tokens=6)
+
+
+def cells_of(
+    model: LanguageModel,
+    prompts: Sequence[TuningPrompt],
+    grid: Grid,
+    measurement: Measurement | None = None,
+) -> list[Cell]:
+    return [
+        cell for step in sweep(model, prompts, grid, measurement=measurement) for cell in step.cells
+    ]
+
+
+def alone(model: LanguageModel, prompt: TuningPrompt, cell: Cell) -> Cell:
+    """The cell of its run alone, as far as it can be the same."""
+    run = fold(generate(model, Request(prompt.question.prompt, cell.config)))
+    key = cell_key(model.card, prompt, cell.config)
+    made = Measurement().cell(
+        key, prompt, cell.config, run, seconds=cell.seconds, run_file=cell.run_file
+    )
+    assert made.made == cell.made
+    return made
+
+
+def assert_same_cells(cell: Cell, other: Cell, tolerance: float) -> None:
+    for name, value in cell.row().items():
+        wanted = other.row()[name]
+        if isinstance(value, float):
+            assert value == pytest.approx(wanted, abs=tolerance), name
+        else:
+            assert value == wanted, name
+
+
+@given(
+    seed=st.integers(0, 50),
+    thresholds=st.lists(st.floats(0, 2.2), min_size=2, max_size=3, unique=True),
+    unit=st.sampled_from(["nats", "normalised", "quantile"]),
+    max_paths=st.integers(1, 24),
+    policy=st.sampled_from(["fair", "independent", "original", "greedy"]),
+    min_fork_weight=st.sampled_from([0.0, 0.05]),
+    cache=st.sampled_from(["tree", "concat-cow"]),
+)
+@settings(max_examples=15)
+def test_a_resimulated_cell_is_the_cell_that_the_model_makes(
+    seed: int,
+    thresholds: list[float],
+    unit: str,
+    max_paths: int,
+    policy: str,
+    min_fork_weight: float,
+    cache: str,
+) -> None:
+    model = saying_model(seed)
+    base = BranchingConfig.from_settings(
+        {
+            "max_new_tokens": 4,
+            "threshold_unit": unit,
+            "policy": policy,
+            "min_fork_weight": min_fork_weight,
+            "cache": cache,
+            "max_paths": max_paths,
+            "entropy_threshold": 0.5,
+        }
+    )
+    scale = 1.0 if unit == "nats" else 2.2
+    values = sorted({value / scale for value in thresholds})
+    grid = Grid({"entropy_threshold": values, "r": [1, 4]}, base, [seed, 99])
+    prompt = TuningPrompt("p", Question("0", (), exact_answers(model, 4), ""))
+    cells = cells_of(model, [prompt], grid)
+    assert len(cells) == len(grid.configs()) * len(set(grid.seeds)) == len({c.key for c in cells})
+    for cell in cells:
+        assert_same_cells(cell, alone(model, prompt, cell), 1e-9)
+
+
+def test_cells_share_passes_and_are_what_they_are_alone(embedded: HuggingFaceModel) -> None:
+    grid = Grid(
+        {"entropy_threshold": [0.3, 1.2], "policy": ["fair", "independent"]}, SHORT, range(3)
+    )
+    prompts = [COIN, CAPITAL, STORY]
+    cells = cells_of(embedded, prompts, grid)
+    assert len(cells) == 3 * 3 * 3
+    by_id = {prompt.id: prompt for prompt in prompts}
+    for cell in cells:
+        assert_same_cells(cell, alone(embedded, by_id[cell.prompt_id], cell), 1e-3)
+
+
+def test_what_is_known_of_a_prompt_is_in_its_cells(embedded: HuggingFaceModel) -> None:
+    coin, capital, story = (
+        cells_of(embedded, [prompt], Grid(base=SHORT))[0] for prompt in (COIN, CAPITAL, STORY)
+    )
+    assert coin.distribution_error is not None
+    assert coin.distribution_error < 0.1
+    assert (coin.correct, coin.group) == (None, "fixed sentences")
+    assert capital.distribution_error is None
+    assert capital.correct is not None
+    assert capital.correct > 0.9
+    assert (story.distribution_error, story.correct) == (None, None)
+
+
+def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
+    """A single text is all heads or all tails: off by a half twice, and by nothing at the rest."""
+    greedy = replace(SHORT, policy="greedy")
+    cell = cells_of(embedded, [COIN], Grid(base=greedy))[0]
+    assert cell.distribution_error == pytest.approx(math.sqrt(2 * 0.5**2 / 3))
+    other = replace(COIN.question, distribution={"an edge.": 1.0})
+    cell = cells_of(embedded, [TuningPrompt("edge", other)], Grid(base=greedy))[0]
+    assert cell.distribution_error == pytest.approx(1.0), "the edge never, something else always"
+
+
+def test_steps_say_how_far_it_is(embedded: HuggingFaceModel) -> None:
+    grid = Grid({"entropy_threshold": [0.3, 0.65, 1.2]}, SHORT, range(2))
+    steps = [*sweep(embedded, [COIN, STORY], grid)]
+    first, last = steps[0], steps[-1]
+    assert (first.done, first.total, first.seconds_left) == (0, 12, None)
+    assert (last.done, last.failed, last.seconds_left) == (12, 0, 0.0)
+    assert sum(len(step.cells) for step in steps) == 12
+    made = [cell.made for step in steps for cell in step.cells]
+    assert last.resimulated == made.count("resimulated") >= 6
+    assert all(step.seconds_left is not None for step in steps[1:] if step.done)
+
+
+def test_a_cell_that_cannot_be_made_is_named_and_the_others_are_made(
+    embedded: HuggingFaceModel,
+) -> None:
+    long = TuningPrompt("long", Question("word " * 600, (), {}, ""))
+    steps = [*sweep(embedded, [long, COIN], Grid(base=SHORT, seeds=(4,)))]
+    failures = [failure for step in steps for failure in step.failures]
+    assert [*map(str, failures)] == [failures[0]]
+    assert failures[0].startswith("long, seed 4: the prompt has ")
+    assert (steps[-1].done, steps[-1].failed) == (1, 1)
+
+
+def test_to_stop_is_no_longer_to_iterate(embedded: HuggingFaceModel) -> None:
+    steps = sweep(embedded, [COIN], Grid(base=SHORT, seeds=range(8)))
+    assert next(steps).done == 0
+    next(steps)
+    steps.close()
+
+
+def test_a_sweep_needs_prompts(embedded: HuggingFaceModel) -> None:
+    with pytest.raises(ConfigError, match="there are no prompts"):
+        next(sweep(embedded, [], Grid()))
+
+
+def test_cells_come_back_from_their_columns_and_make_a_table(embedded: HuggingFaceModel) -> None:
+    cells = cells_of(embedded, [COIN], Grid({"r": [4, "auto"], "max_paths": [4, 8]}, SHORT))
+    assert [cell_from_row(cell.row()) for cell in cells] == cells
+    table = cells_table(cells)
+    assert table["r"].tolist() == [str(cell.config.r) for cell in cells]
+    assert table["max_paths"].tolist() == [cell.config.max_paths for cell in cells]
+    assert varied_settings(cells) == ["max_paths", "r"]
+    assert len({cell.key for cell in cells}) == 4
