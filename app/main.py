@@ -47,6 +47,7 @@ st.navigation(
         st.Page(
             "../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True
         ),
+        st.Page("../pages/learn.py", title="Learn", icon=":material/school:"),
         st.Page("../pages/compare.py", title="Compare", icon=":material/difference:"),
         st.Page("../pages/memory.py", title="Memory", icon=":material/memory:"),
         st.Page("../pages/bmc.py", title="BMC", icon=":material/view_week:"),
