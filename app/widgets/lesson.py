@@ -113,15 +113,14 @@ def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
         return
     ranges = range_words(question.bounds, unit)
     guess = learning.guess(lesson, fed.key)
-    chosen = st.radio(
-        "Your guess",
-        range(len(ranges)),
-        index=guess,
-        format_func=ranges.__getitem__,
-        disabled=guess is not None,
-        key=f"guess-{lesson.id}-{fed.key}",
-    )
     if guess is None:
+        chosen = st.radio(
+            "Your guess",
+            range(len(ranges)),
+            index=None,
+            format_func=ranges.__getitem__,
+            key=f"guess-{lesson.id}-{fed.key}",
+        )
         st.button(
             "Show me",
             type="primary",
