@@ -217,7 +217,8 @@ export class Board {
     this.selection.clear();
     this.drawer.show(guide.drawer);
     if (guide.cursor !== null) this.replay.goTo(guide.cursor);
-    if (guide.token !== null) this.selection.reveal({ path: guide.token[0], token: guide.token[1] });
+    if (guide.token !== null)
+      this.selection.reveal({ path: guide.token[0], token: guide.token[1] });
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */
