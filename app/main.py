@@ -40,8 +40,10 @@ st.components.v2.component(
     isolate_styles=False,
 )(key="eab_page")
 from app.state import polling  # noqa: E402 - only after the style was sent
+from app.widgets import glossary  # noqa: E402
 
 polling.forget_fragments()
+glossary.begin_page()
 st.navigation(
     [
         st.Page(
@@ -58,5 +60,6 @@ st.navigation(
         st.Page("../pages/quantization.py", title="Quantization", icon=":material/compress:"),
     ]
 ).run()
+glossary.explain()
 # Last: Streamlit imports numpy for the icon, and the board should not wait for that.
 st.set_page_config(page_icon=str(ASSETS / "icon.svg"))

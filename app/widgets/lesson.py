@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.state import learning, what_if
 from app.state.learning import Fed
-from app.widgets import board, calculator
+from app.widgets import board, calculator, glossary
 from app.widgets.charts import draw as draw_chart
 from app.widgets.markdown import plain
 from eab.errors import EabError
@@ -51,7 +51,7 @@ def draw_words(lesson: Lesson, fed: Fed, shown: Run) -> None:
 def words(text: str, sources: Sources) -> None:
     """Markdown of a lesson, with its numbers; those of this run."""
     values = {name: plain(parse(name).in_words(sources)) for name in numbers_in(text)}
-    st.markdown(with_numbers(text, values))
+    glossary.markdown(with_numbers(text, values))
 
 
 def draw_picture(lesson: Lesson, fed: Fed, view: what_if.WhatIfView | None) -> None:

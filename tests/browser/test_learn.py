@@ -32,25 +32,30 @@ def picture_is_drawn(page: Page, script_picture: str) -> None:
     expect(page.locator(f".st-key-lesson_picture {drawn}").first).to_be_visible()
 
 
-@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.id)
-def test_a_lesson_from_its_first_stage_to_its_last(
-    open_page: Callable[..., Page], lesson: Lesson
-) -> None:
-    page = open_page(f"/learn?lesson={lesson.id}", reduced_motion="reduce")
-    expect(page.get_by_role("heading", name="What you will see")).to_be_visible()
-    for section in lesson.sections:
-        page.get_by_role("button", name=NEXT).click()
-        expect(page.get_by_role("heading", name=section.title, exact=True)).to_be_visible()
-        if isinstance(section, Question):
-            expect(page.get_by_text("The picture comes after your guess.")).to_be_visible()
-            answer(page)
-            truth = ANSWERS[lesson.id](example_events(lesson))
-            expect(
-                page.get_by_text(f"{written(truth, section.quantity.unit)}.").first
-            ).to_be_visible()
-        if not isinstance(section, Reading):
-            picture_is_drawn(page, section.script.picture)
-    expect(page.get_by_text("More on the page")).to_be_visible()
+def test_every_lesson_from_its_first_stage_to_its_last(open_page: Callable[..., Page]) -> None:
+    page = open_page("/learn", reduced_motion="reduce")
+    for lesson in lessons():
+        expect(page.get_by_role("heading", name="What you will see")).to_be_visible()
+        expect(page.get_by_text(lesson.summary)).to_be_visible()
+        for section in lesson.sections:
+            page.get_by_role("button", name=NEXT).click()
+            expect(page.get_by_role("heading", name=section.title, exact=True)).to_be_visible()
+            if isinstance(section, Question):
+                guess_and_read(page, lesson)
+            if not isinstance(section, Reading):
+                picture_is_drawn(page, section.script.picture)
+        expect(page.get_by_text("More on the page")).to_be_visible()
+        page.get_by_role("button", name="Next lesson").or_(page.locator("h1")).first.click()
+
+
+def guess_and_read(page: Page, lesson: Lesson) -> None:
+    """The answer on the page is that of the recording."""
+    expect(page.get_by_text("The picture comes after your guess.")).to_be_visible()
+    answer(page)
+    truth = ANSWERS[lesson.id](example_events(lesson))
+    unit = lesson.question.quantity.unit
+    result = page.locator("[data-testid=stAlert]")
+    expect(result).to_contain_text(f" {written(truth, unit)}.")
 
 
 def test_the_board_goes_where_the_lesson_leads_and_stays_the_same(
@@ -98,7 +103,7 @@ def test_the_keyboard_alone_guesses_moves_the_threshold_and_solves(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("lesson", ["tokens", "kv-cache"])
+@pytest.mark.parametrize("lesson", ["forks", "kv-cache"])
 def test_axe_finds_nothing_on_a_lesson(
     open_page: Callable[..., Page], scheme: str, lesson: str
 ) -> None:
@@ -108,7 +113,7 @@ def test_axe_finds_nothing_on_a_lesson(
     expect(page.get_by_role("radio").first).to_be_visible()
     assert grave_findings(page, KEPT) == []
     answer(page)
-    picture_is_drawn(page, "" if lesson == "tokens" else "chart")
+    picture_is_drawn(page, "" if lesson == "forks" else "chart")
     assert grave_findings(page, KEPT) == []
     expect(page.locator("h1")).to_have_count(1)
 
@@ -123,3 +128,27 @@ def test_the_page_is_no_wider_than_the_screen(
     picture_is_drawn(page, "" if lesson == "forks" else "chart")
     page.wait_for_timeout(500)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= width
+
+
+def test_a_word_is_explained_by_the_keyboard_by_hover_and_by_tap(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page("/learn?lesson=tokens", reduced_motion="reduce")
+    word, explained = (
+        page.get_by_role("link", name="token", exact=True),
+        page.get_by_role("tooltip"),
+    )
+    word.focus()
+    expect(explained).to_contain_text("A word or a piece of one.")
+    page.keyboard.press("Escape")
+    expect(explained).to_be_hidden()
+    word.hover()
+    expect(explained).to_be_visible()
+    page.mouse.move(1, 1)
+    expect(explained).to_be_hidden()
+    word.click()
+    expect(explained).to_be_visible()
+    assert "#term" not in page.url
+    assert grave_findings(page) == []
+    page.locator("h1").click()
+    expect(explained).to_be_hidden()

@@ -5,10 +5,9 @@ from lesson_sources import SMALL
 from page_walk import boards, opened, run_to_its_end, start
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs, lesson_shelf
+from app.server import lesson_shelf
 from app.state.what_if import Asked
 from eab.errors import LessonError
-from eab.lessons.bundled import lessons
 
 
 @pytest.fixture
@@ -150,13 +149,3 @@ def test_the_run_of_this_tab_can_feed_the_lesson() -> None:
     (message,) = boards(page)
     assert message["run"].startswith("lesson-live-")
     assert message["prompt"] == "Once upon a time"
-
-
-@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.id)
-def test_every_stage_of_every_lesson_is_drawn(lesson: object) -> None:
-    page = opened("learn", lesson=lesson.id)  # type: ignore[attr-defined]
-    for section in lesson.sections:  # type: ignore[attr-defined]
-        on_stage(page, 1)
-        assert not page.error
-        assert [header.value for header in page.header] == [section.title]
-    assert bundled_runs.named(lesson.run)  # type: ignore[attr-defined]
