@@ -40,13 +40,16 @@ st.components.v2.component(
     isolate_styles=False,
 )(key="eab_page")
 from app.state import polling  # noqa: E402 - only after the style was sent
+from app.widgets import glossary  # noqa: E402
 
 polling.forget_fragments()
+glossary.begin_page()
 st.navigation(
     [
         st.Page(
             "../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True
         ),
+        st.Page("../pages/learn.py", title="Learn", icon=":material/school:"),
         st.Page("../pages/compare.py", title="Compare", icon=":material/difference:"),
         st.Page("../pages/memory.py", title="Memory", icon=":material/memory:"),
         st.Page("../pages/bmc.py", title="BMC", icon=":material/view_week:"),
@@ -58,5 +61,6 @@ st.navigation(
         st.Page("../pages/server.py", title="Server", visibility="hidden"),
     ]
 ).run()
+glossary.explain()
 # Last: Streamlit imports numpy for the icon, and the board should not wait for that.
 st.set_page_config(page_icon=str(ASSETS / "icon.svg"))

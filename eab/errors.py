@@ -5,6 +5,7 @@
       PromptError       the prompt is empty, too long, or has ended (also a ValueError)
       ModelError        the model cannot be found, loaded, or driven by this engine
       MemoryLimitError  the KV cache would outgrow the limit of the run
+      LessonError       a lesson file cannot be used (also a ValueError)
       SweepError        runs that must agree do not, or one of them could not finish
       QuestionsError    a file of questions with known answers cannot be used
       RecordError       a run file cannot be read or written
@@ -56,6 +57,10 @@ class SweepError(EabError):
 
 class QuestionsError(EabError, ValueError):
     """A file of questions with known answers cannot be read, or not be evaluated."""
+
+
+class LessonError(EabError, ValueError):
+    """A lesson file breaks a rule; the message says which, and where."""
 
 
 class RecordError(EabError):

@@ -9,7 +9,7 @@ import streamlit as st
 from app.state import batching, messages, polling, status
 from app.state.batching import COMPARISON
 from app.state.slot import note_in_url
-from app.widgets import controls, request_editor, serving_now
+from app.widgets import controls, glossary, request_editor, serving_now
 from app.widgets.charts import downloads, draw, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
@@ -170,5 +170,5 @@ else:
     with ways:
         three_ways()
 with st.expander("How it works"):
-    st.markdown(HOW_IT_WORKS)
+    glossary.markdown(HOW_IT_WORKS)
 polling.draw_fragments()

@@ -10,7 +10,7 @@ import streamlit as st
 from app.server import model_cache
 from app.state import measurements, messages, polling, status, tab
 from app.state.slot import Entry, note_in_url
-from app.widgets import controls
+from app.widgets import controls, glossary
 from app.widgets.charts import downloads, draw, quoted
 from app.widgets.markdown import plain
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
@@ -232,11 +232,11 @@ st.session_state.setdefault("bmc_rows", 512)
 
 active = measurements.active()  # before anything is drawn; see polling.watch
 st.title("How far ahead should the cache allocate?")
-st.markdown(IN_SHORT)
+glossary.markdown(IN_SHORT)
 with st.expander("Padded or sliced"):
-    st.markdown(PADDED_OR_SLICED)
+    glossary.markdown(PADDED_OR_SLICED)
 with st.expander("The cost model"):
-    st.markdown(THE_MODEL)
+    glossary.markdown(THE_MODEL)
 with st.sidebar:
     controls.choose_model()
 your_run()

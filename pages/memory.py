@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.state import messages, polling, status
 from app.state.sweeps import CACHES, start
-from app.widgets import controls
+from app.widgets import controls, glossary
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
@@ -49,7 +49,7 @@ def results(sweep: Sweep, key: str) -> None:
 
     st.text(f"{sweep_sentence(sweep)} {gain_sentence(sweep)}")
     with st.expander("What each cache does", expanded=True):
-        st.markdown(WHAT_THEY_DO)
+        glossary.markdown(WHAT_THEY_DO)
     rows = [(line.measure, *line.cells) for line in sweep_rows(sweep)]
     st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in sweep.pairs)]))
     st.caption(COST_NOTE)

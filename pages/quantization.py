@@ -11,7 +11,7 @@ from app.server import model_cache
 from app.state import messages, polling, status, tab, weight_matrix
 from app.state.quantization import FORMATS, QUANTIZED, base_model, measure, run_with
 from app.state.slot import Entry
-from app.widgets import board, controls
+from app.widgets import board, controls, glossary
 from app.widgets.charts import downloads, draw, quoted
 from app.widgets.markdown import plain
 from eab.analysis.fork_diff import moved, same_request
@@ -278,7 +278,7 @@ else:
     except EabError as error:
         st.error(plain(as_sentence(str(error))))
 with st.expander("How it works"):
-    st.markdown(HOW_IT_WORKS)
+    glossary.markdown(HOW_IT_WORKS)
 FORMATS.watch(status.report_progress, active)
 for live in (current.live, QUANTIZED.current().live):
     for failure in messages.problems(live, None):

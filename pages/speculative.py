@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.state import messages, polling, status
 from app.state.sweeps import DRAFT_LENGTHS, start
-from app.widgets import controls
+from app.widgets import controls, glossary
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.chips import chips
 from app.widgets.markdown import plain
@@ -161,7 +161,7 @@ with st.sidebar:
     controls.sidebar(varied="drafter")
 DRAFT_LENGTHS.watch(status.sweep_progress, active, displayed)
 with st.expander("How it works"):
-    st.markdown(HOW_IT_WORKS)
+    glossary.markdown(HOW_IT_WORKS)
 
 with displayed.locked:
     drafter = next(reversed(displayed.state.variants.values()))["drafter"]

@@ -12,7 +12,9 @@ from eab.analysis.batching import BatchingComparison, RequestEvent
 from eab.analysis.batching import load as load_batching
 from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep, fold_sweep
 from eab.assets import ASSETS
+from eab.errors import LessonError
 from eab.events import Event, RunEnded
+from eab.formatting import quoted
 from eab.quantization.results import FormatReport
 from eab.quantization.results import load as load_formats
 from eab.run import RunFold, fold_prefix
@@ -53,6 +55,19 @@ def recordings() -> tuple[Recording, ...]:
         Recording(**entry)
         for entry in json.loads((FOLDER / "catalogue.json").read_text(encoding="utf-8"))
     )
+
+
+def named(file: str) -> Recording:
+    """The bundled run of this file name.
+
+    Raises:
+        LessonError: There is none; a lesson named it.
+    """
+    found = next((one for one in recordings() if one.file == file), None)
+    if found is None:
+        files = ", ".join(one.file for one in recordings())
+        raise LessonError(f"there is no bundled run {quoted(file)}; choose one of: {files}")
+    return found
 
 
 @lru_cache(maxsize=32)

@@ -18,7 +18,7 @@ from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.run import fold_prefix
 
-_ASKED: Final = "what_if"  # what the user of this tab asked for
+EXPLORE: Final = "what_if"  # what the user of this tab asked for on the board of Explore
 _LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
 _STEP: Final = 0.01  # nats
 
@@ -51,7 +51,13 @@ class WhatIfView:
     message: dict[str, Any]
 
 
-def ask(recorded: OpenRun, key: str, threshold: float | None, r: str | int | None) -> None:
+def ask(
+    recorded: OpenRun,
+    key: str,
+    threshold: float | None,
+    r: str | int | None,
+    board: str = EXPLORE,
+) -> None:
     """Show the run with other settings; for a callback of the board.
 
     Args:
@@ -59,6 +65,7 @@ def ask(recorded: OpenRun, key: str, threshold: float | None, r: str | int | Non
         key: The key of the run that the board meant. If it is another run, nothing happens.
         threshold: In nats; None as recorded.
         r: The growth step; None as recorded.
+        board: Which board asks; each has its own what-if.
     """
     run = recorded.run
     if run is None or key != recorded.key:
@@ -69,12 +76,12 @@ def ask(recorded: OpenRun, key: str, threshold: float | None, r: str | int | Non
         threshold = round(min(max(threshold, 0.0), _highest_threshold(recorded)), 2)
     if threshold == round(then.threshold_nats, 2):
         threshold = None
-    st.session_state[_ASKED] = Asked(key, threshold, chosen)
+    st.session_state[board] = Asked(key, threshold, chosen)
 
 
-def view_of(recorded: OpenRun) -> WhatIfView | None:
-    """The run with the settings that were asked for; None if they are its own."""
-    asked: Asked | None = st.session_state.get(_ASKED)
+def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
+    """The run with the settings that were asked for on a board; None if they are its own."""
+    asked: Asked | None = st.session_state.get(board)
     if recorded.run is None or asked is None or asked.run != recorded.key:
         return None
     if asked.threshold is None and asked.r == recorded.run.started.config.r:

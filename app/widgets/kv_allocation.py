@@ -5,6 +5,7 @@ from typing import Final
 
 import streamlit as st
 
+from app.widgets import glossary
 from app.widgets.charts import downloads, draw
 from eab.analysis.kv_allocation import kv_allocation
 from eab.caches.blocks import BLOCK_SIZE
@@ -45,7 +46,7 @@ def kv_allocation_section(
 
     st.header("Slabs, blocks or rows")
     with st.expander("What paged means", expanded=True):
-        st.markdown(PAGING)
+        glossary.markdown(PAGING)
     size = st.segmented_control(
         "Rows per block", BLOCK_SIZES, default=BLOCK_SIZE, key="block_size", required=True
     )

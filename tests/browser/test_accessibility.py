@@ -2,11 +2,11 @@
 narrow screens.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe import KEPT, grave_findings
 from board_page import BOARD, DARK, LIGHT, BoardPage
 from contrast import contrast
 from invented_runs import invented_run
@@ -24,20 +24,7 @@ OPENED = {
     "?": ".help",
     "/": ".finder",
 }
-GRAVE = {"serious", "critical"}
-# Less grave rules that the pages keep, too.
-KEPT = {"empty-table-header", "heading-order", "page-has-heading-one"}
 STORY = fold(invented_run(5, 20, 8))
-
-
-def grave_findings(page: Page, kept: Collection[str] = ()) -> list[str]:
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{rule['id']} ({rule['impact']}): {node['target']} {node['failureSummary']}"
-        for rule in found
-        if rule["impact"] in GRAVE or rule["id"] in kept
-        for node in rule["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -4,7 +4,7 @@
 // not know who brings them: streamlit.js, widget.js and page.js do.
 
 /** @import { PageName } from "./drawer.js" */
-/** @import { Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
+/** @import { Guide, Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
 /** @import { TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { CopyLink } from "./copy_link.js";
 import { Drawer } from "./drawer.js";
@@ -81,6 +81,8 @@ export class Board {
   focused = null;
   /** Paths that are left out with all that grew from them. @type {Set<number>} */
   hiddenBranches = new Set();
+  /** The guide that the board followed last. */
+  guideId = "";
   aligned = false; // the tree lies by step, like the entropy chart
 
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -177,6 +179,7 @@ export class Board {
     for (const step of message.steps) this.records.addStep(step);
     this.arrange();
     this.replay.onMessage(isNewRun, message);
+    this.followGuide(message.guide);
     this.announce();
     this.silence.onMessage(this.run.mode === "live" && !this.run.ended);
     this.render();
@@ -202,6 +205,20 @@ export class Board {
     const byStep =
       (this.sides !== null && !message.graft) || this.sizes.of(this.root).width < PHONE;
     if (isNewRun && byStep && !this.aligned) this.toggleAligned();
+  }
+
+  /**
+   * Show what a lesson wants to show, once: then the user is free to move on.
+   * @param {Guide | undefined} guide
+   */
+  followGuide(guide) {
+    if (guide === undefined || guide.id === this.guideId) return;
+    this.guideId = guide.id;
+    this.selection.clear();
+    this.drawer.show(guide.drawer);
+    if (guide.cursor !== null) this.replay.goTo(guide.cursor);
+    if (guide.token !== null)
+      this.selection.reveal({ path: guide.token[0], token: guide.token[1] });
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */

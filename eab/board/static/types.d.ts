@@ -77,7 +77,16 @@ export interface Message {
   notes?: Partial<Sentences>; // stand over the pictures instead of the sentences
   graft?: boolean; // the two runs are one and what was grown from it
   sides?: Side[]; // of two runs in one tree: whose each path is
+  guide?: Guide; // where a lesson leads the board
   offers?: Offers;
+}
+
+/** What the board shows next, once per guide (eab/board/guide.py). */
+export interface Guide {
+  id: string;
+  cursor: number | null; // a step
+  token: [path: number, token: number] | null; // to select
+  drawer: "tables" | "help" | null; // to open
 }
 
 /** What the Streamlit page lets its board ask for. */

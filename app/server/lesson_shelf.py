@@ -1,0 +1,54 @@
+"""The lessons that can be opened: those of the project, and those that were uploaded here.
+
+An uploaded lesson stays until the server ends, or until many others were uploaded after it, so
+that a lecturer can hand out a link. Knows nothing of Streamlit.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from app.server import bundled_runs
+from eab.errors import LessonError
+from eab.formatting import quoted
+from eab.lessons.bundled import lessons
+from eab.lessons.lesson import Lesson
+from eab.lessons.reading import loads
+
+MOST: Final = 100
+_LOCK: Final = threading.Lock()
+_UPLOADED: Final[OrderedDict[str, Lesson]] = OrderedDict()
+
+
+def add(data: bytes) -> Lesson:
+    """Keep an uploaded lesson; the same file has the same id.
+
+    Raises:
+        LessonError: It breaks a rule, or names a run that is not there.
+    """
+    lesson = loads(data, f"own-{hashlib.sha256(data).hexdigest()[:16]}")
+    bundled_runs.named(lesson.run)
+    with _LOCK:
+        _UPLOADED[lesson.id] = lesson
+        _UPLOADED.move_to_end(lesson.id)
+        while len(_UPLOADED) > MOST:
+            _UPLOADED.popitem(last=False)
+    return lesson
+
+
+def find(lesson_id: str) -> Lesson:
+    """The lesson of a link.
+
+    Raises:
+        LessonError: There is none of this name (any more).
+    """
+    with _LOCK:
+        uploaded = _UPLOADED.get(lesson_id)
+    found = uploaded or next((one for one in lessons() if one.id == lesson_id), None)
+    if found is None:
+        raise LessonError(
+            f"there is no lesson {quoted(lesson_id)} here (any more); upload its file again, or "
+            "choose another lesson"
+        )
+    return found

@@ -1,0 +1,186 @@
+"""Where one browser tab is in the lessons: which one, at which stage, and what feeds it."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+import streamlit as st
+
+from app.server import bundled_runs, lesson_shelf
+from app.state import tab, weight_matrix, what_if
+from app.state.batching import COMPARISON
+from app.state.messages import notify
+from app.state.quantization import FORMATS
+from app.state.slot import Entry, Slot, note_in_url
+from app.state.sweeps import CACHES, DRAFT_LENGTHS
+from app.state.tab import Details, OpenRun
+from eab.errors import LessonError
+from eab.lessons.bundled import lessons
+from eab.lessons.lesson import Lesson, Reading
+from eab.lessons.sources import Source, Sources
+from eab.lessons.uses import uses
+from eab.quantization.grid import Floats
+from eab.run import Run, fold_prefix
+
+BOARD: Final = "lesson_what_if"  # what the board of a lesson asked for
+OWN: Final = "lesson_own"  # key of the switch between the example and what was made in this tab
+_LESSON, _STAGE, _ENTERED = "lesson_id", "lesson_stage", "lesson_entered"
+_GUESSES, _SOLVED = "lesson_guesses", "lesson_solved"
+_SLOTS: Final[dict[str, Slot[Any]]] = {
+    "caches": CACHES,
+    "draft lengths": DRAFT_LENGTHS,
+    "batching": COMPARISON,
+    "formats": FORMATS,
+}
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What feeds the lesson.
+
+    Attributes:
+        key: Names it, for the guesses and the board.
+        run: The run on the board.
+        sources: Where its numbers come from.
+    """
+
+    key: str
+    run: OpenRun
+    sources: Sources
+
+
+def lesson() -> Lesson:
+    """The lesson of this tab; in a new tab that of the link, or the first one."""
+    if _LESSON not in st.session_state:
+        st.session_state[_LESSON] = lessons()[0].id
+        named = st.query_params.get("lesson", "")
+        if named:
+            try:
+                choose(lesson_shelf.find(named), _stage_of_link())
+            except LessonError as error:
+                notify(str(error))
+    try:
+        return lesson_shelf.find(st.session_state[_LESSON])
+    except LessonError as error:  # the server has forgotten it
+        notify(str(error))
+        choose(lessons()[0])
+        return lessons()[0]
+
+
+def choose(chosen: Lesson, stage: int = 0) -> None:
+    """Open a lesson, at its introduction if nothing else is said."""
+    st.session_state[_LESSON] = chosen.id
+    st.session_state[_STAGE] = min(stage, len(chosen.sections))
+
+
+def stage() -> int:
+    """0 is the introduction of the lesson, 1 its first section."""
+    return cast(int, st.session_state.get(_STAGE, 0))
+
+
+def go_to(number: int) -> None:
+    """Go to a stage of the lesson."""
+    st.session_state[_STAGE] = min(max(0, number), len(lesson().sections))
+
+
+def own_exists(chosen: Lesson) -> bool:
+    """Whether something that the lesson draws on was made in this tab."""
+    return any(_is_own(source) for source in uses(chosen))
+
+
+def fed(chosen: Lesson) -> Fed:
+    """The example of the lesson, or what was made in this tab if the user has chosen that."""
+    own = bool(st.session_state.get(OWN)) and own_exists(chosen)
+    run = _own_run() if own and _is_own("run") else _example(chosen)
+    assert run.run is not None
+    slots = {name: slot.displayed() if own else None for name, slot in _SLOTS.items()}
+    keys = [run.key, *(entry.key for entry in slots.values() if entry is not None)]
+    return Fed(" ".join(keys), run, _sources(run.run, own))
+
+
+def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
+    """Show the run with the settings of this stage, once; then the user may change them.
+
+    Args:
+        chosen: The lesson.
+        run: The run on the board.
+        view: Names what the stage shows.
+    """
+    note_in_url({"lesson": chosen.id, "stage": str(stage())})
+    if st.session_state.get(_ENTERED) == view:
+        return
+    st.session_state[_ENTERED] = view
+    section = chosen.sections[stage() - 1] if stage() else chosen.sections[0]
+    if stage() == 0 or isinstance(section, Reading):
+        threshold, r = None, None
+    else:
+        threshold, r = section.script.threshold, section.script.r
+    what_if.ask(run, run.key, threshold, r, BOARD)
+
+
+def guess(chosen: Lesson, feed: str) -> int | None:
+    """Which range was guessed; None before."""
+    guesses: dict[tuple[str, str], int] = st.session_state.setdefault(_GUESSES, {})
+    return guesses.get((chosen.id, feed))
+
+
+def note_guess(chosen: Lesson, feed: str, choice: int) -> None:
+    """Remember which range was guessed."""
+    st.session_state.setdefault(_GUESSES, {})[chosen.id, feed] = choice
+
+
+def solved() -> set[str]:
+    """The ids of the lessons whose exercise was solved in this tab."""
+    return cast(set[str], st.session_state.setdefault(_SOLVED, set()))
+
+
+def _stage_of_link() -> int:
+    text = st.query_params.get("stage", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 3 else 0
+
+
+def _is_own(source: Source) -> bool:
+    if source == "run":
+        run = tab.displayed()
+        of_project = "example" in run.link_ids
+        return not of_project and not run.active and run.run is not None and bool(run.run.steps)
+    if source == "matrix":
+        return False
+    return _SLOTS[source].displayed().live is not None
+
+
+def _own_run() -> OpenRun:
+    run = tab.displayed()
+    return replace(run, entry=Entry(f"lesson-{run.key}", run.entry.state))
+
+
+def _example(chosen: Lesson) -> OpenRun:
+    recording = bundled_runs.named(chosen.run)
+    events = bundled_runs.events_of(recording)
+    details = Details(recording.title, recording.shows, events, {"example": recording.file})
+    return OpenRun(Entry(f"lesson-{recording.file}", fold_prefix(events)), details)
+
+
+def _sources(run: Run, own: bool) -> Sources:
+    if not own:
+        return Sources(
+            run,
+            bundled_runs.caches,
+            bundled_runs.draft_lengths,
+            bundled_runs.batching,
+            bundled_runs.formats,
+            _matrix,
+        )
+    return Sources(
+        run,
+        lambda: CACHES.displayed().state,
+        lambda: DRAFT_LENGTHS.displayed().state,
+        lambda: COMPARISON.displayed().state,
+        lambda: FORMATS.displayed().state,
+        _matrix,
+    )
+
+
+def _matrix() -> Floats:
+    """A matrix of the first layer of the embedded model."""
+    name = weight_matrix.names("embedded")[1]
+    return weight_matrix.matrix("embedded", name)[0]

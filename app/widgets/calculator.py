@@ -1,0 +1,59 @@
+"""The sliders of an exercise, and what they give."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.widgets.markdown import plain
+from eab.lessons.calculators import CALCULATORS, Calculator
+from eab.lessons.lesson import Goal
+from eab.lessons.measures import Unit, written
+from eab.lessons.sources import Sources
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the sliders stand at, and what they give.
+
+    Attributes:
+        calculator: The calculator.
+        values: Each of its names.
+    """
+
+    calculator: Calculator
+    values: Mapping[str, float]
+
+    def value(self, goal: Goal) -> float:
+        """The number that a goal is about."""
+        assert isinstance(goal.quantity, str)
+        return self.values[goal.quantity]
+
+    def unit(self, goal: Goal) -> Unit:
+        """Its unit."""
+        assert isinstance(goal.quantity, str)
+        return self.calculator.results.get(goal.quantity, "")
+
+
+def draw(name: str, sources: Sources) -> Numbers:
+    """Draw the sliders and the results.
+
+    Args:
+        name: One of `CALCULATORS`.
+        sources: What the lesson is fed by.
+
+    Raises:
+        ConfigError: The run cannot be computed with.
+    """
+    calculator = CALCULATORS[name]
+    values = {
+        knob_name: st.select_slider(
+            knob.label, knob.values, value=knob.start, key=f"knob-{name}-{knob_name}"
+        )
+        for knob_name, knob in calculator.knobs.items()
+    }
+    numbers = calculator.numbers(values, sources)
+    for result, unit in calculator.results.items():
+        st.markdown(f"{result}: **{plain(written(numbers[result], unit))}**")
+    st.caption(plain(calculator.formula))
+    return Numbers(calculator, numbers)

@@ -1,0 +1,36 @@
+"""Text with its technical words underlined, each once per page, and explained by the page."""
+
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from eab.lessons.glossary import linked, terms
+
+_STATIC: Final = Path(__file__).parent / "static"
+_SEEN: Final = "glossary_seen"  # ids of the terms that stand on the page
+
+_explain: Final = st.components.v2.component(
+    "eab_glossary",
+    css=(_STATIC / "glossary.css").read_text(encoding="utf-8"),
+    js=(_STATIC / "glossary.js").read_text(encoding="utf-8"),
+    isolate_styles=False,
+)
+
+
+def begin_page() -> None:
+    """Forget which terms stand on the page; the first call of every drawing."""
+    st.session_state[_SEEN] = set()
+
+
+def markdown(text: str) -> None:
+    """Draw Markdown, with each term that is new on this page underlined."""
+    st.markdown(linked(text, st.session_state[_SEEN]))
+
+
+def explain() -> None:
+    """Put what explains the terms on the page; the last call of every drawing."""
+    seen: set[str] = st.session_state[_SEEN]
+    if seen:
+        shown = [[term.id, term.name, term.text] for term in terms() if term.id in seen]
+        _explain(key="eab_glossary", data=shown)

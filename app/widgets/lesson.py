@@ -1,0 +1,186 @@
+"""A lesson on the page: its words at the left, the board or a chart at the right."""
+
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import streamlit as st
+
+from app.state import learning, what_if
+from app.state.learning import Fed
+from app.widgets import board, calculator, glossary
+from app.widgets.charts import draw as draw_chart
+from app.widgets.markdown import plain
+from eab.errors import EabError
+from eab.formatting import as_sentence
+from eab.lessons.guiding import guide
+from eab.lessons.lesson import Exercise, Goal, Lesson, Question, Reading, Script, Section
+from eab.lessons.measures import MEASURES, Quantity, Unit, parse, written
+from eab.lessons.pictures import PICTURES
+from eab.lessons.reading import numbers_in, with_numbers
+from eab.lessons.sources import Sources
+from eab.run import Run
+
+NOT_YET = "The picture comes after your guess."
+
+
+def draw_words(lesson: Lesson, fed: Fed, shown: Run) -> None:
+    """The words of the stage, its question or its exercise.
+
+    Args:
+        lesson: The lesson.
+        fed: What feeds it.
+        shown: The run on the board, which may be a what-if.
+    """
+    if learning.stage() == 0:
+        st.header("What you will see", anchor=False)
+        words(lesson.introduction, fed.sources)
+        return
+    section = lesson.sections[learning.stage() - 1]
+    st.header(section.title, anchor=False)
+    words(section.text, fed.sources)
+    match section:
+        case Question():
+            _question(lesson, section, fed)
+        case Exercise():
+            _exercise(lesson, section, fed, shown)
+        case _:
+            pass
+
+
+def words(text: str, sources: Sources) -> None:
+    """Markdown of a lesson, with its numbers; those of this run."""
+    values = {name: plain(parse(name).in_words(sources)) for name in numbers_in(text)}
+    glossary.markdown(with_numbers(text, values))
+
+
+def draw_picture(lesson: Lesson, fed: Fed, view: what_if.WhatIfView | None) -> None:
+    """The board, or a chart; nothing before the guess."""
+    answered = learning.guess(lesson, fed.key) is not None
+    if lesson.covers(learning.stage(), answered):
+        with st.container(key="lesson_not_yet"):
+            st.caption(NOT_YET)
+        return
+    script = script_at(lesson, learning.stage())
+    if script.picture:
+        sentence, figure = PICTURES[script.picture].draw(fed.sources)
+        draw_chart("", sentence, figure, "lesson", f"{script.picture}-{fed.key}")
+    else:
+        _board(lesson, script, fed, view)
+
+
+def script_at(lesson: Lesson, stage: int) -> Script:
+    """What a stage shows; the introduction and the last section have no script of their own."""
+    if stage == 0:
+        return Script(picture=_script(lesson.sections[0]).picture)
+    section = lesson.sections[stage - 1]
+    if isinstance(section, Reading):
+        return Script(picture=_script(lesson.sections[stage - 2]).picture)
+    return section.script
+
+
+def _script(section: Section) -> Script:
+    return Script() if isinstance(section, Reading) else section.script
+
+
+def _board(lesson: Lesson, script: Script, fed: Fed, view: what_if.WhatIfView | None) -> None:
+    shown = fed.run if view is None else view.run
+    assert shown.run is not None
+    message = board.message(shown.run, fed.run.key, "replay", autoplay=False)
+    lead = guide(script, shown.run, view_name(lesson, fed))
+    more: dict[str, Any] = {} if view is None else view.message
+    possible = what_if.possible(fed.run)
+    board.mount(
+        message | {"guide": lead.as_message()} | more,
+        board.Offers(
+            what_if=partial(what_if.ask, fed.run, board=learning.BOARD) if possible else None,
+            growth_steps=what_if.growth_steps(fed.run) if possible else (),
+        ),
+        key="lesson_board",
+    )
+
+
+def view_name(lesson: Lesson, fed: Fed) -> str:
+    """Names what the stage shows, so that the board is led there once."""
+    answered = learning.guess(lesson, fed.key) is not None
+    return f"{lesson.id} {learning.stage()} {fed.key} {answered}"
+
+
+def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
+    value, unit = question.quantity.value(fed.sources), question.quantity.unit
+    if value is None:
+        st.info("This run has no such number. Choose the example above.")
+        return
+    ranges = range_words(question.bounds, unit)
+    guess = learning.guess(lesson, fed.key)
+    if guess is None:
+        chosen = st.radio(
+            "Your guess",
+            range(len(ranges)),
+            index=None,
+            format_func=ranges.__getitem__,
+            key=f"guess-{lesson.id}-{fed.key}",
+        )
+        st.button(
+            "Show me",
+            type="primary",
+            disabled=chosen is None,
+            on_click=learning.note_guess,
+            args=(lesson, fed.key, chosen),
+            key="lesson_reveal",
+        )
+        return
+    right = question.range_of(value)
+    if guess == right:
+        st.success(f"Right: {plain(written(value, unit))}.")
+    else:
+        st.info(f"You guessed {plain(ranges[guess])}. It is {plain(written(value, unit))}.")
+    words(question.explanation, fed.sources)
+
+
+def range_words(bounds: tuple[float, ...], unit: Unit) -> list[str]:
+    """The ranges between the bounds, as people write them."""
+    at = [written(bound, unit) for bound in bounds]
+    between = [f"{low} to {high}" for low, high in pairwise(at)]
+    return [f"less than {at[0]}", *between, f"{at[-1]} or more"]
+
+
+def _exercise(lesson: Lesson, exercise: Exercise, fed: Fed, shown: Run) -> None:
+    try:
+        if exercise.calculator:
+            numbers = calculator.draw(exercise.calculator, fed.sources)
+            met = [
+                _goal(goal, numbers.value(goal), None, numbers.unit(goal))
+                for goal in exercise.goals
+            ]
+        else:
+            met = [_board_goal(goal, fed.sources.run, shown) for goal in exercise.goals]
+    except EabError as error:
+        st.error(plain(as_sentence(str(error))))
+        return
+    if all(met):
+        learning.solved().add(lesson.id)
+        st.success("Solved.")
+        words(exercise.explanation, fed.sources)
+
+
+def _board_goal(goal: Goal, recorded: Run, shown: Run) -> bool:
+    assert isinstance(goal.quantity, Quantity)
+    measure = MEASURES[goal.quantity.measure]
+    return _goal(goal, measure.compute(shown), measure.compute(recorded), measure.unit)
+
+
+def _goal(goal: Goal, value: float | None, recorded: float | None, unit: Unit) -> bool:
+    """Write how far a goal is met, and return whether it is."""
+    met = goal.met(value, recorded or 0.0)
+    low, high = goal.limits(recorded or 0.0)
+    limits = " and ".join(
+        f"{words} {written(limit, unit)}"
+        for words, limit in (("at least", low), ("at most", high))
+        if limit is not None
+    )
+    name = goal.quantity if isinstance(goal.quantity, str) else goal.quantity.measure
+    now = "none" if value is None else written(value, unit)
+    mark = ":material/check_circle:" if met else ":material/radio_button_unchecked:"
+    st.markdown(f"{mark} {plain(f'{name}: {limits}. Now {now}.')}")
+    return met

@@ -1,0 +1,47 @@
+"""Where a lesson leads the board: once per guide, so that the user is free to move on."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from eab.run import Run
+
+Drawer = Literal["tables", "help"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """What the board shows next.
+
+    Attributes:
+        id: Names it; the board follows a guide only once.
+        cursor: The step at which the cursor stands; None leaves it.
+        token: The path and the index of the token to select; None selects none.
+        drawer: What to open over the charts, if no token is selected.
+    """
+
+    id: str
+    cursor: int | None = None
+    token: tuple[int, int] | None = None
+    drawer: Drawer | None = None
+
+    def as_message(self) -> dict[str, Any]:
+        """JSON values; see Guide in eab/board/static/types.d.ts."""
+        return {
+            "id": self.id,
+            "cursor": self.cursor,
+            "token": None if self.token is None else list(self.token),
+            "drawer": self.drawer,
+        }
+
+
+def first_fork(run: Run) -> tuple[int, int] | None:
+    """Path and index of the first token that was chosen by a fork; None without forks."""
+    children = [path for path in run.paths if path.parent >= 0 and path.tokens]
+    first = min(children, key=lambda path: (path.born, path.id), default=None)
+    return None if first is None else (first.id, 0)
+
+
+def highest_entropy(run: Run) -> tuple[int, int] | None:
+    """Path and index of the token at which the model was least sure; None without tokens."""
+    tokens = [(path.id, index) for path in run.paths for index in range(len(path.tokens))]
+    return max(tokens, key=lambda at: run.paths[at[0]].tokens[at[1]].entropy, default=None)

@@ -1,0 +1,29 @@
+"""The lessons that come with the project."""
+
+from functools import lru_cache
+from typing import Final
+
+from eab.assets import ASSETS
+from eab.lessons.lesson import Lesson
+from eab.lessons.reading import load
+
+FOLDER: Final = ASSETS / "lessons"
+# In the order in which they are learnt.
+ORDER: Final = (
+    "tokens",
+    "forks",
+    "kv-cache",
+    "sharing",
+    "growth",
+    "paging",
+    "speculation",
+    "batching",
+    "quantization",
+    "answers",
+)
+
+
+@lru_cache(maxsize=1)
+def lessons() -> tuple[Lesson, ...]:
+    """All of them."""
+    return tuple(load(FOLDER / f"{name}.md") for name in ORDER)

@@ -1,0 +1,86 @@
+"""The technical words and what they mean, and where they first stand in a text.
+
+A word becomes a Markdown link to `#term-...`: it can be reached by Tab, and the page explains it
+on hover, focus and tap.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from eab.assets import ASSETS
+
+FILE: Final = ASSETS / "glossary.toml"
+ANCHOR: Final = "#term-"
+# What is left alone: code, formulas, links, headings.
+_KEPT: Final = re.compile(
+    r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]*\$|\[[^\]]*\]\([^)]*\)|^#.*?$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A technical word.
+
+    Attributes:
+        name: The word.
+        text: What it means.
+        also: Other forms of it.
+    """
+
+    name: str
+    text: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Names it in links: small letters, digits and hyphens."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower())
+
+
+@lru_cache(maxsize=1)
+def terms() -> tuple[Term, ...]:
+    """All of them."""
+    found = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(
+        Term(name, entry["text"], tuple(entry.get("also", ()))) for name, entry in found.items()
+    )
+
+
+def linked(text: str, seen: set[str]) -> str:
+    """The text with the first occurrence of each term as a link.
+
+    Args:
+        text: Markdown.
+        seen: Ids of the terms that stand on the page already; those found are added.
+    """
+    pieces, end = [], 0
+    for kept in _KEPT.finditer(text):
+        pieces += [_linked_words(text[end : kept.start()], seen), kept[0]]
+        end = kept.end()
+    return "".join([*pieces, _linked_words(text[end:], seen)])
+
+
+def _linked_words(text: str, seen: set[str]) -> str:
+    def link(found: "re.Match[str]") -> str:
+        term = _by_form()[found[1].lower()]
+        if term.id in seen:
+            return found[0]
+        seen.add(term.id)
+        return f"[{found[0]}]({ANCHOR}{term.id})"
+
+    return _pattern().sub(link, text)
+
+
+@lru_cache(maxsize=1)
+def _by_form() -> dict[str, Term]:
+    return {form.lower(): term for term in terms() for form in (term.name, *term.also)}
+
+
+@lru_cache(maxsize=1)
+def _pattern() -> "re.Pattern[str]":
+    forms = "|".join(re.escape(form) for form in sorted(_by_form(), key=len, reverse=True))
+    return re.compile(rf"(?<![\w-])({forms})s?(?![\w-])", re.IGNORECASE)

@@ -1,0 +1,55 @@
+"""Where the script of a section leads the board, on the run that is shown there."""
+
+from eab.board.guide import Guide, first_fork, highest_entropy
+from eab.lessons.lesson import Place, Script
+from eab.run import Run
+
+
+def guide(script: Script, run: Run, guide_id: str) -> Guide:
+    """What the board shows.
+
+    A step or a token that this run does not have becomes the nearest one that it has.
+
+    Args:
+        script: The script.
+        run: The run on the board.
+        guide_id: Names the guide, so that the board follows it once.
+    """
+    cursor = None if script.cursor is None else step_of(script.cursor, run)
+    token = None if script.select is None else token_of(script.select, run)
+    return Guide(guide_id, cursor, token, None if token is not None else script.show)
+
+
+def step_of(place: Place, run: Run) -> int:
+    """The step of a place."""
+    last = max(0, len(run.steps) - 1)
+    if isinstance(place, int):
+        return min(place, last)
+    if place == "first step":
+        return 0
+    if place == "last step":
+        return last
+    if place == "most paths":
+        return run.peak_step()
+    token = first_fork(run) if place == "first fork" else highest_entropy(run)
+    return last if token is None else run.paths[token[0]].tokens[token[1]].step
+
+
+def token_of(place: Place | tuple[int, int], run: Run) -> tuple[int, int] | None:
+    """Path and index of the token at a place; None in a run without tokens."""
+    if isinstance(place, tuple):
+        path = run.paths[min(place[0], len(run.paths) - 1)]
+        return (path.id, min(place[1], len(path.tokens) - 1)) if path.tokens else None
+    if place == "first fork":
+        return first_fork(run) or highest_entropy(run)
+    if place == "highest entropy":
+        return highest_entropy(run)
+    step = step_of(place, run)
+    return next(
+        (
+            (path.id, step - path.born)
+            for path in sorted(run.paths, key=lambda path: -path.weight)
+            if path.tokens and path.born <= step < path.born + len(path.tokens)
+        ),
+        None,
+    )

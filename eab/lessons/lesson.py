@@ -1,0 +1,178 @@
+"""What a lesson is made of: frozen values, as `eab.lessons.reading` finds them in a file."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from eab.board.guide import Drawer
+from eab.config import AllocationStep
+from eab.lessons.measures import Quantity
+
+NamedPlace = Literal["first fork", "highest entropy", "most paths", "first step", "last step"]
+Place: TypeAlias = NamedPlace | int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What the board or a chart shows in a section.
+
+    Attributes:
+        picture: The name of a chart instead of the board; empty for the board.
+        cursor: Where the cursor goes.
+        select: The token to select: where, or path and index.
+        show: What to open over the charts of the board.
+        threshold: The threshold of a what-if, nats; None as recorded.
+        r: The growth step of a what-if; None as recorded.
+    """
+
+    picture: str = ""
+    cursor: Place | None = None
+    select: Place | tuple[int, int] | None = None
+    show: Drawer | None = None
+    threshold: float | None = None
+    r: AllocationStep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A section that shows something."""
+
+    title: str
+    text: str
+    script: Script
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A section that asks for a guess before it shows the picture.
+
+    Attributes:
+        title: Its title.
+        text: The question.
+        script: What is shown after the guess.
+        quantity: What is to be guessed.
+        bounds: Between the ranges to choose from, ascending.
+        explanation: Shown after the guess.
+    """
+
+    title: str
+    text: str
+    script: Script
+    quantity: Quantity
+    bounds: tuple[float, ...]
+    explanation: str
+
+    def range_of(self, value: float) -> int:
+        """The number of the range that holds this value; a bound belongs to the range above it."""
+        return sum(value >= bound for bound in self.bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a number has to be.
+
+    Attributes:
+        quantity: A quantity of the run on the board, or the name of a calculator's result.
+        at_least: The least; None for no limit.
+        at_most: The most; None for no limit.
+        relative: Whether the limits are multiples of what the run has as recorded.
+    """
+
+    quantity: Quantity | str
+    at_least: float | None
+    at_most: float | None
+    relative: bool = False
+
+    def limits(self, recorded: float) -> tuple[float | None, float | None]:
+        """The least and the most.
+
+        Args:
+            recorded: The value of the run as recorded.
+        """
+        factor = recorded if self.relative else 1.0
+        low, high = self.at_least, self.at_most
+        return (
+            None if low is None else low * factor,
+            None if high is None else high * factor,
+        )
+
+    def met(self, value: float | None, recorded: float) -> bool:
+        """Whether this value is within the limits."""
+        low, high = self.limits(recorded)
+        return (
+            value is not None and (low is None or value >= low) and (high is None or value <= high)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """A section with a task that is checked.
+
+    Attributes:
+        title: Its title.
+        text: The task.
+        script: What is shown.
+        calculator: The sliders beside the picture; empty where the board is moved instead.
+        goals: All of them must be met.
+        explanation: Shown when they are.
+    """
+
+    title: str
+    text: str
+    script: Script
+    calculator: str
+    goals: tuple[Goal, ...]
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The last section, without a script: where all this is in the code and in the papers."""
+
+    title: str
+    text: str
+
+
+Section: TypeAlias = Step | Question | Exercise | Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One lesson.
+
+    Attributes:
+        id: Names it in links.
+        title: Its title.
+        summary: What is learnt, in a sentence.
+        run: The file of the bundled run that feeds it.
+        page: The page with more of it.
+        introduction: What you will see.
+        sections: The rest, in order.
+    """
+
+    id: str
+    title: str
+    summary: str
+    run: str
+    page: str
+    introduction: str
+    sections: tuple[Section, ...]
+
+    @property
+    def question(self) -> Question:
+        """Its question; `eab.lessons.reading` makes sure that there is one."""
+        return next(one for one in self.sections if isinstance(one, Question))
+
+    @property
+    def exercise(self) -> Exercise:
+        """Its exercise; `eab.lessons.reading` makes sure that there is one."""
+        return next(one for one in self.sections if isinstance(one, Exercise))
+
+    def covers(self, stage: int, answered: bool) -> bool:
+        """Whether the picture of a stage is kept back until the question is answered.
+
+        Args:
+            stage: 0 is the introduction, 1 the first section.
+            answered: Whether the question was answered.
+        """
+        asked_at = self.sections.index(self.question) + 1
+        return not answered and (stage == asked_at or (stage == 0 and asked_at == 1))

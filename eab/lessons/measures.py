@@ -1,0 +1,220 @@
+"""The numbers that lessons ask for, each computed from what was recorded or measured.
+
+A lesson names one as `forks`, as `bytes copied of deep-copy`, or as a ratio:
+`tokens through the model of recompute over tree`.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from eab.analysis.answers import group_answers
+from eab.analysis.kv_allocation import Scheme, kv_allocation
+from eab.analysis.schedule import Schedule
+from eab.board.guide import first_fork
+from eab.errors import ConfigError, LessonError, RecordError
+from eab.formatting import human_bytes, quoted, times
+from eab.lessons.sources import PARTS, Sources
+from eab.quantization.results import FormatMeasured
+from eab.run import Run
+from eab.speculation.stats import speculation_stats
+
+Unit = Literal["", "nats", "bytes", "share", "times"]
+_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number that can be read off a run, a schedule or a weight format.
+
+    Attributes:
+        kind: What it is read off.
+        unit: Its unit; a share is from 0 to 1.
+        compute: Computes it; None where there is none.
+    """
+
+    kind: type
+    unit: Unit
+    compute: Callable[[Any], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A measure of one part, or the ratio of that measure between two parts.
+
+    Attributes:
+        measure: The name of the measure.
+        part: The part that it is read off; see `eab.lessons.sources.PARTS`.
+        over: The part by whose value it is divided; empty for none.
+    """
+
+    measure: str
+    part: str = "run"
+    over: str = ""
+
+    @property
+    def unit(self) -> Unit:
+        """Its unit."""
+        return "times" if self.over else MEASURES[self.measure].unit
+
+    def value(self, sources: Sources) -> float | None:
+        """Its value, or None where there is none, as for the first fork of a run without forks."""
+        compute = MEASURES[self.measure].compute
+        found = [sources.part(part) for part in (self.part, self.over) if part]
+        values = [None if part is None else compute(part) for part in found]
+        if any(value is None for value in values):
+            return None
+        if not self.over:
+            return values[0]
+        top, bottom = float(values[0] or 0), float(values[1] or 0)
+        return top / bottom if bottom else None
+
+    def in_words(self, sources: Sources) -> str:
+        """Its value as people write it."""
+        value = self.value(sources)
+        return "none" if value is None else written(value, self.unit)
+
+
+def written(value: float, unit: Unit) -> str:
+    """A value with its unit: 0.6931, "nats" -> '0.69 nats'."""
+    match unit:
+        case "nats":
+            return f"{value:.2f} nats" if value >= 0.1 or value == 0 else f"{value:.2g} nats"
+        case "bytes":
+            return human_bytes(value)
+        case "share":
+            return f"{100 * value:.3g} %"
+        case "times":
+            return times(value)
+        case _:
+            return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}"
+
+
+def parse(text: str) -> Quantity:
+    """The quantity of these words.
+
+    Raises:
+        LessonError: There is no such measure or part.
+    """
+    found = re.fullmatch(r"(?P<name>.+?)(?: of (?P<part>.+?))?(?: over (?P<over>.+))?", text)
+    name = found["name"] if found is not None else text
+    if name not in MEASURES or found is None:
+        raise LessonError(
+            f"there is no measure {quoted(name)}; choose one of: {', '.join(MEASURES)}"
+        )
+    quantity = Quantity(name, found["part"] or "run", found["over"] or "")
+    kind = MEASURES[name].kind
+    for part in filter(None, (quantity.part, quantity.over)):
+        fitting = [one for one, (_, has) in PARTS.items() if has is kind]
+        if part not in fitting:
+            raise LessonError(
+                f"{quoted(name)} cannot be read off {quoted(part)}; choose one of: "
+                f"{', '.join(fitting)}"
+            )
+    return quantity
+
+
+def _forks(run: Run) -> int:
+    return sum(path.fork_entropy is not None for path in run.paths)
+
+
+def _entropy_at_first_fork(run: Run) -> float | None:
+    at = first_fork(run)
+    return None if at is None else run.paths[at[0]].tokens[0].entropy
+
+
+def _options_at_first_fork(run: Run) -> float | None:
+    entropy = _entropy_at_first_fork(run)
+    return None if entropy is None else math.exp(entropy)
+
+
+def _highest_entropy(run: Run) -> float | None:
+    return max((token.entropy for path in run.paths for token in path.tokens), default=None)
+
+
+def _distinct_tokens(run: Run) -> int:
+    return sum(len(path.tokens) for path in run.paths)
+
+
+def _heaviest(run: Run) -> float | None:
+    return max((leaf.weight for leaf in run.leaves()), default=None)
+
+
+def _sharing(run: Run) -> float | None:
+    kv = run.peak_kv()
+    rows = 0 if kv is None else kv.rows_shared + kv.rows_private
+    return None if kv is None or not rows else kv.rows_independent / rows
+
+
+def _bytes_by_formula(run: Run) -> float | None:
+    card = run.started.model
+    width = _BYTES.get(card.dtype)
+    return None if width is None else 2.0 * card.layers * card.kv_heads * card.head_dim * width
+
+
+def _bytes_held(run: Run) -> int | None:
+    return max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=None)
+
+
+def _last(run: Run, name: str) -> int | None:
+    kv = run.last_kv()
+    return None if kv is None else int(getattr(kv, name))
+
+
+def _wasted(run: Run, scheme: Scheme) -> float | None:
+    try:
+        return kv_allocation([run]).wasted_share(scheme)
+    except (ConfigError, RecordError):  # another cache, or draft tokens
+        return None
+
+
+def _acceptance_rate(run: Run) -> float | None:
+    return speculation_stats(run).acceptance_rate
+
+
+def _tokens_per_pass(run: Run) -> float | None:
+    return speculation_stats(run).steps_per_pass
+
+
+def _most_likely_first(run: Run) -> float | None:
+    tokens = run.paths[0].tokens or [path.tokens[0] for path in run.paths if path.tokens]
+    first = tokens[0].candidates if tokens else ()
+    return max((one.probability for one in first), default=None)
+
+
+MEASURES: Final[dict[str, Measure]] = {
+    "steps": Measure(Run, "", lambda run: len(run.steps)),
+    "forks": Measure(Run, "", _forks),
+    "texts": Measure(Run, "", lambda run: len(run.leaves())),
+    "tokens in the tree": Measure(Run, "", _distinct_tokens),
+    "threshold": Measure(Run, "nats", lambda run: run.started.threshold_nats),
+    "entropy at the first fork": Measure(Run, "nats", _entropy_at_first_fork),
+    "effective choices at the first fork": Measure(Run, "", _options_at_first_fork),
+    "highest entropy": Measure(Run, "nats", _highest_entropy),
+    "probability that leads at step 0": Measure(Run, "share", _most_likely_first),
+    "weight that leads": Measure(Run, "share", _heaviest),
+    "tokens through the model": Measure(Run, "", Run.tokens_through_model),
+    "forward passes": Measure(Run, "", lambda run: run.forward_passes),
+    "bytes per token": Measure(Run, "bytes", lambda run: run.started.model.row_bytes),
+    "bytes per token by the formula": Measure(Run, "bytes", _bytes_by_formula),
+    "most bytes held": Measure(Run, "bytes", _bytes_held),
+    "bytes copied": Measure(Run, "bytes", lambda run: _last(run, "bytes_copied")),
+    "allocations": Measure(Run, "", lambda run: _last(run, "allocations")),
+    "sharing": Measure(Run, "times", _sharing),
+    "waste in slabs": Measure(Run, "share", lambda run: _wasted(run, "slab")),
+    "waste in blocks": Measure(Run, "share", lambda run: _wasted(run, "blocks")),
+    "waste in the tree": Measure(Run, "share", lambda run: _wasted(run, "tree")),
+    "acceptance rate": Measure(Run, "share", _acceptance_rate),
+    "tokens per forward pass": Measure(Run, "", _tokens_per_pass),
+    "answers": Measure(Run, "", lambda run: len(group_answers(run).ranked)),
+    "explored": Measure(Run, "share", lambda run: group_answers(run).explored),
+    "semantic entropy": Measure(Run, "nats", lambda run: group_answers(run).entropy),
+    "passes to serve all": Measure(Schedule, "", lambda one: len(one.passes)),
+    "idle slots": Measure(Schedule, "share", lambda one: one.idle_share),
+    "weight bytes": Measure(FormatMeasured, "bytes", lambda one: one.total_bytes),
+    "weight bytes read per step": Measure(FormatMeasured, "bytes", lambda one: one.read_bytes),
+    "divergence": Measure(FormatMeasured, "nats", lambda one: one.divergence),
+    "moved forks": Measure(FormatMeasured, "share", lambda one: one.flipped),
+}

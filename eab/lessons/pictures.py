@@ -1,0 +1,127 @@
+"""The charts that a lesson can show instead of the board, by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from eab.lessons.sources import Source, Sources
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Drawn = tuple[str, "go.Figure"]  # what it shows, in a sentence; the chart
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A chart.
+
+    Attributes:
+        source: What it is drawn from.
+        draw: Gives the sentence and the chart.
+    """
+
+    source: Source
+    draw: Callable[[Sources], Drawn]
+
+
+# The charts are imported when they are drawn: plotly takes half a second.
+
+
+def _processed_tokens(sources: Sources) -> Drawn:
+    from eab.figures import processed_tokens as figures
+
+    sweep = sources.caches()
+    return figures.processed_sentence(sweep), figures.processed_figure(sweep)
+
+
+def _copied(sources: Sources) -> Drawn:
+    from eab.figures import caches
+
+    sweep = sources.caches()
+    return caches.totals_sentence(sweep), caches.totals_figure(sweep)
+
+
+def _shared_rows(sources: Sources) -> Drawn:
+    from eab.figures import caches
+
+    return caches.paths_sentence(sources.run), caches.paths_figure(sources.run)
+
+
+def _allocation(sources: Sources) -> Drawn:
+    from eab.analysis.kv_allocation import kv_allocation
+    from eab.figures import kv_allocation as figures
+
+    found = kv_allocation([sources.run])
+    return figures.allocation_sentence(found), figures.allocation_figure(found)
+
+
+def _tokens_per_pass(sources: Sources) -> Drawn:
+    from eab.figures import speculation
+
+    sweep = sources.draft_lengths()
+    return speculation.tokens_sentence(sweep), speculation.tokens_figure(sweep)
+
+
+def _when_drafts_pay(sources: Sources) -> Drawn:
+    from eab.figures import speculation
+
+    sweep = sources.draft_lengths()
+    return speculation.surface_sentence(sweep), speculation.surface_figure(sweep)
+
+
+def _schedules(sources: Sources) -> Drawn:
+    from eab.figures.batching import batching_figure
+    from eab.figures.batching_table import way_sentences
+
+    comparison = sources.batching()
+    sentence = " ".join(way_sentences(comparison).values())
+    return sentence, batching_figure(comparison, "passes")
+
+
+def _one_matrix(sources: Sources) -> Drawn:
+    from eab.figures.weight_matrix import grid_sentence, matrix_figure
+    from eab.quantization.grid import Grid, round_to_grid
+
+    rounding = round_to_grid(sources.matrix(), Grid("affine", bits=4, share=32))
+    return grid_sentence(rounding), matrix_figure(rounding)
+
+
+def _one_matrix_nf4(sources: Sources) -> Drawn:
+    from eab.figures.weight_matrix import grid_sentence, matrix_figure
+    from eab.quantization.grid import Grid, round_to_grid
+
+    rounding = round_to_grid(sources.matrix(), Grid("nf4", share=32))
+    return grid_sentence(rounding), matrix_figure(rounding)
+
+
+def _formats(sources: Sources) -> Drawn:
+    from eab.figures.weight_formats import quality_figure, quality_sentence
+
+    report = sources.formats()
+    return quality_sentence(report), quality_figure(report)
+
+
+def _answers(sources: Sources) -> Drawn:
+    from eab.analysis.answers import group_answers
+    from eab.figures.answers import answers_figure
+    from eab.figures.captions import answers_sentence
+
+    answers = group_answers(sources.run)
+    policy = sources.run.started.config.policy
+    return answers_sentence(answers, policy), answers_figure(answers)
+
+
+PICTURES: Final[dict[str, Picture]] = {
+    "processed tokens": Picture("caches", _processed_tokens),
+    "bytes copied and held": Picture("caches", _copied),
+    "shared rows": Picture("run", _shared_rows),
+    "slabs, blocks and rows": Picture("run", _allocation),
+    "tokens per forward pass": Picture("draft lengths", _tokens_per_pass),
+    "when drafts pay": Picture("draft lengths", _when_drafts_pay),
+    "three ways to serve": Picture("batching", _schedules),
+    "affine grid": Picture("matrix", _one_matrix),
+    "NF4 grid": Picture("matrix", _one_matrix_nf4),
+    "weight formats": Picture("formats", _formats),
+    "answers": Picture("run", _answers),
+}

@@ -1,0 +1,63 @@
+"""What a lesson is fed by: a run, and the recordings or measurements of the other pages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from eab.analysis.batching import WAYS, BatchingComparison
+from eab.analysis.schedule import Schedule
+from eab.analysis.sweep import CACHES, Sweep, draft_length_sweep
+from eab.quantization.grid import Floats
+from eab.quantization.results import FormatMeasured, FormatReport
+from eab.run import Run
+from eab.weight_formats import WEIGHT_FORMATS
+
+Source = Literal["run", "caches", "draft lengths", "batching", "formats", "matrix"]
+Part: TypeAlias = Run | Schedule | FormatMeasured
+
+# The parts that a lesson can name: where each comes from, and what it is.
+PARTS: Final[dict[str, tuple[Source, type]]] = {
+    "run": ("run", Run),
+    **{name: ("caches", Run) for name in CACHES},
+    **{name: ("draft lengths", Run) for name in draft_length_sweep("model").variants},
+    **{way: ("batching", Schedule) for way in WAYS},
+    **{name: ("formats", FormatMeasured) for name in WEIGHT_FORMATS},
+}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the numbers of a lesson come from; all but the run are fetched when they are needed.
+
+    Attributes:
+        run: The run of the lesson.
+        caches: One run with every cache.
+        draft_lengths: One text without drafts, and at several draft lengths.
+        batching: The same requests served in several ways.
+        formats: A model in every weight format.
+        matrix: A weight matrix of a model, (out, in).
+    """
+
+    run: Run
+    caches: Callable[[], Sweep]
+    draft_lengths: Callable[[], Sweep]
+    batching: Callable[[], BatchingComparison]
+    formats: Callable[[], FormatReport]
+    matrix: Callable[[], Floats]
+
+    def part(self, name: str) -> Part | None:
+        """The part of this name; None if it was not recorded or measured.
+
+        Args:
+            name: One of `PARTS`.
+        """
+        source, _ = PARTS[name]
+        if source == "run":
+            return self.run
+        if source == "batching":
+            return next((one for way, one in self.batching().shown().items() if way == name), None)
+        if source == "formats":
+            formats = self.formats().formats
+            return next((one for one in formats if one.weights == name), None)
+        sweep = self.caches() if source == "caches" else self.draft_lengths()
+        return dict(sweep.pairs).get(name)

@@ -1,0 +1,145 @@
+"""Learn: lessons on a real run; the board and the charts follow the text."""
+
+import streamlit as st
+
+from app.server import lesson_shelf
+from app.state import learning, messages, what_if
+from app.widgets import lesson as lessons_on_page
+from app.widgets.markdown import plain
+from eab.errors import LessonError
+from eab.lessons.bundled import lessons
+from eab.lessons.lesson import Lesson
+
+PAGES = {
+    "explore": "Explore",
+    "compare": "Compare",
+    "memory": "Memory",
+    "bmc": "BMC",
+    "speculative": "Speculative decoding",
+    "batching": "Batching",
+    "quantization": "Quantization",
+}
+
+
+def choose() -> None:
+    """Open the lesson that was chosen in the list."""
+    messages.clear()
+    learning.choose(lesson_shelf.find(st.session_state.lesson_list))
+
+
+def upload() -> None:
+    """Open the lesson file that was uploaded, or explain what is wrong with it."""
+    messages.clear()
+    file = st.session_state.lesson_upload
+    if file is None:
+        return
+    try:
+        learning.choose(lesson_shelf.add(file.getvalue()))
+    except LessonError as error:
+        messages.notify(str(error))
+
+
+def choice(lesson: Lesson) -> None:
+    """The list of lessons."""
+    titles = {one.id: f"{number}. {one.title}" for number, one in enumerate(lessons(), start=1)}
+    titles.setdefault(lesson.id, lesson.title)
+    done = learning.solved()
+    st.session_state.lesson_list = lesson.id
+    st.selectbox(
+        "Lesson",
+        list(titles),
+        format_func=lambda one: f"{titles[one]} ✓" if one in done else titles[one],
+        key="lesson_list",
+        on_change=choose,
+    )
+
+
+def way(lesson: Lesson) -> None:
+    """Back and Next, and between them where you are."""
+    stage, last = learning.stage(), len(lesson.sections)
+    with st.container(horizontal=True, vertical_alignment="center", key="lesson_way"):
+        st.button(
+            "Back",
+            disabled=stage == 0,
+            on_click=learning.go_to,
+            args=(stage - 1,),
+            icon=":material/arrow_back:",
+            key="lesson_back",
+        )
+        st.text(f"{stage + 1} of {last + 1}")
+        if stage < last:
+            st.button(
+                "Next",
+                on_click=learning.go_to,
+                args=(stage + 1,),
+                type="primary",
+                icon=":material/arrow_forward:",
+                icon_position="right",
+                key="lesson_next",
+            )
+        elif (following := next_lesson(lesson)) is not None:
+            st.button(
+                "Next lesson",
+                on_click=learning.choose,
+                args=(following,),
+                type="primary",
+                icon=":material/arrow_forward:",
+                icon_position="right",
+                key="lesson_next",
+            )
+
+
+def next_lesson(lesson: Lesson) -> Lesson | None:
+    """The lesson after this one, if there is one."""
+    ids = [one.id for one in lessons()]
+    number = ids.index(lesson.id) + 1 if lesson.id in ids else len(ids)
+    return lessons()[number] if number < len(ids) else None
+
+
+def own_lesson() -> None:
+    """A lesson of somebody else's."""
+    with st.expander("Open a lesson file"):
+        st.file_uploader(
+            "Lesson (Markdown)",
+            type=["md"],
+            key="lesson_upload",
+            on_change=upload,
+            max_upload_size=1,
+        )
+        st.caption(
+            "How to write one is described in docs/lessons.md. The address of this page then opens "
+            "it for others, while this server runs."
+        )
+
+
+lesson = learning.lesson()
+left, right = st.columns([2, 5], gap="medium")
+with left:
+    st.title("How does a language model write?", anchor=False)
+    choice(lesson)
+    way(lesson)
+    if learning.own_exists(lesson):
+        st.segmented_control(
+            "Numbers from",
+            [False, True],
+            format_func=lambda own: "Yours" if own else "The example",
+            default=False,
+            required=True,
+            key=learning.OWN,
+        )
+fed = learning.fed(lesson)
+learning.enter(lesson, fed.run, lessons_on_page.view_name(lesson, fed))
+view = what_if.view_of(fed.run, learning.BOARD)
+shown = fed.run.run if view is None else view.run.run
+assert shown is not None
+with left:
+    for problem in messages.problems(None, None):
+        st.error(plain(problem))
+    if learning.stage() == 0:
+        st.text(lesson.summary)
+    lessons_on_page.draw_words(lesson, fed, shown)
+    if learning.stage() == len(lesson.sections):
+        st.page_link(f"../pages/{lesson.page}.py", label=f"More on the page {PAGES[lesson.page]}")
+    own_lesson()
+with right, st.container(key="lesson_picture"):
+    lessons_on_page.draw_picture(lesson, fed, view)

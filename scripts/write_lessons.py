@@ -1,0 +1,58 @@
+"""Write the lists in docs/lessons.md: measures, charts and calculators, from their declarations.
+
+python scripts/write_lessons.py
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from eab.lessons.calculators import CALCULATORS
+from eab.lessons.measures import MEASURES
+from eab.lessons.pictures import PICTURES
+from eab.lessons.sources import PARTS
+
+FILE: Final = Path(__file__).resolve().parents[1] / "docs" / "lessons.md"
+UNITS: Final = {"": "a number", "times": "a ratio", "share": "a share, 0 to 1"}
+
+
+def written(text: str) -> str:
+    """The page with its lists as they should be."""
+    text = _filled(text, "measures", _measures())
+    text = _filled(text, "pictures", (f"- `{name}`" for name in PICTURES))
+    return _filled(text, "calculators", _calculators())
+
+
+def is_current() -> bool:
+    """Whether the page holds these lists."""
+    text = FILE.read_text(encoding="utf-8")
+    return text == written(text)
+
+
+def _filled(text: str, name: str, lines: Iterable[str]) -> str:
+    """The text with these lines between the marks of this name."""
+    found = re.compile(f"(<!-- {name} -->\n).*(<!-- /{name} -->)", re.DOTALL)
+    new = "\n".join(lines)
+    return found.sub(lambda marks: f"{marks[1]}{new}\n{marks[2]}", text)
+
+
+def _measures() -> Iterator[str]:
+    for kind in dict.fromkeys(one.kind for one in MEASURES.values()):
+        parts = ", ".join(f"`{name}`" for name, (_, of) in PARTS.items() if of is kind)
+        yield f"Of {parts}:\n"
+        for name, one in MEASURES.items():
+            if one.kind is kind:
+                yield f"- `{name}`: {UNITS.get(one.unit, one.unit)}"
+        yield ""
+    yield "Without `of`, a measure is that of `run`, the run on the board."
+
+
+def _calculators() -> Iterator[str]:
+    for name, one in CALCULATORS.items():
+        knobs, results = (", ".join(f"`{each}`" for each in of) for of in (one.knobs, one.results))
+        yield f"- `{name}`: sliders {knobs}; gives {results}"
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(FILE.read_text(encoding="utf-8")), encoding="utf-8")

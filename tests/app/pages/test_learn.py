@@ -1,0 +1,151 @@
+"""The page Learn without a browser: stages, guesses, exercises, own runs, and files of others."""
+
+import pytest
+from lesson_sources import SMALL
+from page_walk import boards, opened, run_to_its_end, start
+from streamlit.testing.v1 import AppTest
+
+from app.server import lesson_shelf
+from app.state.what_if import Asked
+from eab.errors import LessonError
+
+
+@pytest.fixture
+def page() -> AppTest:
+    return opened("learn")
+
+
+def on_stage(page: AppTest, stage: int) -> AppTest:
+    for _ in range(stage):
+        page.button(key="lesson_next").click().run()
+        assert not page.exception
+    return page
+
+
+def guess(page: AppTest, choice: int) -> AppTest:
+    page.main.radio[0].set_value(choice).run()
+    return page.button(key="lesson_reveal").click().run()
+
+
+def test_the_first_visit_opens_the_first_lesson_and_keeps_the_picture_back(page: AppTest) -> None:
+    assert not page.exception
+    assert page.selectbox(key="lesson_list").value == "tokens"
+    assert page.button(key="lesson_back").disabled
+    assert boards(page) == []
+    on_stage(page, 1)
+    assert boards(page) == []
+    assert page.button(key="lesson_reveal").disabled
+
+
+def test_a_guess_is_answered_and_the_board_is_led_to_the_token(page: AppTest) -> None:
+    guess(on_stage(page, 1), 0)
+    assert "You guessed less than 0\\.30 nats" in page.info[0].value
+    (message,) = boards(page)
+    assert message["guide"]["token"] == [1, 0]
+    assert message["run"] == "lesson-coin.eab"
+    before = message["guide"]["id"]
+    on_stage(page, 1)
+    (message,) = boards(page)
+    assert message["guide"]["cursor"] == 0
+    assert message["guide"]["id"] != before
+    page.button(key="lesson_back").click().run()
+    assert "You guessed" in page.info[0].value
+
+
+def test_a_right_guess_is_called_right(page: AppTest) -> None:
+    guess(on_stage(page, 1), 1)
+    assert "Right" in page.success[0].value
+
+
+def test_a_step_may_set_the_threshold_and_the_next_one_takes_it_back() -> None:
+    page = opened("learn", lesson="forks", stage=4)
+    (message,) = boards(page)
+    assert message["threshold"] == 2.4
+    on_stage(page, 1)
+    (message,) = boards(page)
+    assert message["threshold"] == 1.2
+
+
+def test_the_exercise_is_checked_on_what_the_user_did_to_the_board() -> None:
+    page = opened("learn", lesson="tokens", stage=5)
+    assert not page.success
+    page.session_state["lesson_what_if"] = Asked("lesson-coin.eab", 0.9, 4)
+    page.run()
+    assert [one.value for one in page.success] == ["Solved."]
+    assert page.selectbox(key="lesson_list").format_func("tokens") == "1. What the model says ✓"
+
+
+def test_an_exercise_with_sliders_is_checked() -> None:
+    page = opened("learn", lesson="kv-cache", stage=5)
+    assert not page.success
+    page.select_slider(key="knob-KV bytes-KV heads").set_value(8).run()
+    assert [one.value for one in page.success] == ["Solved."]
+
+
+def test_the_last_stage_leads_to_the_next_lesson_and_the_last_lesson_ends() -> None:
+    page = opened("learn", lesson="tokens", stage=6)
+    on_stage(page, 1)
+    assert page.selectbox(key="lesson_list").value == "forks"
+    page = opened("learn", lesson="answers", stage=6)
+    assert not [button for button in page.button if button.key == "lesson_next"]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [({"lesson": "nobody"}, "There is no lesson 'nobody' here"), ({"stage": "x"}, "")],
+)
+def test_a_bad_link_is_explained_and_the_page_starts_as_usual(
+    query: dict[str, str], words: str
+) -> None:
+    page = opened("learn", **query)
+    assert not page.exception
+    assert page.selectbox(key="lesson_list").value == "tokens"
+    if words:
+        assert words in page.error[0].value.replace("\\", "")
+
+
+def test_a_lesson_can_be_uploaded_and_opened_by_its_link(page: AppTest) -> None:
+    page.file_uploader(key="lesson_upload").set_value(("small.md", SMALL.encode(), "")).run()
+    assert not page.error
+    own = page.selectbox(key="lesson_list").value
+    assert own.startswith("own-")
+    assert page.query_params["lesson"] == own
+    other = opened("learn", lesson=own, stage=1)
+    assert [header.value for header in other.header] == ["One"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"<b>no</b>", "a lesson begins with a line"),
+        (SMALL.replace("coin.eab", "../x").encode(), "no bundled run"),
+    ],
+)
+def test_a_bad_lesson_file_is_explained_and_the_lesson_stays(
+    page: AppTest, data: bytes, words: str
+) -> None:
+    page.file_uploader(key="lesson_upload").set_value(("bad.md", data, "")).run()
+    assert not page.exception
+    assert words in page.error[0].value.replace("\\", "").lower()
+    assert page.selectbox(key="lesson_list").value == "tokens"
+
+
+def test_only_so_many_uploads_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lesson_shelf, "MOST", 2)
+    first, *_ = [
+        lesson_shelf.add(SMALL.replace("Small", f"Small {number}").encode()) for number in range(3)
+    ]
+    with pytest.raises(LessonError, match="any more"):
+        lesson_shelf.find(first.id)
+
+
+def test_the_run_of_this_tab_can_feed_the_lesson() -> None:
+    tab = opened()
+    run_to_its_end(start(tab, "Once upon a time", 8))
+    page = tab.switch_page("../pages/learn.py").run()
+    assert not page.exception
+    page.segmented_control(key="lesson_own").set_value(True).run()
+    guess(on_stage(page, 1), 0)
+    (message,) = boards(page)
+    assert message["run"].startswith("lesson-live-")
+    assert message["prompt"] == "Once upon a time"

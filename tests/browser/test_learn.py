@@ -1,0 +1,154 @@
+"""The page Learn in a real browser: every lesson from its first stage to its last, guesses
+answered, a threshold dragged, the keyboard alone, axe, narrow screens.
+"""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from axe import KEPT, grave_findings
+from lesson_answers import ANSWERS
+from lesson_sources import example_events
+from playwright.sync_api import Page, expect
+
+from eab.lessons.bundled import lessons
+from eab.lessons.lesson import Lesson, Question, Reading
+from eab.lessons.measures import written
+
+pytestmark = pytest.mark.browser
+NEXT = re.compile("^Next")
+
+
+def answer(page: Page, choice: int = 0) -> None:
+    page.get_by_role("radiogroup").locator("label").nth(choice).click()
+    show = page.get_by_role("button", name="Show me")
+    expect(show).to_be_enabled()
+    show.click()
+    expect(show).to_have_count(0)
+
+
+def picture_is_drawn(page: Page, script_picture: str) -> None:
+    drawn = ".js-plotly-plot .main-svg" if script_picture else ".eab .box.path"
+    expect(page.locator(f".st-key-lesson_picture {drawn}").first).to_be_visible()
+
+
+def test_every_lesson_from_its_first_stage_to_its_last(open_page: Callable[..., Page]) -> None:
+    page = open_page("/learn", reduced_motion="reduce")
+    for lesson in lessons():
+        expect(page.get_by_role("heading", name="What you will see")).to_be_visible()
+        expect(page.get_by_text(lesson.summary)).to_be_visible()
+        for section in lesson.sections:
+            page.get_by_role("button", name=NEXT).click()
+            expect(page.get_by_role("heading", name=section.title, exact=True)).to_be_visible()
+            if isinstance(section, Question):
+                guess_and_read(page, lesson)
+            if not isinstance(section, Reading):
+                picture_is_drawn(page, section.script.picture)
+        expect(page.get_by_text("More on the page")).to_be_visible()
+        page.get_by_role("button", name="Next lesson").or_(page.locator("h1")).first.click()
+
+
+def guess_and_read(page: Page, lesson: Lesson) -> None:
+    """The answer on the page is that of the recording."""
+    expect(page.get_by_text("The picture comes after your guess.")).to_be_visible()
+    answer(page)
+    truth = ANSWERS[lesson.id](example_events(lesson))
+    unit = lesson.question.quantity.unit
+    result = page.locator("[data-testid=stAlert]")
+    expect(result).to_contain_text(f" {written(truth, unit)}.")
+
+
+def test_the_board_goes_where_the_lesson_leads_and_stays_the_same(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page("/learn?lesson=tokens&stage=1", reduced_motion="reduce")
+    answer(page, 1)
+    board = page.locator(".eab")
+    expect(page.locator(".eab .inspector li").first).to_be_visible()
+    board.evaluate("node => { node.dataset.mine = 'yes'; }")
+    page.get_by_role("button", name=NEXT).click()
+    expect(board).to_have_attribute("data-cursor", "0")
+    expect(page.locator(".eab .inspector li")).to_have_count(0)
+    board.focus()
+    page.keyboard.press("End")
+    expect(board).to_have_attribute("data-cursor", "9")
+    page.get_by_role("button", name="Open a lesson file").or_(
+        page.get_by_text("Open a lesson file")
+    ).first.click()
+    expect(board).to_have_attribute("data-cursor", "9")  # led there only once
+    expect(board).to_have_attribute("data-mine", "yes")  # and never made anew
+
+
+def test_the_keyboard_alone_guesses_moves_the_threshold_and_solves(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page("/learn?lesson=tokens&stage=1", reduced_motion="reduce")
+    page.get_by_role("radio").nth(0).focus()
+    page.keyboard.press("ArrowDown")
+    show = page.get_by_role("button", name="Show me")
+    expect(show).to_be_enabled()
+    show.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Right: 0.70 nats.")).to_be_visible()
+    for _ in range(4):
+        stage = page.get_by_role("heading", level=2).first.text_content()
+        following = page.get_by_role("button", name=NEXT)
+        following.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=2).first).not_to_have_text(stage or "")
+    slider = page.get_by_role("slider", name="What if? Threshold (nats)")
+    slider.focus()
+    page.keyboard.press("End")
+    expect(page.get_by_text("Solved.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("lesson", ["forks", "kv-cache"])
+def test_axe_finds_nothing_on_a_lesson(
+    open_page: Callable[..., Page], scheme: str, lesson: str
+) -> None:
+    page = open_page(
+        f"/learn?lesson={lesson}&stage=1", color_scheme=scheme, reduced_motion="reduce"
+    )
+    expect(page.get_by_role("radio").first).to_be_visible()
+    assert grave_findings(page, KEPT) == []
+    answer(page)
+    picture_is_drawn(page, "" if lesson == "forks" else "chart")
+    assert grave_findings(page, KEPT) == []
+    expect(page.locator("h1")).to_have_count(1)
+
+
+@pytest.mark.parametrize("width", [390, 1024])
+@pytest.mark.parametrize("lesson", ["forks", "batching"])
+def test_the_page_is_no_wider_than_the_screen(
+    open_page: Callable[..., Page], width: int, lesson: str
+) -> None:
+    page = open_page(f"/learn?lesson={lesson}&stage=2")
+    page.set_viewport_size({"width": width, "height": 800})
+    picture_is_drawn(page, "" if lesson == "forks" else "chart")
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= width
+
+
+def test_a_word_is_explained_by_the_keyboard_by_hover_and_by_tap(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page("/learn?lesson=tokens", reduced_motion="reduce")
+    word, explained = (
+        page.get_by_role("link", name="token", exact=True),
+        page.get_by_role("tooltip"),
+    )
+    word.focus()
+    expect(explained).to_contain_text("A word or a piece of one.")
+    page.keyboard.press("Escape")
+    expect(explained).to_be_hidden()
+    word.hover()
+    expect(explained).to_be_visible()
+    page.mouse.move(1, 1)
+    expect(explained).to_be_hidden()
+    word.click()
+    expect(explained).to_be_visible()
+    assert "#term" not in page.url
+    assert grave_findings(page) == []
+    page.locator("h1").click()
+    expect(explained).to_be_hidden()

@@ -1,0 +1,154 @@
+"""Every lesson of the project on its recordings: the answer to its question computed in another
+way, its numbers, its script, and an exercise that is open at first and can be solved.
+"""
+
+import itertools
+import math
+
+import pytest
+from lesson_answers import ANSWERS, highest_entropy
+from lesson_sources import example_events, example_sources
+from places import ROOT
+
+from app.server import bundled_runs
+from eab.lessons.bundled import lessons
+from eab.lessons.calculators import CALCULATORS
+from eab.lessons.guiding import guide
+from eab.lessons.lesson import Lesson, Question, Reading
+from eab.lessons.measures import MEASURES, Quantity, parse
+from eab.lessons.reading import numbers_in
+from eab.lessons.uses import uses
+from eab.run import Run, fold
+from eab.what_if.resimulate import resimulate
+
+BY_ID = {lesson.id: lesson for lesson in lessons()}
+each_lesson = pytest.mark.parametrize("lesson", lessons(), ids=list(BY_ID))
+
+
+@each_lesson
+def test_the_answer_is_that_of_the_recording(lesson: Lesson) -> None:
+    value = lesson.question.quantity.value(example_sources(lesson))
+    assert value == pytest.approx(ANSWERS[lesson.id](example_events(lesson)), abs=1e-5)
+
+
+@each_lesson
+def test_the_answer_is_far_from_the_bounds(lesson: Lesson) -> None:
+    """A guess should not be wrong by a hair."""
+    value = lesson.question.quantity.value(example_sources(lesson))
+    assert value is not None
+    assert all(abs(value - bound) > 0.04 * bound for bound in lesson.question.bounds)
+
+
+@each_lesson
+def test_every_number_of_the_text_exists(lesson: Lesson) -> None:
+    sources = example_sources(lesson)
+    texts = [lesson.introduction, *(section.text for section in lesson.sections)]
+    texts += [lesson.question.explanation, lesson.exercise.explanation]
+    for name in [name for text in texts for name in numbers_in(text)]:
+        assert parse(name).in_words(sources) != "none", name
+
+
+@each_lesson
+def test_the_board_is_led_to_what_the_run_has(lesson: Lesson) -> None:
+    run = fold(example_events(lesson))
+    for number, section in enumerate(lesson.sections):
+        if isinstance(section, Reading) or section.script.picture:
+            continue
+        lead = guide(section.script, run, str(number))
+        assert lead.cursor is None or 0 <= lead.cursor < len(run.steps)
+        if lead.token is not None:
+            run.paths[lead.token[0]].tokens[lead.token[1]]
+        if isinstance(section, Question):
+            assert lead.cursor is not None or lead.token is not None
+
+
+@each_lesson
+def test_the_exercise_is_open_at_first_and_can_be_solved(lesson: Lesson) -> None:
+    exercise, sources = lesson.exercise, example_sources(lesson)
+    if exercise.calculator:
+        calculator = CALCULATORS[exercise.calculator]
+        knobs = calculator.knobs
+        start = {name: knob.start for name, knob in knobs.items()}
+        every = (
+            dict(zip(knobs, values, strict=True))
+            for values in itertools.product(*(knob.values for knob in knobs.values()))
+        )
+
+        def solves(values: dict[str, float]) -> bool:
+            numbers = calculator.numbers(values, sources)
+            return all(goal.met(numbers[str(goal.quantity)], 0.0) for goal in exercise.goals)
+
+        assert not solves(start)
+        assert any(solves(values) for values in every)
+        return
+    recorded, events = sources.run, example_events(lesson)
+    assert not on_board(lesson, recorded, recorded)
+    r = recorded.started.config.r
+    highest = highest_entropy(events)
+    others = [(threshold, r) for threshold in (1.25, 1.6, 2.4, 2.6, highest + 0.01)]
+    others += [(None, step) for step in (8, 16, 64)]
+    assert any(
+        on_board(lesson, fold(resimulate(events, threshold, step).events), recorded)
+        for threshold, step in others
+    )
+
+
+def on_board(lesson: Lesson, shown: Run, recorded: Run) -> bool:
+    found = []
+    for goal in lesson.exercise.goals:
+        assert isinstance(goal.quantity, Quantity)
+        compute = MEASURES[goal.quantity.measure].compute
+        found.append(goal.met(compute(shown), compute(recorded)))
+    return all(found)
+
+
+def test_the_growth_exercise_cannot_be_solved_with_the_threshold() -> None:
+    lesson = BY_ID["growth"]
+    events = example_events(lesson)
+    recorded = fold(events)
+    for threshold in (1.6, 2.4, 4.0):
+        what_if = fold(resimulate(events, threshold, recorded.started.config.r).events)
+        assert not on_board(lesson, what_if, recorded)
+
+
+@each_lesson
+def test_the_last_section_names_code_that_exists(lesson: Lesson) -> None:
+    words = lesson.sections[-1].text.split("`")[1::2]
+    paths = [word for word in words if "/" in word]
+    assert paths
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def test_what_a_lesson_draws_on() -> None:
+    assert uses(BY_ID["tokens"]) == {"run"}
+    assert uses(BY_ID["kv-cache"]) == {"run", "caches"}
+    assert "batching" in uses(BY_ID["batching"])
+    assert uses(BY_ID["quantization"]) == {"formats", "matrix"}
+
+
+@pytest.mark.parametrize("name", [name for name, one in MEASURES.items() if one.kind is Run])
+def test_every_measure_is_a_number_or_nothing_of_every_bundled_run(name: str) -> None:
+    measure = MEASURES[name]
+    for recording in bundled_runs.recordings():
+        value = measure.compute(fold(bundled_runs.events_of(recording)))
+        assert value is None or (math.isfinite(value) and value >= 0), recording.file
+        if measure.unit == "share" and value is not None:
+            assert value <= 1 + 1e-9
+
+
+def test_the_formula_of_the_bytes_gives_what_the_cache_was_measured_with() -> None:
+    for recording in bundled_runs.recordings():
+        run = fold(bundled_runs.events_of(recording))
+        assert MEASURES["bytes per token by the formula"].compute(run) == MEASURES[
+            "bytes per token"
+        ].compute(run)
+
+
+def test_a_run_that_never_got_a_token_has_no_numbers() -> None:
+    run = fold(bundled_runs.events_of(bundled_runs.recordings()[0])[:1])
+    for name, measure in MEASURES.items():
+        if measure.kind is Run:
+            value = measure.compute(run)
+            assert value is None or math.isfinite(value), name
+    assert guide(BY_ID["tokens"].question.script, run, "x").token is None

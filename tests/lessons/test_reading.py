@@ -1,0 +1,175 @@
+"""Lesson files: what is read, and that everything else is refused in words."""
+
+import string
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lesson_sources import SMALL
+
+from eab.errors import MAX_MESSAGE, LessonError
+from eab.lessons.bundled import FOLDER, ORDER, lessons
+from eab.lessons.lesson import Exercise, Goal, Question, Reading, Script, Step
+from eab.lessons.measures import Quantity
+from eab.lessons.reading import MAX_BYTES, loads, with_numbers
+
+
+def read(text: str) -> object:
+    return loads(text.encode(), "small")
+
+
+def test_a_small_lesson_is_read_as_written() -> None:
+    lesson = loads(SMALL.encode(), "small")
+    assert (lesson.id, lesson.title, lesson.run, lesson.page) == (
+        "small",
+        "Small",
+        "coin.eab",
+        "explore",
+    )
+    one, guess, two, do, where = lesson.sections
+    assert one == Step("One", "Look.", Script(cursor="first fork"))
+    assert isinstance(guess, Question)
+    assert (guess.quantity, guess.bounds) == (Quantity("forks"), (1.0, 3.0))
+    assert guess.explanation == "{{forks}} forks."
+    assert isinstance(two, Step)
+    assert two.script == Script(select=(0, 0), threshold=0.4)
+    assert isinstance(do, Exercise)
+    assert do.goals == (Goal(Quantity("forks"), None, 0.0),)
+    assert isinstance(where, Reading)
+    assert not lesson.covers(0, False)
+    assert lesson.covers(2, False)
+    assert not lesson.covers(2, True)
+
+
+def test_a_bound_belongs_to_the_range_above_it() -> None:
+    question = loads(SMALL.encode(), "small").question
+    assert [question.range_of(value) for value in (0, 0.99, 1, 2, 3, 100)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_all_lessons_of_the_project_are_listed_and_begin_with_the_question_or_a_step() -> None:
+    assert {path.stem for path in FOLDER.glob("*.md")} == set(ORDER)
+    assert [one.id for one in lessons()] == list(ORDER)
+    assert len(lessons()) == 10
+
+
+CHANGES = {
+    "a lesson begins with a line +++": ("+++\ntitle", "title"),
+    "title is missing": ('title = "Small"\n', ""),
+    "title is 7; it must be a text": ('title = "Small"', "title = 7"),
+    "'colour' means nothing here": ('run = "coin', 'colour = "red"\nrun = "coin'),
+    "the top of the file is no valid TOML": ('title = "Small"', "title = Small"),
+    "needs an introduction": ("What you will see: little.", ""),
+    "the introduction holds HTML": ("little.", "<script>alert(1)</script>"),
+    "holds a picture": ("little.", "![it](https://example.org/a.png)"),
+    "the title holds HTML": ('"Small"', '"<b>Small</b>"'),
+    "page is 'nowhere'; it must be one of: explore": (
+        'run = "coin',
+        'page = "nowhere"\nrun = "coin',
+    ),
+    "there is no measure 'luck'": ("{{forks}}", "{{luck}}"),
+    "cannot be read off 'nobody'": ("of deep-copy over tree", "of nobody"),
+    "'forks' cannot be read off 'continuous'": (
+        'measure = "forks"\nb',
+        'measure = "forks of continuous"\nb',
+    ),
+    "bounds must ascend": ("[1, 3]", "[3, 1]"),
+    "bounds is []; it must be a list of 1 to 5 numbers": ("[1, 3]", "[]"),
+    "bounds is nan": ("[1, 3]", "[nan]"),
+    "cursor is 'there'; it must be one of": ('"first fork"', '"there"'),
+    "cursor is -1; it must be a whole number": ('"first fork"', "-1"),
+    "threshold is 99; it must be a number from 0 to 20": ("0.4", "99"),
+    "r is 0; it must be a whole number": ("threshold = 0.4", "r = 0"),
+    "give select or show": ("threshold = 0.4", 'show = "tables"'),
+    "picture is 'a cat'; it must be one of": ('cursor = "first fork"', 'picture = "a cat"'),
+    "needs words before its script": ("Look.\n", "\n"),
+    "needs an explanation after its script": ("{{forks}} forks.", ""),
+    "a goal needs at_least or at_most": ("at_most = 0", ""),
+    "at_least is 2, more than at_most": ("at_most = 0", "at_most = 0\nat_least = 2"),
+    "a goal on the board is about its own run": (
+        'measure = "forks"\nat',
+        'measure = "forks of tree"\nat',
+    ),
+    "calculator is 'abacus'": ("[[goals]]", 'calculator = "abacus"\n[[goals]]'),
+    "the last section": ("## Where\n`eab/run`", ""),
+    "has 3 scripts": ("## Two\n", "```step\n```\n\n```step\n```\n\n## Two\n"),
+    "control character": ("little.", "little\x07."),
+}
+
+
+@pytest.mark.parametrize("words", CHANGES)
+def test_what_breaks_a_rule_is_named(words: str) -> None:
+    before, after = CHANGES[words]
+    assert before in SMALL
+    with pytest.raises(LessonError) as refused:
+        read(SMALL.replace(before, after, 1))
+    assert words in str(refused.value)
+
+
+def test_a_lesson_has_one_question_one_exercise_and_two_to_five_steps() -> None:
+    question, exercise = (
+        SMALL[SMALL.index(f"## {begin}") : SMALL.index(f"## {end}")]
+        for begin, end in (("Guess", "Two"), ("Do", "Where"))
+    )
+    step = SMALL[SMALL.index("## One") : SMALL.index("## Guess")]
+    for text, words in (
+        (SMALL.replace(question, ""), "0 sections with a script 'predict'"),
+        (SMALL.replace(exercise, exercise * 2), "2 sections with a script 'exercise'"),
+        (SMALL.replace(step, ""), "1 step; a lesson has 2 to 5"),
+        (SMALL.replace(step, step * 5), "6 steps; a lesson has 2 to 5"),
+        (SMALL.replace(step, step * 20), "at most 12"),
+    ):
+        with pytest.raises(LessonError, match=words):
+            read(text)
+
+
+def test_a_file_is_limited_and_must_be_text() -> None:
+    for data, words in (
+        (b"x" * (MAX_BYTES + 1), "bytes; it can have at most"),
+        (b"\xff\xfe\x00", "no text in UTF-8"),
+        (b"", "a lesson begins with"),
+    ):
+        with pytest.raises(LessonError, match=words):
+            loads(data, "small")
+    with pytest.raises(LessonError, match="small letters"):
+        loads(SMALL.encode(), "../../etc")
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_refused_in_a_short_message(data: bytes) -> None:
+    with pytest.raises(LessonError) as refused:
+        loads(data, "small")
+    assert len(str(refused.value)) <= MAX_MESSAGE
+
+
+LINES = SMALL.splitlines(keepends=True)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(LINES) - 1),
+            st.one_of(
+                st.just(""),
+                st.sampled_from(LINES),
+                st.text(string.printable, max_size=30).map(lambda text: f"{text}\n"),
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_damaged_lesson_is_read_or_refused_in_words(changes: list[tuple[int, str]]) -> None:
+    lines = [*LINES]
+    for number, line in changes:
+        lines[number] = line
+    with suppress(LessonError):
+        lesson = loads("".join(lines).encode(), "small")
+        assert lesson.question.bounds
+        assert lesson.exercise.goals
+
+
+@given(st.text(max_size=40).filter(lambda text: "{{" not in text and "}}" not in text))
+def test_numbers_stand_in_their_places_and_nothing_else_changes(text: str) -> None:
+    shown = with_numbers(f"{text}{{{{forks}}}}{text}", {"forks": r"\1 7"})
+    assert shown == f"{text}\\1 7{text}"

@@ -1,0 +1,93 @@
+"""The answers to the questions of the lessons, computed from the recordings in another way than the
+lessons do.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from app.server import bundled_runs
+from eab.events import Event, Forked, KvMeasured, Predicted
+from eab.run import fold
+
+
+def of_kind(events: Sequence[Event], kind: type) -> Iterator[object]:
+    return (event for event in events if isinstance(event, kind))
+
+
+def highest_entropy(events: Sequence[Event]) -> float:
+    return max(one.entropy for one in of_kind(events, Predicted))  # type: ignore[attr-defined]
+
+
+def forks(events: Sequence[Event]) -> float:
+    return len([*of_kind(events, Forked)])
+
+
+def recompute_over_tree(_: Sequence[Event]) -> float:
+    with_cache, without = (
+        sum(one.timing.tokens for one in run.steps if one.timing)
+        for run in map(dict(bundled_runs.caches().pairs).__getitem__, ("tree", "recompute"))
+    )
+    return without / with_cache
+
+
+def sharing(events: Sequence[Event]) -> float:
+    at_peak = max(
+        (one.usage for one in of_kind(events, KvMeasured)),  # type: ignore[attr-defined]
+        key=lambda kv: (kv.rows_shared + kv.rows_private, kv.rows_independent),
+    )
+    return sum(path.shared + path.private for path in at_peak.paths) / (
+        at_peak.rows_shared + at_peak.rows_private
+    )
+
+
+def allocations(events: Sequence[Event]) -> float:
+    *_, last = of_kind(events, KvMeasured)
+    return float(last.usage.allocations)  # type: ignore[attr-defined]
+
+
+def waste_in_slabs(events: Sequence[Event]) -> float:
+    started = fold(events).started
+    slab = len(started.prompt_tokens) + started.config.max_new_tokens
+    usages = [one.usage for one in of_kind(events, KvMeasured)]  # type: ignore[attr-defined]
+    reserved = sum(len(usage.paths) * slab for usage in usages)
+    return 1 - sum(usage.rows_shared + usage.rows_private for usage in usages) / reserved
+
+
+def acceptance_rate(_: Sequence[Event]) -> float:
+    run = dict(bundled_runs.draft_lengths().pairs)["4 draft tokens"]
+    accepted = sum(one.accepted for one in run.speculations)
+    return accepted / sum(one.verified for one in run.speculations)
+
+
+def idle_in_static_batches(_: Sequence[Event]) -> float:
+    one = bundled_runs.batching().shown()["static batches"]
+    idle = sum(one.slots - len({part.slot for part in each.served}) for each in one.passes)
+    return idle / (one.slots * len(one.passes))
+
+
+def bytes_loaded_over_int4(_: Sequence[Event]) -> float:
+    read = {one.weights: one.read_bytes for one in bundled_runs.formats().formats}
+    return read["as-loaded"] / read["int4"]
+
+
+def explored(events: Sequence[Event]) -> float:
+    """All texts of the run have ended, and all are different."""
+    run = fold(events)
+    texts = {tuple(token.token for token in run.tokens(leaf.id)): leaf for leaf in run.leaves()}
+    return sum(
+        math.exp(sum(token.log_prob for token in run.tokens(leaf.id))) for leaf in texts.values()
+    )
+
+
+ANSWERS: dict[str, Callable[[Sequence[Event]], float]] = {
+    "tokens": highest_entropy,
+    "forks": forks,
+    "kv-cache": recompute_over_tree,
+    "sharing": sharing,
+    "growth": allocations,
+    "paging": waste_in_slabs,
+    "speculation": acceptance_rate,
+    "batching": idle_in_static_batches,
+    "quantization": bytes_loaded_over_int4,
+    "answers": explored,
+}
