@@ -48,6 +48,7 @@ st.navigation(
             "../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True
         ),
         st.Page("../pages/compare.py", title="Compare", icon=":material/difference:"),
+        st.Page("../pages/tune.py", title="Tune", icon=":material/tune:"),
         st.Page("../pages/memory.py", title="Memory", icon=":material/memory:"),
         st.Page("../pages/bmc.py", title="BMC", icon=":material/view_week:"),
         st.Page(
