@@ -45,7 +45,7 @@ def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
     Returns:
         The chosen cost and gain.
     """
-    prompts, costs, gains, run, stop = st.columns([6, 5, 5, 3, 3], vertical_alignment="bottom")
+    prompts, costs, gains, run, stop = st.columns([5, 5, 6, 3, 3], vertical_alignment="bottom")
     with prompts:
         sweep_editor.choose_prompts()
     with costs:

@@ -62,7 +62,10 @@ def recommendation_sentence(found: Recommendation) -> str:
         f"Threshold {found.threshold:g} nats, for about {number:,.0f} {wanted}: "
         f"{_predicted(found.paths, 'paths')} for {_predicted(found.tokens, 'tokens')} per run."
     )
-    if not found.reached:
+    if found.beyond is not None:
+        threshold, mean = found.beyond
+        beginning += f" The nearest one beyond, {threshold:g} nats, gives {mean:,.0f} {wanted}."
+    elif not found.reached:
         beginning += " No threshold of the pilot comes nearer to what you want."
     return f"{beginning} Predicted from {counted(found.prompts, 'prompt')} and " + (
         f"{counted(found.seeds, 'seed')}; the interval is for the mean over other seeds (95 %)."

@@ -14,8 +14,8 @@ from eab.tuning.frontier import SettingPoint, baseline, has_effect, pareto_front
 from eab.tuning.quantities import Quantity
 from eab.tuning.seed_means import Mean
 
-# From the page's ground, light or dark, to blue: words on the tiles are told apart in both.
-_SCALE: Final = [[0.0, "#fdf6e3"], [0.5, "#8cc1e8"], [1.0, "#2f7fc1"]]
+# From cream to blue; the words on the tiles stand out from every colour between.
+_SCALE: Final = [[0.0, "#fdf6e3"], [0.5, "#a9d0ee"], [1.0, "#5aa3da"]]
 _CELL_INK: Final = "#101820"  # stands out from every colour of the scale
 _ROW_HEIGHT: Final = 46  # pixels
 _MOST_TILES_WITH_ERROR: Final = 60
@@ -45,7 +45,7 @@ def heat_figure(
         z=[[None if one is None else one.gain.value for one in row] for row in grid],
         colorscale=_SCALE,
         reversescale=not quantity.more_is_better,
-        colorbar={"title": {"text": quantity.unit or quantity.label, "side": "right"}},
+        showscale=False,  # the tiles say their values
         xgap=2,
         ygap=2,
         hoverinfo="skip",
@@ -220,7 +220,7 @@ def parallel_figure(
         )
     )
     laid_out(figure, 380)
-    figure.update_layout(margin={"l": 56, "r": 56, "t": 64, "b": 24})
+    figure.update_layout(margin={"l": 64, "r": 112, "t": 64, "b": 24})
     return figure
 
 

@@ -198,7 +198,8 @@ def _effect(points: Sequence[SettingPoint], name: str) -> tuple[Any, Any, Mean] 
     """The two values of a setting whose mean gains are furthest apart, and the difference."""
     groups: defaultdict[Any, list[SettingPoint]] = defaultdict(list)
     for point in points:
-        groups[getattr(point.config, name)].append(point)
+        if has_effect(name, point.config):
+            groups[getattr(point.config, name)].append(point)
     by_seed = {value: _averaged(group) for value, group in groups.items()}
     known = {value: gains for value, gains in by_seed.items() if gains}
     if len(known) < 2:

@@ -59,6 +59,8 @@ class Recommendation:
         prompts: How many prompts the pilot had.
         seeds: How many seeds the pilot had.
         reached: Whether the wanted number lies between those of the pilot's thresholds.
+        beyond: The nearest threshold on the other side of the wanted number, and its mean; None if
+            there is none. Where a small change of the threshold changes much, both are far off.
     """
 
     config: BranchingConfig
@@ -68,6 +70,7 @@ class Recommendation:
     prompts: int
     seeds: int
     reached: bool
+    beyond: tuple[float, float] | None
 
     @property
     def threshold(self) -> float:
@@ -134,7 +137,7 @@ def recommend(
         return abs(found[config][wanted].value - number), -config.entropy_threshold
 
     best = min(found, key=off)
-    values = [means[wanted].value for means in found.values()]
+    means = {config.entropy_threshold: of[wanted].value for config, of in found.items()}
     return Recommendation(
         best,
         (wanted, number),
@@ -142,8 +145,15 @@ def recommend(
         _prediction(found[best]["tokens"], check_seeds),
         len({cell.prompt_id for cell in pilot}),
         found[best]["paths"].seeds,
-        min(values) <= number <= max(values),
+        min(means.values()) <= number <= max(means.values()),
+        _beyond(means, found[best][wanted].value, number),
     )
+
+
+def _beyond(means: Mapping[float, float], best: float, number: float) -> tuple[float, float] | None:
+    """The threshold and the mean nearest to a number, on the side of it where the best is not."""
+    others = [one for one in means.items() if (one[1] - number) * (best - number) < 0]
+    return min(others, key=lambda one: abs(one[1] - number), default=None)
 
 
 def _prediction(of: Mean, seeds: int) -> Prediction:

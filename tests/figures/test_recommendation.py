@@ -18,6 +18,11 @@ def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:
         "Threshold 1 nats, for about 12 paths: 12 paths (8 to 16) for 220 tokens"
     )
     assert "Predicted from 1 prompt and 3 seeds" in words
+    assert "The nearest one beyond" not in words
+    between = words_of.recommendation_sentence(recommend(pilot, "paths", 15))
+    assert "The nearest one beyond, 0.5 nats, gives 22 paths." in between
+    star = words_of.pilot_figure(pilot, found).data[1]
+    assert (list(star.x), list(star.y)) == ([1.0], [12.0])
     assert words_of.check_sentence(found, {}).startswith("Not measured yet")
     near = measured_means(
         [cell(1.0, seed, paths=12 + seed % 2, tokens=220 + seed) for seed in (7, 8, 9)]

@@ -150,7 +150,7 @@ def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:
 
 
 def test_the_setting_that_moves_the_gain_most() -> None:
-    words = tuning_words.effects_sentence(fair(), ["entropy_threshold", "max_paths"], ANSWERS)
+    words = tuning_words.effects_sentence(points(), ["entropy_threshold", "max_paths"], ANSWERS)
     assert words.startswith("Entropy threshold moves it most: from 0.5 to 1, distinct answers")
     assert "changes by -4.4" in words
     noisy = setting_points(

@@ -32,6 +32,7 @@ def test_the_threshold_nearest_to_the_wanted_paths() -> None:
     assert found.paths.value == 12.0
     assert found.tokens == Prediction(360.0, 360.0, 360.0)
     assert (found.prompts, found.seeds, found.reached) == (2, 3, True)
+    assert found.beyond == (2.0, 3.0)
     assert found.paths.low is not None
     assert found.paths.high is not None
     assert found.paths.high - 12 == pytest.approx(4.303 * (1 / 3 + 1 / 3) ** 0.5)
@@ -44,7 +45,7 @@ def test_the_threshold_nearest_to_the_wanted_tokens() -> None:
 @pytest.mark.parametrize(("wanted", "threshold"), [(200, 0.5), (1, 2.0)])
 def test_what_no_threshold_of_the_pilot_reaches_is_said(wanted: int, threshold: float) -> None:
     found = recommend(pilot(), "paths", wanted)
-    assert (found.threshold, found.reached) == (threshold, False)
+    assert (found.threshold, found.reached, found.beyond) == (threshold, False, None)
 
 
 def test_of_equally_near_thresholds_the_highest() -> None:
