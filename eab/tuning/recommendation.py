@@ -19,7 +19,7 @@ from eab.tuning.quantities import quantity
 from eab.tuning.seed_means import Mean, mean
 
 Wanted = Literal["paths", "tokens"]
-THRESHOLDS: Final = (0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.2, 1.5, 1.8, 2.2, 2.7, 3.3)  # nats
+THRESHOLDS: Final = (0.3, 0.45, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0)  # nats
 PILOT_SEEDS: Final = 6
 CHECK_SEEDS: Final = 6
 _SPARE: Final = 3  # the path limit of a pilot is so many times the wanted number of paths

@@ -111,15 +111,11 @@ def test_a_sweep_a_click_on_a_tile_its_tree_and_a_reload(open_page: Callable[...
     expect(setting).to_have_value(re.compile("entropy threshold 1.2, .*max paths 32, "))
     page.reload()
     expect(page.get_by_text("Made here: embedded")).to_be_visible(timeout=60 * SECONDS)
-    told = page.get_by_text("This cell (").inner_text()
+    expect(page.get_by_role("button", name="Cells (CSV)")).to_be_visible(timeout=60 * SECONDS)
+    settled(page)
     page.get_by_role("button", name="Open its tree").click()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
-    prompt = page.get_by_role("textbox", name="Prompt")
-    expect(prompt).to_have_value("My favorite color is")
-    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=60 * SECONDS)
-    found = re.search(r"(\d+) path", told)
-    assert found is not None
-    expect(page.locator(".eab .box.path.leaf, .eab .box.path")).not_to_have_count(0)
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("My favorite color is")
 
 
 def test_the_settings_of_a_cell_go_to_explore(open_page: Callable[..., Page]) -> None:
@@ -146,8 +142,8 @@ def test_stop_keeps_what_is_there(open_page: Callable[..., Page]) -> None:
 
 def test_the_prediction_of_the_recommender_holds(open_page: Callable[..., Page]) -> None:
     page = opened(open_page, "/tune?view=threshold")
-    slide_to(page, "Max new tokens", 10)
-    choose_own_prompts(page, "My favorite color is\nI have a pet\nThe box was")
+    slide_to(page, "Max new tokens", 6)
+    choose_own_prompts(page, "My favorite color is\nI have a pet")
     page.get_by_role("button", name="Predict").click()
     expect(page.get_by_text("for about 12 paths")).to_be_visible(timeout=120 * SECONDS)
     page.get_by_role("button", name="Check").click()
