@@ -6,14 +6,26 @@ training/choices.py), so the right answers and the true distributions are known.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from eab.evaluation.questions import BUNDLED
+from eab.tuning.prompt_sets import STORIES
 from training.choices import BAG_CHOICES, CHAINED_CHOICES, COUNTING_CHOICES, FIXED_CHOICES, Choice
 from training.knowledge import CAPITALS, GENERAL_FACTS, NUMBERS, RARE_CAPITALS
 
+OPENINGS = {
+    "once": "Once upon a time, there was a",
+    "cat": "The cat sat on the",
+    "girl": "One day, a girl named",
+    "box": "He opened the box and",
+    "forest": "Deep in the forest lived a",
+    "morning": "On a sunny morning, Tom and his dog",
+    "secret": "Lily had a secret. She",
+    "rain": "It began to rain, so the children",
+}
 EVERY = 4  # of the counting choices, which have the same distribution all
 
 
@@ -73,6 +85,18 @@ def texts(choice: Choice) -> Iterator[tuple[str, float]]:
                 yield f" {word}{ending}", mass / len(after)
 
 
+def stories() -> Iterator[dict[str, Any]]:
+    """Openings of stories, of which nothing is known."""
+    for name, opening in OPENINGS.items():
+        yield {"group": "stories", "id": name, "prompt": opening}
+
+
+def write(file: Path, prompts: Iterable[dict[str, Any]]) -> None:
+    """Write a file of JSON lines."""
+    lines = [json.dumps(one, ensure_ascii=False) for one in prompts]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    lines = [json.dumps(one, ensure_ascii=False) for one in (*facts(), *chances())]
-    BUNDLED.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write(BUNDLED, (*facts(), *chances()))
+    write(STORIES, stories())

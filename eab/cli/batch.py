@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +11,11 @@ from rich.console import Console
 
 from eab.cli import options, progress
 from eab.cli.batch_folder import TABLE, BatchFolder
-from eab.cli.batch_lines import BatchLine, raise_if_wrong, read_lines
+from eab.cli.batch_lines import BatchLine, read_lines
 from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
 from eab.formatting import counted
-from eab.weight_formats import AS_LOADED, AUTO
+from eab.record.prompt_lines import raise_if_wrong
 
 if TYPE_CHECKING:
     from eab.engine.many_runs import RunInWork
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 
 @options.with_settings()
+@options.with_model
 def batch(
     prompts: Annotated[
         str,
@@ -36,12 +36,8 @@ def batch(
         Path, typer.Option(help="The folder for a run file per prompt, and a table of all samples.")
     ],
     config: BranchingConfig,
-    model: options.Model = "embedded",
+    source: options.ModelOptions,
     draft: options.Draft = "embedded-draft",
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = AS_LOADED,
-    layout: options.Layout = AUTO,
 ) -> None:
     """Generate from many prompts at once. The same command again makes only what is missing.
 
@@ -50,9 +46,8 @@ def batch(
     lines = read_lines(prompts, config)
     folder = BatchFolder(out)
     drafts = any(line.request.config.drafter == "model" for line in lines)
-    load = partial(progress.load, device=device, dtype=dtype, weights=weights, layout=layout)
-    drafting = load(draft) if drafts else None
-    language_model = load(model)
+    drafting = progress.load_draft(draft, source) if drafts else None
+    language_model = progress.load(source)
     raise_if_wrong(prompts, _impossible(language_model, lines))
     left, problems = folder.unfinished(lines, language_model.card)
     raise_if_wrong(prompts, problems)

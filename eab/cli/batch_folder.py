@@ -4,7 +4,6 @@ A run file appears only when its run has finished, and as a whole. So the folder
 to do, whatever ended the batch before.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from eab.config import SETTINGS
 from eab.errors import RecordError
 from eab.events import Event, ModelCard
 from eab.formatting import listed
-from eab.record.whole_file import write_whole
+from eab.record.whole_file import make_folder, write_table
 from eab.run import Run, fold
 
 TABLE: Final = "samples.parquet"
@@ -35,14 +34,7 @@ class BatchFolder:
             RecordError: It cannot be made, or nothing can be written into it.
         """
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(
-                f"the folder {path} cannot be made: {error.strerror}. Name another one"
-            ) from error
-        if not os.access(path, os.W_OK):
-            raise RecordError(f"the folder {path} is read-only. Name another one")
+        make_folder(path)
 
     def run_file(self, line: BatchLine) -> Path:
         """Where the run of a line is saved."""
@@ -103,13 +95,7 @@ class BatchFolder:
         from eab.figures.tables import samples_of_runs_table
 
         table = samples_of_runs_table(self._runs())
-        try:
-            write_whole(self.path / TABLE, table.to_parquet(index=False))
-        except OSError as error:
-            raise RecordError(
-                f"the table cannot be saved as {self.path / TABLE}: {error.strerror}. Free some "
-                "space or choose another place"
-            ) from error
+        write_table(self.path / TABLE, table)
         return len(table)
 
     def _runs(self) -> Iterator[tuple[str, Run]]:

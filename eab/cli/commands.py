@@ -1,9 +1,8 @@
-"""The commands `eab run`, `batch`, `replay`, `what-if`, `compare-caches`, `export`, `evaluate` and
-`app`.
+"""The commands `eab run`, `batch`, `sweep`, `replay`, `what-if`, `compare-caches`, `export`,
+`evaluate` and `app`.
 """
 
 import sys
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from pathlib import Path
@@ -18,6 +17,7 @@ from eab.analysis.same_answer import rule_named
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
+from eab.cli.sweep import sweep
 from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
 from eab.events import RunEnded
@@ -25,7 +25,6 @@ from eab.figures.captions import sweep_sentence
 from eab.formatting import as_sentence, human_bytes
 from eab.run import Run, fold
 from eab.share.html_page import save_html
-from eab.weight_formats import AS_LOADED, AUTO
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,15 +63,12 @@ def top_level(
 
 @app.command()
 @options.with_settings()
+@options.with_model
 def run(
     prompt: options.Prompt,
     config: BranchingConfig,
-    model: options.Model = "embedded",
+    source: options.ModelOptions,
     draft: options.Draft = "embedded-draft",
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = AS_LOADED,
-    layout: options.Layout = AUTO,
     json_file: options.JsonFile = "",
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
@@ -83,9 +79,8 @@ def run(
     if answers:
         check_part(answers)  # before the work
         rule_named(same_answer)
-    load = partial(progress.load, device=device, dtype=dtype, weights=weights, layout=layout)
-    drafting = load(draft) if config.drafter == "model" else None
-    language_model = load(model)
+    drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
+    language_model = progress.load(source)
     events, state = progress.generate_run(language_model, _text(prompt), config, drafting)
     if json_file != files.STANDARD_STREAM:
         _print(state.run, answers, same_answer)
@@ -96,19 +91,16 @@ def run(
 
 @app.command()
 @options.with_settings(without=("cache", "drafter", "draft_length"))
+@options.with_model
 def compare_caches(
     prompt: options.Prompt,
     config: BranchingConfig,
-    model: options.Model = "embedded",
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = AS_LOADED,
-    layout: options.Layout = AUTO,
+    source: options.ModelOptions,
     json_file: options.JsonFile = "",
 ) -> None:
     """Generate once with each KV cache and compare time and bytes; the tokens must be the same."""
     files.check_writable(json_file)
-    language_model = progress.load(model, device, dtype, weights, layout)
+    language_model = progress.load(source)
     sweep = progress.compare_caches(language_model, _text(prompt), config)
     if json_file != files.STANDARD_STREAM:
         Console().print(terminal.sweep_summary(sweep))
@@ -173,10 +165,13 @@ def export(
 
 
 app.command("batch")(batch)
+app.command("sweep")(sweep)
 
 
 @app.command()
+@options.with_model
 def evaluate(
+    source: options.ModelOptions,
     questions: Annotated[
         Path | None,
         typer.Argument(
@@ -185,7 +180,6 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    model: options.Model = "embedded",
     entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, nats.")] = 0.5,
     min_fork_weight: Annotated[
         float, typer.Option(help="Paths of the tree that weigh less do not fork.")
@@ -198,10 +192,6 @@ def evaluate(
     ] = 1,
     answers: options.AnswerPart = "sentence",
     same_answer: options.SameAnswer = "content",
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = AS_LOADED,
-    layout: options.Layout = AUTO,
     json_file: options.JsonFile = "",
     rows_file: Annotated[
         str, typer.Option("--rows", help="Write a row per question as Parquet.")
@@ -225,7 +215,7 @@ def evaluate(
     )
     part, same = check_part(answers), rule_named(same_answer)
     asked = load_questions(questions or BUNDLED)[::every]
-    answering = Answering(progress.load(model, device, dtype, weights, layout), config, part, same)
+    answering = Answering(progress.load(source), config, part, same)
     ways = evaluation.answer_all(answering, asked)
     found = report(asked, ways)
     if json_file != files.STANDARD_STREAM:

@@ -11,11 +11,11 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from eab.errors import RecordError
 from eab.evaluation.answering import Answering, Way
 from eab.evaluation.metrics import Interval
 from eab.evaluation.questions import Question
 from eab.evaluation.report import Report, verdict
+from eab.record.whole_file import write_table
 
 
 def answer_all(answering: Answering, questions: Sequence[Question]) -> list[Way]:
@@ -87,10 +87,7 @@ def write_readings(questions: Sequence[Question], ways: Sequence[Way], file: Pat
         for way in ways
         for question, reading in zip(questions, way.readings, strict=True)
     ]
-    try:
-        pd.DataFrame(rows).to_parquet(file, index=False)
-    except OSError as error:
-        raise RecordError(f"{file} cannot be written: {error.strerror}") from error
+    write_table(file, pd.DataFrame(rows))
 
 
 def _written(interval: Interval) -> str:

@@ -5,14 +5,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from eab import record
 from eab.errors import RecordError
 from eab.events import Event
+from eab.record.prompt_lines import STANDARD_STREAM as STANDARD_STREAM
 from eab.record.whole_file import write_whole
-
-STANDARD_STREAM: Final = "-"  # the name that stands for standard input or output
 
 
 def check_writable(json_file: str, record_file: str = "") -> None:

@@ -2,19 +2,25 @@
 
 A command that is decorated with `with_settings` has a parameter `config`. On the command line it is
 replaced by one option per setting, and the command is called with the config that they make.
+`with_grid` and `with_model` do the same for a `grid` and for the `source` of a model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from eab.config import SETTINGS, SPECULATIVE, BranchingConfig
-from eab.settings import Real, Setting, Switch, Whole
-from eab.weight_formats import AUTO, LAYOUTS, WEIGHT_FORMATS
+from eab.errors import ConfigError
+from eab.formatting import quoted
+from eab.settings import Choice, Real, Setting, Switch, Text, Whole
+from eab.tuning.grid import MAX_SEEDS, Grid
+from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
 
 Prompt = Annotated[
     str, typer.Argument(help="The text that the model continues; - reads it from standard input.")
@@ -60,8 +66,37 @@ JsonFile = Annotated[
 RecordFile = Annotated[
     str, typer.Option("--record", help="Write a run file, for eab replay and the page.")
 ]
+Seeds = Annotated[
+    int,
+    typer.Option(help="How many seeds each cell is made with: --seed and those that follow it."),
+]
+Sample = Annotated[
+    int,
+    typer.Option(help="Make only this many combinations, drawn at random; 0 makes all.", min=0),
+]
+MAX_VALUES: Final = 10_000  # of one setting
 
 Command = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Which model a command loads, and how; see `eab.models.loading.load_model`."""
+
+    model: str
+    device: str
+    dtype: str
+    weights: str
+    layout: str
+
+
+def with_model(command: Command) -> Command:
+    """Give a command the options of `ModelOptions`, in the place of its parameter `source`."""
+    defaults = {"model": "embedded", "device": "auto", "dtype": "auto"}
+    defaults |= {"weights": AS_LOADED, "layout": AUTO}
+    kinds = {"model": Model, "device": Device, "dtype": Dtype, "weights": Weights, "layout": Layout}
+    parameters = [_parameter(name, kind, defaults[name]) for name, kind in kinds.items()]
+    return _replacing("source", parameters, lambda given: ModelOptions(**given))(command)
 
 
 def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
@@ -71,29 +106,51 @@ def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Comma
         without: Settings that get no option and keep their default.
     """
     offered = {name: each for name, each in SETTINGS.items() if name not in without}
+    parameters = [_option(name, declared) for name, declared in offered.items()]
+    return _replacing("config", parameters, BranchingConfig.from_settings)
+
+
+def with_grid(command: Command) -> Command:
+    """Give a command one option per setting, which takes several values, and those of the seeds and
+    of the sample, in the place of its parameter `grid`.
+    """
+    parameters = [_grid_option(name, declared) for name, declared in SETTINGS.items()]
+    parameters += [_parameter("seeds", Seeds, 1), _parameter("sample", Sample, 0)]
+    return _replacing("grid", parameters, grid_of)(command)
+
+
+def _replacing(
+    name: str, parameters: Sequence[Parameter], make: Callable[[dict[str, Any]], Any]
+) -> Callable[[Command], Command]:
+    """Replace a parameter of a command by others; the command gets what is made of their values."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
         def with_options(**given: Any) -> None:
-            settings = {name: given.pop(name) for name in offered}
-            command(config=BranchingConfig.from_settings(settings), **given)
+            own = {each.name: given.pop(each.name) for each in parameters}
+            command(**{name: make(own)}, **given)
 
-        own = signature(command)
-        parameters: list[Parameter] = []
-        for parameter in own.parameters.values():
-            if parameter.name == "config":
-                parameters += [_option(name, declared) for name, declared in offered.items()]
-            else:
-                parameters.append(parameter)
-        with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        whole = signature(command)
+        replaced: list[Parameter] = []
+        for parameter in whole.parameters.values():
+            replaced += parameters if parameter.name == name else [parameter]
+        with_options.__signature__ = whole.replace(parameters=replaced)  # type: ignore[attr-defined]
         return with_options
 
     return decorate
 
 
+def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    return Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _flag(name: str, declared: Setting) -> str:
+    return f"--{(declared.option or name).replace('_', '-')}"
+
+
 def _option(name: str, declared: Setting) -> Parameter:
     """The option of one setting; its value is checked by the config, in words."""
-    flag = f"--{(declared.option or name).replace('_', '-')}"
     kind: Any = str
     details: dict[str, Any] = {}
     match declared.values:
@@ -106,14 +163,92 @@ def _option(name: str, declared: Setting) -> Parameter:
             kind = float
         case Switch():
             kind = bool
-    option = typer.Option(flag, help=declared.help, rich_help_panel=declared.group, **details)
-    return Parameter(
-        name,
-        Parameter.POSITIONAL_OR_KEYWORD,
-        default=declared.default,
-        annotation=Annotated[kind, option],
+    option = typer.Option(
+        _flag(name, declared), help=declared.help, rich_help_panel=declared.group, **details
     )
+    return _parameter(name, Annotated[kind, option], declared.default)
 
 
 def _number_or_word(given: Any) -> Any:
     return int(given) if str(given).isdecimal() and len(str(given)) <= 20 else given
+
+
+def _grid_option(name: str, declared: Setting) -> Parameter:
+    """The option of one setting of a grid: a text, of which `grid_of` makes values."""
+    if name == "seed" or isinstance(declared.values, Switch | Text):
+        return _option(name, declared)
+    ranges = isinstance(declared.values, Whole | Real)
+    option = typer.Option(
+        _flag(name, declared),
+        help=declared.help,
+        rich_help_panel=declared.group,
+        metavar="a,b,...|from:to:step" if ranges else "a,b,...",
+    )
+    return _parameter(name, Annotated[str, option], str(declared.default))
+
+
+def grid_of(given: dict[str, Any]) -> Grid:
+    """The grid that the options of `with_grid` describe.
+
+    Raises:
+        ConfigError: A value is not allowed.
+    """
+    values = {
+        name: list_of_values(_flag(name, declared), declared, given[name])
+        for name, declared in SETTINGS.items()
+    }
+    varied = {name: some for name, some in values.items() if len(some) > 1}
+    base = {name: some[0] for name, some in values.items()}
+    first, count = base["seed"], given["seeds"]
+    if not 1 <= count <= MAX_SEEDS:
+        raise ConfigError(f"--seeds is {count}; it must be a whole number from 1 to {MAX_SEEDS}")
+    return Grid(
+        varied,
+        BranchingConfig.from_settings(base),
+        range(first, first + count),
+        given["sample"],
+    )
+
+
+def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:
+    """The values in a list such as `0.3,0.65` or a range such as `0.2:1.2:0.2`, with both its ends.
+
+    Raises:
+        ConfigError: It is none, or it has too many values.
+    """
+    if not isinstance(given, str) or isinstance(declared.values, Text):
+        return [given]
+    parts = [part.strip() for part in given.split(",")]
+    if isinstance(declared.values, Choice):
+        return [*parts]
+    number = _whole if isinstance(declared.values, Whole) else float
+    found: list[Any] = []
+    for part in parts:
+        if isinstance(declared.values, Whole) and part and part == declared.values.or_word:
+            found.append(part)
+            continue
+        try:
+            found += [number(value) for value in _range(part)]
+        except (ArithmeticError, ValueError) as error:
+            raise ConfigError(
+                f"{flag} has {quoted(part)}; write numbers such as 4,8 or a range from:to:step "
+                f"with at most {MAX_VALUES:,} values"
+            ) from error
+    return found
+
+
+def _whole(value: Decimal) -> int:
+    if value != value.to_integral_value():
+        raise ValueError(value)
+    return int(value)
+
+
+def _range(part: str) -> list[Decimal]:
+    """The numbers of `from:to:step`, or the one number; in decimals, so that 0.1 thrice is 0.3."""
+    ends = [Decimal(end) for end in part.split(":")]
+    if len(ends) == 1:
+        return ends
+    low, high, step = ends
+    if not (low <= high and step > 0 and (high - low) / step < MAX_VALUES):
+        raise ValueError(part)
+    return [low + step * index for index in range(int((high - low) / step) + 1)]

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from eab.analysis.sweep import Sweep, cache_sweep
+from eab.cli.options import ModelOptions
 from eab.config import BranchingConfig
 from eab.events import Event, RunStarted, StepTimed
 from eab.formatting import counted
@@ -21,12 +23,17 @@ if TYPE_CHECKING:
 STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
 
-def load(name: str, device: str, dtype: str, weights: str, layout: str) -> "HuggingFaceModel":
+def load(source: ModelOptions) -> "HuggingFaceModel":
     """Load a model, and say so while it takes."""
-    with Console(stderr=True).status(f"Loading {name} ..."):
+    with Console(stderr=True).status(f"Loading {source.model} ..."):
         from eab.models.loading import load_model
 
-        return load_model(name, device, dtype, weights, layout)
+        return load_model(source.model, source.device, source.dtype, source.weights, source.layout)
+
+
+def load_draft(name: str, source: ModelOptions) -> "HuggingFaceModel":
+    """Load a draft model in the same way as the model that it drafts for."""
+    return load(replace(source, model=name))
 
 
 def generate_run(
@@ -87,13 +94,13 @@ def interrupt_flag() -> Iterator[Flag]:
         signal.signal(signal.SIGINT, before)
 
 
-def progress_bar() -> Progress:
+def progress_bar(unit: str = "step") -> Progress:
     """A bar on stderr, which is gone when it is done; none where stderr is no terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("step {task.completed}/{task.total}"),
+        TextColumn(f"{unit} {{task.completed}}/{{task.total}}"),
     )
     return Progress(
         *columns,

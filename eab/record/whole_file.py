@@ -1,8 +1,14 @@
-"""Write a file so that its name never stands for half of it."""
+"""Write a file so that its name never stands for half of it; tables, and the folder for them."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eab.errors import RecordError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def write_whole(path: Path | str, data: bytes) -> None:
@@ -25,3 +31,34 @@ def write_whole(path: Path | str, data: bytes) -> None:
         with suppress(OSError):  # on a read-only disk this fails, too
             scratch.unlink(missing_ok=True)
         raise
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, if it is not there.
+
+    Raises:
+        RecordError: It cannot be made, or nothing can be written into it.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(
+            f"the folder {path} cannot be made: {error.strerror}. Name another one"
+        ) from error
+    if not os.access(path, os.W_OK):
+        raise RecordError(f"the folder {path} is read-only. Name another one")
+
+
+def write_table(path: Path, table: "pd.DataFrame") -> None:
+    """Write a table as Parquet.
+
+    Raises:
+        RecordError: It cannot be written.
+    """
+    try:
+        write_whole(path, table.to_parquet(index=False))
+    except OSError as error:
+        raise RecordError(
+            f"the table cannot be saved as {path}: {error.strerror}. Free some space or choose "
+            "another place"
+        ) from error

@@ -1,5 +1,6 @@
 """The result of one cell of a sweep: what one prompt gave under one setting with one seed."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -7,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, RecordError
 from eab.formatting import quoted
+from eab.record import SUFFIX
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Made = Literal["run", "resimulated"]
+_KEY: Final = re.compile("[0-9a-f]{24}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,11 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
+def run_file_name(key: str) -> str:
+    """The name of the run file of the cell with this key."""
+    return f"{key}{SUFFIX}"
+
+
 def cell_from_row(row: Mapping[str, Any]) -> Cell:
     """The cell with these columns.
 
@@ -108,6 +116,12 @@ def cell_from_row(row: Mapping[str, Any]) -> Cell:
     for name, kinds in _KINDS.items():
         if not isinstance(row[name], kinds) or isinstance(row[name], bool):
             raise RecordError(f"the cell has {name} = {quoted(row[name])}; that is not allowed")
+    # The name of its run file is taken for a file in the folder, and for nothing else.
+    if not _KEY.fullmatch(row["key"]) or row["run_file"] not in (None, run_file_name(row["key"])):
+        raise RecordError(
+            f"the cell has key {quoted(row['key'])} and run_file {quoted(row['run_file'])}; that "
+            "is not allowed"
+        )
     if row["made"] not in get_args(Made):
         raise RecordError(f"the cell has made = {quoted(row['made'])}; that is not allowed")
     try:

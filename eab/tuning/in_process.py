@@ -16,10 +16,10 @@ from eab.engine.many_runs import ManyRuns, RunInWork
 from eab.engine.passes import threshold_in_nats
 from eab.engine.request import Request
 from eab.errors import EabError, RecordError
-from eab.events import Event, ModelCard
+from eab.events import Event, ModelCard, Probed
 from eab.models.base import LanguageModel
-from eab.run import Run, fold
-from eab.tuning.cell import Cell
+from eab.run import fold
+from eab.tuning.cell import Cell, run_file_name
 from eab.tuning.items import Item, cell_key
 from eab.tuning.measuring import Measurement
 from eab.tuning.outcomes import Outcome, UnderWay
@@ -111,8 +111,10 @@ class InProcess:
             work.failures.append(f"{work.item.prompt.id}, seed {config.seed}: {ended.problem}")
             return
         self._add(work, config, ended.events, ended.seconds)
+        if config.cache != "tree" or config.drafter != "none":
+            return  # a resimulated run has a tree cache and no drafter
         for other in work.left[:]:
-            events = self._resimulated(ended.events, config, other)
+            events = self._resimulated(ended.events, other)
             if events is not None:
                 self._add(work, other, events, None)
                 work.left.remove(other)
@@ -121,7 +123,7 @@ class InProcess:
         self, work: _Work, config: BranchingConfig, events: Sequence[Event], seconds: float | None
     ) -> None:
         key = cell_key(self.card, work.item.prompt, config)
-        name = f"{key}{record.SUFFIX}"
+        name = run_file_name(key)
         if self._measurement.keep_runs:
             try:
                 work.runs[name] = record.dumps(events)
@@ -139,13 +141,11 @@ class InProcess:
         )
 
     def _resimulated(
-        self, events: Sequence[Event], made: BranchingConfig, config: BranchingConfig
+        self, events: Sequence[Event], config: BranchingConfig
     ) -> Sequence[Event] | None:
         """The events of a run with these settings; None if only the model knows them."""
-        if made.cache != "tree" or made.drafter != "none":
-            return None  # a resimulated run has a tree cache and no drafter
-        recorded: Run = fold(events)
-        threshold = threshold_in_nats(config, self.card.vocab_size, recorded.probe)
+        probe = [event.entropy for event in events if isinstance(event, Probed)]
+        threshold = threshold_in_nats(config, self.card.vocab_size, probe)
         try:
             what_if = resimulate(events, threshold, config.r)
         except EabError:

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from eab.config import SETTINGS, BranchingConfig
 from eab.events import ModelCard
+from eab.settings import Real
 from eab.tuning.grid import Grid
 from eab.tuning.prompt_sets import TuningPrompt
 
@@ -32,10 +33,9 @@ class Item:
         """The most tokens that one run of it can generate."""
         return self.configs[0].max_paths * self.configs[0].max_new_tokens
 
-    def without(self, keys: Iterable[str], card: ModelCard) -> "Item | None":
+    def without(self, keys: Container[str], card: ModelCard) -> "Item | None":
         """The item with only those of its cells that have other keys; None if none is left."""
-        known = frozenset(keys)
-        left = [one for one in self.configs if cell_key(card, self.prompt, one) not in known]
+        left = [one for one in self.configs if cell_key(card, self.prompt, one) not in keys]
         return replace(self, configs=tuple(left)) if left else None
 
 
@@ -61,15 +61,23 @@ def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
 
 def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> str:
     """A hash of all that decides a cell."""
-    return _hash([asdict(card), prompt.as_json(), asdict(config)])
+    return _hash([asdict(card), prompt.as_json(), _as_json(config)])
 
 
 def item_key(card: ModelCard, item: Item) -> str:
     """A hash of all that the cells of an item share."""
     shared = {
-        name: value for name, value in asdict(item.configs[0]).items() if name not in RESIMULATED
+        name: value for name, value in _as_json(item.configs[0]).items() if name not in RESIMULATED
     }
     return _hash([asdict(card), item.prompt.as_json(), shared])
+
+
+def _as_json(config: BranchingConfig) -> dict[str, Any]:
+    """The settings in one form: 1 and 1.0 are the same threshold."""
+    return {
+        name: float(value) if isinstance(SETTINGS[name].values, Real) else value
+        for name, value in asdict(config).items()
+    }
 
 
 def _hash(value: Any) -> str:

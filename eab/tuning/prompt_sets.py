@@ -1,9 +1,48 @@
-"""The prompts of a sweep: bundled sets with known answers, and files of one's own."""
+"""The prompts of a sweep: bundled sets with known answers, and files of one's own.
 
+A file of JSON lines has an object per line: `prompt`, and perhaps `id`, `group`, and `answers` (a
+list of right texts) or `distribution` (an object from texts to probabilities). A .csv file has
+columns of these names, with `|` between answers, and no distribution. A .txt file has a prompt per
+line.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from eab.evaluation.questions import Question
+from eab.assets import ASSETS
+from eab.errors import ConfigError, EabError
+from eab.evaluation.questions import BUNDLED, Question, load_questions, question_of
+from eab.formatting import quoted
+from eab.record.prompt_lines import (
+    check_new_id,
+    checked_id,
+    default_id,
+    numbered_lines,
+    parsed_object,
+    raise_if_wrong,
+    read_text,
+    words_of,
+)
+from eab.settings import Text
+
+STORIES: Final = ASSETS / "questions" / "stories.jsonl"
+# The groups of the bundled questions in each set
+SETS: Final[Mapping[str, tuple[str, ...]]] = {
+    "facts": (
+        "capitals, best known",
+        "capitals, common",
+        "capitals, rarely shown",
+        "general facts",
+    ),
+    "chances": ("fixed sentences", "chains of choices"),
+    "bags": ("balls in a bag", "finds or loses"),
+    "sums": ("sums in words", "sums in digits"),
+    "stories": ("stories",),
+}
+_FIELDS: Final = ("prompt", "id", "group", "answers", "distribution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +66,99 @@ class TuningPrompt:
             "distribution": dict(self.question.distribution),
             "group": self.question.group,
         }
+
+
+def bundled_prompts(name: str) -> list[TuningPrompt]:
+    """The prompts of a bundled set, a name in `SETS`.
+
+    Raises:
+        ConfigError: There is no such set.
+    """
+    if name not in SETS:
+        raise ConfigError(f"there is no prompt set {quoted(name)}; there are: {', '.join(SETS)}")
+    if name == "stories":
+        return read_prompts(str(STORIES))
+    questions = [one for one in load_questions(BUNDLED) if one.group in SETS[name]]
+    return [
+        TuningPrompt(f"{name}-{number:03d}", question)
+        for number, question in enumerate(questions, start=1)
+    ]
+
+
+def read_prompts(name: str) -> list[TuningPrompt]:
+    """The prompts of a bundled set or of a file.
+
+    Args:
+        name: A name in `SETS`, or a file; `-` for JSON lines from standard input.
+
+    Raises:
+        RecordError: The file cannot be read.
+        ConfigError: Lines are wrong, or there are none; the message has the reason for each.
+    """
+    if name in SETS:
+        return bundled_prompts(name)
+    prompts: list[TuningPrompt] = []
+    numbers: dict[str, int] = {}
+    problems: list[str] = []
+    for number, parse in _lines(name):
+        try:
+            prompt = _prompt(number, parse())
+            check_new_id(prompt.id, number, numbers)
+            prompts.append(prompt)
+        except EabError as error:
+            problems.append(f"line {number}: {error}")
+    raise_if_wrong(name, problems)
+    if not prompts:
+        raise ConfigError(f"{words_of(name)} has no prompts; write one per line")
+    return prompts
+
+
+_Line = tuple[int, Callable[[], dict[str, Any]]]  # its number, and what parses it
+
+
+def _lines(name: str) -> Iterator[_Line]:
+    if name.endswith(".csv"):
+        yield from _csv_rows(name)
+        return
+    for number, line in numbered_lines(name):
+        if name.endswith(".txt"):
+            yield number, lambda line=line: {"prompt": line}  # type: ignore[misc]
+        else:
+            yield number, lambda line=line: parsed_object(line)  # type: ignore[misc]
+
+
+def _csv_rows(name: str) -> Iterator[_Line]:
+    rows = csv.DictReader(io.StringIO(read_text(name), newline=""), strict=True)
+    try:
+        if "prompt" not in (rows.fieldnames or ()):
+            raise ConfigError(f"{name} has no column prompt; name it in the first line")
+        for row in rows:
+            yield rows.line_num, lambda row=row: _from_csv(row)  # type: ignore[misc]
+    except csv.Error as error:
+        raise ConfigError(f"{name} is no CSV after line {rows.line_num}: {error}") from error
+
+
+def _from_csv(row: Mapping[str | None, Any]) -> dict[str, Any]:
+    if None in row:
+        raise ConfigError("it has more fields than the first line; put texts with commas in quotes")
+    if row.get("distribution"):
+        raise ConfigError("a distribution needs JSON lines; a CSV file has only answers")
+    given: dict[str, Any] = {str(name): value for name, value in row.items() if value}
+    if "answers" in given:
+        given["answers"] = [text.strip() for text in given["answers"].split("|")]
+    return given
+
+
+def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
+    unknown = [name for name in given if name not in _FIELDS]
+    if unknown:
+        raise ConfigError(
+            f"there is no field {quoted(unknown[0])}; a prompt has: {', '.join(_FIELDS)}. Settings "
+            "are options of the sweep"
+        )
+    question = question_of(given, "it")
+    if question.answers and question.distribution:
+        raise ConfigError("it has answers and a distribution; give one of them")
+    for text in (question.prompt, question.group, *question.answers, *question.distribution):
+        Text().check("a text of it", text)
+    return TuningPrompt(checked_id(given.get("id", default_id(number))), question)

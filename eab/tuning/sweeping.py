@@ -7,17 +7,19 @@ To stop, stop iterating. With a folder, what is finished is kept there, and the 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eab.errors import ConfigError
 from eab.tuning.cell import Cell
 from eab.tuning.grid import Grid
-from eab.tuning.items import Item, items_of
+from eab.tuning.items import Item, cell_key, items_of
+from eab.tuning.journal import Journal
 from eab.tuning.measuring import Measurement
-from eab.tuning.outcomes import Executor, Outcome
+from eab.tuning.outcomes import Executor, Outcome, UnderWay
 from eab.tuning.prompt_sets import TuningPrompt
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ class SweepStep:
     """How far a sweep has come, and what is new.
 
     Attributes:
-        cells: The cells since the last step.
+        cells: The cells since the last step; in the first step, those that the folder had.
         failures: Why cells since the last step could not be made, in words.
         done: Cells so far.
         failed: Cells that could not be made so far.
@@ -53,15 +55,18 @@ def sweep(
     prompts: Sequence[TuningPrompt],
     grid: Grid,
     *,
+    folder: Path | None = None,
     measurement: Measurement | None = None,
     draft: "LanguageModel | None" = None,
-) -> Iterator[SweepStep]:
+) -> Generator[SweepStep]:
     """Make all cells of a grid with this model, several in each forward pass.
 
     Args:
         model: The model.
         prompts: The prompts, see `eab.tuning.prompt_sets`.
         grid: The settings and seeds to try.
+        folder: Where finished cells are kept, and a table of them (`eab.tuning.journal`). Those
+            that are there are not made again.
         measurement: How the answers are read.
         draft: The draft model, for the drafter `model`.
 
@@ -70,45 +75,75 @@ def sweep(
 
     Raises:
         ConfigError: There are no prompts, or the values of a combination contradict each other.
+        RecordError: The folder cannot be used, or has the cells of another model.
     """
     from eab.tuning.in_process import InProcess
 
     measurement = measurement or Measurement()
-    yield from sweep_with(InProcess(model, measurement, draft), prompts, grid)
+    executor = InProcess(model, measurement, draft)
+    yield from sweep_with(executor, prompts, grid, folder, measurement)
 
 
 def sweep_with(
-    executor: Executor, prompts: Sequence[TuningPrompt], grid: Grid
-) -> Iterator[SweepStep]:
-    """The same, wherever this executor runs the items."""
+    executor: Executor,
+    prompts: Sequence[TuningPrompt],
+    grid: Grid,
+    folder: Path | None,
+    measurement: Measurement,
+) -> Generator[SweepStep]:
+    """The same, wherever this executor runs the items; `measurement` must be the executor's."""
     if not prompts:
         raise ConfigError("there are no prompts; give at least one")
     items = items_of(prompts, grid)
-    progress = _Progress(items)
-    yield progress.step()
-    with closing(executor.outcomes(items)) as outcomes:
+    if folder is None:
+        yield from _steps(executor, items, items, ())
+        return
+    card = executor.card
+    with Journal(folder, card, measurement) as journal:
+        known = journal.known
+        wanted = [cell_key(card, item.prompt, one) for item in items for one in item.configs]
+        left = [item.without(known, card) for item in items]
+        before = tuple(known[key] for key in wanted if key in known)
+        yield from _steps(
+            executor, items, [item for item in left if item is not None], before, journal
+        )
+
+
+def _steps(
+    executor: Executor,
+    items: Sequence[Item],
+    left: Sequence[Item],
+    before: tuple[Cell, ...],
+    journal: "Journal | None" = None,
+) -> Generator[SweepStep]:
+    progress = _Progress(items, left, before)
+    yield progress.step(before)
+    with closing(executor.outcomes(left)) as outcomes:
         for one in outcomes:
-            if isinstance(one, Outcome):
-                yield progress.finish(one)
-            else:
+            if isinstance(one, UnderWay):
                 yield progress.step(under_way=one.tokens)
+                continue
+            if journal is not None:
+                journal.add(one)
+            yield progress.finish(one)
 
 
 class _Progress:
     """Counts what is done, and estimates how long the rest takes."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[Item], left: Sequence[Item], before: Sequence[Cell]) -> None:
         self._start = time.monotonic()
         self._total = sum(len(item.configs) for item in items)
-        self._tokens = sum(item.most_tokens for item in items)
-        self._tokens_done = self._done = self._failed = self._resimulated = 0
+        self._tokens = sum(item.most_tokens for item in left)
+        self._done, self._resimulated = len(before), _resimulated(before)
+        self._tokens_done = self._failed = 0
 
     def finish(self, outcome: Outcome) -> SweepStep:
         """The step after this outcome."""
         self._tokens_done += outcome.item.most_tokens
         self._done += len(outcome.cells)
         self._failed += len(outcome.item.configs) - len(outcome.cells)
-        self._resimulated += sum(cell.made == "resimulated" for cell in outcome.cells)
+        self._resimulated += _resimulated(outcome.cells)
         return self.step(outcome.cells, outcome.failures)
 
     def step(
@@ -129,3 +164,7 @@ class _Progress:
             self._resimulated,
             (time.monotonic() - self._start) * left / done if done else None,
         )
+
+
+def _resimulated(cells: Sequence[Cell]) -> int:
+    return sum(cell.made == "resimulated" for cell in cells)

@@ -1,0 +1,206 @@
+"""The command `eab sweep`: many settings on many prompts, and a table of what each gave."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from eab.cli import options, progress
+from eab.config import SETTINGS
+from eab.errors import ConfigError, SweepError
+from eab.formatting import counted, human_seconds
+from eab.tuning.cell import Cell, cells_table, varied_settings
+from eab.tuning.grid import Grid
+from eab.tuning.journal import TABLE
+from eab.tuning.measuring import PART, SAME_ANSWER, Measurement
+from eab.tuning.outcomes import Executor
+from eab.tuning.prompt_sets import SETS, TuningPrompt, read_prompts
+from eab.tuning.sweeping import SweepStep, sweep_with
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_ROWS: Final = 60  # of the table in the terminal
+MEASURES: Final = (  # columns of cells, with their heading and format
+    ("tokens", "tokens", "{:.1f}"),
+    ("seconds", "seconds", "{:.3f}"),
+    ("paths", "texts", "{:.1f}"),
+    ("distinct_answers", "answers", "{:.2f}"),
+    ("probability_seen", "seen", "{:.1%}"),
+    ("distribution_error", "error", "{:.3f}"),
+    ("correct", "correct", "{:.1%}"),
+)
+
+
+@options.with_grid
+@options.with_model
+def sweep(
+    prompts: Annotated[
+        str,
+        typer.Argument(
+            help=f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt and "
+            "perhaps an id, a group, answers or a distribution; .csv with the same columns; .txt "
+            "with a prompt per line; - reads JSON lines from standard input."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="The folder for the journal, the table of cells, and run files.")
+    ],
+    grid: Grid,
+    source: options.ModelOptions,
+    draft: options.Draft = "embedded-draft",
+    every: Annotated[
+        int, typer.Option(min=1, help="Take one prompt of this many, to save time.")
+    ] = 1,
+    answers: options.AnswerPart = PART,
+    same_answer: options.SameAnswer = SAME_ANSWER,
+    runs: Annotated[bool, typer.Option(help="Keep the run of every cell as a run file.")] = False,
+    ray: Annotated[
+        str,
+        typer.Option(
+            help="Run on a Ray cluster: its address, or auto for the one that is running here; "
+            "auto starts one on this machine if there is none."
+        ),
+    ] = "",
+    workers: Annotated[
+        int, typer.Option(min=1, help="With --ray: how many workers load the model.")
+    ] = 2,
+) -> None:
+    """Try many settings on many prompts. The same command again makes only what is missing.
+
+    A setting takes a list (0.3,0.65) or a range (0.2:1.2:0.2); all combinations are made.
+    """
+    asked = read_prompts(prompts)[::every]
+    measurement = Measurement(answers, same_answer, runs)
+    drafts = "model" in (grid.base.drafter, *grid.varied.get("drafter", ()))
+    if ray and drafts:
+        raise ConfigError("the drafter model does not work with --ray yet; choose another drafter")
+    made = _Made()
+    with _executor(source, draft if drafts else "", measurement, ray, workers) as executor:
+        stopped = _make(executor, asked, grid, out, measurement, made)
+    _report(out, made, stopped)
+
+
+@dataclass(slots=True)
+class _Made:
+    """What has become of a sweep.
+
+    Attributes:
+        cells: Its finished cells, with those from before.
+        before: How many cells were there before.
+        problems: What could not be made, with the reason.
+        last: How far it came.
+    """
+
+    cells: list[Cell] = field(default_factory=list)
+    before: int | None = None
+    problems: list[str] = field(default_factory=list)
+    last: SweepStep | None = None
+
+    def take(self, step: SweepStep) -> None:
+        """Note a step."""
+        self.cells += step.cells
+        self.problems += step.failures
+        self.before = len(step.cells) if self.before is None else self.before
+        self.last = step
+
+
+@contextmanager
+def _executor(
+    source: options.ModelOptions, draft: str, measurement: Measurement, ray: str, workers: int
+) -> Iterator[Executor]:
+    if ray:
+        from eab.models.loading import load_model
+        from eab.tuning.ray_actors import RayActors
+
+        load = partial(load_model, source.model, source.device, source.dtype, source.weights)
+        with RayActors(partial(load, layout=source.layout), measurement, ray, workers) as actors:
+            yield actors
+        return
+    from eab.tuning.in_process import InProcess
+
+    drafting = progress.load_draft(draft, source) if draft else None
+    yield InProcess(progress.load(source), measurement, drafting)
+
+
+def _make(
+    executor: Executor,
+    prompts: Sequence[TuningPrompt],
+    grid: Grid,
+    out: Path,
+    measurement: Measurement,
+    made: _Made,
+) -> bool:
+    """Make the cells; whether Ctrl-C ended it."""
+    steps = sweep_with(executor, prompts, grid, out, measurement)
+    with progress.interrupt_flag() as interrupted, progress.progress_bar("cell") as bar:
+        task = bar.add_task("starting", total=None)
+        for step in steps:
+            made.take(step)
+            bar.update(task, completed=step.done, total=step.total, description=_left(step))
+            if interrupted.is_set():
+                steps.close()  # writes the table
+                return step.done + step.failed < step.total
+    return False
+
+
+def _left(step: SweepStep) -> str:
+    if step.seconds_left is None:
+        return "starting"
+    return f"about {human_seconds(step.seconds_left)} left"
+
+
+def _report(out: Path, made: _Made, stopped: bool) -> None:
+    """Say what was made and what was not.
+
+    Raises:
+        SweepError: Cells could not be made.
+        typer.Exit: Ctrl-C ended the sweep.
+    """
+    last = made.last
+    assert last is not None  # a sweep has at least one step
+    if made.cells:
+        Console().print(summary(made.cells))
+        before = f" ({made.before:,} of them before)" if made.before else ""
+        print(
+            f"{counted(last.done, 'cell')}{before} in {out / TABLE}; {last.resimulated:,} of them "
+            f"({last.resimulated / last.done:.0%}) without the model."
+        )
+    problems = "\n  ".join([f"{counted(last.failed, 'cell')} could not be made:", *made.problems])
+    if stopped:
+        words = f"Stopped with {counted(last.total - last.done - last.failed, 'cell')} left. "
+        words += "The same command goes on with them."
+        text = f"{problems}\n{words}" if made.problems else words
+        Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(progress.STOPPED)
+    if made.problems:
+        raise SweepError(f"{problems}\n  The same command tries them again")
+
+
+def summary(cells: Sequence[Cell]) -> RenderableType:
+    """A row per setting: means over its prompts and seeds."""
+    table, names = cells_table(cells), varied_settings(cells)
+    shown = [each for each in MEASURES if table[each[0]].notna().any()]
+    headings = [SETTINGS[name].option or name.replace("_", " ") for name in names]
+    rows = Table(*headings, *(heading for _, heading, _ in shown), "cells")
+    groups = table.groupby(names, sort=True) if names else [((), table)]
+    for number, (values, group) in enumerate(groups):
+        if number < MAX_ROWS:
+            rows.add_row(*map(str, values), *_means(group, shown), str(len(group)))
+    notes = "Means over prompts and seeds; seconds only of cells that the model ran."
+    return Group(rows, Text(notes, style="dim"))
+
+
+def _means(group: "pd.DataFrame", shown: Sequence[tuple[str, str, str]]) -> list[str]:
+    means = {name: group[name].astype(float).mean() for name, _, _ in shown}
+    return [
+        form.format(means[name]) if math.isfinite(means[name]) else "" for name, _, form in shown
+    ]

@@ -1,0 +1,239 @@
+"""eab sweep: a grid on the command line; the same command goes on, whatever ended it."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from eab import record
+from eab.cli import options
+from eab.cli.commands import app
+from eab.config import SETTINGS
+from eab.errors import ConfigError, EabError, RecordError, SweepError
+from eab.run import fold
+from eab.tuning.cell import COLUMNS
+from eab.tuning.journal import JOURNAL, TABLE
+
+SHORT = ("--max-new-tokens", "4", "--max-paths", "4")
+LINES = [
+    {"prompt": "I tossed a coin and it landed on", "distribution": {"heads.": 0.5, "tails.": 0.5}},
+    {"prompt": "The capital of France is", "id": "paris", "answers": ["Paris"]},
+]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in LINES), encoding="utf-8")
+    return str(file)
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner(env={"COLUMNS": "120"}).invoke(app, ["sweep", *map(str, arguments)])
+
+
+def done(*arguments: object) -> str:
+    """What a sweep prints that succeeds."""
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.exception
+    return result.stdout
+
+
+def error_of(kind: type[EabError], *arguments: object) -> str:
+    """The message of a sweep that fails."""
+    result = invoke(*arguments)
+    assert isinstance(result.exception, kind), result.output
+    return str(result.exception)
+
+
+def table_of(folder: Path) -> pd.DataFrame:
+    """The cells without what was measured, in the order of their keys."""
+    return (
+        pd.read_parquet(folder / TABLE)
+        .drop(columns="seconds")
+        .sort_values("key", ignore_index=True)
+    )
+
+
+# ---- what is made
+
+
+def test_a_grid_makes_a_table_and_run_files(prompts: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    grid = ("--threshold", "0.3,1.2", "--policy", "fair,independent", "--seeds", 2, "--seed", 5)
+    printed = done(prompts, "--out", out, *grid, "--runs", *SHORT)
+    table = pd.read_parquet(out / TABLE)
+    assert [*table.columns] == [*COLUMNS]
+    assert len(table) == len(LINES) * 2 * (2 + 1), "independent has no threshold"
+    assert {*table["seed"]} == {5, 6}
+    assert {*table["prompt_id"]} == {"00001", "paris"}
+    assert printed.endswith(
+        f"12 cells in {out / TABLE}; {(table['made'] == 'resimulated').sum()} of them "
+        f"({(table['made'] == 'resimulated').mean():.0%}) without the model.\n"
+    )
+    assert "threshold ┃ policy" in printed
+    for row in table.itertuples():
+        run = fold(record.load(out / str(row.run_file)))
+        assert run.started.prompt == row.prompt
+        assert run.started.config.seed == row.seed
+        assert len(run.leaves()) == row.paths
+
+
+def test_the_same_command_makes_nothing_and_a_larger_one_what_is_new(
+    prompts: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done(prompts, "--out", out, "--threshold", "0.3", *SHORT)
+    before = (out / JOURNAL).read_bytes()
+    assert "2 cells (2 of them before)" in done(prompts, "--out", out, "--threshold", 0.3, *SHORT)
+    assert (out / JOURNAL).read_bytes() == before
+    more = done(prompts, "--out", out, "--threshold", "0.3:0.9:0.3", *SHORT)
+    assert "6 cells (2 of them before)" in more
+    assert (out / JOURNAL).read_bytes().startswith(before)
+
+
+def test_bundled_sets_and_samples(tmp_path: Path) -> None:
+    grid = ("--threshold", "0.1:2:0.1", "--top-p", "0.5:1:0.1", "--sample", 3)
+    printed = done("chances", "--every", 12, "--out", tmp_path, *grid, *SHORT)
+    assert "6 cells in" in printed
+    assert {*table_of(tmp_path)["prompt_id"]} == {"chances-001", "chances-013"}
+
+
+# ---- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--threshold", "a"), "--threshold has 'a'; write numbers such as 4,8 or a range"),
+        (("--threshold", "0.3,"), "--threshold has ''; write numbers"),
+        (("--threshold", "1:0:0.1"), "--threshold has '1:0:0.1'"),
+        (("--threshold", "0:1:0"), "--threshold has '0:1:0'"),
+        (("--threshold", "0:1"), "--threshold has '0:1'"),
+        (("--threshold", "0:1:1e-9"), "with at most 10,000 values"),
+        (("--threshold", "nan"), "the setting entropy_threshold is nan"),
+        (("--max-paths", "4.5"), "--max-paths has '4.5'"),
+        (("--max-paths", "4,4"), "the values of max_paths have 4 twice"),
+        (("--max-paths", "1e9"), "the setting max_paths is 1000000000"),
+        (("--policy", "fair,best"), "the setting policy is 'best'; it must be one of: fair"),
+        (("--r", "auto,no"), "--r has 'no'"),
+        (("--seeds", "0"), "--seeds is 0; it must be a whole number from 1 to 1000"),
+        (("--answers", "word"), "answers are grouped by 'word'"),
+        (("--same-answer", "no"), "answers are compared by 'no'"),
+    ],
+)
+def test_a_bad_option_is_explained_before_anything_runs(
+    prompts: str, tmp_path: Path, given: tuple[str, str], words: str
+) -> None:
+    assert words in error_of(ConfigError, prompts, "--out", tmp_path / "out", *given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_lists_ranges_and_words_become_values() -> None:
+    def values(name: str, given: str) -> list[object]:
+        return options.list_of_values("--x", SETTINGS[name], given)
+
+    assert values("entropy_threshold", "0.1:0.3:0.1, 2") == [0.1, 0.2, 0.3, 2.0]
+    assert values("max_paths", "4:10:4") == [4, 8]
+    assert values("r", "auto,4") == ["auto", 4]
+    assert values("policy", "fair, independent") == ["fair", "independent"]
+
+
+def test_another_model_in_the_folder_is_refused(prompts: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done(prompts, "--out", out, *SHORT)
+    message = error_of(RecordError, prompts, "--out", out, "--dtype", "float64", *SHORT)
+    assert message.startswith(f"the folder {out} holds a sweep with another model. Name another")
+
+
+def test_a_cell_that_fails_is_listed_and_the_others_are_made(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("word " * 600 + "\nOnce upon a time\n", encoding="utf-8")
+    message = error_of(SweepError, file, "--out", tmp_path / "out", *SHORT)
+    assert message.startswith("1 cell could not be made:\n  00001, seed 0: the prompt has ")
+    assert [*table_of(tmp_path / "out")["prompt_id"]] == ["00002"]
+
+
+# ---- what ends it early
+
+
+def sweep_command(prompts: str, out: Path) -> list[str]:
+    grid = ["--threshold", "0.3,0.9", "--seeds", "10", *SHORT, "--policy", "fair,independent"]
+    return [sys.executable, "-m", "eab", "sweep", prompts, "--out", str(out), *grid]
+
+
+def lines_in(journal: Path) -> int:
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
+    prompts: str, tmp_path: Path
+) -> None:
+    out, moments = tmp_path / "out", random.Random(3)
+    kept = b""
+    for _ in range(2):
+        before = lines_in(out / JOURNAL)
+        with subprocess.Popen(sweep_command(prompts, out), stdout=subprocess.DEVNULL) as killed:
+            deadline = time.monotonic() + 100
+            while lines_in(out / JOURNAL) <= before and killed.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            time.sleep(moments.random() * 0.1)
+            os.kill(killed.pid, signal.SIGKILL)
+        data = (out / JOURNAL).read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        assert whole.startswith(kept), "what was finished stays"
+        kept = whole
+    with (out / JOURNAL).open("ab") as file:
+        file.write(b'{"item": "half a li')
+    printed = done(*sweep_command(prompts, out)[4:])
+    assert f"{len(LINES) * 10 * 3} cells (" in printed
+    assert (out / JOURNAL).read_bytes().startswith(kept)
+    done(*sweep_command(prompts, tmp_path / "whole")[4:])
+    pd.testing.assert_frame_equal(
+        table_of(out).drop(columns="made"),
+        table_of(tmp_path / "whole").drop(columns="made"),
+        rtol=1e-3,
+    )
+
+
+INTERRUPTED = """
+import os, signal
+from eab.cli import commands
+from eab.tuning.journal import Journal
+
+add = Journal.add
+
+def add_then_ctrl_c(journal, outcome):
+    add(journal, outcome)
+    os.kill(os.getpid(), signal.SIGINT)
+
+Journal.add = add_then_ctrl_c
+commands.main()
+"""
+
+
+def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: Path) -> None:
+    command = sweep_command(prompts, tmp_path / "out")
+    out = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *command[3:]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert out.returncode == 130, out.stderr
+    made = len(table_of(tmp_path / "out"))
+    assert 0 < made < 60
+    assert out.stderr == (
+        f"Stopped with {60 - made} cells left. The same command goes on with them.\n"
+    )
+    assert f"60 cells ({made} of them before)" in done(*command[4:])

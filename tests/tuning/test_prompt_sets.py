@@ -1,0 +1,117 @@
+"""Prompts of a sweep: the bundled sets, and files from anybody."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.errors import ConfigError, EabError, RecordError
+from eab.tuning.prompt_sets import SETS, STORIES, bundled_prompts, read_prompts
+from scripts import write_questions
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_bundled_sets_have_prompts_with_different_ids(name: str) -> None:
+    prompts = bundled_prompts(name)
+    assert len({prompt.id for prompt in prompts}) == len(prompts) >= 8
+    assert {prompt.question.group for prompt in prompts} == {*SETS[name]}
+    known = [bool(prompt.question.answers or prompt.question.distribution) for prompt in prompts]
+    assert set(known) == {name != "stories"}
+    assert read_prompts(name) == prompts
+
+
+def test_the_stories_are_those_that_the_script_writes() -> None:
+    lines = [json.loads(line) for line in STORIES.read_text(encoding="utf-8").splitlines()]
+    assert lines == [*write_questions.stories()]
+
+
+def test_a_set_that_is_not_there_is_explained() -> None:
+    with pytest.raises(ConfigError, match="no prompt set 'coins'; there are: facts, chances"):
+        bundled_prompts("coins")
+
+
+def test_json_lines_csv_and_text_say_the_same(tmp_path: Path) -> None:
+    given = {"prompt": 'The capital, "Paris" of', "id": "a", "group": "g", "answers": ["x", "y z"]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(given) + "\n\n" + '{"prompt": "b"}\n')
+    (tmp_path / "a.csv").write_text(
+        'id,prompt,group,answers\na,"The capital, ""Paris"" of",g,x|y z\n,b,,\n'
+    )
+    (tmp_path / "a.txt").write_text("first\n\nb\n")
+    lines, rows, texts = (
+        read_prompts(str(tmp_path / f"a.{end}")) for end in ("jsonl", "csv", "txt")
+    )
+    assert lines == rows
+    assert lines[0].as_json() == given | {"distribution": {}}
+    assert [prompt.id for prompt in lines] == ["a", "00003"]
+    assert [(one.id, one.question.prompt) for one in texts] == [("00001", "first"), ("00003", "b")]
+
+
+BAD = {
+    '{"prompt": "a"': "it is not JSON: Expecting ',' delimiter",
+    "[]": "it is '[]'; it must be an object",
+    '{"id": "a"}': "it needs a JSON object with a prompt that is not empty",
+    '{"prompt": "  "}': "it needs a JSON object with a prompt that is not empty",
+    '{"prompt": "a", "id": "../a"}': "id is '../a'",
+    '{"prompt": "a", "seed": 1}': "there is no field 'seed'; a prompt has: prompt, id, group",
+    '{"prompt": "a", "answers": [1]}': "it: answers must be a list of texts",
+    '{"prompt": "a", "distribution": {"a": 2}}': "it: answers must be a list of texts, and dist",
+    '{"prompt": "a", "answers": ["b"], "distribution": {"b": 1}}': "it has answers and a distrib",
+    '{"prompt": "\\ud800"}': "a text of it is not valid text at character 1",
+    '{"prompt": "a", "answers": ["\\ud800"]}': "a text of it is not valid text at character 1",
+    '{"prompt": "a", "id": "ONE"}': "the id 'ONE' is that of line 1, too",
+    "[" * 100_000: "it is not JSON that can be read",
+}
+
+
+def test_every_bad_line_is_named_with_its_number_and_reason(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(['{"prompt": "fine", "id": "one"}', *BAD]), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_prompts(str(file))
+    first, *others = str(caught.value).splitlines()
+    assert first == f"{file} has {len(BAD)} problems, so nothing was run:"
+    for number, (words, reason) in enumerate(zip(others, BAD.values(), strict=False), start=2):
+        assert words.startswith(f"  line {number}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "has no column prompt; name it in the first line"),
+        ("text\na\n", "has no column prompt"),
+        ("prompt\n", "has no prompts; write one per line"),
+        ("prompt\na,b\n", "line 2: it has more fields than the first line"),
+        ('prompt\n"a\n', "is no CSV after line .: unexpected end of data"),
+        ("prompt,distribution\na,b\n", "line 2: a distribution needs JSON lines"),
+        ("prompt,seed\na,1\n", "line 2: there is no field 'seed'"),
+        (
+            "prompt\n" + "a" * 200_000 + "\n",
+            "is no CSV after line 1: field larger than field limit",
+        ),
+    ],
+)
+def test_bad_csv_is_refused_in_words(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ConfigError, match=words):
+        read_prompts(str(tmp_path / "a.csv"))
+
+
+def test_files_that_cannot_be_read_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="cannot be read: No such file"):
+        read_prompts(str(tmp_path / "none.jsonl"))
+    (tmp_path / "a.csv").write_bytes(b"prompt\n\xff\n")
+    with pytest.raises(RecordError, match="is no UTF-8 text"):
+        read_prompts(str(tmp_path / "a.csv"))
+
+
+@given(st.text(), st.sampled_from(["jsonl", "csv", "txt"]))
+def test_any_text_is_read_or_refused_in_words(
+    tmp_path_factory: pytest.TempPathFactory, content: str, end: str
+) -> None:
+    file = tmp_path_factory.mktemp("any") / f"a.{end}"
+    file.write_text(content, encoding="utf-8", errors="surrogateescape")
+    with suppress(EabError):
+        assert read_prompts(str(file))
