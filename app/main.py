@@ -51,6 +51,7 @@ st.navigation(
         ),
         st.Page("../pages/learn.py", title="Learn", icon=":material/school:"),
         st.Page("../pages/compare.py", title="Compare", icon=":material/difference:"),
+        st.Page("../pages/tune.py", title="Tune", icon=":material/tune:"),
         st.Page("../pages/memory.py", title="Memory", icon=":material/memory:"),
         st.Page("../pages/bmc.py", title="BMC", icon=":material/view_week:"),
         st.Page(

@@ -18,6 +18,8 @@ from eab.formatting import quoted
 from eab.quantization.results import FormatReport
 from eab.quantization.results import load as load_formats
 from eab.run import RunFold, fold_prefix
+from eab.tuning.report import TuningReport
+from eab.tuning.report import load as load_tuning
 
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache
@@ -26,6 +28,7 @@ TIMES: Final = "times.json"  # in both: how long the repeats of these runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
 FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
+TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
 QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording with weights in four bits
 COMPARED: Final = "coins.eab"  # the run that Compare shows first
 SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at its budget
@@ -119,6 +122,12 @@ def formats() -> FormatReport:
 def quantized() -> RunFold:
     """The first recording, made again with weights in four bits."""
     return fold_prefix(record.load(QUANTIZED))
+
+
+@lru_cache(maxsize=1)
+def tuning() -> TuningReport:
+    """The embedded model at several settings, on prompts with known distributions."""
+    return load_tuning(TUNING)
 
 
 def _load_sweep(empty: Sweep, folder: Path) -> Sweep:

@@ -9,6 +9,7 @@ from typing import Any
 from app.server.live_run import LiveTask
 from eab.config import BranchingConfig
 from eab.run import RunFold
+from eab.tuning.report import TuningReport
 
 
 def most_tokens(config: BranchingConfig) -> int:
@@ -40,3 +41,33 @@ def seconds(
     nearest = min(reversed(timed), key=lambda live: abs(live.config.max_paths - config.max_paths))
     pace: float = nearest.seconds / nearest.turns
     return config.max_new_tokens * pace
+
+
+def sweep_seconds(
+    least: int,
+    most: int,
+    config: BranchingConfig,
+    model_name: str,
+    earlier: Iterable[LiveTask[Any]],
+) -> float | None:
+    """About how long a sweep of settings takes.
+
+    Args:
+        least: How many runs the model makes at least.
+        most: How many at most; about half of those in between are taken to be needed.
+        config: The settings that do not vary.
+        model_name: Its model.
+        earlier: What was made in this process, the oldest first. The pace is that of the newest
+            sweep with this model, per cell that the model ran and per token of its length limit.
+
+    Returns:
+        Seconds; None if no sweep with this model was made yet.
+    """
+    for live in reversed(list(earlier)):
+        report = live.state
+        if live.model_name == model_name and isinstance(report, TuningReport) and not live.active:
+            runs = sum(cell.made == "run" for cell in report.cells)
+            if runs and live.seconds:
+                pace: float = live.seconds / (runs * live.config.max_new_tokens)
+                return (least + most) / 2 * config.max_new_tokens * pace
+    return None

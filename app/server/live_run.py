@@ -19,6 +19,7 @@ from eab.errors import EabError
 from eab.events import EndReason, Pause, RunEnded, TokenAppended
 from eab.quantization.results import FormatReport
 from eab.run import RunFold
+from eab.tuning.report import TuningReport
 
 if TYPE_CHECKING:
     from eab.engine.request import Request
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar("State", RunFold, Sweep, Report, BatchingComparison, FormatReport)
+State = TypeVar("State", RunFold, Sweep, Report, BatchingComparison, FormatReport, TuningReport)
 # From a loaded model: the request that a scheduler serves, or the events of what takes turns.
 Begin: TypeAlias = "Callable[[LanguageModel], Request | Iterator[Any]]"
 
@@ -187,3 +188,4 @@ LiveSweep: TypeAlias = LiveTask[Sweep]
 LiveReport: TypeAlias = LiveTask[Report]
 LiveBatching: TypeAlias = LiveTask[BatchingComparison]
 LiveFormats: TypeAlias = LiveTask[FormatReport]
+LiveTuning: TypeAlias = LiveTask[TuningReport]

@@ -23,6 +23,7 @@ from app.server.live_run import (
     LiveRun,
     LiveSweep,
     LiveTask,
+    LiveTuning,
     State,
     explain,
 )
@@ -42,6 +43,10 @@ from eab.events import RunStarted
 from eab.quantization.results import FormatReport
 from eab.quantization.results import ReportEvent as FormatEvent
 from eab.run import RunFold
+from eab.tuning.grid import Grid
+from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.report import ReportEvent as TuningEvent
+from eab.tuning.report import TuningReport
 from eab.weight_formats import AS_LOADED
 
 if TYPE_CHECKING:
@@ -228,6 +233,33 @@ class Worker:
         config = BranchingConfig(max_new_tokens=1)
         return self._launch(
             LiveTask(prompt, config, model_name, FormatReport(), begin, owner, max_turns=1)
+        )
+
+    def start_tuning(
+        self,
+        purpose: str,
+        grid: Grid,
+        prompts: Sequence[TuningPrompt],
+        model_name: str,
+        owner: str = "",
+    ) -> LiveTuning:
+        """Start a sweep of settings. It takes turns like a run.
+
+        Args:
+            purpose: What it is for; it takes the place of the prompt.
+            grid: The settings.
+            prompts: The prompts, with their answers where these are known.
+            model_name: The model, as `eab.models.loading` names it.
+            owner: Which tab starts it.
+        """
+
+        def begin(model: "LanguageModel") -> Iterator[TuningEvent]:
+            from eab.tuning.reporting import report_sweep
+
+            return report_sweep(model, prompts, grid)
+
+        return self._launch(
+            LiveTask(purpose, grid.base, model_name, TuningReport(), begin, owner, max_turns=1)
         )
 
     def model(self, name: str) -> "LanguageModel":

@@ -1,7 +1,7 @@
 """The two runs that the page Compare shows, and the independent samples that it makes."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, cast
@@ -16,13 +16,15 @@ from app.state.slot import Slot
 from app.state.slot import note_in_url as note_parameters
 from eab import record
 from eab.analysis.diff import Budget, independent_config, same_prompt
+from eab.config import BranchingConfig
 from eab.run import Run, RunFold, fold
 
-Source = Literal["explore", "independent", "file", "pinned"] | bundled_runs.Recording
+Source = Literal["explore", "independent", "file", "pinned", "cell"] | bundled_runs.Recording
 EXPLORE: Final = "explore"
 INDEPENDENT: Final = "independent"
 FILE: Final = "file"
 PINNED: Final = "pinned"  # the first pinned run for A, the second for B
+CELL: Final = "cell"  # a cell of a sweep, made again on each side
 _FILES: Final = "diff_files"
 _SIDES: Final = ("a", "b")
 _PINNED_TITLES: Final = {"a": "The first pinned run", "b": "The second pinned run"}
@@ -39,6 +41,19 @@ SAMPLES: Final = Slot(
     accepts=lambda live: live.config.policy == "independent",
     drawable=_has_ended_with_texts,
 )
+
+
+# The recorded run is never shown: a side has a cell once Tune has started one.
+CELLS: Final = {
+    side: Slot(
+        f"cell_{side}",
+        RunFold,
+        RunFold,
+        accepts=lambda _: True,
+        drawable=_has_ended_with_texts,
+    )
+    for side in _SIDES
+}
 
 
 @dataclass(frozen=True)
@@ -60,7 +75,26 @@ def sources(with_independent: bool) -> list[Source]:
     """What can be chosen for a side."""
     sampled: list[Source] = [INDEPENDENT] if with_independent else []
     pinned: list[Source] = [PINNED] if len(history.pinned()) == history.MAX_PINNED else []
-    return [*sampled, EXPLORE, *pinned, FILE, *bundled_runs.recordings()]
+    cells: list[Source] = [CELL] if cell_runs() else []
+    return [*sampled, EXPLORE, *pinned, *cells, FILE, *bundled_runs.recordings()]
+
+
+def cell_runs() -> list[LiveRun]:
+    """The runs of the two cells that were chosen on Tune; empty if none were, or not any more."""
+    lives = [CELLS[side].current().live for side in _SIDES]
+    return [live for live in lives if live is not None]
+
+
+def compare_cells(cells: Sequence[tuple[str, BranchingConfig]], model_name: str) -> None:
+    """Make the runs of two cells again, and choose them as A and B.
+
+    Args:
+        cells: Prompt and settings of each.
+        model_name: The model, as `app.server.model_cache` names it.
+    """
+    for side, (prompt, config) in zip(_SIDES, cells, strict=True):
+        CELLS[side].begin(partial(worker().start_run, prompt, config, model_name, owner()))
+        st.session_state[f"diff_{side}"] = CELL
 
 
 def choose_pinned() -> None:
@@ -78,6 +112,7 @@ def title_of(source: Source, side: str) -> str:
         FILE: "A run file",
         INDEPENDENT: "Independent sampling, same budget",
         PINNED: _PINNED_TITLES[side],
+        CELL: "A cell of the sweep on Tune",
     }[source]
 
 
@@ -93,6 +128,8 @@ def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
         return Side(source.file, source.title, fold(bundled_runs.events_of(source)))
     if source == PINNED:
         return _pinned(side)
+    if source == CELL:
+        return _cell(side)
     if source == FILE:
         return cast(Side | None, st.session_state.get(_FILES, {}).get(side))
     return _sampled(like) if source == INDEPENDENT else _explored()
@@ -104,6 +141,17 @@ def _pinned(side: str) -> Side | None:
     return (
         Side(past.key, past.details.title or _PINNED_TITLES[side], run) if run is not None else None
     )
+
+
+def _cell(side: str) -> Side | None:
+    displayed = CELLS[side].displayed()
+    run = displayed.state.run
+    if displayed.active or run is None:
+        return None
+    from eab.figures.tuning_words import setting_words
+
+    words = setting_words(run.started.config)
+    return Side(displayed.key, f"{words}, seed {run.started.config.seed}", run)
 
 
 def _sampled(like: Side | None) -> Side | None:
@@ -140,6 +188,9 @@ def note_in_url(choices: Mapping[str, Source]) -> None:
     """Write both sources into the URL, and where a reload finds the samples and Explore's run."""
     parameters = {side: _name(source) for side, source in choices.items()}
     parameters |= tab.current().link_ids if EXPLORE in choices.values() else {}
+    if CELL in choices.values():
+        for slot in CELLS.values():
+            parameters |= slot.in_url()
     note_parameters(parameters | SAMPLES.in_url())
 
 
@@ -166,7 +217,9 @@ def samples() -> LiveRun | None:
 def active(choices: Collection[Source]) -> LiveRun | None:
     """What is still being made of what is chosen: the samples, or the run on Explore."""
     explored = tab.current().entry.live if EXPLORE in choices else None
-    return next((live for live in (samples(), explored) if live is not None and live.active), None)
+    cells = cell_runs() if CELL in choices else []
+    candidates = (samples(), explored, *cells)
+    return next((live for live in candidates if live is not None and live.active), None)
 
 
 def start_sampling(like: Run, budget: Budget) -> None:

@@ -9,6 +9,7 @@ from app.server.live_run import (
     LiveRun,
     LiveSweep,
     LiveTask,
+    LiveTuning,
 )
 from app.server.queue import QueuePosition
 from app.state.process import worker
@@ -67,6 +68,17 @@ def batching_progress(live: LiveBatching) -> tuple[float, str]:
         if not live.active:
             return 1.0, f"{ENDINGS[live.ending[0]]} after {served}"
         return min(1.0, live.state.progress.share), live.state.progress.words or "Warming up"
+
+
+def tuning_progress(live: LiveTuning) -> tuple[float, str]:
+    """Progress of a sweep of settings."""
+    if (early := _not_running(live)) is not None:
+        return early
+    with live.lock:
+        cells = counted(len(live.state.cells), "cell")
+        if not live.active:
+            return 1.0, f"{ENDINGS[live.ending[0]]} after {cells}"
+        return min(1.0, live.state.progress.share), live.state.progress.words or "Starting"
 
 
 def _not_running(live: LiveTask[Any]) -> tuple[float, str] | None:

@@ -1,6 +1,7 @@
 """Charts and downloads, drawn in the same way on every page."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -14,7 +15,15 @@ from eab.formatting import excerpt
 from eab.token_text import visible
 
 
-def draw(title: str, sentence: str, figure: Any, name: str, key: str, white: bool = False) -> None:
+def draw(
+    title: str,
+    sentence: str,
+    figure: Any,
+    name: str,
+    key: str,
+    white: bool = False,
+    on_click: Callable[[int], None] | None = None,
+) -> None:
     """Draw a chart.
 
     Args:
@@ -24,19 +33,37 @@ def draw(title: str, sentence: str, figure: Any, name: str, key: str, white: boo
         name: The file name of its picture.
         key: Names what it shows, so that the browser redraws it for another run.
         white: Black on white, for print.
+        on_click: Called with the customdata of a marker that is clicked.
     """
     from eab.figures.charts import for_print, in_ink
 
     if title:
         st.header(title)
     st.text(sentence)
+    place = f"{name}-{key}-{white}"
+    clicked: dict[str, Any] = (
+        {"on_select": partial(_clicked, place, on_click), "selection_mode": "points"}
+        if on_click is not None
+        else {}
+    )
     st.plotly_chart(
         for_print(figure) if white else in_ink(figure, GRAY_90),
         theme=None if white else "streamlit",
-        key=f"{name}-{key}-{white}",
+        key=place,
         alt=sentence,
         config={"toImageButtonOptions": {"format": "png", "filename": name, "scale": 3}},
+        **clicked,
     )
+
+
+def _clicked(key: str, on_click: Callable[[int], None]) -> None:
+    """Pass on which marker of a chart was clicked, if it has a number."""
+    for point in st.session_state[key].selection.points:
+        data = point.get("customdata")
+        number = data[0] if isinstance(data, list | tuple) and data else data
+        if isinstance(number, int | float):
+            on_click(int(number))
+            return
 
 
 def origin(started: RunStarted, live: bool, drafter: str = "") -> None:
@@ -64,7 +91,7 @@ def white_background() -> bool:
     return st.toggle("White background, for print", key="print_view", help=help_text)
 
 
-def downloads(files: Sequence[tuple[str, str, Callable[[], str]]]) -> None:
+def downloads(files: Sequence[tuple[str, str, Callable[[], str | bytes]]]) -> None:
     """Draw download buttons in a row.
 
     Args:

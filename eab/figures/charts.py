@@ -115,6 +115,8 @@ def in_ink(figure: go.Figure, ink: str) -> go.Figure:
     inked.update_annotations(selector=lambda note: note.font.color is None, font_color=ink)
     inked.update_traces(colorbar=words, selector={"type": "heatmap"})
     inked.update_traces(marker_colorbar=words, selector={"type": "icicle"})
+    axes = {f"{part}font_color": ink for part in ("label", "tick", "range")}
+    inked.update_traces(**axes, selector={"type": "parcoords"})
     return inked
 
 

@@ -90,7 +90,7 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/compare", "/memory", "/bmc", "/speculative", "/batching", "/quantization"],
+    ["/", "/compare", "/memory", "/bmc", "/speculative", "/batching", "/quantization", "/tune"],
 )
 def test_no_page_has_emoji_glyphs(open_page: Callable[..., Page], path: str) -> None:
     """Some systems draw them in colours and sizes of their own. `#`, `*` and digits are text."""

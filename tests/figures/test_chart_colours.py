@@ -1,4 +1,4 @@
-"""The words on the tiles of the icicle stand out from their colours."""
+"""The words on the tiles of the icicle and of the heat map stand out from their colours."""
 
 import contrast
 import plotly.colors
@@ -6,7 +6,10 @@ import pytest
 
 from app.server import bundled_runs
 from eab.figures.mass import mass_figure
+from eab.figures.tuning import heat_figure
 from eab.run import fold
+from eab.tuning.frontier import setting_points
+from eab.tuning.quantities import GAINS
 
 
 @pytest.mark.parametrize("recording", bundled_runs.recordings(), ids=lambda one: one.file)
@@ -20,3 +23,15 @@ def test_words_stand_out_from_their_tile(recording: bundled_runs.Recording) -> N
         )
         ground = [255 * part for part in tile]
         assert contrast.contrast(inks[ink], ground) >= 4.5, entropy
+
+
+def test_words_stand_out_from_every_colour_of_the_heat_map() -> None:
+    gain = GAINS["distinct_answers"]
+    points = setting_points(bundled_runs.tuning().cells, gain, gain)
+    heat, markers = heat_figure(points, gain, "entropy_threshold", "max_paths").data
+    ink = plotly.colors.hex_to_rgb(markers.textfont.color)
+    for place in range(21):
+        [tile] = plotly.colors.sample_colorscale(
+            [list(one) for one in heat.colorscale], [place / 20], colortype="tuple"
+        )
+        assert contrast.contrast(ink, [255 * part for part in tile]) >= 4.5, place

@@ -7,7 +7,9 @@ from playwright.sync_api import Page
 
 LARGE: Final = 24  # px; from here on, words need 3:1 instead of 4.5:1
 # Words that WCAG exempts (disabled controls), and labels that lie on the marks of a chart.
-EXEMPT: Final = ":disabled, [aria-disabled=true], .slicetext, .annotation"
+EXEMPT: Final = (
+    ":disabled, [aria-disabled=true], .slicetext, .annotation, .js-plotly-plot:has(.hm) .textpoint"
+)
 # Not on a heatmap, where the ground is not the page, nor patterns, which have two colours.
 MARKS: Final = (
     ".js-plotly-plot:not(:has(.hm)) :is(.js-line, path.point, .points path, .legendlines path)"

@@ -1,0 +1,130 @@
+"""The sweeps that one browser tab shows on the page Tune.
+
+Its own ones, by name, or the recorded one; and the pilot and the check of a recommended threshold.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, cast
+
+import streamlit as st
+
+from app.server import bundled_runs
+from app.server.live_run import LiveTuning
+from app.state.process import owner, worker
+from app.state.slot import Entry, Slot
+from eab.errors import ConfigError
+from eab.tuning.grid import Grid
+from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.report import TuningReport
+
+Purpose = Literal["sweep", "pilot", "check"]
+MAX_KEPT: Final = 12
+MAX_NAME: Final = 60  # characters
+RECORDED: Final = "Recorded sweep"
+_KEPT: Final = "kept_sweeps"
+
+
+def _is_for(purpose: Purpose, live: LiveTuning) -> bool:
+    return live.prompt == purpose
+
+
+def _has_cells(live: LiveTuning) -> bool:
+    return bool(live.state.points)
+
+
+SWEEP: Final = Slot(
+    "tuning",
+    TuningReport,
+    bundled_runs.tuning,
+    accepts=partial(_is_for, "sweep"),
+    drawable=_has_cells,
+)
+PILOT: Final = Slot(
+    "pilot", TuningReport, TuningReport, accepts=partial(_is_for, "pilot"), drawable=_has_cells
+)
+CHECK: Final = Slot(
+    "check", TuningReport, TuningReport, accepts=partial(_is_for, "check"), drawable=_has_cells
+)
+_SLOTS: Final[dict[Purpose, Slot[TuningReport]]] = {"sweep": SWEEP, "pilot": PILOT, "check": CHECK}
+
+
+@dataclass(frozen=True)
+class KeptSweep:
+    """A sweep of this tab.
+
+    Attributes:
+        name: Its name.
+        entry: The sweep.
+    """
+
+    name: str
+    entry: Entry[TuningReport]
+
+
+def start(purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str) -> None:
+    """Start a sweep; one of this tab with the same purpose is stopped.
+
+    Args:
+        purpose: What it is for.
+        grid: The settings.
+        prompts: The prompts, with their answers where these are known.
+        model_name: The model, as `app.server.model_cache` names it.
+    """
+    _SLOTS[purpose].begin(
+        partial(worker().start_tuning, purpose, grid, tuple(prompts), model_name, owner())
+    )
+
+
+def keep_ended() -> None:
+    """Keep the current sweep of this tab once it has ended; of too many, the oldest is dropped."""
+    current = SWEEP.current()
+    if current.live is None or current.active or not current.state.points:
+        return
+    if current.key in {one.entry.key for one in kept()}:
+        return
+    numbered = st.session_state["numbered_sweeps"] = 1 + st.session_state.get("numbered_sweeps", 0)
+    sweep = KeptSweep(f"Sweep {numbered}", current)
+    st.session_state[_KEPT] = [*kept(), sweep][-MAX_KEPT:]
+
+
+def kept() -> list[KeptSweep]:
+    """The sweeps of this tab that have ended, the oldest first."""
+    return cast(list[KeptSweep], st.session_state.get(_KEPT, []))
+
+
+def names() -> list[str]:
+    """The names of all sweeps that can be shown, the recorded one first."""
+    return [RECORDED, *(one.name for one in kept())]
+
+
+def displayed_name() -> str:
+    """The name of the sweep on the page; empty while it is being made."""
+    key = SWEEP.displayed().key
+    if key == "recorded":
+        return RECORDED
+    return next((one.name for one in kept() if one.entry.key == key), "")
+
+
+def show(name: str) -> None:
+    """Show the sweep of this name."""
+    found = next((one.entry for one in kept() if one.name == name), None)
+    st.query_params.pop(SWEEP.name, None)
+    SWEEP.show(Entry("recorded", bundled_runs.tuning()) if found is None else found)
+
+
+def rename(old: str, new: str) -> None:
+    """Give a kept sweep another name.
+
+    Raises:
+        ConfigError: The name is empty, too long, or that of another sweep.
+    """
+    new = new.strip()
+    if not 1 <= len(new) <= MAX_NAME or not new.isprintable():
+        raise ConfigError(f"the name must have 1 to {MAX_NAME} visible characters")
+    if new != old and new in names():
+        raise ConfigError("another sweep has this name; choose a different one")
+    st.session_state[_KEPT] = [
+        KeptSweep(new, one.entry) if one.name == old else one for one in kept()
+    ]

@@ -1,0 +1,170 @@
+"""A threshold for a wanted number of paths or tokens: the pilot, the prediction, and the check."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from app.state import messages, status, tuning
+from app.state.tuning import CHECK, PILOT
+from app.widgets import controls, sweep_cells, sweep_editor
+from app.widgets.charts import draw
+from app.widgets.setting_widgets import KEPT
+from eab.errors import ConfigError, EabError
+from eab.evaluation.questions import Question
+from eab.tuning.cell import Cell
+from eab.tuning.frontier import setting_of
+from eab.tuning.grid import Grid
+from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.recommendation import (
+    CHECK_SEEDS,
+    PILOT_SEEDS,
+    THRESHOLDS,
+    Recommendation,
+    Wanted,
+    measured_means,
+    pilot_config,
+    recommend,
+)
+
+_KIND, _NUMBER = "tune_wanted", "tune_wanted_number"
+_PILOT_SEEDS: Final = tuple(range(1, PILOT_SEEDS + 1))
+_CHECK_SEEDS: Final = tuple(range(1001, 1001 + CHECK_SEEDS))  # none of the pilot's
+HOW_IT_WORKS: Final = f"""
+The pilot runs your prompts with {PILOT_SEEDS} seeds at {len(THRESHOLDS)} thresholds, from
+{THRESHOLDS[0]:g} nats upwards. Where no path limit acted, a run at a higher threshold follows
+exactly from the one at the lowest, without the model. The mean over the prompts is taken per seed;
+the spread between the seeds gives the interval for the mean of {CHECK_SEEDS} other seeds. *Check*
+makes these, so that you see both numbers.
+
+A ratio of token steps is no answer to "how much does it save?": it depends on what is counted. The
+first implementation of this method left the prompt and the dropped paths out of its own count, but
+not out of that of ordinary sampling, so the ratio followed from the lengths of prompt and text
+alone. Here every token that went through the model counts, on both sides.
+"""
+
+
+def ensure_defaults() -> None:
+    """Give every widget without a value its starting value."""
+    st.session_state.setdefault(_KIND, "paths")
+    st.session_state.setdefault(_NUMBER, 12)
+
+
+def show(active: bool) -> None:
+    """Draw the recommender.
+
+    Args:
+        active: Whether its pilot or its check is being made.
+    """
+    _bar(active)
+    sweep_editor.own_prompts()
+    for slot in (PILOT, CHECK):
+        current = slot.current()
+        slot.watch(status.tuning_progress, current.active)
+        for problem in messages.problems(current.live, None):
+            st.error(problem)
+    pilot = PILOT.displayed()
+    with pilot.locked:
+        cells = [*pilot.state.cells]
+    if not cells:
+        st.info("Press Predict: a pilot of a few short runs says which threshold gives that.")
+    elif not active or not PILOT.current().active:
+        _result(cells, pilot.key, pilot.state.model_name, active)
+    with st.expander("How it works"):
+        st.markdown(HOW_IT_WORKS)
+
+
+def _bar(active: bool) -> None:
+    prompts, kind, number, predict, stop = st.columns([4, 2, 2, 2, 2], vertical_alignment="bottom")
+    with prompts:
+        sweep_editor.choose_prompts()
+    with kind:
+        st.segmented_control("I want about", ["paths", "tokens"], key=_KIND, required=True, **KEPT)
+    with number:
+        st.number_input("How many per run", 1, 10_000, key=_NUMBER, **KEPT)
+    missing = controls.model_missing()
+    predict.button(
+        "Predict",
+        on_click=_predict,
+        type="primary",
+        icon=":material/play_arrow:",
+        key="tune_predict",
+        disabled=active or bool(missing),
+        help=missing or "Run the pilot on these prompts.",
+        width="stretch",
+    )
+    stop.button("Stop", on_click=_stop, disabled=not active, key="tune_pilot_stop", width="stretch")
+
+
+def _stop() -> None:
+    PILOT.stop()
+    CHECK.stop()
+
+
+def _wanted() -> tuple[Wanted, float]:
+    kind: Wanted = "tokens" if st.session_state[_KIND] == "tokens" else "paths"
+    return kind, float(st.session_state[_NUMBER])
+
+
+def _predict() -> None:
+    messages.clear()
+    try:
+        config = pilot_config(sweep_editor.base(), *_wanted())
+        grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
+        tuning.start("pilot", grid, sweep_editor.prompts(), controls.model_name())
+    except EabError as error:
+        messages.notify(str(error))
+
+
+def _result(cells: Sequence[Cell], key: str, model_name: str, active: bool) -> None:
+    from eab.figures import recommendation as words
+    from eab.figures.tables import text_table
+
+    try:
+        found = recommend(cells, *_wanted())
+    except ConfigError as error:
+        st.info(str(error))
+        return
+    check = CHECK.displayed()
+    with check.locked:
+        checked = [one for one in check.state.cells if _is_check(one, found, cells)]
+    measured = measured_means(checked) if not CHECK.current().active else {}
+    draw(
+        "",
+        words.recommendation_sentence(found),
+        words.pilot_figure(cells, found),
+        "pilot",
+        f"{key}-{found.wanted}-{len(cells)}",
+    )
+    st.text(words.check_sentence(found, measured))
+    st.table(text_table(words.check_rows(found, measured), words.CHECK_HEADINGS))
+    with st.container(horizontal=True, key="tune_recommended"):
+        st.button(
+            "Check",
+            on_click=_check,
+            args=(found, cells, model_name),
+            icon=":material/fact_check:",
+            disabled=active,
+            key="tune_check",
+            help=f"Run this threshold with {CHECK_SEEDS} seeds that the pilot did not have.",
+        )
+        first = min(cells, key=lambda one: (len(one.prompt_id), one.prompt_id))
+        used = sweep_cells.use_button(
+            "tune_use_recommended", first.prompt, found.config, model_name
+        )
+    if used:
+        st.switch_page(sweep_cells.EXPLORE)
+
+
+def _is_check(cell: Cell, found: Recommendation, pilot: Sequence[Cell]) -> bool:
+    same = setting_of(cell) == found.config
+    return same and cell.prompt in {one.prompt for one in pilot}
+
+
+def _check(found: Recommendation, pilot: Sequence[Cell], model_name: str) -> None:
+    messages.clear()
+    prompts = {
+        one.prompt_id: TuningPrompt(one.prompt_id, Question(one.prompt, (), {}, one.group))
+        for one in pilot
+    }
+    tuning.start("check", Grid({}, found.config, _CHECK_SEEDS), [*prompts.values()], model_name)

@@ -1,0 +1,165 @@
+"""A setting of a sweep, chosen in a chart or in a list, and what can be done with one of its cells:
+open its tree, compare it with another cell, or use its settings.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import streamlit as st
+
+from app.server import model_cache
+from app.state import diff, messages, tab
+from app.widgets import controls
+from app.widgets.history import COMPARE
+from app.widgets.markdown import plain
+from eab.config import BranchingConfig
+from eab.errors import EabError
+from eab.formatting import counted, excerpt
+from eab.token_text import visible
+from eab.tuning.cell import Cell
+from eab.tuning.frontier import SettingPoint, setting_of, varying
+
+EXPLORE: Final = "../pages/explore.py"
+_SETTING, _PROMPT, _SEED, _OTHER = (
+    f"tune_cell_{part}" for part in ("setting", "prompt", "seed", "other")
+)
+
+
+def choose(number: int) -> None:
+    """Choose the setting with this number; for clicks in charts."""
+    st.session_state[_SETTING] = number
+
+
+def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str) -> None:
+    """Draw the choice of a cell, and its buttons.
+
+    Args:
+        points: The settings, as they are numbered in the charts.
+        cells: All cells of the sweep.
+        model_name: The model of the sweep.
+    """
+    from eab.figures.tuning_words import setting_words
+
+    names = varying(point.config for point in points)
+    labels = [setting_words(point.config, names) for point in points]
+    for key in (_SETTING, _OTHER):
+        if st.session_state.get(key, 0) not in range(len(points)):
+            st.session_state[key] = 0
+    prompts = {one.prompt_id: one.prompt for one in sorted(cells, key=_prompt_order)}
+    if st.session_state.get(_PROMPT) not in prompts:
+        st.session_state[_PROMPT] = next(iter(prompts))
+    setting, prompt, seed = st.columns([5, 4, 2])
+    number = setting.selectbox(
+        "Setting (or click it in a chart)",
+        range(len(points)),
+        format_func=labels.__getitem__,
+        key=_SETTING,
+    )
+    asked = prompt.selectbox(
+        "Prompt",
+        list(prompts),
+        format_func=lambda one: excerpt(visible(prompts[one]), 60),
+        key=_PROMPT,
+    )
+    seeds = sorted({one.seed for one in cells})
+    if st.session_state.get(_SEED) not in seeds:
+        st.session_state[_SEED] = seeds[0]
+    with seed:
+        st.selectbox("Seed", seeds, key=_SEED)
+    missing = model_cache.missing(model_name)
+    chosen = _found(cells, points[number], asked)
+    if chosen is None:
+        st.text("This cell is not made yet.")
+        return
+    st.caption(plain(_words(chosen)))
+    with st.container(horizontal=True, key="tune_cell_buttons"):
+        opened = st.button(
+            "Open its tree",
+            on_click=_open_tree,
+            args=(chosen, model_name),
+            icon=":material/account_tree:",
+            key="tune_open",
+            disabled=bool(missing),
+            help=missing or "Makes this run again on Explore: the same seed gives the same tree.",
+        )
+        used = use_button("tune_use", chosen.prompt, chosen.config, model_name)
+    if (opened or used) and not messages.message():
+        st.switch_page(EXPLORE)
+    other, button = st.columns([5, 2], vertical_alignment="bottom")
+    second = other.selectbox(
+        "Compare with, same prompt and seed",
+        range(len(points)),
+        format_func=labels.__getitem__,
+        key=_OTHER,
+    )
+    with button:
+        _compare_button(chosen, _found(cells, points[second], asked), model_name, missing)
+
+
+def _prompt_order(cell: Cell) -> tuple[int, str]:
+    """The order of the prompts in their set; cells come in the order in which they end."""
+    return len(cell.prompt_id), cell.prompt_id
+
+
+def _compare_button(chosen: Cell, other: Cell | None, model_name: str, missing: str) -> None:
+    same = other is None or other is chosen
+    both = [(one.prompt, one.config) for one in (chosen, other) if one is not None]
+    if st.button(
+        "Compare",
+        on_click=diff.compare_cells,
+        args=(both, model_name),
+        icon=":material/difference:",
+        key="tune_compare",
+        disabled=bool(missing) or same,
+        help=missing or ("Choose another setting." if same else None),
+        width="stretch",
+    ):
+        st.switch_page(COMPARE)
+
+
+def _found(cells: Sequence[Cell], point: SettingPoint, prompt: str) -> Cell | None:
+    seed = st.session_state[_SEED]
+    ours = (one for one in cells if one.prompt_id == prompt and one.seed == seed)
+    return next((one for one in ours if setting_of(one) == point.config), None)
+
+
+def _words(cell: Cell) -> str:
+    made = "resimulated from the run at a lower threshold" if cell.made != "run" else "run"
+    return (
+        f"This cell ({made}): {counted(cell.paths, 'path')}, {counted(cell.forks, 'fork')}, "
+        f"{counted(cell.tokens, 'token')}, {counted(cell.distinct_answers, 'distinct answer')}, "
+        f"probability seen {cell.probability_seen:.1%}."
+    )
+
+
+def _open_tree(cell: Cell, model_name: str) -> None:
+    """Make the run of a cell again on Explore."""
+    messages.clear()
+    try:
+        tab.start(cell.prompt, cell.config, model_name)
+    except EabError as error:
+        messages.notify(str(error))
+    else:
+        controls.fill_from(cell.prompt, cell.config, model_name)
+
+
+def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) -> bool:
+    """Draw the button that sets Explore's controls to these settings and this prompt.
+
+    Returns:
+        Whether it was pressed; the caller then goes to Explore.
+    """
+    return st.button(
+        "Use these settings",
+        on_click=_use,
+        args=(prompt, config, model_name),
+        icon=":material/tune:",
+        key=key,
+        help="Sets Explore's controls to these settings and this prompt.",
+    )
+
+
+def _use(prompt: str, config: BranchingConfig, model_name: str) -> None:
+    messages.clear()
+    tab.current()  # a new tab has a run before its widgets are set
+    controls.fill_from(prompt, config, model_name)

@@ -1,0 +1,180 @@
+"""The charts and tables of a sweep on the page Tune."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import streamlit as st
+
+from app.widgets import sweep_cells
+from app.widgets.charts import draw, white_background
+from eab.config import SETTINGS
+from eab.tuning.cell import Cell
+from eab.tuning.frontier import SettingPoint, measured, setting_points, varying
+from eab.tuning.quantities import COSTS, GAINS, Quantity
+
+_COST, _GAIN = "tune_cost", "tune_gain"
+_ACROSS, _DOWN = "tune_across", "tune_down"
+# The first two that vary are the axes of the heat map.
+_PREFERRED: Final = ("entropy_threshold", "max_paths", "branch_factor", "policy")
+_FEW: Final = 2  # settings on the axes of the heat map
+
+
+def choose_cost(cells: Sequence[Cell]) -> Quantity:
+    """Draw the choice of the cost; only what some cell knows is offered."""
+    return _choose("Cost", _COST, _known(cells, COSTS))
+
+
+def choose_gain(cells: Sequence[Cell]) -> Quantity:
+    """Draw the choice of the gain; only what some cell knows is offered."""
+    return _choose("Gain", _GAIN, _known(cells, GAINS))
+
+
+def _known(cells: Sequence[Cell], among: dict[str, Quantity]) -> dict[str, Quantity]:
+    known = {
+        name: one
+        for name, one in among.items()
+        if any(measured(cell, one) is not None for cell in cells)
+    }
+    return known or dict(among)
+
+
+def _choose(label: str, key: str, among: dict[str, Quantity]) -> Quantity:
+    if st.session_state.get(key) not in among:
+        st.session_state[key] = next(iter(among))
+    chosen = st.selectbox(
+        label,
+        list(among),
+        format_func=lambda name: among[name].label,
+        key=key,
+        help=" ".join(f"{one.label}: {one.help}" for one in among.values()),
+    )
+    return among[chosen]
+
+
+def draw_charts(
+    cells: Sequence[Cell], cost: Quantity, gain: Quantity, key: str, clickable: bool = True
+) -> list[SettingPoint]:
+    """Draw the heat map beside the Pareto front.
+
+    Args:
+        cells: The cells so far.
+        cost: What settings cost.
+        gain: What they gain.
+        key: Names what they show.
+        clickable: Whether a click chooses a setting.
+
+    Returns:
+        The settings, as they are numbered in the charts.
+    """
+    from eab.figures import tuning, tuning_words
+
+    points = setting_points(cells, cost, gain)
+    key = f"{key}-{cost.column}-{gain.column}-{len(cells)}"
+    heat, pareto = st.columns(2, gap="medium")
+    with heat:
+        _heat_map(cells, gain, points if clickable else [], key)
+    with pareto:
+        draw(
+            "",
+            tuning_words.pareto_sentence(points, cost, gain),
+            tuning.pareto_figure(points, cost, gain),
+            "pareto",
+            key,
+            on_click=sweep_cells.choose if clickable else None,
+        )
+    return points
+
+
+def _heat_map(
+    cells: Sequence[Cell], gain: Quantity, points: Sequence[SettingPoint], key: str
+) -> None:
+    """Draw the heat map, and below it the choice of its axes, unless cells are still being made."""
+    from eab.figures import tuning, tuning_words
+
+    every = setting_points(cells, gain, gain, partial=True)
+    place = {point.config: number for number, point in enumerate(points)}
+    chart = st.container()
+    with st.popover("Axes", icon=":material/grid_on:") if points else st.container():
+        across, down, shown = _axes(every, menu=bool(points))
+
+    def clicked(number: int) -> None:
+        if shown[number].config in place:
+            sweep_cells.choose(place[shown[number].config])
+
+    with chart:
+        draw(
+            "",
+            tuning_words.heat_sentence(shown, gain, _same(every, (across, down))),
+            tuning.heat_figure(shown, gain, across, down),
+            "heat-map",
+            f"{key}-{across}-{down}-{len(shown)}-{shown[0].config if shown else ''}",
+            on_click=clicked if points else None,
+        )
+
+
+def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:
+    """The two settings of the heat map, and the points with the values of the others fixed.
+
+    Args:
+        points: All points.
+        menu: Whether to draw the choice; else the first ones are taken.
+    """
+    names = varying(point.config for point in points) or ["entropy_threshold"]
+    ordered = sorted(names, key=_PREFERRED.index) if set(names) <= {*_PREFERRED} else names
+    across = _one_of("Across", _ACROSS, ordered, menu)
+    rest = [name for name in ordered if name != across]
+    down = _one_of("Down", _DOWN, rest, menu) if rest else ""
+    shown = [*points]
+    for name in rest:
+        if name != down:
+            values = sorted({getattr(point.config, name) for point in shown})
+            fixed = _fixed(name, values, menu)
+            shown = [point for point in shown if getattr(point.config, name) == fixed]
+    return across, down, shown
+
+
+def _same(points: Sequence[SettingPoint], axes: tuple[str, str]) -> list[str]:
+    """The settings that vary and are on no axis."""
+    return [name for name in varying(point.config for point in points) if name not in axes]
+
+
+def _one_of(label: str, key: str, names: Sequence[str], menu: bool) -> str:
+    if not menu:
+        return names[0]
+    if st.session_state.get(key) not in names:
+        st.session_state[key] = names[0]
+    return st.selectbox(label, names, format_func=lambda name: SETTINGS[name].label, key=key)
+
+
+def _fixed(name: str, values: Sequence[Any], menu: bool) -> Any:
+    from eab.figures.tuning_words import value_words
+
+    key = f"tune_fixed_{name}"
+    if not menu:
+        return values[0]
+    if st.session_state.get(key) not in values:
+        st.session_state[key] = values[0]
+    return st.selectbox(
+        f"{SETTINGS[name].label} is",
+        values,
+        format_func=lambda value: value_words(name, value),
+        key=key,
+    )
+
+
+def draw_parallel(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity, key: str) -> None:
+    """Draw parallel coordinates, where more than two settings vary."""
+    from eab.figures import tuning, tuning_words
+
+    names = varying(point.config for point in points)
+    if len(names) <= _FEW:
+        return
+    draw(
+        "All settings at once",
+        tuning_words.effects_sentence(points, names, gain),
+        tuning.parallel_figure(points, names, cost, gain),
+        "parallel",
+        f"{key}-{cost.column}-{gain.column}-{len(points)}",
+        white_background(),
+    )
+    st.caption("Drag along an axis to keep only the lines that pass there.")

@@ -1,0 +1,212 @@
+"""What the page Tune sweeps: the prompts, and which settings take which values."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import streamlit as st
+
+from app.server import default_sweep, estimate
+from app.state.process import worker
+from app.widgets import controls
+from app.widgets.setting_widgets import KEPT
+from eab.config import SETTINGS, BranchingConfig, PolicyName
+from eab.errors import ConfigError
+from eab.evaluation.questions import Question
+from eab.formatting import counted, human_seconds
+from eab.tuning.grid import Grid
+from eab.tuning.items import items_of
+from eab.tuning.prompt_sets import TuningPrompt
+
+OWN: Final = "Your own, one per line"
+MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000
+_BRANCH_FACTORS: Final = (2, 3, 4, 5, 8)
+_MAX_PATHS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
+_POLICIES: Final[tuple[PolicyName, ...]] = ("fair", "independent", "original")
+_SETS, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKENS = (
+    f"tune_{name}"
+    for name in (
+        "set",
+        "own",
+        "threshold_range",
+        "threshold_count",
+        "branch_factor",
+        "max_paths",
+        "policy",
+        "seeds",
+        "max_new_tokens",
+    )
+)
+
+
+def _defaults() -> dict[str, Any]:
+    return {
+        _SETS: next(iter(default_sweep.prompt_sets())),
+        _OWN: "",
+        _RANGE: default_sweep.THRESHOLD_RANGE,
+        _COUNT: len(default_sweep.THRESHOLDS),
+        _FACTORS: [*default_sweep.VARIED["branch_factor"]],
+        _LIMITS: [*default_sweep.VARIED["max_paths"]],
+        _CHOSEN_POLICIES: [*default_sweep.VARIED["policy"]],
+        _SEEDS: default_sweep.SEEDS,
+        _TOKENS: default_sweep.NEW_TOKENS,
+    }
+
+
+def ensure_defaults() -> None:
+    """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
+    for key, value in _defaults().items():
+        st.session_state.setdefault(key, value)
+
+
+def choose_prompts() -> None:
+    """Draw the choice of a set of prompts."""
+    st.selectbox("Prompts", [*default_sweep.prompt_sets(), OWN], key=_SETS, **KEPT)
+
+
+def own_prompts() -> None:
+    """Draw the box for own prompts, if these are chosen."""
+    if st.session_state[_SETS] == OWN:
+        st.text_area(
+            "Prompts, one per line",
+            key=_OWN,
+            height=96,
+            help=f"At most {MAX_PROMPTS}. Their right answers are not known, so only what needs "
+            "none can be weighed.",
+            **KEPT,
+        )
+
+
+def prompts() -> list[TuningPrompt]:
+    """The chosen prompts, with their answers where these are known.
+
+    Raises:
+        ConfigError: There is none, or there are too many, or one is too long.
+    """
+    if st.session_state[_SETS] != OWN:
+        return [*default_sweep.prompt_sets()[st.session_state[_SETS]]]
+    lines = [line.strip() for line in st.session_state[_OWN].splitlines()]
+    written = list(dict.fromkeys(line for line in lines if line))
+    if not 1 <= len(written) <= MAX_PROMPTS:
+        raise ConfigError(
+            f"there are {counted(len(written), 'prompt')}; write 1 to {MAX_PROMPTS}, one per line"
+        )
+    for number, prompt in enumerate(written, start=1):
+        if len(prompt) > MAX_PROMPT:
+            raise ConfigError(
+                f"prompt {number} has {len(prompt):,} characters; at most {MAX_PROMPT:,} are "
+                "allowed. Shorten it"
+            )
+    return [
+        TuningPrompt(str(number), Question(prompt, (), {}, ""))
+        for number, prompt in enumerate(written, start=1)
+    ]
+
+
+def choose_ranges() -> None:
+    """Draw the sliders of what varies."""
+    st.markdown("**What varies**")
+    st.slider("Entropy threshold (nats), from and to", 0.05, 3.0, step=0.05, key=_RANGE, **KEPT)
+    st.slider(
+        "Thresholds",
+        1,
+        9,
+        key=_COUNT,
+        help="How many values in this range, at equal ratios.",
+        **KEPT,
+    )
+    for key, name, values in (
+        (_LIMITS, "max_paths", _MAX_PATHS),
+        (_FACTORS, "branch_factor", _BRANCH_FACTORS),
+        (_CHOSEN_POLICIES, "policy", _POLICIES),
+    ):
+        declared = SETTINGS[name]
+        st.pills(
+            declared.label,
+            values,
+            selection_mode="multi",
+            key=key,
+            help=declared.help,
+            **KEPT,
+        )
+    st.markdown("**For all**")
+    st.slider(
+        "Seeds",
+        1,
+        12,
+        key=_SEEDS,
+        help="Every setting runs each prompt once per seed. The spread between them is the error.",
+        **KEPT,
+    )
+    st.slider("Max new tokens", 4, 96, key=_TOKENS, help=SETTINGS["max_new_tokens"].help, **KEPT)
+
+
+def thresholds() -> tuple[float, ...]:
+    """The chosen thresholds in nats."""
+    low, high = st.session_state[_RANGE]
+    values = np.geomspace(low, high, st.session_state[_COUNT])
+    return tuple(dict.fromkeys(round(float(value), 2) for value in values))
+
+
+def base() -> BranchingConfig:
+    """The settings that do not vary: those of Explore.
+
+    Every path may fork, whatever its weight: else no cell follows from another one.
+
+    Raises:
+        ConfigError: Explore's widgets hold a value that is not allowed.
+    """
+    chosen = controls.settings() | {
+        "threshold_unit": "nats",
+        "entropy_threshold": thresholds()[0],
+        "min_fork_weight": 0.0,
+        "max_new_tokens": st.session_state[_TOKENS],
+        "drafter": "none",
+        "seed": 0,
+    }
+    return BranchingConfig.from_settings(chosen)
+
+
+def grid() -> Grid:
+    """What is to be swept.
+
+    Raises:
+        ConfigError: Nothing is chosen for a setting, or there are too many cells.
+    """
+    values: dict[str, tuple[Any, ...]] = {"entropy_threshold": thresholds()}
+    for key, name in (
+        (_LIMITS, "max_paths"),
+        (_FACTORS, "branch_factor"),
+        (_CHOSEN_POLICIES, "policy"),
+    ):
+        values[name] = tuple(sorted(st.session_state[key]))
+        if not values[name]:
+            raise ConfigError(
+                f"nothing is chosen for {SETTINGS[name].label.lower()}; choose at least one value"
+            )
+    return Grid(values, base(), tuple(range(1, st.session_state[_SEEDS] + 1)))
+
+
+def needs_words(chosen: Grid, asked: Sequence[TuningPrompt], model_name: str) -> str:
+    """How many cells a sweep has, how many of them the model must run, and about how long it takes.
+
+    Raises:
+        ConfigError: There are too many cells.
+    """
+    items = items_of(asked, chosen)
+    cells = sum(len(item.configs) for item in items)
+    if cells > MAX_CELLS:
+        raise ConfigError(
+            f"there are {cells:,} cells; at most {MAX_CELLS:,} are run here. Choose fewer values, "
+            "prompts or seeds, or use eab sweep"
+        )
+    runs = (
+        counted(cells, "run")
+        if cells == len(items)
+        else f"{len(items):,} runs at least, and one for each cell that a path limit acted on"
+    )
+    seconds = estimate.sweep_seconds(
+        len(items), cells, chosen.base, model_name, worker().remembered
+    )
+    about = f"; about {human_seconds(seconds)}, from earlier runs here" if seconds else ""
+    return f"{counted(cells, 'cell')}; the model makes {runs}{about}."

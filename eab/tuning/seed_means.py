@@ -1,0 +1,89 @@
+"""Means over seeds, with intervals.
+
+The prompts of a sweep are given, the seeds are drawn. Values of different prompts under one seed
+share random numbers, so the prompts are averaged first, and the spread between the seeds gives the
+standard error. With few seeds the interval is Student's: wide, and honest about it.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Final
+
+# Quantile 0.975 of Student's t, by degrees of freedom; between them the one before is the safe one.
+_STUDENT: Final = {
+    1: 12.706,
+    2: 4.303,
+    3: 3.182,
+    4: 2.776,
+    5: 2.571,
+    6: 2.447,
+    7: 2.365,
+    8: 2.306,
+    9: 2.262,
+    10: 2.228,
+    12: 2.179,
+    15: 2.131,
+    20: 2.086,
+    30: 2.042,
+    60: 2.000,
+    120: 1.980,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over seeds.
+
+    Attributes:
+        value: The mean.
+        error: Its standard error; None for a single seed, which has no spread.
+        seeds: How many seeds.
+    """
+
+    value: float
+    error: float | None
+    seeds: int
+
+    @property
+    def margin(self) -> float | None:
+        """Half the width of the interval that contains the true mean with 95 % confidence."""
+        return None if self.error is None else student(self.seeds - 1) * self.error
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the sign is measured: the interval does not contain 0."""
+        return self.margin is not None and abs(self.value) > self.margin
+
+    def fresh(self, seeds: int) -> float | None:
+        """Half the width of the interval in which the mean of this many other seeds lies with 95 %
+        confidence, if the values of the seeds are about normally distributed.
+        """
+        if self.error is None:
+            return None
+        return student(self.seeds - 1) * self.error * math.sqrt(1 + self.seeds / seeds)
+
+
+def student(freedom: int) -> float:
+    """Quantile 0.975 of Student's t with this many degrees of freedom, at least 1."""
+    known = list(_STUDENT)
+    return _STUDENT[known[bisect_right(known, freedom) - 1]]
+
+
+def mean(by_seed: Mapping[int, float]) -> Mean:
+    """The mean of these values, one per seed, of which there is at least one."""
+    values = list(by_seed.values())
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Mean(fmean(values), error, len(values))
+
+
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
+    """The mean of ours - theirs over the seeds that both have; None if they share none.
+
+    Runs with one seed draw the same numbers where they can, so the difference spreads less than
+    either of the two.
+    """
+    shared = {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+    return mean(shared) if shared else None

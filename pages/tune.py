@@ -1,0 +1,224 @@
+"""Tune: which settings give the most for the least, and a threshold for a wanted number of paths or
+tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import streamlit as st
+
+from app.state import messages, polling, status, tuning
+from app.state.slot import Entry, note_in_url
+from app.state.tuning import CHECK, PILOT, SWEEP
+from app.widgets import controls, recommender, sweep_cells, sweep_charts, sweep_editor
+from app.widgets.charts import downloads
+from app.widgets.markdown import plain
+from eab.errors import ConfigError, EabError
+from eab.figures.charts import NOTHING_YET
+from eab.formatting import as_sentence
+from eab.tuning.cell import Cell, cells_table
+from eab.tuning.quantities import Quantity
+from eab.tuning.report import TuningReport
+
+VIEW: Final = "view"  # the URL parameter of the open tab
+SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
+REDRAW_SECONDS: Final = 2.0  # Plotly draws a chart anew
+SHOWN, NAME = "tune_shown", "tune_name"
+HOW_IT_WORKS: Final = """
+A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
+and the spread between the seeds gives the interval (95 %, Student's t). Two settings differ if the
+interval of their difference, paired by seed, does not contain 0; else it says "no difference
+measured".
+
+The **Pareto front** holds the settings that no other one dominates: none costs less and gains as
+much. **Independent sampling** is the line to beat: ordinary samples at the same cost, interpolated
+between the path limits that were tried, and never beyond them.
+
+A cell at a higher threshold often follows exactly from the run at the lowest one, without the
+model: as long as no path limit acted. Such cells are resimulated. They have no time of their own.
+"""
+
+
+def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
+    """The prompts, what is weighed, Run and Stop, and what Run will take.
+
+    Returns:
+        The chosen cost and gain.
+    """
+    prompts, costs, gains, run, stop = st.columns([5, 5, 6, 3, 3], vertical_alignment="bottom")
+    with prompts:
+        sweep_editor.choose_prompts()
+    with costs:
+        cost = sweep_charts.choose_cost(cells)
+    with gains:
+        gain = sweep_charts.choose_gain(cells)
+    missing = controls.model_missing()
+    run.button(
+        "Run",
+        on_click=start,
+        type="primary",
+        icon=":material/play_arrow:",
+        key="tune_run",
+        disabled=sweeping or bool(missing),
+        help=missing or "Run every cell of this sweep.",
+        width="stretch",
+    )
+    stop.button(
+        "Stop", on_click=SWEEP.stop, disabled=not sweeping, key="tune_stop", width="stretch"
+    )
+    sweep_editor.own_prompts()
+    return cost, gain
+
+
+def start() -> None:
+    messages.clear()
+    try:
+        chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
+        sweep_editor.needs_words(
+            chosen, asked, controls.model_name()
+        )  # or there are too many cells
+        tuning.start("sweep", chosen, asked, controls.model_name())
+    except EabError as error:
+        messages.notify(str(error))
+
+
+def needs() -> str:
+    """How many cells Run makes, and about how long it takes; or what is missing."""
+    try:
+        return sweep_editor.needs_words(
+            sweep_editor.grid(), sweep_editor.prompts(), controls.model_name()
+        )
+    except EabError as error:
+        return as_sentence(str(error))
+
+
+def sweep() -> None:
+    displayed = SWEEP.displayed()
+    with displayed.locked:
+        cells = [*displayed.state.cells]
+    cost, gain = bar(cells)
+    for problem in messages.problems(SWEEP.current().live, None):
+        st.error(plain(problem))
+    if sweeping:
+        SWEEP.watch(status.tuning_progress, sweeping)
+        polling.fragment(growing(cost, gain), polling.interval(REDRAW_SECONDS))
+    else:
+        tuning.keep_ended()
+        with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
+            st.caption(f"Run: {plain(needs())}")
+            choose_sweep()
+        results(displayed, cost, gain)
+        SWEEP.watch(status.tuning_progress, sweeping)
+    with st.expander("How it works"):
+        st.markdown(HOW_IT_WORKS)
+
+
+def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
+    """Draws the pictures while cells are being made: the heat map fills in."""
+
+    def draw_so_far() -> None:
+        displayed = SWEEP.displayed()
+        with displayed.locked:
+            cells = [*displayed.state.cells]
+        if cells:
+            sweep_charts.draw_charts(cells, cost, gain, f"{displayed.key}-growing", clickable=False)
+
+    return draw_so_far
+
+
+def choose_sweep() -> None:
+    """Which sweep is shown, and its name; once this tab has made one."""
+    if not tuning.kept():
+        return
+    names = tuning.names()
+    st.session_state[SHOWN] = tuning.displayed_name()
+    current = st.session_state[SHOWN]
+    with st.popover(plain(current) or "Sweeps", icon=":material/folder_open:"):
+        st.radio(
+            "Sweeps of this tab",
+            names,
+            key=SHOWN,
+            on_change=lambda: tuning.show(st.session_state[SHOWN]),
+        )
+        if current != tuning.RECORDED:
+            st.session_state[NAME] = current
+            st.text_input("Name", key=NAME, max_chars=tuning.MAX_NAME, on_change=rename)
+
+
+def rename() -> None:
+    messages.clear()
+    try:
+        tuning.rename(st.session_state[SHOWN], st.session_state[NAME])
+    except ConfigError as error:
+        messages.notify(str(error))
+
+
+def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> None:
+    """The pictures of a sweep that no longer changes, a cell of it, the table, and downloads."""
+    from eab.figures import tuning_words as words
+    from eab.figures.tables import text_table
+
+    report, key = displayed.state, displayed.key
+    cells = report.cells
+    if not cells:
+        st.text(NOTHING_YET)
+        return
+    points = sweep_charts.draw_charts(cells, cost, gain, key)
+    st.caption(
+        f"{words.over_words(points)} {words.saving_sentence(cells)} "
+        f"{words.unknown_sentence(cells, cost)}"
+    )
+    origin(displayed)
+    if points:
+        st.header("One cell")
+        sweep_cells.draw(points, cells, report.model_name)
+        sweep_charts.draw_parallel(points, cost, gain, key)
+        st.header("All settings")
+        st.table(text_table(words.setting_rows(points, cost, gain), words.HEADINGS))
+    downloads(
+        [
+            ("Cells (CSV)", "cells.csv", lambda: cells_table(cells).to_csv(index=False)),
+            ("Cells (Parquet)", "cells.parquet", lambda: cells_table(cells).to_parquet(None)),
+            (
+                "Settings (CSV)",
+                "settings.csv",
+                lambda: words.settings_table(points, cost, gain).to_csv(index=False),
+            ),
+        ]
+    )
+
+
+def origin(displayed: Entry[TuningReport]) -> None:
+    """Where the cells were made."""
+    began = displayed.state.began
+    if began is not None:
+        where = plain(f"{began.model}, {began.dtype}, on {began.machine}")
+        st.caption(f"{'Recorded' if displayed.live is None else 'Made here'}: {where}.")
+
+
+controls.ensure_defaults()
+sweep_editor.ensure_defaults()
+recommender.ensure_defaults()
+sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
+predicting = PILOT.current().active or CHECK.current().active
+st.session_state.setdefault(
+    "tune_view", THRESHOLD_TAB if st.query_params.get(VIEW) == "threshold" else SETTINGS_TAB
+)
+
+st.title("Which settings give the most for the least?")
+with st.sidebar:
+    controls.choose_model()
+    sweep_editor.choose_ranges()
+# A further section of this page is one more tab.
+settings_tab, threshold_tab = st.tabs(
+    [SETTINGS_TAB, THRESHOLD_TAB], on_change="rerun", key="tune_view"
+)
+if threshold_tab.open:
+    note_in_url({VIEW: "threshold"})
+    with threshold_tab:
+        recommender.show(predicting)
+else:
+    st.query_params.pop(VIEW, None)
+    with settings_tab:
+        sweep()
+polling.draw_fragments()

@@ -1,0 +1,44 @@
+"""Record what the page Tune opens with: the embedded model at several settings, on prompts whose
+answers are known.
+
+    python scripts/record_tuning.py
+
+It takes about a minute. Only the times of the cells depend on the machine.
+"""
+
+import os
+
+import torch
+from rich.progress import Progress
+
+from app.server import bundled_runs, default_sweep
+from eab.figures.tuning_words import pareto_sentence, saving_sentence
+from eab.models.loading import load_model
+from eab.tuning.frontier import setting_points
+from eab.tuning.quantities import COSTS, GAINS
+from eab.tuning.report import TuningReport, dumps
+from eab.tuning.reporting import report_sweep
+
+
+def main() -> None:
+    """Make the sweep, and write its cells."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
+    model = load_model("embedded", device="cpu", dtype="float32")
+    report = TuningReport()
+    with Progress() as bar:
+        task = bar.add_task("Sweep", total=1.0)
+        for event in report_sweep(model, default_sweep.prompts(), default_sweep.grid()):
+            report.apply(event)
+            bar.update(task, completed=report.progress.share, description=report.progress.words)
+    if not report.complete:
+        raise SystemExit(f"the sweep did not end as it should: {report.ended}")
+    bundled_runs.TUNING.parent.mkdir(parents=True, exist_ok=True)
+    bundled_runs.TUNING.write_bytes(dumps(report))
+    print(saving_sentence(report.cells))
+    for gain in GAINS.values():
+        points = setting_points(report.cells, COSTS["tokens"], gain)
+        print(f"{gain.label}: {pareto_sentence(points, COSTS['tokens'], gain)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""The page Tune without a browser: the recorded sweep, one of one's own, Stop, names, errors, the
+recommender, and the ways to Explore and Compare.
+"""
+
+import pytest
+from page_walk import opened, run_to_its_end, words
+from streamlit.testing.v1 import AppTest
+
+from app.server import bundled_runs, default_sweep
+from app.widgets.sweep_editor import OWN
+from eab.figures.charts import NOTHING_YET
+from eab.figures.tuning_words import pareto_sentence, saving_sentence
+from eab.tuning.frontier import setting_points
+from eab.tuning.quantities import COSTS, GAINS
+
+STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
+
+
+@pytest.fixture
+def page() -> AppTest:
+    return opened("tune")
+
+
+def small(page: AppTest, own: str = "") -> AppTest:
+    """Choose a sweep of a few cells: two thresholds, two path limits, two policies, two seeds."""
+    page.slider(key="tune_threshold_count").set_value(2)
+    page.slider(key="tune_seeds").set_value(2)
+    page.slider(key="tune_max_new_tokens").set_value(6)
+    page.get("button_group")
+    page.session_state["tune_max_paths"] = [4, 8]
+    page.session_state["tune_branch_factor"] = [3]
+    page.session_state["tune_policy"] = ["fair", "independent"]
+    if own:
+        page.selectbox(key="tune_set").set_value(OWN).run()
+        page.text_area(key="tune_own").set_value(own)
+    return page.run()
+
+
+def captions(page: AppTest) -> str:
+    return " ".join(caption.value for caption in page.main.caption)
+
+
+def swept(page: AppTest, own: str = "My favorite color is\nI tossed a coin. It") -> AppTest:
+    small(page, own)
+    return run_to_its_end(page.button(key="tune_run").click().run(), STOP).run()
+
+
+def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
+    assert not page.exception
+    assert not page.error
+    recorded = bundled_runs.tuning()
+    cost, gain = COSTS["tokens"], GAINS["distribution_error"]
+    points = setting_points(recorded.cells, cost, gain)
+    assert pareto_sentence(points, cost, gain) in words(page)
+    assert saving_sentence(recorded.cells) in captions(page)
+    assert "Recorded: embedded, float32, on " in captions(page)
+    assert len(page.get("plotly_chart")) == 3
+    assert len(page.table[0].value) == len(points)
+
+
+def test_the_recorded_sweep_is_the_one_that_the_widgets_say() -> None:
+    recorded = bundled_runs.tuning()
+    assert recorded.complete
+    configs = {cell.config for cell in recorded.cells}
+    grid = default_sweep.grid()
+    assert len(configs) == len(grid.configs()) * default_sweep.SEEDS
+    assert {cell.prompt for cell in recorded.cells} == {
+        one.question.prompt for one in default_sweep.prompts()
+    }
+    assert any(cell.made == "resimulated" for cell in recorded.cells)
+    assert bundled_runs.TUNING.stat().st_size < 200_000
+
+
+@pytest.mark.parametrize("gain", [name for name in GAINS if name != "correct"])
+@pytest.mark.parametrize("cost", list(COSTS))
+def test_every_cost_and_gain_has_its_pictures(page: AppTest, cost: str, gain: str) -> None:
+    page.selectbox(key="tune_cost").set_value(cost)
+    page.selectbox(key="tune_gain").set_value(gain).run()
+    assert not page.exception
+    assert NOTHING_YET not in words(page)
+    assert ("resimulated cells have no time" in captions(page)) == (cost == "seconds")
+
+
+def test_a_sweep_of_ones_own_and_a_reload_finds_it(page: AppTest) -> None:
+    small(page, "My favorite color is\nI tossed a coin. It")
+    assert "Run: 24 cells; the model makes 16 runs at least" in captions(page)
+    page = run_to_its_end(page.button(key="tune_run").click().run(), STOP).run()
+    assert not page.exception
+    assert not page.error
+    assert "Means over 2 prompts and 2 seeds." in captions(page)
+    assert "Made here: embedded" in captions(page)
+    assert any("of 6 settings" in text for text in words(page))
+    assert "about " in captions(page)  # the next sweep's time is now known
+    reloaded = opened("tune", tuning=str(page.query_params["tuning"]))
+    assert "Made here: embedded" in captions(reloaded)
+    assert page.table[0].value.equals(reloaded.table[0].value)
+
+
+def test_sweeps_are_kept_under_names(page: AppTest) -> None:
+    swept(page)
+    assert page.radio(key="tune_shown").value == "Sweep 1"
+    page.text_input(key="tune_name").set_value("colours").run()
+    assert page.radio(key="tune_shown").options == ["Recorded sweep", "colours"]
+    page.text_input(key="tune_name").set_value("Recorded sweep").run()
+    assert "Another sweep has this name" in page.error[0].value
+    page.radio(key="tune_shown").set_value("Recorded sweep").run()
+    assert not page.exception
+    assert "Recorded: embedded" in captions(page)
+    page.radio(key="tune_shown").set_value("colours").run()
+    assert "Made here: embedded" in captions(page)
+
+
+def test_stop_keeps_what_is_there(page: AppTest) -> None:
+    page.button(key="tune_run").click().run()
+    assert not page.button(key=STOP).disabled
+    page.button(key=STOP).click().run()
+    run_to_its_end(page, STOP).run()
+    assert not page.exception
+    assert "Stopped after" in captions(page)
+    assert page.get("plotly_chart")
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ("  \n", "there are 0 prompts; write 1 to 24"),
+        ("\n".join(map(str, range(30))), "30 prompts"),
+    ],
+)
+def test_prompts_that_cannot_be_swept_are_explained(page: AppTest, own: str, message: str) -> None:
+    page.selectbox(key="tune_set").set_value(OWN).run()
+    page.text_area(key="tune_own").set_value(own).run()
+    page.button(key="tune_run").click().run()
+    assert message in page.error[0].value.replace("There", "there")
+    assert "Recorded: embedded" in captions(page)
+
+
+def test_nothing_chosen_for_a_setting_is_explained(page: AppTest) -> None:
+    page.session_state["tune_max_paths"] = []
+    page.run()
+    assert "Nothing is chosen for max paths" in captions(page)
+
+
+def test_a_cell_opens_on_explore_as_the_tree_that_it_was(page: AppTest) -> None:
+    swept(page)
+    shown = next(one.value for one in page.caption if one.value.startswith("This cell"))
+    page.button(key="tune_open").click().run()
+    assert not page.exception
+    run_to_its_end(page)
+    assert page.session_state["prompt"] == "My favorite color is"
+    assert page.session_state["set_min_fork_weight"] == 0.0
+    live = page.session_state["run_slot"][0].state.run
+    assert f"{live.tokens_through_model()} tokens" in shown.replace(",", "")
+    assert f"{len(live.leaves())} path" in shown
+
+
+def test_the_settings_of_a_cell_go_into_the_controls_of_explore(page: AppTest) -> None:
+    swept(page)
+    page.selectbox(key="tune_cell_setting").set_value(1).run()
+    page.button(key="tune_use").click().run()
+    assert not page.exception
+    assert page.session_state["set_max_new_tokens"] == 6
+    assert page.session_state["prompt"] == "My favorite color is"
+
+
+def test_two_cells_are_compared_as_one_tree(page: AppTest) -> None:
+    swept(page)
+    assert page.button(key="tune_compare").disabled
+    page.selectbox(key="tune_cell_other").set_value(3).run()
+    page.button(key="tune_compare").click().run()
+    assert not page.exception
+    assert page.session_state["diff_a"] == page.session_state["diff_b"] == "cell"
+    page.switch_page("../pages/compare.py").run()
+    for _ in range(100):
+        if "A: entropy threshold" in captions(page):
+            break
+        page.run()
+    assert "A: entropy threshold" in captions(page)
+    assert not page.exception
+
+
+def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
+    page = opened("tune", view="threshold")
+    page.slider(key="tune_max_new_tokens").set_value(10)
+    page.selectbox(key="tune_set").set_value(OWN).run()
+    page.text_area(key="tune_own").set_value("My favorite color is\nI have a pet\nThe box was")
+    page.number_input(key="tune_wanted_number").set_value(6).run()
+    run_to_its_end(page.button(key="tune_predict").click().run(), PILOT_STOP).run()
+    assert not page.exception
+    [sentence] = [one for one in words(page) if one.startswith("Threshold ")]
+    assert "for about 6 paths" in sentence
+    assert "Predicted from 3 prompts and 6 seeds" in sentence
+    assert any(one.startswith("Not measured yet") for one in words(page))
+    run_to_its_end(page.button(key="tune_check").click().run(), PILOT_STOP).run()
+    assert any("both lie inside of the predicted interval" in one for one in words(page))
+    page.button(key="tune_use_recommended").click().run()
+    assert not page.exception
+    assert f"Threshold {page.session_state['set_threshold_nats']:g} nats" in sentence
+
+
+def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
+    page.segmented_control(key="set_model_kind").set_value("Folder").run()
+    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    run_to_its_end(page.button(key="tune_run").click().run(), STOP)
+    assert "there is no such folder" in page.error[0].value
+    assert "Recorded: embedded" in captions(page)

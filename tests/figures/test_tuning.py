@@ -1,0 +1,197 @@
+"""Charts, tables and sentences of a sweep say what its cells say, and nothing beyond their error."""
+
+import pandas as pd
+import pytest
+from cells import cell
+
+from eab.config import BranchingConfig
+from eab.figures import tuning, tuning_words
+from eab.figures.charts import NOTHING_YET
+from eab.tuning.cell import Cell
+from eab.tuning.frontier import SettingPoint, baseline, pareto_front, setting_points
+from eab.tuning.quantities import COSTS, GAINS
+
+TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
+
+
+def sweep(spread: float = 0.1) -> list[Cell]:
+    """Two thresholds and two path limits beside independent sampling; three seeds, two prompts."""
+    rows = [
+        ("fair", 0.5, 8, 200, 5.0),
+        ("fair", 0.5, 16, 400, 8.0),
+        ("fair", 1.0, 8, 100, 2.0),
+        ("fair", 1.0, 16, 300, 2.1),
+        ("independent", 0.5, 8, 100, 1.0),
+        ("independent", 0.5, 16, 400, 3.0),
+    ]
+    return [
+        cell(
+            threshold,
+            seed,
+            prompt,
+            {"policy": policy, "max_paths": limit},
+            tokens=tokens,
+            distinct_answers=answers
+            + spread * (seed - 2) * (1 if (limit == 8) == (policy == "fair") else -1),
+            made="run" if threshold == 0.5 else "resimulated",
+            seconds=0.1 if threshold == 0.5 else None,
+        )
+        for policy, threshold, limit, tokens, answers in rows
+        for seed in (1, 2, 3)
+        for prompt in ("a", "b")
+    ]
+
+
+def points(spread: float = 0.1) -> list[SettingPoint]:
+    return setting_points(sweep(spread), TOKENS, ANSWERS)
+
+
+def fair(spread: float = 0.1) -> list[SettingPoint]:
+    return [point for point in points(spread) if not point.is_baseline]
+
+
+def test_the_heat_map_has_a_tile_per_setting_and_empty_ones_for_what_is_to_come() -> None:
+    found = fair()[:3]
+    heat, markers = tuning.heat_figure(found, ANSWERS, "entropy_threshold", "max_paths").data
+    assert [list(row) for row in heat.z] == [[5.0, 2.0], [8.0, None]]
+    assert (list(heat.x), list(heat.y)) == (["0.5", "1"], ["8", "16"])
+    assert list(markers.customdata) == [0, 1, 2]
+    assert markers.text[0] == "5<br>± 0.25"
+
+
+def test_a_heat_map_of_one_setting_has_one_row() -> None:
+    found = [point for point in fair() if point.config.max_paths == 8]
+    heat, _ = tuning.heat_figure(found, ANSWERS, "entropy_threshold", "").data
+    assert [list(row) for row in heat.z] == [[5.0, 2.0]]
+
+
+def test_dark_tiles_are_the_good_ones_also_where_less_is_better() -> None:
+    heat = tuning.heat_figure(fair(), ANSWERS, "entropy_threshold", "max_paths").data[0]
+    assert not heat.reversescale
+    assert tuning.heat_figure(fair(), ERROR, "entropy_threshold", "max_paths").data[0].reversescale
+
+
+def test_the_sentence_of_the_heat_map_names_best_and_worst() -> None:
+    words = tuning_words.heat_sentence(fair(), ANSWERS)
+    assert "best at entropy threshold 0.5, max paths 16 (8 ± 0.25 answers)" in words
+    assert "worst at entropy threshold 1, max paths 8 (2 ± 0.25 answers)" in words
+    assert words.endswith("Every other setting is measurably worse than the best.")
+    some = [point for point in fair() if point.config.max_paths == 8]
+    words = tuning_words.heat_sentence(some, ANSWERS, ["max_paths", "policy"])
+    assert words.startswith(
+        "Distinct answers (max paths 8, policy fair): best at entropy threshold 0.5 ("
+    )
+
+
+def test_inside_of_the_error_there_is_no_difference() -> None:
+    words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
+    assert words.endswith("no difference measured inside of the error of the seeds.")
+    assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
+    single = setting_points([cell(0.5, 1), cell(0.9, 1, distinct_answers=9)], TOKENS, ANSWERS)
+    assert "no difference measured" in tuning_words.heat_sentence(single, ANSWERS)
+    assert "One seed has no interval" in tuning_words.over_words(single)
+
+
+def test_the_pareto_chart_has_intervals_and_the_line_to_beat() -> None:
+    found = points()
+    figure = tuning.pareto_figure(found, TOKENS, ANSWERS)
+    series = {trace.name: trace for trace in figure.data}
+    assert list(series["independent sampling"].x) == [100, 400]
+    assert list(series["independent sampling"].y) == [1.0, 3.0]
+    assert series["on the Pareto front"].error_y.array[0] == pytest.approx(0.248, abs=0.001)
+    shown = sorted(number for one in figure.data if one.customdata for number in one.customdata)
+    assert shown == list(range(len(found)))
+    assert figure.layout.xaxis.title.text == "Tokens through the model (tokens) per run"
+
+
+def test_bytes_have_a_unit_that_reads_well() -> None:
+    found = setting_points(sweep(), COSTS["kv_bytes"], ANSWERS)
+    figure = tuning.pareto_figure(found, COSTS["kv_bytes"], ANSWERS)
+    assert figure.layout.xaxis.title.text == "Peak of the KV cache (KiB) per run"
+    assert set(figure.data[-1].x) == {4.0}
+
+
+def test_the_sentence_of_the_front_counts_what_beats_independent_sampling() -> None:
+    found = points()
+    words = tuning_words.pareto_sentence(found, TOKENS, ANSWERS)
+    assert words.startswith(f"{len(pareto_front(found, ANSWERS))} of 6 settings are on the Pareto")
+    assert "at equal tokens, 3 of 4 branching settings do better and 1 worse; for 0," in words
+    assert "Add the policy independent" in tuning_words.pareto_sentence(fair(), TOKENS, ANSWERS)
+    noisy = tuning_words.pareto_sentence(points(spread=20.0), TOKENS, ANSWERS)
+    assert (
+        "0 of 4 branching settings do better and 0 worse; for 4, no difference measured." in noisy
+    )
+
+
+def test_settings_outside_of_the_line_are_not_compared() -> None:
+    [first, *_] = fair()
+    line = [point for point in points() if point.is_baseline]
+    far = SettingPoint(first.config, {1: 900.0, 2: 900.0}, {1: 1.0, 2: 1.0}, 2)
+    words = tuning_words.pareto_sentence([far, *line], TOKENS, ANSWERS)
+    assert "No setting costs what independent sampling was tried at" in words
+    words = tuning_words.pareto_sentence([first, far, *line], TOKENS, ANSWERS)
+    assert words.endswith("1 lies outside of its range.")
+    assert len(baseline(line)) == 2
+
+
+def test_parallel_coordinates_have_an_axis_per_setting_and_two_more() -> None:
+    figure = tuning.parallel_figure(points(), ["entropy_threshold", "policy"], TOKENS, ANSWERS)
+    dimensions = figure.data[0].dimensions
+    assert [one.label for one in dimensions] == [
+        "Entropy threshold (nats)",
+        "Policy",
+        "Tokens through the model (tokens)",
+        "Distinct answers (answers)",
+    ]
+    assert list(dimensions[0].ticktext) == ["no effect", "0.5", "1"]
+    assert list(dimensions[0].values) == [1, 1, 2, 2, 0, 0]
+    assert list(dimensions[1].ticktext) == ["fair", "independent"]
+    assert list(dimensions[1].values) == [0, 0, 0, 0, 1, 1]
+
+
+def test_the_setting_that_moves_the_gain_most() -> None:
+    words = tuning_words.effects_sentence(points(), ["entropy_threshold", "max_paths"], ANSWERS)
+    assert words.startswith("Entropy threshold moves it most: from 0.5 to 1, distinct answers")
+    assert "changes by -4.4" in words
+    noisy = setting_points(
+        [
+            cell(1.0, 1, distinct_answers=1),
+            cell(2.0, 1, distinct_answers=9),
+            cell(1.0, 2, distinct_answers=9),
+            cell(2.0, 2, distinct_answers=2),
+        ],
+        TOKENS,
+        ANSWERS,
+    )
+    assert "no difference measured" in tuning_words.effects_sentence(
+        noisy, ["entropy_threshold"], ANSWERS
+    )
+    assert tuning_words.effects_sentence([], ["policy"], ANSWERS) == NOTHING_YET
+
+
+def test_what_was_saved_and_what_has_no_time() -> None:
+    assert tuning_words.saving_sentence(sweep()).startswith("36 cells; 33% of them follow exactly")
+    assert tuning_words.saving_sentence([]) == NOTHING_YET
+    assert "12 cells of 36 are left out" in tuning_words.unknown_sentence(sweep(), COSTS["seconds"])
+    assert tuning_words.unknown_sentence(sweep(), TOKENS) == ""
+
+
+def test_the_tables() -> None:
+    rows = tuning_words.setting_rows(points(), TOKENS, ANSWERS)
+    assert len(rows) == 6
+    assert all(len(row) == len(tuning_words.HEADINGS) for row in rows)
+    assert rows[0][1] == "100 ± 0 tokens"
+    independent = [row for row in rows if "policy independent" in row[0]]
+    assert [row[3] for row in independent] == ["–", "–"]
+    assert all("threshold" not in row[0] for row in independent)
+    table = tuning_words.settings_table(points(), TOKENS, ANSWERS)
+    assert isinstance(table, pd.DataFrame)
+    assert list(table["distinct_answers_mean"]) == [point.gain.value for point in points()]
+    assert "seed" not in table.columns
+
+
+def test_names_of_settings_leave_out_what_sampling_ignores() -> None:
+    assert (
+        tuning_words.setting_words(BranchingConfig(policy="independent"))
+        == "max paths 20, policy independent"
+    )

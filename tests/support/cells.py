@@ -1,0 +1,41 @@
+"""Cells of sweeps that nobody ran, for tests of what is computed from them."""
+
+from typing import Any
+
+from eab.config import BranchingConfig
+from eab.tuning.cell import Cell
+
+
+def cell(
+    threshold: float = 0.65,
+    seed: int = 0,
+    prompt: str = "a",
+    settings: dict[str, Any] | None = None,
+    **values: Any,
+) -> Cell:
+    """A cell with these values; the others are plausible ones."""
+    config = BranchingConfig(entropy_threshold=threshold, seed=seed, **(settings or {}))
+    known: dict[str, Any] = {
+        "group": "",
+        "made": "run",
+        "seconds": 0.5,
+        "tokens": 100,
+        "forks": 3,
+        "paths": 4,
+        "kv_bytes": 4096,
+        "distinct_texts": 4,
+        "distinct_answers": 2,
+        "probability_seen": 0.5,
+        "semantic_entropy": 0.6,
+        "semantic_entropy_error": None,
+        "distribution_error": None,
+        "correct": None,
+        "run_file": None,
+    }
+    return Cell(
+        key=f"{prompt}-{hash(config)}",
+        prompt_id=prompt,
+        prompt=prompt,
+        config=config,
+        **known | values,
+    )

@@ -1,0 +1,162 @@
+"""Points of settings, the Pareto front, and independent sampling as the line to beat."""
+
+import math
+
+import pytest
+from cells import cell
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.config import BranchingConfig
+from eab.tuning.frontier import (
+    SettingPoint,
+    baseline,
+    beats,
+    beyond_baseline,
+    pareto_front,
+    setting_points,
+    varying,
+)
+from eab.tuning.quantities import COSTS, GAINS
+
+TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
+
+
+def point(cost: float, *gains: float, policy: str = "fair", threshold: float = 0.5) -> SettingPoint:
+    """A setting with one gain per seed."""
+    config = BranchingConfig(policy=policy, entropy_threshold=threshold)  # type: ignore[arg-type]
+    by_seed = dict(enumerate(gains))
+    return SettingPoint(config, dict.fromkeys(by_seed, cost), by_seed, len(gains))
+
+
+def test_a_point_is_the_mean_over_prompts_and_then_over_seeds() -> None:
+    cells = [
+        cell(0.5, seed, prompt, tokens=tokens, distinct_answers=answers)
+        for seed, prompt, tokens, answers in (
+            (1, "a", 100, 2),
+            (1, "b", 300, 4),
+            (2, "a", 120, 1),
+            (2, "b", 280, 3),
+        )
+    ]
+    [found] = setting_points(cells, TOKENS, ANSWERS)
+    assert found.costs == {1: 200.0, 2: 200.0}
+    assert found.gains == {1: 3.0, 2: 2.0}
+    assert (found.gain.value, found.gain.error, found.cells) == (2.5, pytest.approx(0.5), 4)
+    assert found.config.seed == 0
+
+
+def test_settings_whose_cells_are_still_to_come_are_left_out() -> None:
+    cells = [cell(0.5, 1, "a"), cell(0.5, 1, "b"), cell(0.5, 2, "a"), cell(0.9, 1, "a")]
+    [found] = setting_points(cells, TOKENS, ANSWERS)
+    assert found.config.entropy_threshold == 0.5
+    assert set(found.gains) == {1}
+
+
+def test_prompts_without_a_known_answer_do_not_count_for_a_gain_that_needs_it() -> None:
+    cells = [cell(0.5, 1, "coin", distribution_error=0.1), cell(0.5, 1, "story")]
+    [found] = setting_points(cells, TOKENS, ERROR)
+    assert found.gains == {1: 0.1}
+    assert setting_points([cell(0.5, 1, "story")], TOKENS, ERROR) == []
+
+
+def test_time_is_unknown_where_a_cell_was_resimulated() -> None:
+    cells = [cell(0.5, 1, seconds=2.0), cell(0.9, 1, seconds=None, made="resimulated")]
+    assert [
+        one.config.entropy_threshold for one in setting_points(cells, COSTS["seconds"], ANSWERS)
+    ] == [0.5]
+
+
+def test_varying_names_the_settings_that_differ_and_not_the_seed() -> None:
+    configs = [
+        BranchingConfig(entropy_threshold=one, seed=seed) for one, seed in ((0.5, 1), (0.9, 2))
+    ]
+    assert varying(configs) == ["entropy_threshold"]
+    assert varying(configs[:1]) == []
+
+
+def test_the_front_of_four_points() -> None:
+    cheap, good, dominated, best = point(1, 1), point(2, 3), point(3, 2), point(4, 5)
+    assert pareto_front([best, dominated, good, cheap], ANSWERS) == [cheap, good, best]
+
+
+def test_where_less_is_better_the_front_goes_down() -> None:
+    cheap, worse, good = point(1, 0.5), point(2, 0.6), point(3, 0.1)
+    assert pareto_front([good, worse, cheap], ERROR) == [cheap, good]
+
+
+def test_equal_points_are_both_on_the_front() -> None:
+    one, other = point(1, 2), point(1, 2, threshold=0.9)
+    assert len(pareto_front([one, other], ANSWERS)) == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), min_size=1, max_size=12),
+    st.booleans(),
+)
+def test_the_front_is_what_no_point_dominates(places: list[tuple[int, int]], more: bool) -> None:
+    gain, sign = (ANSWERS, 1) if more else (ERROR, -1)
+    points = [point(*place) for place in places]
+
+    def dominated(one: SettingPoint) -> bool:
+        return any(
+            other.cost.value <= one.cost.value
+            and sign * other.gain.value >= sign * one.gain.value
+            and (other.cost.value, other.gain.value) != (one.cost.value, one.gain.value)
+            for other in points
+        )
+
+    front = pareto_front(points, gain)
+    assert {id(one) for one in front} == {id(one) for one in points if not dominated(one)}
+    costs = [one.cost.value for one in front]
+    assert costs == sorted(costs)
+
+
+def test_independent_sampling_is_interpolated_and_never_extrapolated() -> None:
+    line = baseline(
+        [
+            point(400, 3.0, 5.0, policy="independent"),
+            point(100, 1.0, 2.0, policy="independent"),
+            point(200, 9.0),
+        ]
+    )
+    assert [one.cost.value for one in line] == [100, 400]
+    found = beyond_baseline(point(200, 4.0, 4.0), line)
+    assert found is not None
+    assert found.value == pytest.approx(((4 - 2) + (4 - 3.5)) / 2)
+    assert found.seeds == 2
+    at_a_point = beyond_baseline(point(400, 4.0, 6.0), line)
+    assert at_a_point is not None
+    assert (at_a_point.value, at_a_point.error) == (1.0, 0.0)
+    assert beyond_baseline(point(99, 4.0, 4.0), line) is None
+    assert beyond_baseline(point(401, 4.0, 4.0), line) is None
+    assert beyond_baseline(point(200, 4.0), []) is None
+
+
+def test_equal_costs_of_independent_sampling_count_once() -> None:
+    twice = [point(100, 1.0, policy="independent", threshold=one) for one in (0.5, 0.9)]
+    assert len(baseline(twice)) == 1
+
+
+@given(st.floats(100, 400), st.floats(0.2, 5), st.floats(0.2, 5))
+def test_the_line_stays_between_its_points(cost: float, low: float, high: float) -> None:
+    line = [point(100, low, policy="independent"), point(400, high, policy="independent")]
+    found = beyond_baseline(point(cost, 0.0), line)
+    assert found is not None
+    assert min(low, high) - 1e-9 <= -found.value <= max(low, high) + 1e-9
+
+
+def test_the_interpolation_of_a_sampling_error_is_close() -> None:
+    """The RMSE of n independent texts falls with the root of n; the chord is at most 2 % above."""
+    line = [point(n, 1 / math.sqrt(n), policy="independent") for n in (100, 200)]
+    found = beyond_baseline(point(141, 0.0), line)
+    assert found is not None
+    assert 1 <= -found.value * math.sqrt(141) <= 1.02
+
+
+def test_a_difference_inside_of_the_error_settles_nothing() -> None:
+    assert beats(point(1, 5.0, 6.0, 7.0), point(1, 1.0, 2.0, 3.1), ANSWERS) is True
+    assert beats(point(1, 1.0, 2.0, 3.1), point(1, 5.0, 6.0, 7.0), ANSWERS) is False
+    assert beats(point(1, 1.0, 2.0, 3.1), point(1, 5.0, 6.0, 7.0), ERROR) is True
+    assert beats(point(1, 1.0, 9.0), point(1, 5.0, 4.0), ANSWERS) is None
+    assert beats(point(1, 9.0), point(1, 1.0), ANSWERS) is None

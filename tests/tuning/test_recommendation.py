@@ -1,0 +1,91 @@
+"""The recommended threshold, its prediction and the check."""
+
+import pytest
+from cells import cell
+
+from eab.config import MAX_PATHS, BranchingConfig
+from eab.errors import ConfigError
+from eab.tuning.cell import Cell
+from eab.tuning.recommendation import (
+    THRESHOLDS,
+    Prediction,
+    measured_means,
+    pilot_config,
+    recommend,
+)
+
+
+def pilot() -> list[Cell]:
+    """Two prompts and three seeds; the number of paths falls with the threshold."""
+    paths = {0.5: 24, 1.0: 12, 2.0: 3}
+    return [
+        cell(threshold, seed, prompt, paths=count + seed - 2 + wide, tokens=30 * count + wide)
+        for threshold, count in paths.items()
+        for seed in (1, 2, 3)
+        for prompt, wide in (("a", -1), ("b", 1))
+    ]
+
+
+def test_the_threshold_nearest_to_the_wanted_paths() -> None:
+    found = recommend(pilot(), "paths", 11, check_seeds=3)
+    assert found.threshold == 1.0
+    assert found.paths.value == 12.0
+    assert found.tokens == Prediction(360.0, 360.0, 360.0)
+    assert (found.prompts, found.seeds, found.reached) == (2, 3, True)
+    assert found.beyond == (2.0, 3.0)
+    assert found.paths.low is not None
+    assert found.paths.high is not None
+    assert found.paths.high - 12 == pytest.approx(4.303 * (1 / 3 + 1 / 3) ** 0.5)
+
+
+def test_the_threshold_nearest_to_the_wanted_tokens() -> None:
+    assert recommend(pilot(), "tokens", 100).threshold == 2.0
+
+
+@pytest.mark.parametrize(("wanted", "threshold"), [(200, 0.5), (1, 2.0)])
+def test_what_no_threshold_of_the_pilot_reaches_is_said(wanted: int, threshold: float) -> None:
+    found = recommend(pilot(), "paths", wanted)
+    assert (found.threshold, found.reached, found.beyond) == (threshold, False, None)
+
+
+def test_of_equally_near_thresholds_the_highest() -> None:
+    cells = [cell(threshold, 1, paths=5) for threshold in (0.5, 1.0, 0.8)]
+    assert recommend(cells, "paths", 5).threshold == 1.0
+
+
+def test_after_a_pilot_of_one_seed_there_is_no_interval() -> None:
+    found = recommend([cell(0.5, 1, paths=5)], "paths", 5)
+    assert found.paths == Prediction(5.0, None, None)
+    assert found.paths.contains(5.0) is None
+
+
+def test_an_interval_contains_its_ends_and_no_more() -> None:
+    interval = Prediction(5.0, 4.0, 6.0)
+    assert [interval.contains(one) for one in (3.9, 4.0, 6.0, 6.1)] == [False, True, True, False]
+
+
+def test_a_pilot_without_cells_is_explained() -> None:
+    with pytest.raises(ConfigError, match="let it run on"):
+        recommend([], "paths", 5)
+
+
+def test_the_settings_of_a_pilot_keep_what_does_not_concern_the_tree() -> None:
+    config = BranchingConfig(max_new_tokens=20, temperature=0.8, threshold_unit="quantile", seed=9)
+    found = pilot_config(config, "paths", 12)
+    assert (found.max_new_tokens, found.temperature) == (20, 0.8)
+    assert (found.threshold_unit, found.entropy_threshold) == ("nats", THRESHOLDS[0])
+    assert (found.min_fork_weight, found.max_paths, found.seed) == (0.0, 36, 0)
+    assert pilot_config(config, "tokens", 400).max_paths == 60
+    assert pilot_config(config, "paths", MAX_PATHS // 2).max_paths == MAX_PATHS
+
+
+@pytest.mark.parametrize("number", [0, MAX_PATHS, float("nan")])
+def test_what_cannot_be_wanted_is_explained(number: float) -> None:
+    with pytest.raises(ConfigError, match="choose from 1 to 128"):
+        pilot_config(BranchingConfig(), "paths", number)
+
+
+def test_what_was_measured() -> None:
+    found = measured_means([cell(1.0, seed, paths=seed, tokens=10 * seed) for seed in (1, 3)])
+    assert (found["paths"].value, found["tokens"].value) == (2.0, 20.0)
+    assert measured_means([]) == {}
