@@ -64,10 +64,10 @@ def _tokens_per_pass(sources: Sources) -> Drawn:
 
 
 def _when_drafts_pay(sources: Sources) -> Drawn:
-    from eab.figures import speculation
+    from eab.figures import speculation_speed
 
     sweep = sources.draft_lengths()
-    return speculation.surface_sentence(sweep), speculation.surface_figure(sweep)
+    return speculation_speed.surface_sentence(sweep), speculation_speed.surface_figure(sweep)
 
 
 def _schedules(sources: Sources) -> Drawn:
