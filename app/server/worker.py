@@ -11,6 +11,7 @@ import atexit
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from app.server import metrics
@@ -252,6 +253,7 @@ class Worker:
             model_name: The model, as `eab.models.loading` names it.
             owner: Which tab starts it.
         """
+        grid = replace(grid, base=self._admission.limited(grid.base))
 
         def begin(model: "LanguageModel") -> Iterator[TuningEvent]:
             from eab.tuning.reporting import report_sweep
@@ -259,7 +261,8 @@ class Worker:
             return report_sweep(model, prompts, grid)
 
         return self._launch(
-            LiveTask(purpose, grid.base, model_name, TuningReport(), begin, owner, max_turns=1)
+            LiveTask(purpose, grid.base, model_name, TuningReport(), begin, owner, max_turns=1),
+            grid.configs(),
         )
 
     def model(self, name: str) -> "LanguageModel":
