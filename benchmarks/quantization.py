@@ -1,6 +1,6 @@
 """Weights in fewer bits: the time of whole decode steps, bytes, batch invariance, and quality.
 
-    python benchmarks/quantization.py [--quick] [--json FILE] [--table FILE] [--text FILE]
+    python benchmarks/quantization.py [--quick] [--json FILE] [--table FILE] [--held-out FILE]
 
 At every shape and number of rows (live paths), all formats take turns: one decode step of the
 engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline is
@@ -33,6 +33,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.stored_weights import store_weights
+from eab.quantization.held_out import FABLES
 from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
 
@@ -40,7 +41,6 @@ SHAPES = ("135m", "0.5b")
 ROWS = (1, 8, 20, 64)
 PROMPT = 300
 DEFAULT = "int8"  # the format that the documentation recommends for speed
-HELD_OUT = Path("../shared/data/tinystories_heldout_validV1.txt")
 MIB = 2**20
 console = Console(stderr=True)
 
@@ -268,11 +268,12 @@ def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="5 rounds instead of 15, and fewer texts")
     parser.add_argument(
-        "--text",
+        "--held-out",
         type=Path,
-        default=HELD_OUT,
-        help="held-out stories for the quality, separated by <|endoftext|>; without the file, "
-        "quality is not measured",
+        default=FABLES,
+        metavar="FILE",
+        help="texts for the quality, separated by <|endoftext|>; by default the fables that come "
+        "with the project",
     )
     parser.add_argument(
         "--processor-time",
@@ -282,6 +283,8 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=["speed", "quality"], help="leave the other part out")
     options = parser.parse_args()
+    if not options.held_out.is_file():
+        parser.error(f"there is no file {options.held_out}")
     if options.processor_time and options.threads != 1:
         parser.error("--processor-time adds up the threads; use it with --threads 1")
     torch.set_num_threads(options.threads)
@@ -289,9 +292,9 @@ def main() -> None:
     text, result = "", {}
     if options.only != "quality":
         text, result = measure_speed(options)
-    if options.only != "speed" and options.text.is_file():
+    if options.only != "speed":
         console.print("quality ...")
-        text += "\n" + quality_table(options.text, 20 if options.quick else 60)
+        text += "\n" + quality_table(options.held_out, 20 if options.quick else 60)
     publish(options, where("float32 around the linear layers"), text, result)
 
 

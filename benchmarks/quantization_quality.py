@@ -1,6 +1,6 @@
 """What weights in fewer bits change in the embedded model, against float32.
 
-On held-out stories: the loss in nats per character, the divergence from the float32 distribution
+On held-out texts: the loss in nats per character, the divergence from the float32 distribution
 (KL, nats per token), how often the most likely token is the same, how far the entropy moves, and
 how many forks at the default threshold appear or vanish. On prompts whose distribution is known:
 how far the entropy moves, in bits.
@@ -18,6 +18,7 @@ from eab.config import BranchingConfig
 from eab.models.loading import EMBEDDED_FOLDER
 from eab.models.quantized.formats import FORMATS, Format, quantize
 from eab.models.quantized.int4 import Int4Linear
+from eab.quantization import held_out
 from training.choices import FIXED_CHOICES, known_distributions
 from training.corpus import read_documents
 from training.measures import CONTEXT
@@ -52,21 +53,23 @@ VARIANTS: Mapping[str, Format] = {
 }
 
 
-def quality_table(text: Path, documents: int) -> str:
+def quality_table(file: Path, documents: int) -> str:
     """One row per format, as Markdown.
 
     Args:
-        text: Held-out stories.
+        file: Held-out texts: the fables that come with the project, or a file in which
+            <|endoftext|> separates them.
         documents: How many of them to read, each up to the length of the context.
     """
+    found = held_out.texts() if file == held_out.FABLES else [*read_documents(file)]
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
     plain = _prober(tokenizer)
-    texts = [plain.encode(one)[:CONTEXT] for one in read_documents(text)[:documents]]
+    texts = [plain.encode(one)[:CONTEXT] for one in found[:documents]]
     characters = sum(len(plain.decode(ids)) for ids in texts)
     prompts = [*known_distributions(FIXED_CHOICES)]
     loss = sum(_nats(plain.log_probabilities(ids), ids) for ids in texts) / characters
     lines = [
-        f"Embedded model, {len(texts)} held-out stories, {sum(map(len, texts)):,} tokens. float32 "
+        f"Embedded model, {len(texts)} texts of {file.name}, {sum(map(len, texts)):,} tokens. float32 "
         f"has {loss:.4f} nats per character.\n",
         "| weights | nats per character | KL, nats | same top token | entropy moves by, nats | forks "
         "at 0.65 that flip | known entropies move by, bits: mean, largest |",

@@ -7,13 +7,14 @@ from typing import Final
 from eab.assets import ASSETS
 
 FOLDER: Final = ASSETS / "quantization"
+FABLES: Final = FOLDER / "held_out.txt"
 SEPARATOR: Final = "\n\n"
 
 
 @cache
 def texts() -> tuple[str, ...]:
     """Fables that no bundled model has seen."""
-    return tuple((FOLDER / "held_out.txt").read_text(encoding="utf-8").strip().split(SEPARATOR))
+    return tuple(FABLES.read_text(encoding="utf-8").strip().split(SEPARATOR))
 
 
 @cache
