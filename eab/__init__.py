@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from eab.run import Run, Sample, fold
     from eab.share.html_page import save_html
     from eab.share.notebook import explore, show
+    from eab.tuning.grid import Grid
+    from eab.tuning.prompt_sets import read_prompts
+    from eab.tuning.sweeping import sweep
 
 __all__ = [
     "BranchingConfig",
     "EntropyAdaptiveBranching",
+    "Grid",
     "Request",
     "Run",
     "Sample",
@@ -31,15 +35,18 @@ __all__ = [
     "group_answers",
     "load",
     "load_model",
+    "read_prompts",
     "save",
     "save_html",
     "serve",
     "show",
+    "sweep",
 ]
 
 _HOME = {
     "BranchingConfig": "eab.config",
     "EntropyAdaptiveBranching": "eab.api",
+    "Grid": "eab.tuning.grid",
     "Request": "eab.engine.request",
     "Run": "eab.run",
     "Sample": "eab.run",
@@ -49,10 +56,12 @@ _HOME = {
     "group_answers": "eab.analysis.answers",
     "load": "eab.record",
     "load_model": "eab.models.loading",
+    "read_prompts": "eab.tuning.prompt_sets",
     "save": "eab.record",
     "save_html": "eab.share.html_page",
     "serve": "eab.engine.loop",
     "show": "eab.share.notebook",
+    "sweep": "eab.tuning.sweeping",
 }
 
 

@@ -190,8 +190,8 @@ class RayActors:
         try:
             cards: list[ModelCard] = self._ray.get([one.card.remote() for one in self._workers])
         except self._ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None)
-            raise ModelError(f"a Ray worker cannot load the model: {cause or error}") from error
+            reason = str(error).strip().splitlines()[-1]  # the last line of its traceback
+            raise ModelError(f"a Ray worker cannot load the model: {reason}") from error
         if any(card != cards[0] for card in cards):
             raise SweepError(
                 "the Ray workers run the model in different ways (device or number format). Name "
