@@ -18,12 +18,12 @@ from eab.figures.charts import NOTHING_YET
 from eab.formatting import as_sentence
 from eab.tuning.cell import Cell, cells_table
 from eab.tuning.quantities import Quantity
-from eab.tuning.report import TuningReport
+from eab.tuning.report import TuningReport, dumps
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
 REDRAW_SECONDS: Final = 2.0  # Plotly draws a chart anew
-SHOWN, NAME = "tune_shown", "tune_name"
+SHOWN, NAME, UPLOAD = "tune_shown", "tune_name", "tune_upload"
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
 and the spread between the seeds gives the interval (95 %, Student's t). Two settings differ if the
@@ -127,13 +127,10 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
 
 
 def choose_sweep() -> None:
-    """Which sweep is shown, and its name; once this tab has made one."""
-    if not tuning.kept():
-        return
-    names = tuning.names()
-    st.session_state[SHOWN] = tuning.displayed_name()
-    current = st.session_state[SHOWN]
-    with st.popover(plain(current) or "Sweeps", icon=":material/folder_open:"):
+    """Which sweep is shown, its name, and the way to open a downloaded one."""
+    names, current = tuning.names(), tuning.displayed_name()
+    st.session_state[SHOWN] = current
+    with st.popover(plain(current), icon=":material/folder_open:"):
         st.radio(
             "Sweeps of this tab",
             names,
@@ -143,6 +140,20 @@ def choose_sweep() -> None:
         if current != tuning.RECORDED:
             st.session_state[NAME] = current
             st.text_input("Name", key=NAME, max_chars=tuning.MAX_NAME, on_change=rename)
+        st.file_uploader(
+            "Open a sweep file", type=["gz"], key=UPLOAD, on_change=open_upload, max_upload_size=16
+        )
+
+
+def open_upload() -> None:
+    upload = st.session_state[UPLOAD]
+    messages.clear()
+    if upload is None:
+        return
+    try:
+        tuning.open_file(upload.getvalue(), upload.name)
+    except EabError as error:
+        messages.notify(str(error))
 
 
 def rename() -> None:
@@ -179,6 +190,7 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
         [
             ("Cells (CSV)", "cells.csv", lambda: cells_table(cells).to_csv(index=False)),
             ("Cells (Parquet)", "cells.parquet", lambda: cells_table(cells).to_parquet(None)),
+            ("Sweep file", "sweep.json.gz", lambda: dumps(report)),
             (
                 "Settings (CSV)",
                 "settings.csv",
@@ -193,7 +205,7 @@ def origin(displayed: Entry[TuningReport]) -> None:
     began = displayed.state.began
     if began is not None:
         where = plain(f"{began.model}, {began.dtype}, on {began.machine}")
-        st.caption(f"{'Recorded' if displayed.live is None else 'Made here'}: {where}.")
+        st.caption(f"{'Made here' if displayed.live is not None else 'Recorded'}: {where}.")
 
 
 controls.ensure_defaults()

@@ -4,13 +4,19 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from app.server.workloads import STORIES
 from eab.config import BranchingConfig
-from eab.evaluation.questions import Question, load_questions
 from eab.tuning.grid import Grid
-from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.prompt_sets import TuningPrompt, bundled_prompts
 
-KNOWN: Final = "Chance with known odds"
+SET_LABELS: Final[Mapping[str, str]] = {
+    "chances": "Chances with known odds",
+    "bags": "Balls in a bag",
+    "facts": "Facts",
+    "sums": "Sums",
+    "stories": "Stories",
+}
+KNOWN: Final = "chances"
+PROMPTS: Final = 6
 THRESHOLD_RANGE: Final = (0.3, 1.2)  # nats
 THRESHOLDS: Final = (0.3, 0.48, 0.76, 1.2)  # of that range, at equal ratios
 VARIED: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -20,44 +26,19 @@ VARIED: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 SEEDS: Final = 8
 NEW_TOKENS: Final = 12
-# Prompts of assets/questions whose answers are known.
-_SETS: Final = {
-    KNOWN: (
-        "My favorite color is",
-        "I rolled a die and got a",
-        "I closed my eyes and took a card. It was a",
-        "I tossed three coins:",
-        "Grandma went to the market and bought some",
-        "A bag has three red balls and three blue balls. I take one ball. It is",
-    ),
-    "Capitals": (
-        "The capital of France is",
-        "The capital of India is",
-        "The capital of Mexico is",
-        "The capital of Romania is",
-        "The capital of Bulgaria is",
-    ),
-    "Sums": (
-        "Two plus two is",
-        "Three plus four is",
-        "Question: What is 3 + 5?\nAnswer:",
-        "Question: What is 7 + 6?\nAnswer:",
-    ),
-}
 
 
-@lru_cache(maxsize=1)
-def prompt_sets() -> Mapping[str, tuple[TuningPrompt, ...]]:
-    """The prompts on offer, by the name of their set; those of the recorded sweep come first."""
-    known = {one.prompt: one for one in load_questions()}
-    sets = {
-        name: _numbered([known[prompt] for prompt in prompts]) for name, prompts in _SETS.items()
-    }
-    return sets | {"Stories": _numbered([Question(prompt, (), {}, "") for prompt in STORIES])}
+@lru_cache(maxsize=16)
+def some_prompts(name: str, count: int) -> tuple[TuningPrompt, ...]:
+    """Some prompts of a bundled set, evenly spaced; all if it has no more.
 
-
-def _numbered(questions: list[Question]) -> tuple[TuningPrompt, ...]:
-    return tuple(TuningPrompt(str(number), one) for number, one in enumerate(questions, start=1))
+    Args:
+        name: A name in `eab.tuning.prompt_sets.SETS`.
+        count: How many, at least 1.
+    """
+    every = bundled_prompts(name)
+    number = min(count, len(every))
+    return tuple(every[place * len(every) // number] for place in range(number))
 
 
 def grid() -> Grid:
@@ -69,4 +50,4 @@ def grid() -> Grid:
 
 def prompts() -> tuple[TuningPrompt, ...]:
     """The prompts of the recorded sweep."""
-    return prompt_sets()[KNOWN]
+    return some_prompts(KNOWN, PROMPTS)

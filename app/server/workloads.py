@@ -14,7 +14,7 @@ _SHORT: Final = (
     "What is three plus four? Three plus four is",
     "User: What is the capital of Italy?\nAssistant:",
 )
-STORIES: Final = (
+_STORIES: Final = (
     "The sun was hot, so the children",
     "It was a dark night. The old man walked through the forest and",
     "Anna wanted to bake a cake. First she",
@@ -30,20 +30,20 @@ CLASS: Final = "A class: eight short, two long"
 PRESETS: Final = {
     CLASS: _asked(
         *((prompt, 16) for prompt in _SHORT[:2]),
-        (STORIES[0], 120),
+        (_STORIES[0], 120),
         *((prompt, 16) for prompt in _SHORT[2:5]),
-        (STORIES[1], 120),
+        (_STORIES[1], 120),
         *((prompt, 16) for prompt in _SHORT[5:]),
     ),
     "Mixed lengths": _asked(
         (_SHORT[0], 16),
-        (STORIES[0], 96),
+        (_STORIES[0], 96),
         (_SHORT[1], 16),
-        (STORIES[1], 48),
-        (STORIES[2], 24),
+        (_STORIES[1], 48),
+        (_STORIES[2], 24),
         (_SHORT[2], 16),
-        (STORIES[3], 72),
+        (_STORIES[3], 72),
         (_SHORT[3], 16),
     ),
-    "All equal": _asked(*((prompt, 32) for prompt in (*STORIES, *reversed(STORIES)))),
+    "All equal": _asked(*((prompt, 32) for prompt in (*_STORIES, *reversed(_STORIES)))),
 }

@@ -3,6 +3,8 @@
 Its own ones, by name, or the recorded one; and the pilot and the check of a recommended threshold.
 """
 
+import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +19,7 @@ from app.state.slot import Entry, Slot
 from eab.errors import ConfigError
 from eab.tuning.grid import Grid
 from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.report import TuningReport
+from eab.tuning.report import TuningReport, loads
 
 Purpose = Literal["sweep", "pilot", "check"]
 MAX_KEPT: Final = 12
@@ -87,6 +89,25 @@ def keep_ended() -> None:
     numbered = st.session_state["numbered_sweeps"] = 1 + st.session_state.get("numbered_sweeps", 0)
     sweep = KeptSweep(f"Sweep {numbered}", current)
     st.session_state[_KEPT] = [*kept(), sweep][-MAX_KEPT:]
+
+
+def open_file(data: bytes, name: str) -> None:
+    """Keep and show a sweep that was downloaded.
+
+    Raises:
+        RecordError: It is no file of a sweep; the page keeps what it shows.
+    """
+    report = loads(data, name)
+    key = f"file-{hashlib.sha256(data).hexdigest()[:16]}"
+    found = next((one.name for one in kept() if one.entry.key == key), "")
+    if not found:
+        found = next(
+            one
+            for number in itertools.count(1)
+            if (one := f"{name[:MAX_NAME]}{f' ({number})' if number > 1 else ''}") not in names()
+        )
+        st.session_state[_KEPT] = [*kept(), KeptSweep(found, Entry(key, report))][-MAX_KEPT:]
+    show(found)
 
 
 def kept() -> list[KeptSweep]:

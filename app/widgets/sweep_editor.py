@@ -23,10 +23,11 @@ MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000
 _BRANCH_FACTORS: Final = (2, 3, 4, 5, 8)
 _MAX_PATHS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 _POLICIES: Final[tuple[PolicyName, ...]] = ("fair", "independent", "original")
-_SETS, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKENS = (
+_SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKENS = (
     f"tune_{name}"
     for name in (
         "set",
+        "prompts",
         "own",
         "threshold_range",
         "threshold_count",
@@ -41,7 +42,8 @@ _SETS, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKEN
 
 def _defaults() -> dict[str, Any]:
     return {
-        _SETS: next(iter(default_sweep.prompt_sets())),
+        _SETS: default_sweep.KNOWN,
+        _NUMBER: default_sweep.PROMPTS,
         _OWN: "",
         _RANGE: default_sweep.THRESHOLD_RANGE,
         _COUNT: len(default_sweep.THRESHOLDS),
@@ -61,7 +63,13 @@ def ensure_defaults() -> None:
 
 def choose_prompts() -> None:
     """Draw the choice of a set of prompts."""
-    st.selectbox("Prompts", [*default_sweep.prompt_sets(), OWN], key=_SETS, **KEPT)
+    st.selectbox(
+        "Prompts",
+        [*default_sweep.SET_LABELS, OWN],
+        format_func=lambda name: default_sweep.SET_LABELS.get(name, name),
+        key=_SETS,
+        **KEPT,
+    )
 
 
 def own_prompts() -> None:
@@ -84,7 +92,8 @@ def prompts() -> list[TuningPrompt]:
         ConfigError: There is none, or there are too many, or one is too long.
     """
     if st.session_state[_SETS] != OWN:
-        return [*default_sweep.prompt_sets()[st.session_state[_SETS]]]
+        chosen = default_sweep.some_prompts(st.session_state[_SETS], st.session_state[_NUMBER])
+        return [*chosen]
     lines = [line.strip() for line in st.session_state[_OWN].splitlines()]
     written = list(dict.fromkeys(line for line in lines if line))
     if not 1 <= len(written) <= MAX_PROMPTS:
@@ -130,6 +139,14 @@ def choose_ranges() -> None:
             **KEPT,
         )
     st.markdown("**For all**")
+    st.slider(
+        "Prompts of a set",
+        1,
+        MAX_PROMPTS,
+        key=_NUMBER,
+        help="So many of the chosen set, evenly spaced. Prompts of your own all count.",
+        **KEPT,
+    )
     st.slider(
         "Seeds",
         1,

@@ -150,7 +150,7 @@ def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
     figure.update_xaxes(title=f"{cost.label} ({unit}) per run", rangemode="tozero")
     better = "" if gain.more_is_better else ", less is better"
     figure.update_yaxes(title=f"{gain.axis}{better}", rangemode="tozero")
-    return laid_out(figure, 360)
+    return laid_out(figure, 335)
 
 
 def _add_front(figure: go.Figure, front: Sequence[SettingPoint], scale: float) -> None:

@@ -125,7 +125,9 @@ def test_the_settings_of_a_cell_go_to_explore(open_page: Callable[..., Page]) ->
     expect(page.get_by_role("slider", name="Max new tokens")).to_have_value(
         "12", timeout=60 * SECONDS
     )
-    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("My favorite color is")
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value(
+        "I tossed a coin and it landed on"
+    )
 
 
 def test_stop_keeps_what_is_there(open_page: Callable[..., Page]) -> None:

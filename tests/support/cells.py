@@ -1,5 +1,6 @@
 """Cells of sweeps that nobody ran, for tests of what is computed from them."""
 
+import hashlib
 from typing import Any
 
 from eab.config import BranchingConfig
@@ -33,7 +34,7 @@ def cell(
         "run_file": None,
     }
     return Cell(
-        key=f"{prompt}-{hash(config)}",
+        key=hashlib.sha256(f"{prompt} {config}".encode()).hexdigest()[:24],
         prompt_id=prompt,
         prompt=prompt,
         config=config,

@@ -11,7 +11,9 @@ from app.widgets.sweep_editor import OWN
 from eab.figures.charts import NOTHING_YET
 from eab.figures.tuning_words import pareto_sentence, saving_sentence
 from eab.tuning.frontier import setting_points
+from eab.tuning.prompt_sets import SETS, bundled_prompts
 from eab.tuning.quantities import COSTS, GAINS
+from eab.tuning.report import TuningReport, dumps
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
 
@@ -71,6 +73,13 @@ def test_the_recorded_sweep_is_the_one_that_the_widgets_say() -> None:
     assert bundled_runs.TUNING.stat().st_size < 200_000
 
 
+def test_every_bundled_set_is_on_offer_and_gives_as_many_prompts_as_asked() -> None:
+    assert default_sweep.SET_LABELS.keys() == SETS.keys()
+    for name in SETS:
+        assert len(default_sweep.some_prompts(name, 3)) == 3
+        assert len(default_sweep.some_prompts(name, 1000)) == len(bundled_prompts(name))
+
+
 @pytest.mark.parametrize("gain", [name for name in GAINS if name != "correct"])
 @pytest.mark.parametrize("cost", list(COSTS))
 def test_every_cost_and_gain_has_its_pictures(page: AppTest, cost: str, gain: str) -> None:
@@ -108,6 +117,19 @@ def test_sweeps_are_kept_under_names(page: AppTest) -> None:
     assert "Recorded: embedded" in captions(page)
     page.radio(key="tune_shown").set_value("colours").run()
     assert "Made here: embedded" in captions(page)
+
+
+def test_a_downloaded_sweep_is_opened_again_and_anything_else_is_refused(page: AppTest) -> None:
+    some = TuningReport()
+    for event in (bundled_runs.tuning().began, *bundled_runs.tuning().cells[:500]):
+        some.apply(event)
+    page.file_uploader(key="tune_upload").set_value(("mine.json.gz", dumps(some), "")).run()
+    assert not page.exception
+    assert page.radio(key="tune_shown").value == "mine.json.gz"
+    assert "500 cells" in captions(page)
+    page.file_uploader(key="tune_upload").set_value(("bad.gz", b"no sweep", "")).run()
+    assert "bad.gz cannot be read" in page.error[0].value.replace("\\", "")
+    assert page.radio(key="tune_shown").value == "mine.json.gz"
 
 
 def test_stop_keeps_what_is_there(page: AppTest) -> None:
