@@ -80,8 +80,9 @@ export class Tour {
   }
 
   goOn() {
-    if (this.stop + 1 < STOPS.length) this.show(this.stop + 1);
-    else this.end();
+    if (this.stop + 1 === STOPS.length) return this.end();
+    this.show(this.stop + 1);
+    this.board.root.querySelector(".toured")?.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {number} stop */
