@@ -116,6 +116,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
             link=tab.link_to(displayed),
             graft=turn_graft if source is not None else None,
             grafted=grafted,
+            tour=True,
         ),
     )
     return drawn

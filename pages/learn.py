@@ -140,6 +140,7 @@ with left:
     lessons_on_page.draw_words(lesson, fed, shown)
     if learning.stage() == len(lesson.sections):
         st.page_link(f"../pages/{lesson.page}.py", label=f"More on the page {PAGES[lesson.page]}")
+with st.sidebar:
     own_lesson()
 with right, st.container(key="lesson_picture"):
     lessons_on_page.draw_picture(lesson, fed, view)

@@ -35,6 +35,7 @@ class Offers:
         graft: Called when a run that was grown from another is to be shown in the tree of that one,
             or alone.
         grafted: Whether it is shown so.
+        tour: Whether the board explains itself on the first visit.
     """
 
     grow: Callable[[TokenAddress], None] | None = None
@@ -44,6 +45,7 @@ class Offers:
     link: Link | None = None
     graft: Callable[[], None] | None = None
     grafted: bool = False
+    tour: bool = False
 
     def as_message(self) -> dict[str, Any]:
         """JSON values; see Offers in eab/board/static/types.d.ts."""
@@ -52,6 +54,7 @@ class Offers:
             "grow": self.grow is not None,
             "what_if": self.what_if is not None,
             "run_at": self.run_at is not None,
+            "tour": self.tour,
             "graft": self.grafted if self.graft is not None else None,
             "growth_steps": list(self.growth_steps),
             "link": None

@@ -29,6 +29,7 @@ _STYLES: Final = (  # in order
     "controls",
     "details",
     "presenting",
+    "tour",
     "narrow",
 )
 _COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)

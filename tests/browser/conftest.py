@@ -63,15 +63,19 @@ def server(_running: tuple[str, int]) -> psutil.Process:
 
 @pytest.fixture
 def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
-    """open_page(query="", **options) -> the explorer in a browser context of its own."""
+    """open_page(query="", first_visit=False, **options) -> the explorer in a browser context of its
+    own; only a first visit is shown the tour of the board.
+    """
     contexts = []
     problems: list[str] = []
 
-    def open_page(query: str = "", **options: object) -> Page:
+    def open_page(query: str = "", first_visit: bool = False, **options: object) -> Page:
         context = browser.new_context(
             viewport={"width": 1280, "height": 1000}, accept_downloads=True, **options
         )  # type: ignore[arg-type]
         contexts.append(context)
+        if not first_visit:
+            context.add_init_script("localStorage.setItem('eab-tour', 'yes')")
         page = context.new_page()
         page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: problems.append(f"{error}\n{error.stack}"))

@@ -45,7 +45,8 @@ def test_every_lesson_from_its_first_stage_to_its_last(open_page: Callable[..., 
             if not isinstance(section, Reading):
                 picture_is_drawn(page, section.script.picture)
         expect(page.get_by_text("More on the page")).to_be_visible()
-        page.get_by_role("button", name="Next lesson").or_(page.locator("h1")).first.click()
+        if lesson is not lessons()[-1]:
+            page.get_by_role("button", name="Next lesson").click()
 
 
 def guess_and_read(page: Page, lesson: Lesson) -> None:
@@ -138,6 +139,7 @@ def test_a_word_is_explained_by_the_keyboard_by_hover_and_by_tap(
         page.get_by_role("link", name="token", exact=True),
         page.get_by_role("tooltip"),
     )
+    expect(page.locator("html")).to_have_attribute("data-eab-glossary", "ready")
     word.focus()
     expect(explained).to_contain_text("A word or a piece of one.")
     page.keyboard.press("Escape")

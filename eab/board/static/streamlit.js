@@ -3,6 +3,7 @@
 /** @import { StreamlitArguments } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { takeKeysOf } from "./keys.js";
+import { Tour } from "./tour.js";
 
 /** @param {HTMLElement | ShadowRoot} host */
 function newBoard(host) {
@@ -28,9 +29,14 @@ export default function ({ data, parentElement, setTriggerValue }) {
   board.growthSteps = message?.offers?.growth_steps ?? [];
   board.link = message?.offers?.link ?? null;
   if (message) board.update(message);
+  if (message?.offers?.tour && !parentElement.__tour) {
+    parentElement.__tour = new Tour(board);
+    parentElement.__tour.offer();
+  }
   return () => {
     if (board.root.isConnected) return; // Streamlit also cleans up after an earlier call
     board.close();
     delete parentElement.__board;
+    delete parentElement.__tour;
   };
 }

@@ -4,6 +4,7 @@
 // First what arrives (names as in eab/board/messages.py), then what records.js makes of it.
 
 import type { Board } from "./board.js";
+import type { Tour } from "./tour.js";
 
 // ---- the message
 
@@ -94,6 +95,7 @@ export interface Offers {
   grow?: boolean;
   what_if?: boolean;
   run_at?: boolean;
+  tour?: boolean; // of the board, on the first visit
   graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
   growth_steps?: (number | string)[];
   link?: LinkOffer;
@@ -256,7 +258,7 @@ export interface View {
 /** The arguments of a Streamlit component, version 2. */
 export interface StreamlitArguments {
   data?: [Message] | null;
-  parentElement: (HTMLElement | ShadowRoot) & { __board?: Board };
+  parentElement: (HTMLElement | ShadowRoot) & { __board?: Board; __tour?: Tour };
   setTriggerValue(name: string, value: unknown): void;
 }
 

@@ -1,0 +1,135 @@
+// A tour of the board: six stops, each a part of it and what it shows. It begins by itself on the
+// first visit, and never again unless it is asked for in Help.
+
+/** @import { Board } from "./board.js" */
+import { wordButton } from "./buttons.js";
+import { element } from "./elements.js";
+
+const TAKEN = "eab-tour"; // in the browser's storage
+
+/** What is shown: the class of the part, its name, and the words. */
+const STOPS = [
+  [
+    "tree-panel",
+    "The tree of texts",
+    "The text grows from left to right. Where the model was unsure, it forks. A percentage after a " +
+      "text is its weight.",
+  ],
+  [
+    "tree-panel",
+    "A token",
+    "Click a word, or press an arrow key up or down: its probability, its entropy and the other " +
+      "candidates appear.",
+  ],
+  [
+    "transport",
+    "The cursor",
+    "Play the run, or go through it step by step with the arrow keys. All pictures show the same step.",
+  ],
+  [
+    "entropy-panel",
+    "Entropy and threshold",
+    "One line per text: the higher, the less sure. Drag the dashed line to see the tree at another " +
+      "threshold; the model is not run again.",
+  ],
+  [
+    "memory-panel",
+    "The KV cache",
+    "The bytes that the texts share, those that each has alone, and what separate caches would take.",
+  ],
+  [
+    "tools",
+    "Find, tables, help",
+    "Search the tree, read it as a table, or show it larger for a class. Help explains the pictures " +
+      "and lists all keys; there you can take this tour again.",
+  ],
+];
+
+export class Tour {
+  /** @param {Board} board */
+  constructor(board) {
+    this.board = board;
+    this.stop = 0;
+    this.name = element("h2");
+    this.words = element("p");
+    this.count = element("span", { class: "count" });
+    this.skip = wordButton("Skip", "end the tour", () => this.end());
+    this.next = wordButton("Next", "the next stop of the tour", () => this.goOn());
+    this.root = element("section", { class: "tour", "aria-label": "Tour", hidden: "" });
+    const buttons = element("div", { class: "tour-buttons" });
+    buttons.append(this.count, this.skip, this.next);
+    this.root.append(this.name, this.words, buttons);
+    this.root.addEventListener("keydown", (event) => this.onKey(event));
+    board.root.append(this.root);
+    const again = wordButton("Take the tour", "six stops on the board", () => this.begin());
+    board.drawer.pages.help.root.prepend(again);
+  }
+
+  /** The first visit: begin by itself, but leave the focus where it is. */
+  offer() {
+    if (isTaken()) return;
+    noteTaken();
+    this.show(0);
+  }
+
+  /** It was asked for. */
+  begin() {
+    this.board.closeDrawer();
+    this.show(0);
+    this.next.focus();
+  }
+
+  goOn() {
+    if (this.stop + 1 === STOPS.length) return this.end();
+    this.show(this.stop + 1);
+    this.board.root.querySelector(".toured")?.scrollIntoView({ block: "nearest" });
+  }
+
+  /** @param {number} stop */
+  show(stop) {
+    this.stop = stop;
+    const [part, name, words] = STOPS[stop];
+    const isLast = stop + 1 === STOPS.length;
+    this.name.textContent = name;
+    this.words.textContent = words;
+    this.count.textContent = `${stop + 1} of ${STOPS.length}`;
+    this.skip.hidden = isLast;
+    this.next.textContent = isLast ? "Done" : "Next";
+    this.next.setAttribute("aria-label", isLast ? "Done: end the tour" : "Next stop of the tour");
+    this.root.hidden = false;
+    this.mark(part);
+  }
+
+  /** @param {string} part the class of the part to mark; "" for none */
+  mark(part) {
+    for (const marked of this.board.root.querySelectorAll(".toured")) {
+      marked.classList.remove("toured");
+    }
+    if (part) this.board.root.querySelector(`.${part}`)?.classList.add("toured");
+  }
+
+  end() {
+    const hadFocus = this.root.matches(":focus-within");
+    this.root.hidden = true;
+    this.mark("");
+    if (hadFocus) this.board.root.focus({ preventScroll: true });
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    event.stopPropagation(); // Space and Enter are for the buttons, not for the board
+    if (event.key === "Escape") this.end();
+  }
+}
+
+function isTaken() {
+  try {
+    return localStorage.getItem(TAKEN) !== null;
+  } catch {
+    return true; // without storage it would begin again and again
+  }
+}
+
+function noteTaken() {
+  localStorage.setItem(TAKEN, "yes");
+}

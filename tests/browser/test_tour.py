@@ -1,0 +1,45 @@
+"""The tour of the board: on the first visit, by the keyboard, and again only when asked for."""
+
+from collections.abc import Callable
+
+import pytest
+from axe import grave_findings
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+STOPS = 6
+
+
+def test_the_first_visit_is_shown_six_stops_and_the_second_none(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page(first_visit=True, reduced_motion="reduce")
+    tour = page.get_by_role("region", name="Tour")
+    expect(tour).to_be_visible()
+    expect(page.locator(".eab .tree-panel.toured")).to_have_count(1)
+    assert grave_findings(page) == []
+    names = set()
+    for stop in range(1, STOPS + 1):
+        expect(tour).to_contain_text(f"{stop} of {STOPS}")
+        expect(page.locator(".eab .toured")).to_have_count(1)
+        names.add(tour.get_by_role("heading").text_content())
+        tour.get_by_role("button").last.press("Enter")
+    assert len(names) == STOPS
+    expect(tour).to_be_hidden()
+    expect(page.locator(".eab .toured")).to_have_count(0)
+    page.reload()
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    expect(tour).to_be_hidden()
+
+
+def test_it_can_be_skipped_and_taken_again_from_help(open_page: Callable[..., Page]) -> None:
+    page = open_page(first_visit=True, reduced_motion="reduce")
+    tour = page.get_by_role("region", name="Tour")
+    tour.get_by_role("button", name="end the tour").click()
+    expect(tour).to_be_hidden()
+    page.locator(".eab").focus()
+    page.keyboard.press("?")
+    page.get_by_role("button", name="Take the tour").click()
+    expect(tour).to_contain_text(f"1 of {STOPS}")
+    page.keyboard.press("Escape")
+    expect(tour).to_be_hidden()
