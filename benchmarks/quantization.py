@@ -1,6 +1,6 @@
 """Weights in fewer bits: the time of whole decode steps, bytes, batch invariance, and quality.
 
-    python benchmarks/quantization.py [--quick] [--json FILE] [--table FILE] [--held-out FILE]
+    python benchmarks/quantization.py [--quick] [--json FILE] [--table FILE] [--held-out FILE] [--peer PYTHON]
 
 At every shape and number of rows (live paths), all formats take turns: one decode step of the
 engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline is
@@ -11,9 +11,13 @@ measures quality on fewer texts.
 """
 
 import argparse
+import json
+import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ from eab.quantization.held_out import FABLES
 from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
 
+PEER_WEIGHTS = ("Q8_0", "Q4_0")
 SHAPES = ("135m", "0.5b")
 ROWS = (1, 8, 20, 64)
 PROMPT = 300
@@ -96,14 +101,70 @@ def _linear_bytes(model: nn.Module) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def time_steps(models: Mapping[str, Stored], repeats: int, clock: Clock) -> Steps:
-    """Time decode steps; for each number of rows, all formats take turns."""
-    found: dict[str, dict[int, Timing]] = {weights: {} for weights in models}
+class Peer:
+    """llama.cpp in a process of its own, with a model of the same shape and random weights.
+
+    Args:
+        python: Of the environment that has llama-cpp-python and gguf.
+        model: Whose shape to take.
+        weights: Q8_0 or Q4_0.
+        repeats: How many steps are timed after the warm-up.
+    """
+
+    def __init__(self, python: Path, model: HuggingFaceModel, weights: str, repeats: int) -> None:
+        config: Any = model._model.config
+        shape = {
+            "layers": config.num_hidden_layers,
+            "hidden": config.hidden_size,
+            "inner": config.intermediate_size,
+            "heads": config.num_attention_heads,
+            "kv_heads": config.num_key_value_heads,
+            "vocab": config.vocab_size,
+            "context": config.max_position_embeddings,
+            "weights": weights,
+            "threads": torch.get_num_threads(),
+            "prompt": PROMPT,
+            "steps": repeats + 1,
+        }
+        command = [str(python), str(Path(__file__).with_name("llama_cpp_peer.py"))]
+        self._process = subprocess.Popen(
+            [*command, json.dumps(shape)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        if self._answer() != "ready":
+            raise SystemExit(f"llama.cpp could not load its model with {python}")
+
+    def step(self, rows: int) -> float:
+        """Seconds of one decode step."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{rows}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("llama.cpp ended early; its message is above")
+        return line.strip()
+
+
+def time_steps(
+    models: Mapping[str, Stored], repeats: int, clock: Clock, peers: Mapping[str, Peer]
+) -> Steps:
+    """Time decode steps; for each number of rows, all formats and peers take turns."""
+    found: dict[str, dict[int, Timing]] = {name: {} for name in (*models, *peers)}
     for rows in ROWS:
         console.print(f"{rows} rows, {repeats} rounds ...")
         measures = {
             weights: _step(one.model, rows, repeats, clock) for weights, one in models.items()
         }
+        measures |= {name: partial(peer.step, rows) for name, peer in peers.items()}
         for weights, timing in take_turns(measures, repeats).items():
             found[weights][rows] = timing
     return found
@@ -160,9 +221,8 @@ def steps_table(shape: str, models: Mapping[str, Stored], steps: Steps) -> str:
     ]
     for weights, by_rows in steps.items():
         cells = [_cell(by_rows[rows], float32_step(steps, rows)) for rows in ROWS]
-        lines.append(
-            f"| {weights} | {' | '.join(cells)} | {models[weights].linear_bytes / MIB:,.0f} MiB |"
-        )
+        held = f"{models[weights].linear_bytes / MIB:,.0f} MiB" if weights in models else "-"
+        lines.append(f"| {weights} | {' | '.join(cells)} | {held} |")
     return "\n".join(lines) + "\n"
 
 
@@ -247,7 +307,13 @@ def measure_speed(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     tables, all_steps, seconds, difference, bytes_ratio = [], {}, {}, 0.0, 0.0
     for shape in SHAPES:
         models = stored_models(shape)
-        all_steps[shape] = time_steps(models, repeats, clock)
+        with ExitStack() as stack:
+            peers = {}
+            for weights in PEER_WEIGHTS if options.peer is not None else ():
+                peer = Peer(options.peer, models["int8"].model, weights, repeats)
+                stack.callback(peer.close)
+                peers[f"llama.cpp {weights}"] = peer
+            all_steps[shape] = time_steps(models, repeats, clock, peers)
         tables.append(steps_table(shape, models, all_steps[shape]))
         difference = max(difference, alone_over_beside(models))
         bytes_ratio = models["int4"].linear_bytes / models["int4"].loaded_bytes
@@ -281,12 +347,20 @@ def main() -> None:
         help="measure the time of the processor, not of the clock; for --threads 1 on a machine "
         "that does other work, too",
     )
+    parser.add_argument(
+        "--peer",
+        type=Path,
+        metavar="PYTHON",
+        help="the Python of an environment with llama-cpp-python and gguf: time llama.cpp, too",
+    )
     parser.add_argument("--only", choices=["speed", "quality"], help="leave the other part out")
     options = parser.parse_args()
     if not options.held_out.is_file():
         parser.error(f"there is no file {options.held_out}")
     if options.processor_time and options.threads != 1:
         parser.error("--processor-time adds up the threads; use it with --threads 1")
+    if options.processor_time and options.peer is not None:
+        parser.error("llama.cpp is timed by the clock; leave --processor-time out")
     torch.set_num_threads(options.threads)
     logging.disable_progress_bar()
     text, result = "", {}

@@ -34,7 +34,7 @@ from eab.figures.charts import (
 )
 from eab.figures.timings import MILLI, add_timings, as_long, in_ms, repeats_words
 from eab.formatting import counted, human_bytes, listed
-from eab.timing import Claim, Timing, differs, timings_by
+from eab.timing import Claim, Timing, are_too_few, differs, timings_by
 
 _MEASURED: Final = LineStyle(BLUE, "solid", "circle")
 _PREDICTED: Final = LineStyle(ORANGE, "dash", "square")
@@ -111,8 +111,11 @@ def _beside(r: int, timing: Timing, ours: Timing) -> str:
     """How the time at another r stands beside that at r*."""
     if timing.median <= 0:
         return f"at r = {r} they are lost in the noise of the measurement"
+    words = f"at r = {r}, {in_ms(timing)}"
+    if are_too_few(timing, ours):
+        return words
     of_ours = " that at r*" if differs(timing, ours) else ""
-    return f"at r = {r}, {in_ms(timing)}: {as_long(timing, ours)}{of_ours}"
+    return f"{words}: {as_long(timing, ours)}{of_ours}"
 
 
 def _least(measured: Mapping[int, Timing]) -> int:

@@ -19,7 +19,7 @@ from eab.formatting import counted
 from eab.run import Run
 from eab.speculation.formulas import expected_tokens
 from eab.speculation.stats import SpeculationStats, speculation_stats
-from eab.timing import Timing, comparison
+from eab.timing import Timing, are_too_few, comparison
 
 LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes
 NOTHING_DRAFTED: Final = "No draft tokens: the drafter found nothing to propose."
@@ -147,8 +147,11 @@ def outcome_rows(sweep: Sweep) -> list[SweepRow]:
         for measure, column, written in _OUTCOMES
         if column in table and not table[column].isna().all()
     ]
+    speed = [SweepRow("speed against plain", tuple(_against(one, plain) for one in results))]
+    if plain is None or all(are_too_few(one.seconds, plain.seconds) for one in results):
+        speed = []
     return [
-        SweepRow("speed against plain", tuple(_against(one, plain) for one in results)),
+        *speed,
         *counts,
         SweepRow("ms of all steps", tuple(with_spread(one.seconds, ms) for one in results)),
         SweepRow("of these, drafting", tuple(with_spread(one.drafting, ms) for one in results)),

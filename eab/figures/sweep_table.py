@@ -100,8 +100,8 @@ def sweep_rows(sweep: Sweep) -> list[SweepRow]:
     """All measures of all variants, each beside that of the first variant.
 
     Returns:
-        Two rows per measure of time, one per other measure; one more, how each run ended, if not
-        all of them finished.
+        One or two rows per measure of time, one per other measure; one more, how each run ended,
+        if not all of them finished.
     """
     costs = sweep.costs()
     rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
@@ -117,15 +117,15 @@ def sweep_rows(sweep: Sweep) -> list[SweepRow]:
 def _time_rows(
     costs: Sequence[RunCost], measure: str, name: str, written: Callable[[float], str]
 ) -> list[SweepRow]:
-    """The medians with their spreads, and below them how many times as long as the first."""
+    """The medians with their spreads, and below them how many times as long as the first, unless
+    all have too few repeats.
+    """
     timings: list[Timing] = [getattr(cost, name) for cost in costs]
-    return [
-        SweepRow(measure, tuple(with_spread(one, written) for one in timings)),
-        SweepRow(
-            f"{measure}, times as long",
-            tuple("–" if one is timings[0] else as_long(one, timings[0]) for one in timings),
-        ),
-    ]
+    rows = [SweepRow(measure, tuple(with_spread(one, written) for one in timings))]
+    if not all(are_too_few(one, timings[0]) for one in timings):
+        beside = ("–" if one is timings[0] else as_long(one, timings[0]) for one in timings)
+        rows.append(SweepRow(f"{measure}, times as long", tuple(beside)))
+    return rows
 
 
 def beside_first(value: float, first: float, written: Callable[[float], str]) -> str:

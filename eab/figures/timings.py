@@ -13,8 +13,8 @@ MILLI: Final = 1000.0
 
 
 def with_spread(timing: Timing, written: Callable[[float], str]) -> str:
-    """The median, with the quartiles in brackets where there are several repeats."""
-    if len(timing.seconds) == 1:
+    """The median, with the quartiles in brackets where they differ."""
+    if timing.low == timing.high:
         return written(timing.median)
     return f"{written(timing.median)} ({written(timing.low)}–{written(timing.high)})"
 
@@ -29,7 +29,7 @@ def ms(seconds: float) -> str:
 
 def in_ms(timing: Timing) -> str:
     """In milliseconds: "12.3 ms (12.1–12.6)"."""
-    if len(timing.seconds) == 1:
+    if timing.low == timing.high:
         return f"{ms(timing.median)} ms"
     return f"{ms(timing.median)} ms ({ms(timing.low)}–{ms(timing.high)})"
 

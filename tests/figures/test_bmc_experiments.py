@@ -51,7 +51,7 @@ def test_inside_the_spread_there_is_no_difference():
 def test_one_repeat_is_not_compared():
     report = growth_report({1: 0.4, 4: 0.05, 8: 0.1, 64: 0.3}, offsets=(1.0,))
     words = figures.growth_sentence(report)
-    assert "take 100 ms; at r = 4, 50.0 ms: too few repeats to compare;" in words
+    assert "take 100 ms; at r = 4, 50.0 ms; at r = 1, 400 ms; at r = 64, 300 ms (" in words
     assert words.endswith(f"(measured once, {TOO_FEW}).")
 
 

@@ -17,7 +17,7 @@ from eab.figures.captions import cost_sentence
 from eab.run import fold
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
 from eab.speculation.stats import fit_pass_seconds, speculation_stats
-from eab.timing import NO_DIFFERENCE, TOO_FEW, objections
+from eab.timing import NO_DIFFERENCE, objections
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +215,7 @@ def test_the_summary_says_that_no_draft_length_pays(first_runs):
 
 def test_a_single_timing_is_not_compared(sweep):
     assert "measured once, too few repeats to compare" in speculation_speed.speed_sentence(sweep)
-    cells = dict(speculation.outcome_rows(sweep))["speed against plain"]
-    assert cells == ("–", *[TOO_FEW] * 5)
+    assert "speed against plain" not in dict(speculation.outcome_rows(sweep))
 
 
 def test_the_table_has_medians_with_quartiles(first_runs):
