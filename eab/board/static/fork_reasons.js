@@ -24,12 +24,22 @@ export function missedFork({ run, sides }, path, index) {
 }
 
 /**
+ * Why there is a fork at this token, or none, and what the fork decides, in a few sentences.
+ * @param {Board} board
+ * @param {Path} path
+ * @param {number} index
+ */
+export function forkWords(board, path, index) {
+  return `${forkReason(board, path, index)} ${board.deciding.wordsAt(path, index)}`.trim();
+}
+
+/**
  * Why there is a fork at this token, or none, in a sentence or two.
  * @param {Board} board
  * @param {Path} path
  * @param {number} index
  */
-export function forkReason(board, path, index) {
+function forkReason(board, path, index) {
   const { run } = board;
   const token = path.tokens[index];
   const entropy = token.entropy.toFixed(2);
