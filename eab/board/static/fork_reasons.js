@@ -5,7 +5,14 @@
 import { percent } from "./format.js";
 
 /** The policies that fork where the entropy reaches the threshold. */
-const THRESHOLD_POLICIES = ["fair", "original"];
+export const THRESHOLD_POLICIES = ["fair", "original"];
+
+/** Why the policies that do not look at the threshold fork. @type {Record<string, string>} */
+const FORKS_WITHOUT_THRESHOLD = {
+  arithmetic: "The codes of this path chose different tokens here.",
+  "stochastic-beam":
+    "Several continuations of this path are among the texts of highest perturbed log-probability.",
+};
 
 /**
  * Whether the model was unsure here, and the path did not fork.
@@ -45,6 +52,8 @@ function forkReason(board, path, index) {
   const entropy = token.entropy.toFixed(2);
   const threshold = run.threshold.toFixed(2);
   if (!THRESHOLD_POLICIES.includes(run.policy)) {
+    const why = index === 0 && path.parent >= 0 ? FORKS_WITHOUT_THRESHOLD[run.policy] : "";
+    if (why) return `${why} This branch received ${percent(path.share)} of the weight.`;
     return `The policy ${run.policy} does not look at the threshold.`;
   }
   const reached = `Entropy ${entropy} reached the threshold ${threshold}`;
