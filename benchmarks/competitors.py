@@ -14,7 +14,9 @@ import torch
 from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
-from eab.branching.policies import Child, FairPolicy, Leaf, Member, make_policy
+from eab.branching.fair import FairPolicy
+from eab.branching.policies import make_policy
+from eab.branching.policy import Child, Leaf, Member
 from eab.branching.sampling import Predictions
 from eab.caches.attention import masked_attention
 from eab.caches.static_buffers import MASK_ALIGNMENT

@@ -25,7 +25,7 @@ from eab.settings import (
     settings_of,
 )
 
-PolicyName = Literal["fair", "original", "greedy", "independent"]
+PolicyName = Literal["fair", "original", "arithmetic", "stochastic-beam", "greedy", "independent"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
 CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
@@ -142,8 +142,9 @@ class BranchingConfig:
         Whole(1, MAX_PATHS),
         BRANCHING,
         "Max paths",
-        "Largest number of paths. fair: live and finished paths together. original: live paths "
-        "only, as published. independent: the number of texts.",
+        "Largest number of paths. fair and stochastic-beam: live and finished paths together. "
+        "original: live paths only, as published. arithmetic: the number of codes. independent: "
+        "the number of texts.",
         widget=Slider(1, 64),
         advanced=False,
     )
@@ -167,8 +168,10 @@ class BranchingConfig:
         BRANCHING,
         "Policy",
         "fair: weights are unbiased and sum to 1. original: the published rule, where all texts "
-        "count equally. greedy: the most likely token, no forks. independent: ordinary sampling "
-        "of max_paths texts, for comparison.",
+        "count equally. arithmetic: max_paths evenly spaced codes over the tree; unbiased. "
+        "stochastic-beam: max_paths different texts, drawn without replacement. greedy: the most "
+        "likely token, no forks. independent: ordinary sampling of max_paths texts, for "
+        "comparison. Only fair and original look at the threshold.",
         widget=Menu(tuple(name for name in get_args(PolicyName) if name != "greedy")),
     )
 

@@ -82,9 +82,9 @@ def test_a_relative_threshold_is_at_most_one(unit):
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("policy", "best", "fair, original, greedy, independent"),
-        ("policy", None, "fair, original, greedy, independent"),
-        ("policy", ["fair"], "fair, original, greedy, independent"),
+        ("policy", "best", "fair, original, arithmetic, stochastic-beam, greedy, independent"),
+        ("policy", None, "fair, original, arithmetic, stochastic-beam, greedy, independent"),
+        ("policy", ["fair"], "fair, original, arithmetic, stochastic-beam, greedy, independent"),
         ("threshold_unit", "bits", "nats, normalised, quantile"),
     ],
 )

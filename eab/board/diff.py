@@ -47,6 +47,7 @@ def _message(both: Merged, key: str, sentences: dict[str, str]) -> dict[str, Any
         "mode": "replay",
         "autoplay": False,
         "limit": "",
+        "deciding": None,
         "sides": list(both.sides),
         "steps": [{"step": step, **nothing} for step in range(last + 1)],
         "sentences": sentences | {"memory": ""},

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from eab import token_text
 from eab.bmc.separate_caches import separate_bytes
+from eab.board.deciding_forks import deciding_forks
 from eab.board.layout import pieces
 from eab.config import AUTO
 from eab.figures.captions import (
@@ -102,6 +103,7 @@ _NOT_STARTED: Final[dict[str, Any]] = {
     "max_steps": 0,
     "ended": "",
     "limit": "",
+    "deciding": None,
     "peak_step": 0,
     "r": AUTO,
     "paths": [],
@@ -130,6 +132,7 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
         "max_steps": started.config.max_new_tokens,
         "ended": run.ended.reason if run.ended else "",
         "limit": limit_sentence(run),
+        "deciding": deciding_forks(run),
         "peak_step": run.peak_step(),
         "r": started.config.r,
         "paths": [

@@ -33,6 +33,21 @@ class RestDraw:
     excluded: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A token that was drawn.
+
+    Attributes:
+        token: The token; None if none is left.
+        inside: Where in the interval of the token the random number lies, in [0, 1).
+        mass: The probability of all tokens that could be drawn.
+    """
+
+    token: int | None
+    inside: float
+    mass: float
+
+
 class Predictions:
     """The processed next-token distributions of a batch: after temperature, top-k and top-p.
 
@@ -165,6 +180,15 @@ class Predictions:
             A token for each index; None where no token is left. A token of probability zero is
             never drawn.
         """
+        return [draw.token for draw in self.draw_inside(indices, uniforms, excluded)]
+
+    def draw_inside(
+        self,
+        indices: Sequence[int],
+        uniforms: Sequence[float],
+        excluded: Sequence[Sequence[int]] = (),
+    ) -> list[Draw]:
+        """Draw as `draw` does, and say where in its token's interval each random number lies."""
         if not indices:
             return []
         device = self._probs.device
@@ -176,11 +200,11 @@ class Predictions:
             blocks[hidden[0], hidden[1] // BLOCK] = self._sums_without(rows[hidden[0]], hidden[1])
         mass = blocks.double().sum(dim=-1)
         target = torch.tensor(uniforms, dtype=torch.float64, device=device) * mass
+        tokens, inside = self._invert(rows, blocks, target, hidden)
+        # In one transfer; float64 holds all of them exactly.
+        found = torch.stack([tokens.double(), inside, mass], dim=1).tolist()
         return [
-            token if some else None
-            for token, some in zip(
-                self._invert(rows, blocks, target, hidden), (mass > 0).tolist(), strict=True
-            )
+            Draw(int(token) if total > 0 else None, place, total) for token, place, total in found
         ]
 
     def _sums_without(self, rows: Tensor, tokens: Tensor) -> Tensor:
@@ -201,7 +225,7 @@ class Predictions:
 
     def _invert(
         self, rows: Tensor, blocks: Tensor, target: Tensor, hidden: Tensor | None
-    ) -> list[int]:
+    ) -> tuple[Tensor, Tensor]:
         """Find the block in which the running sum passes the target, then the token in it.
 
         Args:
@@ -209,15 +233,19 @@ class Predictions:
             blocks: The probability of each block, (N, blocks).
             target: (N,).
             hidden: Pairs of a draw and a token that it must not take, (2, pairs).
+
+        Returns:
+            The tokens, and where in the interval of the token the target lies, in [0, 1), (N,).
         """
         block, rest = _search(blocks, target)
         inside = self._block(rows, block)
         if hidden is not None:
             draws, tokens = hidden[:, block[hidden[0]] == hidden[1] // BLOCK]
             inside[draws, tokens % BLOCK] = 0.0
-        token, _ = _search(inside, rest)
-        found: list[int] = (block * BLOCK + token).tolist()
-        return found
+        token, rest = _search(inside, rest)
+        own = inside.gather(1, token[:, None])[:, 0].double()
+        # Rounding must not reach the next interval.
+        return block * BLOCK + token, (rest / own).clamp(max=1 - 2.0**-53)
 
     def log_prob(self, indices: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """ln p of one token at each of these batch indices; an index may occur several times."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from eab.branching.policies import Child, Leaf, Member, Policy, grown
+from eab.branching.policy import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import CANDIDATES, Predictions
 from eab.caches.base import ForwardBatch, KVCache

@@ -95,6 +95,11 @@ def limit_sentence(run: Run) -> str:
 
     The path limit passes the weight of the branches that it drops to those that it keeps.
     """
+    if run.started.config.policy == "stochastic-beam":
+        return (
+            "Under the policy stochastic-beam a text is weighed by its probability and by its "
+            "chance to be drawn, so its weight is not the product of its shares."
+        )
     if run.started.config.policy == "original":
         return (
             "Under the policy original every text counts the same, so its weight is not the "
@@ -117,6 +122,8 @@ def _no_fork_words(run: Run, highest: Token | None, complete: bool) -> str:
     if highest is None:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
+    if config.policy not in ("fair", "original"):
+        return f"No fork: the policy {config.policy} does not look at the threshold."
     reached = f"{highest.entropy:.2f} nats"
     if highest.entropy >= threshold and run.is_what_if:
         return (

@@ -39,11 +39,24 @@ def forks_sentence(run: Run, answers: Answers, forks: Sequence[ForkShare]) -> st
     first = forks[0]
     decides = "decides" if first.decisiveness >= _CLEARLY else "partly decides"
     rest = f" {_undeciding(len(wording))}." if wording else ""
-    share = first.contribution / answers.entropy
     return (
-        f"The fork after “{text_before(run, first)}” causes {share:.0%} of the semantic "
-        f"entropy ({first.contribution:.2f} of {answers.entropy:.2f} nats) and "
+        f"The fork after “{text_before(run, first)}” causes {_part_words(first, answers)} and "
         f"{decides} the answer.{rest}"
+    )
+
+
+def effect_words(fork: ForkShare, answers: Answers) -> str:
+    """What a fork decides and how much of the semantic entropy it causes; follows "The fork"."""
+    if fork.contribution < _NOTHING:
+        return "decides only the wording, or what follows the answer"
+    decides = "decides" if fork.decisiveness >= _CLEARLY else "partly decides"
+    return f"{decides} the answer: it causes {_part_words(fork, answers)}"
+
+
+def _part_words(fork: ForkShare, answers: Answers) -> str:
+    return (
+        f"{fork.contribution / answers.entropy:.0%} of the semantic entropy "
+        f"({fork.contribution:.2f} of {answers.entropy:.2f} nats)"
     )
 
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor
 
-from eab.branching.policies import Policy
+from eab.branching.policy import Policy
 from eab.branching.sampling import Predictions
 from eab.caches.growth import auto_growth_rule
 from eab.caches.tree import TreeCache

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import torch
 
-from eab.branching.policies import Policy
+from eab.branching.policy import Policy
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel

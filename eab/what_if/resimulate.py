@@ -21,7 +21,8 @@ from typing import Final, NoReturn
 
 import torch
 
-from eab.branching.policies import Child, Leaf, Member, make_policy
+from eab.branching.policies import make_policy
+from eab.branching.policy import Child, Leaf, Member
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.config import AUTO, AllocationStep, BranchingConfig

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import EVERY
 from table_model import TableModel, random_table
 
 from app.server import bundled_runs
@@ -110,7 +111,7 @@ def test_the_parts_add_up_to_what_is_held(run: Run) -> None:
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(2, 6),
-    policy=st.sampled_from(["fair", "original", "independent", "greedy"]),
+    policy=st.sampled_from(EVERY),
     drafter=st.sampled_from(["none", "prompt-lookup", "sibling-lookup"]),
     threshold=st.floats(0, 1.5),
     block_size=st.integers(1, 20),

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from policies import FORKING
 from table_model import Table, TableModel, random_table
 
-from eab.branching.policies import Child, Leaf, OriginalPolicy
+from eab.branching.original import OriginalPolicy
+from eab.branching.policy import Child, Leaf
 from eab.branching.random_streams import ROOT, uniform
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
@@ -185,7 +187,7 @@ def test_no_child_has_probability_zero_when_fewer_tokens_than_children_are_possi
         assert all(len(path.children) <= 2 for path in run.paths)
 
 
-@pytest.mark.parametrize("policy", ["fair", "original", "greedy"])
+@pytest.mark.parametrize("policy", [*FORKING, "greedy"])
 def test_a_single_possible_token_never_forks_even_at_threshold_zero(policy):
     events = events_of(random_table(3, 6), top_k=1, policy=policy, max_new_tokens=6)
     assert not any(isinstance(event, Forked) for event in events)

@@ -16,8 +16,14 @@ from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
 STORY = fold(invented_run(5, 20, 8))
-REAL = fold(
-    bundled_runs.events_of(next(one for one in bundled_runs.recordings() if one.file == "ball.eab"))
+
+
+def _recording(name: str) -> bundled_runs.Recording:
+    return next(one for one in bundled_runs.recordings() if one.file == f"{name}.eab")
+
+
+REAL, BRIDGE, PET = (
+    fold(bundled_runs.events_of(_recording(name))) for name in ("ball", "bridge", "pet")
 )
 SELECTED = f"(({{ path, token }}) => ({{ path, token }}))({BOARD}.getRootNode().__board.selection)"
 
@@ -262,3 +268,63 @@ def test_twenty_paths_of_two_hundred_tokens_replace_nothing(
     assert len(run.leaves()) > 3
     assert shown.page.evaluate(f"first[0] === {BOARD} && first.every(node => node.isConnected)")
     assert shown.page.evaluate("triggers") == []
+
+
+def test_a_ring_marks_the_forks_that_decide_the_answer(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(BRIDGE, cursor=None)
+    shown.root.focus()
+    shown.press("End")
+    switch = shown.page.get_by_role("button", name="Deciding forks")
+    rings = shown.page.locator(".decides:visible")
+    tree = shown.page.locator(".tree-panel .picture")
+    sentence = shown.page.locator(".tree-panel .sentence")
+    said, place = sentence.inner_text(), tree.bounding_box()
+    expect(rings).to_have_count(0)
+    switch.click()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    expect(rings).to_have_count(1)  # the first fork decides all; six others the wording only
+    expect(shown.page.locator(".box.wording")).to_have_count(6)
+    expect(sentence).to_contain_text("causes 100% of the semantic entropy")
+    assert tree.bounding_box() == place, "the board does not jump"
+    shown.root.focus()
+    shown.press("d")
+    expect(rings).to_have_count(0)
+    expect(sentence).to_have_text(said)
+
+
+def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(PET)
+    shown.root.focus()
+    shown.press("End", "d")
+    radii = {
+        path: float(ring.get_attribute("r") or 0)
+        for path in (1, 2, 3)
+        for ring in [shown.box(path).locator(".decides")]
+    }
+    prompt = float(shown.page.locator(".prompt .decides").get_attribute("r") or 0)
+    assert prompt > max(radii.values()) >= min(radii.values()) > 0
+    shown.box(1).locator(".tick").first.hover()
+    tip = shown.page.locator(".tooltip")
+    expect(tip).to_contain_text("This fork decides the answer: it causes 60% of the semantic")
+    shown.box(1).locator(".tick").first.click()
+    expect(shown.page.locator(".inspector .why")).to_contain_text("This fork decides the answer")
+    shown.box(1).locator(".tick").last.click()
+    expect(shown.page.locator(".inspector .why")).to_contain_text("The fork after it decides")
+
+
+def test_while_nothing_is_known_of_the_forks_the_switch_is_off(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    growing = fold(bundled_runs.events_of(_recording("pet"))[:-1])
+    shown.feed(growing, mode="live")
+    expect(shown.page.get_by_role("button", name="Deciding forks")).to_be_disabled()
+    shown.root.focus()
+    shown.press("d")
+    expect(shown.page.locator(".decides:visible")).to_have_count(0)
+    shown.feed(PET, mode="live")
+    expect(shown.page.get_by_role("button", name="Deciding forks")).to_be_enabled()

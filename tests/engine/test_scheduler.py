@@ -11,6 +11,7 @@ from equality import PROMPT
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from policies import EVERY
 from served import (
     BASE,
     FAMILIES,
@@ -92,7 +93,7 @@ class Served(RuleBasedStateMachine):
         seed=st.integers(0, 3),
         owner=st.sampled_from("abc"),
         paths=st.integers(1, 20),
-        policy=st.sampled_from(["fair", "original", "independent"]),
+        policy=st.sampled_from(EVERY),
         cache=st.sampled_from(get_args(CacheName)),
         drafter=st.sampled_from(["none", "prompt-lookup"]),
     )

@@ -39,6 +39,8 @@ SETTINGS = {
     },
     "cold": {"temperature": 0.5, "top_k": 9, "entropy_threshold": 1.0, "max_paths": 6},
     "independent": {"policy": "independent", "max_paths": 5},
+    "arithmetic": {"policy": "arithmetic", "max_paths": 5},
+    "stochastic beam": {"policy": "stochastic-beam", "max_paths": 5},
     "original": {"policy": "original", "entropy_threshold": 2.8, "max_paths": 7, "top_k": 30},
 }
 

@@ -29,6 +29,8 @@ REQUESTS = {
     "another seed": Request("w7 w8", replace(BASE, seed=5, max_paths=9)),
     "long prompt": Request(LONG, replace(BASE, max_new_tokens=6)),
     "original": Request(PROMPT, replace(BASE, policy="original", top_k=20, seed=2)),
+    "arithmetic": Request(PROMPT, replace(BASE, policy="arithmetic", seed=4)),
+    "stochastic beam": Request(PROMPT, replace(BASE, policy="stochastic-beam", seed=4)),
     "independent": Request("w40 w41 w42", replace(BASE, policy="independent", temperature=0.7)),
     "one token": Request("w9", replace(BASE, max_new_tokens=1)),
     "quantile": Request(PROMPT, replace(BASE, entropy_threshold=0.7, threshold_unit="quantile")),

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import EVERY
 from table_model import TableModel, random_table
 from typer.testing import CliRunner
 
@@ -145,7 +146,7 @@ def test_whatever_is_called_exact_is_what_the_engine_makes(
     chain=st.integers(0, 10**6),
     threshold=st.floats(0.0, 1.4),
     max_paths=st.integers(1, 9),
-    policy=st.sampled_from(["fair", "original", "greedy", "independent"]),
+    policy=st.sampled_from(EVERY),
     cache=st.sampled_from(["tree", "deep-copy"]),
     length=st.integers(1, 10),
     seed=st.integers(0, 2**63 - 1),

@@ -7,6 +7,7 @@
 /** @import { Guide, Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
 /** @import { TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { CopyLink } from "./copy_link.js";
+import { DecidingForks } from "./deciding_forks.js";
 import { Drawer } from "./drawer.js";
 import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
@@ -101,6 +102,7 @@ export class Board {
     this.highlight = new Highlight(this);
     this.selection = new Selection(this);
     this.presentation = new Presentation(this);
+    this.deciding = new DecidingForks(this);
     this.tree = new TreeView(this);
     this.whatIfBar = new WhatIfBar(this);
     this.entropy = new EntropyChart(this);
@@ -198,6 +200,7 @@ export class Board {
     this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));
     this.notes = message.notes ?? {};
     this.sides = message.sides ?? null;
+    this.deciding.take(message);
     this.root.classList.toggle("has-unknowns", this.unknowns.size > 0);
     this.root.classList.toggle("diff", this.sides !== null);
     this.root.classList.toggle("graft", message.graft ?? false);

@@ -2,6 +2,7 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { Path } from "./types.d.ts" */
+import { THRESHOLD_POLICIES } from "./fork_reasons.js";
 import { percent } from "./format.js";
 
 const NEW = 3; // steps for which a fork is news
@@ -26,8 +27,9 @@ export function forkCaption(board) {
   });
   const entropy = branches[0].tokens[0].entropy.toFixed(2);
   const more = now.length > 1 ? ` (${now.length} forks at this step)` : "";
-  const unsure = `unsure, ${entropy} nats (threshold ${run.threshold.toFixed(2)})`;
-  return `Step ${newest + 1}: ${unsure}, so it branches: ${named.join(", ")}${more}.`;
+  const unsure = `unsure, ${entropy} nats (threshold ${run.threshold.toFixed(2)}), so `;
+  const why = THRESHOLD_POLICIES.includes(run.policy) ? unsure : "";
+  return `Step ${newest + 1}: ${why}it branches: ${named.join(", ")}${more}.`;
 }
 
 /** @param {Path} path */

@@ -5,7 +5,14 @@
 import { percent } from "./format.js";
 
 /** The policies that fork where the entropy reaches the threshold. */
-const THRESHOLD_POLICIES = ["fair", "original"];
+export const THRESHOLD_POLICIES = ["fair", "original"];
+
+/** Why the policies that do not look at the threshold fork. @type {Record<string, string>} */
+const FORKS_WITHOUT_THRESHOLD = {
+  arithmetic: "The codes of this path chose different tokens here.",
+  "stochastic-beam":
+    "Several continuations of this path are among the texts of highest perturbed log-probability.",
+};
 
 /**
  * Whether the model was unsure here, and the path did not fork.
@@ -24,17 +31,29 @@ export function missedFork({ run, sides }, path, index) {
 }
 
 /**
+ * Why there is a fork at this token, or none, and what the fork decides, in a few sentences.
+ * @param {Board} board
+ * @param {Path} path
+ * @param {number} index
+ */
+export function forkWords(board, path, index) {
+  return `${forkReason(board, path, index)} ${board.deciding.wordsAt(path, index)}`.trim();
+}
+
+/**
  * Why there is a fork at this token, or none, in a sentence or two.
  * @param {Board} board
  * @param {Path} path
  * @param {number} index
  */
-export function forkReason(board, path, index) {
+function forkReason(board, path, index) {
   const { run } = board;
   const token = path.tokens[index];
   const entropy = token.entropy.toFixed(2);
   const threshold = run.threshold.toFixed(2);
   if (!THRESHOLD_POLICIES.includes(run.policy)) {
+    const why = index === 0 && path.parent >= 0 ? FORKS_WITHOUT_THRESHOLD[run.policy] : "";
+    if (why) return `${why} This branch received ${percent(path.share)} of the weight.`;
     return `The policy ${run.policy} does not look at the threshold.`;
   }
   const reached = `Entropy ${entropy} reached the threshold ${threshold}`;

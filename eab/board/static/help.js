@@ -22,6 +22,13 @@ const TOPICS = [
       "weight: the part of all probability that it stands for. The weights of all texts sum to 100%.",
   ],
   [
+    "Which forks decide the answer?",
+    "An answer is the first sentence of a text. With “Deciding forks”, a ring marks each fork whose " +
+      "branches lead to different answers: the larger it is, the more of the semantic entropy, the " +
+      "entropy over answers, the fork causes. Forks without a ring change only the wording, or what " +
+      "follows the answer. It is known once the run has ended.",
+  ],
+  [
     LIMIT_TOPIC,
     "When there would be more paths than the path limit allows, some are dropped at random, and " +
       "those that are kept become heavier, so that on average no text gains or loses. From then on a " +
@@ -45,6 +52,7 @@ const KEYS = [
   ["O", "only the selected path"],
   ["X", "hide the selected branch"],
   ["W", "fit the whole tree"],
+  ["D", "which forks decide the answer"],
   ["/", "find words"],
   ["T", "tables"],
   ["P", "presenter"],

@@ -7,7 +7,7 @@
 import { button, wordButton } from "./buttons.js";
 import { candidateBars } from "./candidates.js";
 import { element } from "./elements.js";
-import { forkReason } from "./fork_reasons.js";
+import { forkWords } from "./fork_reasons.js";
 import { bytes, percent } from "./format.js";
 import { weightAt } from "./path_state.js";
 
@@ -64,7 +64,7 @@ export class Inspector {
     }
     this.renderFacts(path, index, token);
     const unknown = this.board.unknownAt(path.id, index);
-    const sentences = [unknown, forkReason(this.board, path, index)];
+    const sentences = [unknown, forkWords(this.board, path, index)];
     this.explanation.textContent = [...sentences, this.row(path, index)].join(" ").trim();
     this.renderGrow(path, index, token);
   }

@@ -63,6 +63,7 @@ function actionOf(board, key, shift) {
     x: () => board.hideSelected(),
     o: () => board.toggleFocus(),
     w: () => board.fit(),
+    d: () => board.deciding.toggle(),
     t: () => board.toggleDrawer("tables"),
     p: () => board.presentation.toggle(),
     "/": () => board.finder.open(),

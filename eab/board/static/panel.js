@@ -13,7 +13,7 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {string} words
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned"} [only] where it is shown, if not always
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "deciding"} [only] where it is shown, if not always
  * @property {"diff"} [notIn] where it is not shown
  */
 
@@ -61,6 +61,15 @@ const LEGENDS = {
       only: "pruned",
       words: "× pruned",
       help: "This path was dropped because of the path limit.",
+    },
+    {
+      only: "deciding",
+      swatch: "deciding-key",
+      words: "decides the answer",
+      help:
+        "The larger the ring, the larger the part of the semantic entropy that this fork causes. " +
+        "A fork without a ring decides only the wording, or what follows the answer. " +
+        "An answer is the first sentence of a text.",
     },
     {
       only: "unknowns",
@@ -144,6 +153,7 @@ export function markLegends(board) {
     path.tokens.some((_, index) => missedFork(board, path, index)),
   );
   classList.toggle("has-missed", missed);
+  classList.toggle("has-deciding", board.deciding.shown);
   classList.toggle(
     "has-pruned",
     shown.some((path) => path.status === "pruned"),
@@ -206,6 +216,7 @@ export class Panel {
   }
 
   caption() {
-    return this.name === "tree" ? forkCaption(this.board) : "";
+    if (this.name !== "tree") return "";
+    return this.board.deciding.caption() || forkCaption(this.board);
   }
 }

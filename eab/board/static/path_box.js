@@ -14,6 +14,7 @@ const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
+export const MARK_MIDDLE = 6; // px from the right edge to the middle of the mark of a fork
 const NEAR = 0.4; // px; a box this close to its place is put there
 
 /**
@@ -62,14 +63,16 @@ export class PathBox {
     this.mark = shape("text", { class: "mark", y: 4 });
     this.weight = shape("text", { class: "weight", y: 4 });
     this.tip = shape("circle", { class: "tip", r: 3.5 });
+    this.ring = shape("circle", { class: "decides", cy: 0 });
     this.share = shape("text", { class: "share", y: -4, x: -6 });
     this.edge = shape("path", { class: "edge" });
-    group.append(this.strip, this.mark, this.weight, this.tip, this.share);
+    group.append(this.strip, this.mark, this.weight, this.tip, this.ring, this.share);
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));
     group.addEventListener("pointerleave", () => this.board.highlight.hover(null));
     tree.edgeLayer.append(this.edge);
     this.stub = false;
+    this.radius = 0; // of the ring around the mark of its fork
     this.width = 0;
     this.height = BOX;
     /** Where each token stands in the box. @type {Cell[]} */
@@ -113,12 +116,14 @@ export class PathBox {
     this.stub = path.status === "pruned";
     const classes = `${this.stub ? " stub" : ""}${board.highlight.classOf(path.id)}`;
     const found = board.finder.paths.has(path.id) ? " found" : "";
-    this.group.setAttribute("class", `box path ${status}${classes}${found}`);
+    const wording = board.deciding.isWording(path) ? " wording" : "";
+    this.group.setAttribute("class", `box path ${status}${classes}${found}${wording}`);
     this.edge.setAttribute("class", `edge${classes}${found}`);
     this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
     const selected = board.selection.tokenIn(path);
     const { aligned, focused } = board;
-    const contents = [count, path.tokens.length, status, this.stub, weight, selected];
+    this.radius = status === "forked" ? board.deciding.radius(path) : 0;
+    const contents = [count, path.tokens.length, status, this.stub, weight, selected, this.radius];
     const { perLine, mostLines, boxHeights } = board.layout;
     this.height = this.heightOf(boxHeights[path.id] ?? BOX);
     const size = [this.target.width.toFixed(1), this.height, perLine, mostLines];
@@ -148,6 +153,7 @@ export class PathBox {
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
     set(this.weight, { x: this.width + 22 });
     set(this.tip, { cx: this.width + 8 });
+    set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
     const end = path.finishReason === "stop" ? "■" : "…";
     this.mark.textContent = { forked: "◆", finished: end, pruned: "×", live: "" }[status];
     this.share.textContent = path.parent < 0 ? "" : percent(path.share);

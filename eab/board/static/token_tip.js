@@ -5,7 +5,7 @@
 /** @import { Path } from "./types.d.ts" */
 import { candidateBars } from "./candidates.js";
 import { element } from "./elements.js";
-import { forkReason } from "./fork_reasons.js";
+import { forkWords } from "./fork_reasons.js";
 import { percent } from "./format.js";
 
 const MOST = 5; // candidates
@@ -20,6 +20,6 @@ export function tokenTip(board, path, index) {
   const head = `“${token.text}”  p ${percent(token.probability)}  entropy ${token.entropy.toFixed(2)} nats`;
   const list = element("ol", { class: "candidates" });
   list.append(...candidateBars(token, MOST));
-  const reason = board.unknownAt(path.id, index) || forkReason(board, path, index);
+  const reason = board.unknownAt(path.id, index) || forkWords(board, path, index);
   return [element("p", { class: "tip-head" }, head), list, element("p", {}, reason)];
 }

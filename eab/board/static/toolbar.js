@@ -18,6 +18,11 @@ export class Toolbar {
       "show only the selected path, its ancestors and what grew from it (o)",
       () => board.toggleFocus(),
     );
+    this.deciding = wordButton(
+      "Deciding forks",
+      "mark the forks that decide the answer, once the run has ended (d)",
+      () => board.deciding.toggle(),
+    );
     this.tables = wordButton("Tables", "the pictures as tables (t)", () =>
       board.toggleDrawer("tables"),
     );
@@ -40,6 +45,7 @@ export class Toolbar {
       this.fit,
       this.focus,
       wordButton("Find", "find words in the texts (/)", () => board.finder.open()),
+      this.deciding,
       this.tables,
       iconButton("fullScreen", "Full screen", () => board.presentation.toggleFullScreen()),
       this.present,
@@ -59,6 +65,8 @@ export class Toolbar {
     this.hidden.hidden = board.hiddenBranches.size === 0;
     setPressed(this.fit, camera.showsWhole && !camera.movedByUser);
     setPressed(this.focus, board.focused !== null);
+    this.deciding.disabled = !board.deciding.available;
+    setPressed(this.deciding, board.deciding.shown);
     setPressed(this.tables, board.drawer.open === "tables");
     setPressed(this.present, board.presentation.isOn);
     setPressed(this.help, board.drawer.open === "help");

@@ -5,7 +5,7 @@
 import { Camera, TINY } from "./camera.js";
 import { set, shape } from "./elements.js";
 import { BOX, LINE, MARKS } from "./layout.js";
-import { boxParts, PathBox, writeLines } from "./path_box.js";
+import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
 import { statusAt } from "./path_state.js";
 import { tokenTip } from "./token_tip.js";
 
@@ -33,6 +33,8 @@ export class TreeView {
     /** @type {Map<number, PathBox>} */
     this.boxes = new Map();
     this.prompt = boxParts(this.boxLayer, "prompt");
+    this.promptRing = shape("circle", { class: "decides", cy: 0 });
+    this.prompt.group.append(this.promptRing);
     this.promptRight = 0;
     this.camera = new Camera(this);
     /** Where the pointer was pressed. @type {(Point & { moved: boolean }) | null} */
@@ -205,6 +207,10 @@ export class TreeView {
     set(group, { transform, "aria-label": `Prompt: ${run.prompt}` });
     const height = aligned ? BOX : layout.promptHeight;
     set(frame, { width: this.promptRight - left, height, y: -height / 2 });
+    // A fork right after the prompt has no box of its own.
+    const root = this.board.paths.get(0);
+    const ring = root && !root.tokens.length ? this.board.deciding.radius(root) : 0;
+    set(this.promptRing, { cx: this.promptRight - left + MARK_MIDDLE, r: ring.toFixed(1) });
     // Without entropies under it, one line stands in the middle.
     const first = 4.5 - ((layout.prompt.lines.length - 1) * LINE) / 2;
     if (aligned) writeLines(text, ["…"], 4, 4.5);

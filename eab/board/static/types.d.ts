@@ -51,6 +51,12 @@ export interface Sentences {
   memory: string;
 }
 
+/** sentence: names the fork that decides most. forks: by the path that forks. */
+export interface DecidingMessage {
+  sentence: string;
+  forks: [path: number, share: number, words: string][];
+}
+
 export interface Message {
   run: string; // names the run
   mode: "live" | "replay";
@@ -68,6 +74,7 @@ export interface Message {
   max_steps: number;
   ended: string;
   limit: string; // what the path limit did, in a sentence; "" if nothing
+  deciding: DecidingMessage | null; // which forks decide the answer; null while nothing can be said
   peak_step: number; // the last step with the most live paths
   r: number | string; // the growth step
   paths: PathMessage[];
@@ -131,6 +138,12 @@ export interface RunInfo {
   peakStep: number;
   r: number | string;
   sentences: Sentences;
+}
+
+/** share: of the semantic entropy, 0 to 1. words: what the fork decides; they follow "This fork". */
+export interface ForkEffect {
+  share: number;
+  words: string;
 }
 
 export interface Candidate {

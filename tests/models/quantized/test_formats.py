@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from policies import EVERY
 from tiny_models import causal
 from transformers import AutoModelForCausalLM, GPT2Config
 
@@ -141,7 +142,7 @@ def test_padded_attention_and_draft_tokens_change_nothing(stored, weights, chang
     ]
 
 
-@pytest.mark.parametrize("policy", ["fair", "original", "greedy", "independent"])
+@pytest.mark.parametrize("policy", EVERY)
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 def test_a_run_beside_others_is_the_run_alone(stored, weights, policy):
     model = stored(weights)

@@ -1,0 +1,34 @@
+"""What each fork of a finished run decides, for the marks on its tree.
+
+An answer is the first sentence of a text, and texts are the same answer by the rule `exact`.
+"""
+
+from typing import Any
+
+from eab.analysis.answers import group_answers
+from eab.analysis.fork_attribution import attribute_to_forks
+from eab.figures.uncertainty import effect_words, forks_sentence
+from eab.run import Run
+
+
+def deciding_forks(run: Run) -> dict[str, Any] | None:
+    """Which forks decide the answer; None while the run grows, and where there is no fork to judge.
+
+    Returns:
+        JSON values. `sentence` names the fork that decides most. `forks`: [path that forks, its
+        share (0 to 1) of the semantic entropy, what it decides in words that follow "The fork"].
+    """
+    if run.ended is None or run.started.config.policy == "independent":
+        return None
+    answers = group_answers(run, "sentence")
+    forks = attribute_to_forks(run, answers)
+    if not forks:
+        return None
+    total = answers.entropy or 1.0
+    return {
+        "sentence": forks_sentence(run, answers, forks),
+        "forks": [
+            [fork.path, round(fork.contribution / total, 4), effect_words(fork, answers)]
+            for fork in forks
+        ],
+    }

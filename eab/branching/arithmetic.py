@@ -1,0 +1,105 @@
+"""The policy `arithmetic`: evenly spaced codes over the tree of all texts.
+
+It is arithmetic sampling (Vilnis et al., 2023, arXiv 2210.15458) with shared prefixes.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import log
+
+from eab.branching.policy import (
+    At,
+    Child,
+    Leaf,
+    Member,
+    Seeded,
+    children_of,
+    drawn_token,
+    stream_key_of,
+)
+from eab.branching.random_streams import ROOT, uniform
+from eab.branching.sampling import Predictions
+from eab.config import BranchingConfig
+
+
+class ArithmeticPolicy(Seeded):
+    """Arithmetic sampling, with a prefix that several codes have in common computed once.
+
+    Each text owns an interval of [0, 1) as long as its probability, in the order of its tokens. The
+    codes (i + u) / max_paths, with one random number u, choose the texts in whose intervals they
+    lie. So a prefix of probability p gets max_paths x p codes, rounded up or down, and weighs its
+    share of the codes. A path forks where its codes choose different tokens; the threshold and the
+    branch factor do not matter.
+
+    A prefix whose interval is not longer than the distance of two codes has one code at most, and
+    where in the interval it lies is uniform and independent of all that was decided. From there on
+    the path draws from its own random stream, as a path without forks does: codes would have no
+    digits left, and draft tokens can be verified.
+    """
+
+    def __init__(self, config: BranchingConfig) -> None:
+        super().__init__(config)
+        self._codes: dict[int, tuple[float, ...]] = {}  # by stream key; none if it draws alone
+        self._least_log_prob = -log(config.max_paths)  # of a path that can have several codes
+        if config.max_paths > 1:
+            shift = uniform(config.seed, ROOT, 0, 0)
+            codes = ((code + shift) / config.max_paths for code in range(config.max_paths))
+            self._codes[ROOT] = tuple(codes)
+
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
+        """See Policy.branch."""
+        chosen = self._chosen(leaves, predictions)
+        families = children_of(
+            leaves,
+            predictions,
+            [_shares(inside) for inside in chosen],
+            [next(iter(inside)) for inside in chosen],
+        )
+        for family, inside in zip(families, chosen, strict=True):
+            self._hand_on(family, inside, step)
+        return families
+
+    def _chosen(
+        self, leaves: Sequence[Leaf], predictions: Predictions
+    ) -> list[dict[int, list[float]]]:
+        """For each leaf the tokens that its codes choose, and where in the interval of the token
+        they lie; without codes, the token that it draws.
+        """
+        codes = [self._codes.get(leaf.stream_key, ()) for leaf in leaves]
+        pairs = [(index, code) for index, own in enumerate(codes) for code in own]
+        draws = predictions.draw_inside([index for index, _ in pairs], [code for _, code in pairs])
+        found: list[dict[int, list[float]]] = [
+            {} if own else {drawn_token(predictions.drawn[index]): [0.0]}
+            for index, own in enumerate(codes)
+        ]
+        for (index, _), draw in zip(pairs, draws, strict=True):
+            found[index].setdefault(drawn_token(draw.token), []).append(draw.inside)
+        return found
+
+    def _hand_on(
+        self, family: Sequence[Child], inside: Mapping[int, Sequence[float]], step: int
+    ) -> None:
+        """Give each child the codes that chose it, while it may have several."""
+        if self._codes.pop(family[0].leaf.stream_key, None) is None:
+            return
+        for child in family:
+            if child.leaf.log_prob + child.token_log_prob > self._least_log_prob:
+                self._codes[stream_key_of(child, step)] = tuple(inside[child.token])
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """See Policy.prune: there are never more than max_paths."""
+        return [member.weight for member in population]
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """See Policy.forced_tokens: those of the paths that draw alone."""
+        return [
+            None if stream_key in self._codes else token
+            for token, (stream_key, _) in zip(predictions.drawn, at, strict=True)
+        ]
+
+
+def _shares(inside: Mapping[int, Sequence[float]]) -> list[tuple[int, float]]:
+    """Tokens with their shares of the codes."""
+    total = sum(map(len, inside.values()))
+    return [(token, len(codes) / total) for token, codes in inside.items()]

@@ -1,0 +1,95 @@
+"""The policy `fair`: unbiased weights that sum to 1."""
+
+import math
+from collections.abc import Sequence
+
+from eab.branching.policy import (
+    At,
+    Child,
+    Leaf,
+    Member,
+    Seeded,
+    children_of,
+    drawn_below_threshold,
+    drawn_token,
+)
+from eab.branching.pruning import fearnhead_clifford
+from eab.branching.random_streams import pruning_uniform, uniform
+from eab.branching.sampling import Predictions, RestDraw
+from eab.config import BranchingConfig
+
+
+class FairPolicy(Seeded):
+    """Unbiased branching.
+
+    At a fork, a path of weight W gets the k-1 most likely tokens as children, with weight W x p
+    each, and one token drawn from the rest, with weight W x (1 - their probabilities).
+    """
+
+    def __init__(self, config: BranchingConfig, threshold_nats: float) -> None:
+        super().__init__(config)
+        self._threshold = threshold_nats
+
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
+        """See Policy.branch."""
+        heirs = predictions.drawn
+        choices: list[list[tuple[int, float]]] = [[(drawn_token(heir), 1.0)] for heir in heirs]
+        for index, leaf in enumerate(leaves):
+            if self._may_fork(leaf, predictions.entropies[index]):
+                choices[index] = self._shares(predictions, index, drawn_token(heirs[index]))
+        return children_of(leaves, predictions, choices, heirs)
+
+    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
+        """See Policy.rest_draws: one token besides the head, where the path may fork."""
+        return [
+            RestDraw(
+                index,
+                uniform(self._config.seed, stream_key, step, 1),
+                self._head(predictions, index),
+            )
+            for index, (stream_key, step) in enumerate(at, first)
+            if predictions.entropies[index] >= self._threshold
+        ]
+
+    def _may_fork(self, leaf: Leaf, entropy: float) -> bool:
+        """Any rule that does not depend on the draw keeps the weights unbiased."""
+        return entropy >= self._threshold and leaf.weight >= self._config.min_fork_weight
+
+    def _head(self, predictions: Predictions, index: int) -> list[int]:
+        """The k-1 most likely tokens, without those of probability zero."""
+        count = min(self._config.branch_factor - 1, len(predictions.top_tokens[index]))
+        probabilities = predictions.top_probabilities[index]
+        while count and probabilities[count - 1] == 0:
+            count -= 1
+        return predictions.top_tokens[index][:count]
+
+    def _shares(self, predictions: Predictions, index: int, heir: int) -> list[tuple[int, float]]:
+        """Tokens with their shares of the parent's weight; the shares sum to 1.
+
+        If the heir is not in the head, it is the token drawn from the rest.
+        """
+        head, rest = self._head(predictions, index), predictions.rests[index]
+        probabilities = predictions.top_probabilities[index][: len(head)]
+        shares = list(zip(head, probabilities, strict=True))
+        rest_share = 1.0 - math.fsum(probabilities)
+        if rest is not None and rest_share > 0:
+            shares.append((rest if heir in head else heir, rest_share))
+        total = math.fsum(share for _, share in shares)
+        return [(token, share / total) for token, share in shares]
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """See Policy.prune: at most max_paths live and finished paths remain."""
+        weights = [member.weight for member in population]
+        return fearnhead_clifford(
+            weights, self._config.max_paths, pruning_uniform(self._config.seed, step)
+        )
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """See Policy.forced_tokens.
+
+        The minimum weight to fork is not considered, because the weight of a path may still
+        increase.
+        """
+        return drawn_below_threshold(predictions, self._threshold)

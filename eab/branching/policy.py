@@ -1,0 +1,181 @@
+"""What a branching policy decides, and of what: leaves, their children, weights.
+
+`eab.branching.policies` names the policies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from eab.branching.random_streams import child_stream_key, uniform
+from eab.branching.sampling import Predictions, RestDraw
+from eab.config import BranchingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A live or finished path.
+
+    Attributes:
+        path: Its id.
+        stream_key: Key of its random stream (see eab.branching.random_streams).
+        weight: Its weight.
+        log_prob: ln of the probability of its tokens.
+        token: Its last token; -1 if it has none.
+        finished: Whether it is complete.
+    """
+
+    path: int
+    stream_key: int
+    weight: float
+    log_prob: float
+    token: int = -1
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One continuation of a leaf by one token.
+
+    Attributes:
+        leaf: The leaf.
+        token: The token.
+        token_log_prob: ln of the token's probability.
+        weight: The weight of the child.
+        heir: Whether it is the child that would have come without a fork.
+    """
+
+    leaf: Leaf
+    token: int
+    token_log_prob: float
+    weight: float
+    heir: bool
+
+
+Member = Leaf | Child  # of the population: a finished leaf, or a continuation; in tree order
+
+
+At: TypeAlias = Sequence[tuple[int, int]]  # the stream key of a path, and a step
+
+
+class Policy(Protocol):
+    """Branching decisions of one run."""
+
+    def uniforms(self, at: At) -> list[float]:
+        """For each path and step the random number, in [0, 1), that draws its next token."""
+        ...
+
+    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
+        """What else `branch` may need to be drawn.
+
+        Args:
+            predictions: Of this run and of others.
+            first: Batch index of this run's first row.
+            at: The path and the step of each of its rows.
+        """
+        ...
+
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
+        """The children of each live leaf; two or more are a fork.
+
+        Args:
+            leaves: The live leaves; leaf i has batch index i in the predictions.
+            predictions: Of this step, with what the policy wanted to be drawn.
+            step: The step.
+        """
+        ...
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """The new weight of each member, or None to drop it.
+
+        Args:
+            population: Finished leaves and children, in tree order.
+            step: The step.
+        """
+        ...
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """The tokens that are certain to follow, whatever happens to other paths.
+
+        Speculative decoding compares draft tokens with them.
+
+        Args:
+            predictions: Of any paths and steps, with drawn tokens.
+            at: The path and the step of each batch index.
+
+        Returns:
+            For each batch index, the token that the path must take; None where it may fork.
+        """
+        ...
+
+
+class Seeded:
+    """The random numbers of every policy: that of a path's own next token is the first of its
+    stream at the step.
+    """
+
+    def __init__(self, config: BranchingConfig) -> None:
+        self._config = config
+
+    def uniforms(self, at: At) -> list[float]:
+        """See Policy.uniforms."""
+        return [uniform(self._config.seed, stream_key, step, 0) for stream_key, step in at]
+
+    def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
+        """See Policy.rest_draws: none."""
+        return []
+
+
+def grown(child: Child, path: int, weight: float, step: int) -> Leaf:
+    """The leaf that a child becomes; only the heir keeps the random stream of its parent."""
+    return Leaf(path, stream_key_of(child, step), weight, log_prob_of(child), child.token)
+
+
+def stream_key_of(child: Child, step: int) -> int:
+    """The key of the random stream of the path that a child of this step becomes."""
+    parent = child.leaf.stream_key
+    return parent if child.heir else child_stream_key(parent, step, child.token)
+
+
+def children_of(
+    leaves: Sequence[Leaf],
+    predictions: Predictions,
+    choices: Sequence[Sequence[tuple[int, float]]],
+    heirs: Sequence[int | None],
+) -> list[list[Child]]:
+    """Children from (token, share of the parent's weight) pairs of each leaf."""
+    indices = [index for index, chosen in enumerate(choices) for _ in chosen]
+    log_probs = iter(
+        predictions.log_prob(indices, [token for chosen in choices for token, _ in chosen])
+    )
+    return [
+        [
+            Child(leaf, token, next(log_probs), leaf.weight * share, token == heir)
+            for token, share in chosen
+        ]
+        for leaf, chosen, heir in zip(leaves, choices, heirs, strict=True)
+    ]
+
+
+def drawn_below_threshold(predictions: Predictions, threshold: float) -> list[int | None]:
+    """The drawn tokens where the entropy is below the threshold; None elsewhere."""
+    drawn = zip(predictions.drawn, predictions.entropies, strict=True)
+    return [token if entropy < threshold else None for token, entropy in drawn]
+
+
+def log_prob_of(member: Member) -> float:
+    return (
+        member.leaf.log_prob + member.token_log_prob
+        if isinstance(member, Child)
+        else member.log_prob
+    )
+
+
+def drawn_token(token: int | None) -> int:
+    if token is None:
+        raise ValueError(
+            "no token can be drawn from this distribution; its logits contain NaN or are all -inf"
+        )
+    return token

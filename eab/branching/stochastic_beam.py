@@ -1,0 +1,198 @@
+"""The policy `stochastic-beam`: different texts, drawn without replacement.
+
+It is stochastic beam search, the Gumbel-top-k trick on a tree (Kool et al., 2019, arXiv
+1903.06059).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Final
+
+from eab.branching.policy import (
+    At,
+    Child,
+    Leaf,
+    Member,
+    Seeded,
+    drawn_token,
+    log_prob_of,
+    stream_key_of,
+)
+from eab.branching.random_streams import ROOT, uniform
+from eab.branching.sampling import Predictions
+from eab.config import BranchingConfig
+
+_PERTURBING: Final = 2**33  # the random numbers for perturbed log-probabilities: apart from tokens
+
+
+@dataclass(slots=True)
+class _Continuations:
+    """The continuations of one leaf, most perturbed log-probability first; more on demand.
+
+    Attributes:
+        leaf: The leaf.
+        tokens: Their last tokens.
+        perturbed: Their perturbed log-probabilities.
+    """
+
+    leaf: Leaf
+    tokens: list[int]
+    perturbed: list[float]
+
+
+class StochasticBeamPolicy(Seeded):
+    """Stochastic beam search: the max_paths texts of highest perturbed log-probability.
+
+    The log-probability of every text is perturbed by Gumbel noise of its own, so that the max_paths
+    highest are a sample without replacement (the Gumbel-top-k trick). A prefix has the highest of
+    all its texts. Top-down, then, the continuations of a prefix are drawn under the condition that
+    the highest of them is that of the prefix, here in decreasing order and only as many as are
+    needed: exp(-value) is the time at which a text arrives, if texts arrive at rates equal to their
+    probabilities, and after the continuations that have arrived comes the next one of the rest.
+
+    Let kappa be the highest value that was dropped. A text of probability p is kept with
+    probability q = 1 - exp(-p / exp(kappa)), given the others, so the sum of p / q x f(text) is an
+    unbiased estimate of E f. These importance weights vary in sum. The weights here are divided by
+    their sum, as the paper does for its estimates: they are consistent, with a bias of the order of
+    1 / max_paths. The threshold and the branch factor do not matter.
+
+    Attributes:
+        kappa: The highest perturbed log-probability of all that was dropped so far.
+    """
+
+    def __init__(self, config: BranchingConfig) -> None:
+        super().__init__(config)
+        root = -math.log(_exponential(config.seed, ROOT, 0, 0))  # a standard Gumbel variable
+        self._perturbed: dict[int, float] = {ROOT: root}  # of every path, by its stream key
+        self.kappa = -math.inf
+
+    def branch(
+        self, leaves: Sequence[Leaf], predictions: Predictions, step: int
+    ) -> list[list[Child]]:
+        """See Policy.branch: the continuations that are kept; of a path without one, its best."""
+        found = [
+            _Continuations(leaf, [drawn_token(token)], [self._perturbed[leaf.stream_key]])
+            for leaf, token in zip(leaves, predictions.drawn, strict=True)
+        ]
+        live = {leaf.stream_key for leaf in leaves}
+        finished = [value for key, value in self._perturbed.items() if key not in live]
+        values = self._extended(found, finished, predictions, step)
+        if len(values) > self._config.max_paths:
+            self.kappa = max(self.kappa, values[self._config.max_paths])
+        families = [self._family(one, predictions, index) for index, one in enumerate(found)]
+        self._perturbed = {
+            key: value for key, value in self._perturbed.items() if key not in live
+        } | {
+            stream_key_of(child, step): value
+            for family, one in zip(families, found, strict=True)
+            for child, value in zip(family, one.perturbed, strict=False)
+        }
+        return families
+
+    def _extended(
+        self,
+        found: Sequence[_Continuations],
+        finished: Sequence[float],
+        predictions: Predictions,
+        step: int,
+    ) -> list[float]:
+        """Draw continuations until the max_paths + 1 highest values of all are known: those."""
+        wanted = self._config.max_paths + 1
+        growing = list(range(len(found)))
+        while True:
+            values = nlargest(wanted, [*finished, *(v for one in found for v in one.perturbed)])
+            lowest = max(self.kappa, values[-1] if len(values) == wanted else -math.inf)
+            growing = [index for index in growing if found[index].perturbed[-1] > lowest]
+            growing = self._next(found, growing, predictions, step)
+            if not growing:
+                return values
+
+    def _next(
+        self,
+        found: Sequence[_Continuations],
+        growing: Sequence[int],
+        predictions: Predictions,
+        step: int,
+    ) -> list[int]:
+        """Draw one more continuation of each of these leaves; the indices of those that had one."""
+        seed = self._config.seed
+        draws = predictions.draw_inside(
+            growing,
+            [
+                uniform(seed, found[at].leaf.stream_key, step, len(found[at].tokens))
+                for at in growing
+            ],
+            [found[at].tokens for at in growing],
+        )
+        grown = []
+        for at, draw in zip(growing, draws, strict=True):
+            if draw.token is None:
+                continue
+            one = found[at]
+            number = _PERTURBING + len(one.tokens)
+            waited = math.log(_exponential(seed, one.leaf.stream_key, step, number))
+            rate = one.leaf.log_prob + math.log(draw.mass)
+            one.tokens.append(draw.token)
+            one.perturbed.append(-_log_sum(-one.perturbed[-1], waited - rate))
+            grown.append(at)
+        return grown
+
+    def _family(self, one: _Continuations, predictions: Predictions, index: int) -> list[Child]:
+        kept = max(1, sum(value > self.kappa for value in one.perturbed))
+        tokens = one.tokens[:kept]
+        log_probs = predictions.log_prob([index] * kept, tokens)
+        return [
+            Child(one.leaf, token, log_prob, one.leaf.weight * math.exp(log_prob), number == 0)
+            for number, (token, log_prob) in enumerate(zip(tokens, log_probs, strict=True))
+        ]
+
+    def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
+        """See Policy.prune: what is above kappa is kept, by its share of all importance weights."""
+        keys = [
+            member.stream_key if isinstance(member, Leaf) else stream_key_of(member, step)
+            for member in population
+        ]
+        kept = {
+            key: importance(log_prob_of(member), self.kappa)
+            for key, member in zip(keys, population, strict=True)
+            if self._perturbed[key] > self.kappa
+        }
+        self._perturbed = {key: self._perturbed[key] for key in kept}
+        return _shares(keys, kept)
+
+    def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
+        """See Policy.forced_tokens: none, as any path may be dropped or fork."""
+        return [None] * len(at)
+
+
+def importance(log_prob: float, kappa: float) -> float:
+    """ln of the importance weight p / q of a text, with q = 1 - exp(-p / exp(kappa)).
+
+    Args:
+        log_prob: ln p.
+        kappa: The highest perturbed log-probability that was dropped; -inf if none was.
+    """
+    rate = math.exp(min(log_prob - kappa, 700.0))  # q is 1 far below the limit of exp
+    if rate < 1e-300:
+        return kappa  # q is p / exp(kappa), up to rounding
+    return log_prob - math.log(-math.expm1(-rate))
+
+
+def _shares(keys: Sequence[int], logs: Mapping[int, float]) -> list[float | None]:
+    """The share of each key whose logarithm is known; None for the others."""
+    highest = max(logs.values())
+    total = math.fsum(math.exp(value - highest) for value in logs.values())
+    return [math.exp(logs[key] - highest) / total if key in logs else None for key in keys]
+
+
+def _exponential(seed: int, stream_key: int, step: int, index: int) -> float:
+    """A draw from the standard exponential distribution; never 0."""
+    return -math.log1p(-uniform(seed, stream_key, step, index)) or 2.0**-54
+
+
+def _log_sum(one: float, other: float) -> float:
+    """ln(exp(one) + exp(other))."""
+    high, low = max(one, other), min(one, other)
+    return high + math.log1p(math.exp(low - high))

@@ -1,0 +1,140 @@
+"""The policy `arithmetic`: how many codes a prefix gets, and that its weights are unbiased."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stepping import Text, leaves_of
+from table_model import TableModel, random_table
+
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Forked, Speculated
+from eab.run import fold
+
+NOISE = 4.5  # standard errors
+
+
+def config_of(codes: int, seed: int = 0, tokens: int = 5) -> BranchingConfig:
+    return BranchingConfig(policy="arithmetic", max_paths=codes, seed=seed, max_new_tokens=tokens)
+
+
+def prefix_probability(model: TableModel, prefix: Text) -> float:
+    before = (0, *prefix)
+    return math.prod(
+        model.next(last, step)[token]
+        for step, (last, token) in enumerate(zip(before, prefix, strict=False))
+    )
+
+
+@settings(max_examples=60)
+@given(
+    chain=st.integers(0, 10**6),
+    size=st.integers(2, 7),
+    concentration=st.sampled_from([0.1, 0.6, 3.0]),
+    codes=st.integers(1, 64),
+    stops=st.sets(st.integers(0, 6), max_size=2),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_a_prefix_of_probability_p_gets_n_p_codes_rounded_up_or_down(
+    chain, size, concentration, codes, stops, seed
+):
+    model = TableModel(random_table(chain, size, concentration), sorted(stops))
+    leaves, _ = leaves_of(model, config_of(codes, seed))
+    found: Counter[Text] = Counter()
+    for text, leaf in leaves.items():
+        count = leaf.weight * codes
+        assert count == pytest.approx(round(count), abs=1e-9), "a whole number of codes"
+        for length in range(len(text) + 1):
+            found[text[:length]] += round(count)
+    assert found[()] == codes
+    for prefix, count in found.items():
+        expected = codes * prefix_probability(model, prefix)
+        assert math.floor(expected - 1e-6) <= count <= math.ceil(expected + 1e-6), prefix
+
+
+def test_the_codes_are_those_of_the_lattice() -> None:
+    """Worked out by hand: with four equal tokens, four codes choose each token once."""
+    model = TableModel(np.full((4, 4), 0.25))
+    for seed in range(20):
+        leaves, _ = leaves_of(model, config_of(4, seed, tokens=1))
+        assert {text: leaf.weight for text, leaf in leaves.items()} == {
+            (token,): 0.25 for token in range(4)
+        }
+        leaves, _ = leaves_of(model, config_of(16, seed, tokens=2))
+        assert len(leaves) == 16, "sixteen codes choose each of the sixteen texts once"
+
+
+@pytest.mark.parametrize("codes", [2, 7])
+def test_the_weight_of_every_text_is_its_probability_on_average(codes: int) -> None:
+    model, trees = TableModel(random_table(7, 4, 0.5), stop_ids=[3]), 700
+    exact = dict(model.all_texts(0, 4))
+    totals, squares = Counter[Text](), Counter[Text]()
+    for seed in range(trees):
+        for text, leaf in leaves_of(model, config_of(codes, seed, tokens=4))[0].items():
+            totals[text] += leaf.weight
+            squares[text] += leaf.weight**2
+    assert totals.keys() <= exact.keys()
+    for text, mass in exact.items():
+        mean = totals[text] / trees
+        # Of texts that are hardly ever drawn the variance is taken to be at least that of a count.
+        variance = max(squares[text] / trees - mean**2, mass / codes)
+        assert abs(mean - mass) < NOISE * math.sqrt(variance / trees) + 1e-3, text
+
+
+def test_it_estimates_better_than_independent_texts_do() -> None:
+    """The weight of the first token varies by less than one code in n."""
+    model = TableModel(random_table(7, 4, 0.5))
+    for seed in range(50):
+        leaves, _ = leaves_of(model, config_of(10, seed, tokens=3))
+        for token, p in enumerate(model.next(0, 0)):
+            weight = sum(leaf.weight for text, leaf in leaves.items() if text[0] == token)
+            assert abs(weight - p) < 0.1
+
+
+def test_one_code_is_one_ordinary_text() -> None:
+    model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
+    for seed in range(20):
+        texts = [
+            [
+                sample.token_ids
+                for sample in fold(
+                    generate(
+                        model,
+                        Request(
+                            "0",
+                            BranchingConfig(
+                                policy=policy, max_paths=1, max_new_tokens=5, seed=seed
+                            ),
+                        ),
+                    )
+                ).samples()
+            ]
+            for policy in ("arithmetic", "independent", "stochastic-beam")
+        ]
+        assert texts[0] == texts[1] == texts[2]
+
+
+def test_a_sure_model_gives_one_path() -> None:
+    events = list(generate(TableModel(np.eye(3)), Request("0", config_of(20))))
+    assert not any(isinstance(event, Forked) for event in events)
+    assert [sample.weight for sample in fold(events).samples()] == [1.0]
+
+
+def test_draft_tokens_of_a_path_that_draws_alone_are_verified(embedded) -> None:
+    config = BranchingConfig(
+        policy="arithmetic",
+        max_paths=4,
+        max_new_tokens=40,
+        drafter="prompt-lookup",
+        draft_length=4,
+        temperature=1.3,
+        seed=2,
+    )
+    events = list(generate(embedded, Request("One, two, three, one, two, three, one,", config)))
+    drafts = [event for event in events if isinstance(event, Speculated)]
+    assert sum(event.accepted for event in drafts) > 0
