@@ -22,7 +22,7 @@ from eab.weight_formats import AS_LOADED, AUTO
 
 if TYPE_CHECKING:
     from eab.engine.scheduler import Handle
-    from eab.models.huggingface import HuggingFaceModel
+    from eab.models.base import LanguageModel
 
 
 @options.with_settings()
@@ -103,7 +103,7 @@ class _InWork:
         return 0 if last is None or isinstance(last, Probed | RunStarted) else last.step
 
 
-def _impossible(model: "HuggingFaceModel", lines: Sequence[BatchLine]) -> list[str]:
+def _impossible(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]:
     """The lines that this model cannot run, each with the reason."""
     from eab.engine.build import check_and_calibrate
 
@@ -117,8 +117,8 @@ def _impossible(model: "HuggingFaceModel", lines: Sequence[BatchLine]) -> list[s
 
 
 def _make(
-    model: "HuggingFaceModel",
-    draft: "HuggingFaceModel | None",
+    model: "LanguageModel",
+    draft: "LanguageModel | None",
     lines: Sequence[BatchLine],
     made: _Made,
     folder: BatchFolder,

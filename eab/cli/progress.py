@@ -16,35 +16,34 @@ from eab.formatting import counted
 from eab.run import RunFold
 
 if TYPE_CHECKING:
-    from eab.models.huggingface import HuggingFaceModel
+    from eab.models.base import LanguageModel
 
 STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
 
-def load(name: str, device: str, dtype: str, weights: str, layout: str) -> "HuggingFaceModel":
+def load(name: str, device: str, dtype: str, weights: str, layout: str) -> "LanguageModel":
     """Load a model, and say so while it takes."""
     with Console(stderr=True).status(f"Loading {name} ..."):
-        from eab.models.loading import load_model
+        from eab.remote.loading import load_model
 
         return load_model(name, device, dtype, weights, layout)
 
 
 def generate_run(
-    model: "HuggingFaceModel",
+    model: "LanguageModel",
     prompt: str,
     config: BranchingConfig,
-    draft: "HuggingFaceModel | None",
+    draft: "LanguageModel | None",
 ) -> tuple[list[Event], RunFold]:
     """The events of a run and what they fold to."""
-    from eab.engine.loop import generate, stop_when
+    from eab.engine.loop import generate
     from eab.engine.request import Request
 
     events: list[Event] = []
-    generated = generate(model, Request(prompt, config), draft)
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=config.max_new_tokens)
-        for event in stop_when(generated, interrupted.is_set):
+        for event in generate(model, Request(prompt, config), draft, interrupted.is_set):
             events.append(event)
             state.apply(event)
             if state.run is not None and isinstance(event, RunStarted | StepTimed):
@@ -53,7 +52,7 @@ def generate_run(
     return events, state
 
 
-def compare_caches(model: "HuggingFaceModel", prompt: str, config: BranchingConfig) -> Sweep:
+def compare_caches(model: "LanguageModel", prompt: str, config: BranchingConfig) -> Sweep:
     """The same run once with each cache."""
     from eab.engine.loop import stop_when
     from eab.engine.request import Request
