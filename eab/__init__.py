@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from eab.config import BranchingConfig
     from eab.engine.loop import generate, serve
     from eab.engine.request import Request
-    from eab.models.loading import load_model
     from eab.record import load, save
+    from eab.remote.loading import load_model
     from eab.run import Run, Sample, fold
     from eab.share.html_page import save_html
     from eab.share.notebook import explore, show
@@ -55,7 +55,7 @@ _HOME = {
     "generate": "eab.engine.loop",
     "group_answers": "eab.analysis.answers",
     "load": "eab.record",
-    "load_model": "eab.models.loading",
+    "load_model": "eab.remote.loading",
     "read_prompts": "eab.tuning.prompt_sets",
     "save": "eab.record",
     "save_html": "eab.share.html_page",

@@ -10,7 +10,8 @@ from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.events import Event
 from eab.models.base import LanguageModel
-from eab.models.loading import EMBEDDED_DRAFT, load_model, wrap_model
+from eab.models.loading import EMBEDDED_DRAFT, wrap_model
+from eab.remote.loading import load_model
 from eab.run import Run, Sample, fold
 from eab.weight_formats import AS_LOADED, AUTO
 
@@ -22,7 +23,8 @@ class EntropyAdaptiveBranching:
     Every setting given here can be overridden per call.
 
     Args:
-        model: A name (`embedded`, a folder, a Hub id), a loaded `(model, tokenizer)` pair of
+        model: A name (`embedded`, a folder, a Hub id, or `vllm:` and `llama.cpp:` with a name for
+            a model on a server), a loaded `(model, tokenizer)` pair of
             transformers, or any `eab.models.base.LanguageModel`.
         entropy_threshold: See `eab.config.BranchingConfig`, as for the next two.
         branch_factor: Children per fork.

@@ -30,7 +30,7 @@ ThresholdUnit = Literal["nats", "normalised", "quantile"]
 CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
-DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup"]
+DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
 
 T = TypeVar("T")
 
@@ -289,8 +289,10 @@ class BranchingConfig:
         "Drafter",
         "Proposes draft tokens that one forward pass verifies. none: no drafts. model: a small "
         "draft model. prompt-lookup: what followed the same words earlier in this text. "
-        "sibling-lookup: the same, also in the other paths.",
-        more="It changes time, never the tokens.",
+        "sibling-lookup: the same, also in the other paths. run-ahead: a server's own most likely "
+        "tokens, several per request.",
+        more="It changes time, never the tokens. run-ahead needs a model on a server (see "
+        "[Models on a server](remote.md)).",
         widget=Menu(get_args(DrafterName)),
     )
     draft_length: int = setting(

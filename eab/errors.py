@@ -4,6 +4,7 @@
       ConfigError       a setting is out of range, or two contradict each other (also a ValueError)
       PromptError       the prompt is empty, too long, or has ended (also a ValueError)
       ModelError        the model cannot be found, loaded, or driven by this engine
+        ServerError       the server that runs the model gives no good answer
       MemoryLimitError  the KV cache would outgrow the limit of the run
       LessonError       a lesson file cannot be used (also a ValueError)
       SweepError        runs that must agree do not, or one of them could not finish
@@ -45,6 +46,19 @@ class PromptError(EabError, ValueError):
 
 class ModelError(EabError):
     """The model cannot be found, loaded, or driven by this engine."""
+
+
+class ServerError(ModelError):
+    """The server that runs the model gives no good answer; what was generated so far stays valid.
+
+    Args:
+        message: What went wrong.
+        retry_after: Seconds after which the same request may succeed; None if it will not.
+    """
+
+    def __init__(self, message: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class MemoryLimitError(EabError):

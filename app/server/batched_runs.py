@@ -71,13 +71,8 @@ class BatchedRuns:
         return None
 
     def tidy(self) -> None:
-        """Queue what was submitted, pass on who is to stop, and forget what has ended; a model
-        without runs may be freed.
-        """
+        """Queue what is new, and forget what has ended. A model without runs may be freed."""
         self._queue_submitted()
-        for handle, live in self._lives.items():
-            if live.should_stop or not live.active:
-                handle.stop()
         for handle, live in self._lives.items():
             if handle.ended:
                 self._log.forget(live)
@@ -92,7 +87,12 @@ class BatchedRuns:
         for live, model, request, draft in self._submitted:
             if model not in self._schedulers:
                 self._schedulers[model] = Scheduler(model, max_running=self._max_running)
-            handle = self._schedulers[model].submit(request, owner=live.owner, draft=draft)
+            handle = self._schedulers[model].submit(
+                request,
+                owner=live.owner,
+                draft=draft,
+                should_stop=live.is_over,
+            )
             self._lives[handle] = live
         self._submitted = []
 

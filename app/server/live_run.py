@@ -97,6 +97,10 @@ class LiveTask(Generic[State]):
         """Whether a user stopped it, or nobody watches it any more."""
         return self._stop.is_set() or time.monotonic() - self._watched_at > UNWATCHED_SECONDS
 
+    def is_over(self) -> bool:
+        """Whether nobody needs its next turn."""
+        return self.should_stop or not self.active
+
     def stop(self) -> None:
         """End it after its current turn, or at once if it has not started; its events stay."""
         self._stop.set()

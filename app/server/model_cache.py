@@ -70,7 +70,7 @@ def missing(name: str) -> str:
 def _load(name: str) -> "LanguageModel":
     import torch
 
-    from eab.models.loading import load_model
+    from eab.remote.loading import load_model
 
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))  # leave a core to the page
     model, weights = split_name(name)

@@ -22,7 +22,9 @@ def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
     """Bytes that separate caches would hold (computed): one for each live path of `kv`."""
     config, prompt = started.config, len(started.prompt_tokens)
     lengths = path_lengths(kv)
-    if config.cache == "tree":
+    if kv.block_size:
+        lengths = [-(-length // kv.block_size) * kv.block_size for length in lengths]
+    elif config.cache == "tree":
         lengths = [_held(prompt, length, config.max_new_tokens, config.r) for length in lengths]
     return sum(lengths) * started.model.row_bytes
 

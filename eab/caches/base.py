@@ -7,7 +7,7 @@ size, V vocabulary, K logits to keep.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,10 @@ from eab.events import Growth, KVUsage
 
 if TYPE_CHECKING:
     from eab.caches.static_buffers import StaticBuffers
+
+
+def _never() -> bool:
+    return False
 
 
 class Attends(Protocol):
@@ -50,6 +54,7 @@ class ForwardBatch:
         growths: Reallocations and compactions that were necessary for this batch.
         static_buffers: The buffers that hold these tensors if their addresses do not change. The
             next batch of this size overwrites them.
+        given_up: Whether nobody waits for this batch any more. A model that takes long may ask.
     """
 
     cache: Attends
@@ -58,6 +63,7 @@ class ForwardBatch:
     logits_indices: Tensor
     growths: tuple[Growth, ...]
     static_buffers: "StaticBuffers | None" = None
+    given_up: Callable[[], bool] = _never
 
 
 class KVCache(Attends, Protocol):

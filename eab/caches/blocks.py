@@ -28,14 +28,16 @@ class BlockLedger:
         row_bytes: Bytes of a row.
     """
 
-    def __init__(self, block_size: int = BLOCK_SIZE, row_bytes: int = 1) -> None:
-        """Open the books.
+    def __init__(
+        self, block_size: int = BLOCK_SIZE, row_bytes: int = 1, shared: bool = True
+    ) -> None:
+        """Open the books; without `shared` each path has blocks of its own.
 
         Raises:
             ConfigError: There is no block of this size.
         """
         Whole(1, MAX_NEW_TOKENS, hint="rows").check("the block size", block_size)
-        self.block_size, self.row_bytes = block_size, row_bytes
+        self.block_size, self.row_bytes, self._shared = block_size, row_bytes, shared
         self._numbers = count()
         self._tables: dict[int, list[int]] = {0: []}
         self._lengths = {0: 0}
@@ -70,11 +72,13 @@ class BlockLedger:
     def fork(self, path: int, children: Sequence[int]) -> None:
         """End `path`; each child lists its full blocks, and has a last block of its own."""
         table, length = self._tables.pop(path), self._lengths.pop(path)
-        full, rest = table[: length // self.block_size], length % self.block_size
+        full = table[: length // self.block_size] if self._shared else []
+        own = range(len(full) * self.block_size, length, self.block_size)
         self._tables[children[0]] = table
         for child in children[1:]:
             self._references.update(full)
-            self._tables[child] = full + ([self._draw(copied=rest)] if rest else [])
+            copies = [self._draw(copied=min(self.block_size, length - row)) for row in own]
+            self._tables[child] = full + copies
         self._lengths |= dict.fromkeys(children, length)
 
     def release(self, path: int) -> None:

@@ -7,6 +7,7 @@ from eab.caches.concat_cow import ConcatCowCache
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.growth import GrowthRule
 from eab.caches.recompute import Recompute
+from eab.caches.server import ServerCache
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.config import CacheName
@@ -18,13 +19,15 @@ def make_cache(
     """Make an empty cache for one run.
 
     Args:
-        name: Which cache.
-        shape: What a row holds.
+        name: Which cache. A server has one of its own, whatever the name.
+        shape: What a row holds, and where.
         r: Growth step of the tree cache; the other caches never allocate ahead.
         byte_limit: The most bytes that the cache may hold.
         padded: Whether attention visits the spare rows of the tree cache; the other caches have
             none.
     """
+    if shape.blocks is not None:
+        return ServerCache(shape, shape.blocks, byte_limit)
     match name:
         case "tree":
             return TreeCache(shape, r, byte_limit, padded)

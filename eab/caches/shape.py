@@ -6,6 +6,19 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
+class ServerBlocks:
+    """How a server keeps KV rows.
+
+    Attributes:
+        size: Rows of a block.
+        shared: Whether texts that begin alike share their full blocks.
+    """
+
+    size: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
 class KVShape:
     """What one KV row is made of, and where it is stored.
 
@@ -18,6 +31,7 @@ class KVShape:
         group: Query heads per key/value head (grouped-query attention).
         simulated_device: For tensors on the `meta` device, which hold no data: the type of the
             device whose row allocation is reproduced.
+        blocks: The blocks of the server that holds K and V; None if they are on this machine.
     """
 
     layers: int
@@ -27,6 +41,7 @@ class KVShape:
     device: torch.device
     group: int = 1
     simulated_device: str = ""
+    blocks: ServerBlocks | None = None
 
     @property
     def uses_cascade_attention(self) -> bool:

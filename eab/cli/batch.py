@@ -19,7 +19,7 @@ from eab.record.prompt_lines import raise_if_wrong
 
 if TYPE_CHECKING:
     from eab.engine.many_runs import RunInWork
-    from eab.models.huggingface import HuggingFaceModel
+    from eab.models.base import LanguageModel
 
 
 @options.with_settings()
@@ -82,7 +82,7 @@ class _Made:
         return f"{ended:,} of {counted(self.there + self.left, 'run')}"
 
 
-def _impossible(model: "HuggingFaceModel", lines: Sequence[BatchLine]) -> list[str]:
+def _impossible(model: "LanguageModel", lines: Sequence[BatchLine]) -> list[str]:
     """The lines that this model cannot run, each with the reason."""
     from eab.engine.build import check_and_calibrate
 
@@ -96,8 +96,8 @@ def _impossible(model: "HuggingFaceModel", lines: Sequence[BatchLine]) -> list[s
 
 
 def _make(
-    model: "HuggingFaceModel",
-    draft: "HuggingFaceModel | None",
+    model: "LanguageModel",
+    draft: "LanguageModel | None",
     lines: Sequence[BatchLine],
     made: _Made,
     folder: BatchFolder,

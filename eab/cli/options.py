@@ -29,7 +29,11 @@ Prompt = Annotated[
 ]
 RunFile = Annotated[Path, typer.Argument(help="A run file, written by --record or by the page.")]
 Model = Annotated[
-    str, typer.Option(help="The model: embedded, a local folder, or an id on the Hugging Face Hub.")
+    str,
+    typer.Option(
+        help="The model: embedded, a local folder, an id on the Hugging Face Hub, or llama.cpp: or "
+        "vllm: and such a name, for a server (EAB_REMOTE)."
+    ),
 ]
 Draft = Annotated[
     str,

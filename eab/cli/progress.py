@@ -18,40 +18,39 @@ from eab.formatting import counted
 from eab.run import RunFold
 
 if TYPE_CHECKING:
-    from eab.models.huggingface import HuggingFaceModel
+    from eab.models.base import LanguageModel
 
 STOPPED: Final = 128 + signal.SIGINT  # the exit code after Ctrl-C
 
 
-def load(source: ModelOptions) -> "HuggingFaceModel":
+def load(source: ModelOptions) -> "LanguageModel":
     """Load a model, and say so while it takes."""
     with Console(stderr=True).status(f"Loading {source.model} ..."):
-        from eab.models.loading import load_model
+        from eab.remote.loading import load_model
 
         return load_model(source.model, source.device, source.dtype, source.weights, source.layout)
 
 
-def load_draft(name: str, source: ModelOptions) -> "HuggingFaceModel":
+def load_draft(name: str, source: ModelOptions) -> "LanguageModel":
     """Load a draft model in the same way as the model that it drafts for."""
     return load(replace(source, model=name))
 
 
 def generate_run(
-    model: "HuggingFaceModel",
+    model: "LanguageModel",
     prompt: str,
     config: BranchingConfig,
-    draft: "HuggingFaceModel | None",
+    draft: "LanguageModel | None",
 ) -> tuple[list[Event], RunFold]:
     """The events of a run and what they fold to."""
-    from eab.engine.loop import generate, stop_when
+    from eab.engine.loop import generate
     from eab.engine.request import Request
 
     events: list[Event] = []
-    generated = generate(model, Request(prompt, config), draft)
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("probing", total=config.max_new_tokens)
-        for event in stop_when(generated, interrupted.is_set):
+        for event in generate(model, Request(prompt, config), draft, interrupted.is_set):
             events.append(event)
             state.apply(event)
             if state.run is not None and isinstance(event, RunStarted | StepTimed):
@@ -61,7 +60,7 @@ def generate_run(
 
 
 def compare_caches(
-    model: "HuggingFaceModel", prompt: str, config: BranchingConfig, repeats: int
+    model: "LanguageModel", prompt: str, config: BranchingConfig, repeats: int
 ) -> Sweep:
     """The same run once with each cache, then as many repeats, in turn, for the times."""
     from eab.engine.loop import stop_when

@@ -39,6 +39,7 @@ def build(
     """
     tokens, config = encode(model, request), request.config
     policy = make_policy(config, threshold_nats)
+    cache = new_cache(model, config, len(tokens))
     started = RunStarted(
         request.prompt,
         tokens,
@@ -49,13 +50,8 @@ def build(
         draft=draft.card if draft is not None and config.drafter == "model" else None,
         continued=len(request.continued),
     )
-    return Generation(
-        model,
-        started,
-        new_cache(model, config, len(tokens)),
-        policy,
-        make_speculator(config, model, draft, policy),
-    )
+    speculator = make_speculator(config, model, draft, policy, cache)
+    return Generation(model, started, cache, policy, speculator)
 
 
 def check_and_calibrate(model: LanguageModel, request: Request) -> None:
@@ -91,7 +87,7 @@ def _growth_rule(
     """
     if config.r != "auto":
         return config.r
-    if config.attention == "sliced" or config.cache != "tree":
+    if config.attention == "sliced" or config.cache != "tree" or model.kv_shape.blocks:
         return auto_growth_rule(None)
     costs = calibrated(model.kv_shape, prompt_length + config.max_new_tokens)
     if config.max_paths == 1 and not model.stop_ids:

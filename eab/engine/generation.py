@@ -251,11 +251,14 @@ class Generation:
         first = 0
         for leaf in self._in_pass:
             state = self._lookahead[leaf.path]
-            step, draft = len(state.tokens) - self._prompt_length, tuple(state.draft_tokens)
-            after = first + len(draft) + 1
+            step, proposed = len(state.tokens) - self._prompt_length, len(state.draft_tokens)
+            after = first + proposed + 1
+            if proposed and self._speculator is not None:
+                state.draft_tokens = self._speculator.drafted(leaf.path, state.draft_tokens)
+            draft = tuple(state.draft_tokens)
             accepted, verified = state.verify(predictions, first, forced[first:after], drafted)
             first = after
-            if accepted < len(draft):
+            if accepted < proposed:
                 self.cache.trim(leaf.path, state.num_computed)
             if draft:
                 texts = tuple(map(self._model.text, draft))

@@ -18,7 +18,10 @@ AnyEvent = TypeVar("AnyEvent")
 
 
 def generate(
-    model: LanguageModel, request: Request, draft: LanguageModel | None = None
+    model: LanguageModel,
+    request: Request,
+    draft: LanguageModel | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """Continue the prompt, and branch as the settings say.
 
@@ -26,17 +29,18 @@ def generate(
         model: The model that generates.
         request: Prompt and settings.
         draft: The draft model, if the drafter is `model`.
+        should_stop: Whether to end the run early; see `Scheduler.submit`.
 
     Yields:
-        The events of the run as they happen. A run that exceeds its memory limit ends with
-        RunEnded("failed").
+        The events of the run as they happen. A run that exceeds its memory limit, or whose server
+        fails, ends with RunEnded("failed").
 
     Raises:
         PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
     """
     scheduler = Scheduler(model)
     try:
-        yield from scheduler.submit(request, draft=draft)
+        yield from scheduler.submit(request, draft=draft, should_stop=should_stop)
     finally:
         scheduler.close()  # its memory is free at once, also if the caller stops iterating
 

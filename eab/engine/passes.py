@@ -16,9 +16,9 @@ from eab.config import BranchingConfig
 from eab.engine.build import build
 from eab.engine.generation import Generation
 from eab.engine.request import Request
-from eab.errors import MemoryLimitError
+from eab.errors import MemoryLimitError, ServerError
 from eab.events import Event, Predicted, Probed, RunEnded
-from eab.models.base import LanguageModel
+from eab.models.base import LanguageModel, Stopped
 
 Passes: TypeAlias = Generator[Generation, list[Event], None]
 
@@ -26,14 +26,10 @@ PROBE_STEPS = 64
 PROBE_FLOOR = 0.3  # nats; without it a confident prompt would fork at its own low quantile
 
 
-class Stopped(Exception):
-    """Thrown into the passes of a run to end it."""
-
-
 def passes(
     model: LanguageModel, request: Request, draft: LanguageModel | None, events: list[Event]
 ) -> Passes:
-    """All passes of a run. An error in a pass is thrown in.
+    """All passes of a run. An error in a pass is thrown in, or Stopped to end the run.
 
     Args:
         model: The model that generates.
@@ -54,8 +50,8 @@ def passes(
             steps = generation.step
     except Stopped:
         events.append(RunEnded(steps, "stopped"))
-    except (MemoryLimitError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+    except (MemoryLimitError, ServerError, RuntimeError) as error:
+        if not (isinstance(error, ServerError) or _is_out_of_memory(error)):
             raise
         events.append(RunEnded(steps, "failed", str(error)))
     else:

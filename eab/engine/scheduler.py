@@ -21,11 +21,11 @@ from typing import Final
 from eab.engine.fair_queue import FairQueue
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK, Generation
 from eab.engine.kv_memory import Demand, demand, those_that_fit
-from eab.engine.passes import Stopped, passes
+from eab.engine.passes import passes
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part, run_pass
 from eab.events import Event, RunEnded
-from eab.models.base import LanguageModel
+from eab.models.base import LanguageModel, Stopped
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32
@@ -47,14 +47,20 @@ class Handle:
     """
 
     def __init__(
-        self, scheduler: "Scheduler", request: Request, owner: str, draft: LanguageModel | None
+        self,
+        scheduler: "Scheduler",
+        request: Request,
+        owner: str,
+        draft: LanguageModel | None,
+        should_stop: Callable[[], bool],
     ) -> None:
         self.request, self.owner, self.draft = request, owner, draft
         self.tokens = self.preemptions = 0
         self.passes_left_out = 0  # since it was served, for having more than its owner's share
         self.ended = False
         self.error: Exception | None = None
-        self._scheduler, self._events, self._stop = scheduler, list[Event](), False
+        self._scheduler, self._events = scheduler, list[Event]()
+        self._stop, self._should_stop = False, should_stop
         self._passes = passes(scheduler.model, request, draft, self._events)
         self._generation: Generation | None = None  # what the next pass serves; None: waits
 
@@ -86,7 +92,11 @@ class Handle:
     @property
     def stopping(self) -> bool:
         """Whether it ends before its next pass."""
-        return self._stop and not self.ended
+        return (self._stop or self._should_stop()) and not self.ended
+
+    def is_given_up(self) -> bool:
+        """Whether nobody waits for the pass that it is in."""
+        return self.stopping
 
     @property
     def generation(self) -> Generation:
@@ -210,7 +220,12 @@ class Scheduler:
         return bool(self._running or self._queue.entries)
 
     def submit(
-        self, request: Request, *, owner: str = "", draft: LanguageModel | None = None
+        self,
+        request: Request,
+        *,
+        owner: str = "",
+        draft: LanguageModel | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> Handle:
         """Queue a run. It begins at the next step with room for it.
 
@@ -218,8 +233,10 @@ class Scheduler:
             request: Prompt and settings.
             owner: Who asks; turns are fair between owners.
             draft: The draft model, if the drafter is `model`.
+            should_stop: Whether to end it; asked before each pass, and during one by a model that
+                takes long. May be asked by any thread.
         """
-        handle = Handle(self, request, owner, draft)
+        handle = Handle(self, request, owner, draft, should_stop)
         with self._lock:
             self._queue.add(handle)
         return handle
@@ -312,14 +329,14 @@ class Scheduler:
         for handle in _within_shares([one for one in order if one not in prompts]):
             tokens = handle.generation.pending_tokens
             if tokens + reserved <= left or not chosen:
-                chosen[handle] = Part(handle.generation)
+                chosen[handle] = Part(handle.generation, given_up=handle.is_given_up)
                 left -= tokens
         left = max(left, reserved)
         for handle in prompts:
             tokens = min(left, PREFILL_CHUNK, handle.generation.pending_tokens)
             whole = tokens == handle.generation.pending_tokens
             if whole or tokens >= MIN_PREFILL_CHUNK or not chosen:
-                chosen[handle] = Part(handle.generation, tokens)
+                chosen[handle] = Part(handle.generation, tokens, handle.is_given_up)
                 left -= tokens
         return chosen
 

@@ -6,9 +6,9 @@ own: the prepared batches stay valid, because a pass only writes rows that were 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from torch import Tensor
 from eab.branching.sampling import Predictions, RestDraw
 from eab.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
+from eab.errors import ServerError
 from eab.events import Event, StepTimed
-from eab.models.base import LanguageModel
+from eab.models.base import LanguageModel, Stopped
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Part:
     Attributes:
         generation: The run.
         prefill_limit: The most tokens of its prompt in this pass.
+        given_up: Whether nobody waits for it any more.
         batch: Its tokens in this pass.
         predictions: What the pass computed for it.
         events: What happened.
@@ -35,6 +37,7 @@ class Part:
 
     generation: Generation
     prefill_limit: int = PREFILL_CHUNK
+    given_up: Callable[[], bool] = lambda: False
     batch: ForwardBatch | None = None
     predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
@@ -53,7 +56,8 @@ class Part:
     def prepare(self) -> None:
         """Reserve rows and make the batch."""
         with self._ending_at_an_error():
-            self.batch, self.events = self.generation.prepare(self.prefill_limit)
+            batch, self.events = self.generation.prepare(self.prefill_limit)
+            self.batch = replace(batch, given_up=self.given_up)
 
     def advance(self, start: float, forward_seconds: float) -> None:
         """Let the run decide.
@@ -115,8 +119,10 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
             torch.cuda.current_stream(logits.device).synchronize()
         return [(parts, logits)]
     except Exception as error:
-        if len(parts) == 1:
-            parts[0].error = error
+        # Where a server fails, or nobody waits, asking once more for each run does not help.
+        if len(parts) == 1 or isinstance(error, ServerError | Stopped):
+            for part in parts:
+                part.error = error
             return []
     # Outside of the handler, which would keep the memory of the failed pass.
     return [alone for part in parts for alone in _forward(model, [part])]

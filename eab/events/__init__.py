@@ -73,7 +73,8 @@ class KVUsage:
     Shared, private and spare rows add up to all rows held.
 
     Attributes:
-        bytes_held: Bytes of the tensors (measured; computed in a what-if run).
+        bytes_held: Bytes of the tensors (measured; computed in a what-if run, and where a server
+            holds them).
         rows_shared: Rows that two or more live paths read.
         rows_private: Rows that one live path reads.
         rows_spare: Reserved rows: allocated, but without a token.
@@ -83,6 +84,10 @@ class KVUsage:
         bytes_copied: Bytes that were stored before and moved again.
         allocations: Tensors made.
         peak_bytes: The most bytes alive at once, temporary tensors included.
+        block_size: Rows of a block, where a server holds the rows in blocks; else 0.
+        tokens_sent: Tokens of all texts that were sent to the server.
+        tokens_cached: How many of them it did not have to compute (measured by the server; 0 where
+            it does not say).
     """
 
     bytes_held: fields.Count
@@ -94,6 +99,9 @@ class KVUsage:
     bytes_copied: fields.Count = 0
     allocations: fields.Count = 0
     peak_bytes: fields.Count = 0
+    block_size: fields.Count = 0
+    tokens_sent: fields.Count = 0
+    tokens_cached: fields.Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,12 @@ def _memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
     if not kv.bytes_held:
         return f"No KV cache: every step processes the whole text of {paths} again."
     held, separate = human_bytes(kv.bytes_held), separate_bytes(run.started, kv)
+    if kv.block_size:
+        saving = _saving(separate / kv.bytes_held) if len(kv.paths) > 1 else "one path, alone"
+        return (
+            f"{when}{paths} in {held} on the server (computed, {_blocks(kv)}); separate caches "
+            f"would need {human_bytes(separate)}: {saving}.{_prefix_cache_words(kv)}"
+        )
     reserved = human_bytes(kv.rows_spare * run.started.model.row_bytes)
     if len(kv.paths) == 1:
         part = f" ({reserved} of it reserved)" if kv.rows_spare else ""
@@ -185,6 +191,20 @@ def _memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
     return (
         f"{when}{paths} in {held}, {reserved} of it reserved: more than the "
         f"{human_bytes(separate)} that separate caches would hold. {_reason(run, kv)}"
+    )
+
+
+def _blocks(kv: KVUsage) -> str:
+    return "row by row" if kv.block_size == 1 else f"in blocks of {kv.block_size} rows"
+
+
+def _prefix_cache_words(kv: KVUsage) -> str:
+    """What the server's prefix cache saved; empty where the server does not say."""
+    if not kv.tokens_cached:
+        return ""
+    return (
+        f" Of the {counted(kv.tokens_sent, 'token')} sent so far, the server had "
+        f"{kv.tokens_cached / kv.tokens_sent:.0%} in its prefix cache (measured)."
     )
 
 
@@ -209,7 +229,8 @@ def memory_detail(run: Run) -> str:
     if kv is None or not kv.bytes_held:
         return ""
     used = human_bytes((kv.rows_shared + kv.rows_private) * row)
-    grows = f", each growing by the same r = {config.r}" if config.cache == "tree" else ""
+    own_r = config.cache == "tree" and not kv.block_size
+    grows = f", each growing by the same r = {config.r}" if own_r else ""
     return (
         f" {used} used + {human_bytes(kv.rows_spare * row)} reserved = "
         f"{human_bytes(kv.bytes_held)} held ({source(run)}); separate caches{grows}: "
@@ -257,8 +278,8 @@ def speculation_sentence(run: Run) -> str:
 def traffic_sentence(run: Run) -> str:
     """What the cache copied, and its peak; empty for runs recorded before that was measured."""
     kv = run.last_kv()
-    if kv is None or not kv.peak_bytes:
-        return ""
+    if kv is None or not kv.peak_bytes or kv.block_size:
+        return ""  # a server says nothing of its copies
     return (
         f" Cache {run.started.config.cache}: {human_bytes(kv.bytes_copied)} copied in "
         f"{counted(kv.allocations, 'allocation')}, peak {human_bytes(kv.peak_bytes)} "
@@ -268,7 +289,9 @@ def traffic_sentence(run: Run) -> str:
 
 def source(run: Run) -> str:
     """Where the bytes of a run come from."""
-    return "computed" if run.is_what_if else "measured"
+    kv = run.last_kv()
+    on_server = kv is not None and kv.block_size > 0
+    return "computed" if run.is_what_if or on_server else "measured"
 
 
 def sweep_sentence(sweep: Sweep) -> str:

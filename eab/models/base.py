@@ -14,6 +14,10 @@ from eab.config import BranchingConfig
 from eab.events import ModelCard
 
 
+class Stopped(Exception):
+    """Ends a run, or a forward pass that nobody waits for any more."""
+
+
 class LanguageModel(Protocol):
     """A decoder-only model. It is shared between runs, and they never change it.
 
@@ -38,6 +42,9 @@ class LanguageModel(Protocol):
         Returns:
             The logits of the tokens that `logits_indices` selects, batch after batch, (sum of K,
             V).
+
+        Raises:
+            Stopped: Nobody waits for any of these batches (see `ForwardBatch.given_up`).
         """
         ...
 

@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -31,6 +32,7 @@ from eab.errors import ModelError
 from eab.events import ModelCard
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
+from eab.models.prompts import encode_prompt
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
 from eab.models.token_bytes import TokenTexts
 from eab.models.weight_matrices import matrix_modules
@@ -74,9 +76,9 @@ class HuggingFaceModel:
         self._texts = TokenTexts(tokenizer)
         self.stored = stored
         text_config = model.config.get_text_config()
-        self.kv_shape = _kv_shape(model)
+        self.kv_shape = kv_shape(model.config, model.dtype, model.device)
         self.context = full_context(model, text_config)
-        self.stop_ids = _stop_ids(model, tokenizer)
+        self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
         self.card = ModelCard(
             name=name,
             family=str(text_config.model_type),
@@ -148,16 +150,7 @@ class HuggingFaceModel:
         Raises:
             ModelError: The config asks for a chat template, but the model has none.
         """
-        if not config.chat:
-            return tuple(self._tokenizer.encode(prompt))
-        if not self._tokenizer.chat_template:
-            raise ModelError(f"{self.card.name} has no chat template; run it without chat")
-        messages = [{"role": "system", "content": config.system}] if config.system else []
-        messages.append({"role": "user", "content": prompt})
-        rendered: Any = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_dict=True
-        )
-        return tuple(rendered["input_ids"])
+        return encode_prompt(self._tokenizer, self.card.name, prompt, config)
 
     def text(self, token: int) -> str:
         """See LanguageModel.text."""
@@ -302,24 +295,24 @@ def _refuse_by_config(model: PreTrainedModel) -> None:
         )
 
 
-def _kv_shape(model: PreTrainedModel) -> KVShape:
-    config = model.config.get_text_config()
+def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
+    """What a KV row of a model with this configuration holds."""
+    config = model_config.get_text_config()
     heads = config.num_attention_heads
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     return KVShape(
         layers=int(config.num_hidden_layers),
         kv_heads=kv_heads,
         head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
-        dtype=model.dtype,
-        device=model.device,
+        dtype=dtype,
+        device=device,
         group=heads // kv_heads,
     )
 
 
-def _stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """All token ids that end a text; the generation config may list several."""
+def stop_ids_of(*sources: Any) -> frozenset[int]:
+    """All token ids that end a text; each source, such as a generation config, may list several."""
     found: set[int] = set()
-    sources = (model.generation_config, model.config.get_text_config(), tokenizer)
     for ids in (getattr(source, "eos_token_id", None) for source in sources):
         found.update(ids if isinstance(ids, list | tuple) else [] if ids is None else [ids])
     return frozenset(found)

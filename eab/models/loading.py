@@ -4,6 +4,7 @@ Only weights in safetensors are loaded, and no code from the Hub is run.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,11 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -88,6 +92,34 @@ def load_model(
             f"{AS_LOADED}"
         )
     return HuggingFaceModel(model, tokenizer, name, store_weights(model, weights, layout))
+
+
+def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, Any]:
+    """Load what is known of a model without its weights.
+
+    Args:
+        name: `embedded`, a folder, or a Hub id.
+
+    Returns:
+        Its tokenizer, its configuration, and its generation config; None if it has none.
+
+    Raises:
+        ModelError: Says what is missing.
+    """
+    source, local = _source(name)
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
+    try:
+        if not local:
+            _check_hub(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        config = AutoConfig.from_pretrained(source, **options)
+        with suppress(OSError):
+            return tokenizer, config, GenerationConfig.from_pretrained(source, **options)
+        return tokenizer, config, None
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises anything for a damaged or hostile folder
+        raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
 
 
 def _load(source: str, dtype: torch.dtype, target: torch.device, local: bool) -> tuple[Any, Any]:

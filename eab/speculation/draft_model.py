@@ -105,6 +105,10 @@ class DraftModel:
             self._cache.trim(request.path, same)
             self._computed[request.path] = computed[:same]
 
+    def drafted(self, path: int, proposed: list[int]) -> list[int]:
+        """See Drafter.drafted."""
+        return proposed
+
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""
         self._cache.fork(path, children)

@@ -31,6 +31,10 @@ class Drafter(Protocol):
         """For each request at most `limit` tokens that may follow its tokens."""
         ...
 
+    def drafted(self, path: int, proposed: list[int]) -> list[int]:
+        """After the pass: what was drafted for this path, where `propose` gave `proposed`."""
+        ...
+
     def fork(self, path: int, children: Sequence[int]) -> None:
         """End `path`; each child begins with its tokens."""
         ...

@@ -64,6 +64,10 @@ class NgramLookup:
             draft += [draft[index % period] for index in range(period, request.limit)]
         return draft
 
+    def drafted(self, path: int, proposed: list[int]) -> list[int]:
+        """See Drafter.drafted."""
+        return proposed
+
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""
         ngrams, tokens = self._ngrams.pop(path), self._tokens.pop(path)

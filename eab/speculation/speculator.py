@@ -8,6 +8,8 @@ from typing import assert_never
 import torch
 
 from eab.branching.policy import Policy
+from eab.caches.base import KVCache
+from eab.caches.server import ServerCache
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel
@@ -15,6 +17,7 @@ from eab.speculation.draft_length import AdaptiveLength, DraftLength, FixedLengt
 from eab.speculation.draft_model import DraftModel, check_same_vocabulary
 from eab.speculation.drafter import Drafter, DraftRequest
 from eab.speculation.ngram_lookup import NgramLookup
+from eab.speculation.run_ahead import RunAhead
 
 
 class Speculator:
@@ -46,6 +49,10 @@ class Speculator:
         self.draft_seconds = time.perf_counter() - start
         return drafts
 
+    def drafted(self, path: int, proposed: list[int]) -> list[int]:
+        """The draft tokens that the pass verifies, where `propose` gave `proposed`."""
+        return self._before_stop(self.drafter.drafted(path, proposed))
+
     def observe(
         self, tokens: int, seconds: float, drafts: Sequence[tuple[int, int]], paths: int, steps: int
     ) -> None:
@@ -66,7 +73,11 @@ class Speculator:
 
 
 def make_speculator(
-    config: BranchingConfig, target: LanguageModel, draft: LanguageModel | None, policy: Policy
+    config: BranchingConfig,
+    target: LanguageModel,
+    draft: LanguageModel | None,
+    policy: Policy,
+    cache: KVCache,
 ) -> Speculator | None:
     """The speculation that the settings ask for; None for plain decoding.
 
@@ -75,9 +86,11 @@ def make_speculator(
         target: The model that generates.
         draft: The draft model; needed only for the drafter `model`.
         policy: What decides the run; a draft model drafts what this policy would choose.
+        cache: The KV cache of the run.
 
     Raises:
-        ConfigError: The drafter is `model` and there is no draft model.
+        ConfigError: The drafter is `model` and there is no draft model, or it is `run-ahead` and
+            the model does not run on a server.
         ModelError: The draft model has another vocabulary.
     """
     drafter: Drafter
@@ -93,6 +106,12 @@ def make_speculator(
             drafter = DraftModel(draft, config, policy)
         case "prompt-lookup" | "sibling-lookup":
             drafter = NgramLookup(siblings=config.drafter == "sibling-lookup")
+        case "run-ahead":
+            if not isinstance(cache, ServerCache):
+                raise ConfigError(
+                    "drafter is 'run-ahead', which needs a model on a server; choose a lookup"
+                )
+            drafter = RunAhead(cache)
         case _:
             assert_never(config.drafter)
     length: DraftLength = (

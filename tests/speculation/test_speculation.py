@@ -26,7 +26,7 @@ from eab.speculation.draft_length import AdaptiveLength, PassOutcome
 from eab.speculation.drafter import DraftRequest
 from eab.speculation.ngram_lookup import NgramLookup
 
-DRAFTERS = [name for name in get_args(DrafterName) if name != "none"]
+DRAFTERS = [name for name in get_args(DrafterName) if name not in ("none", "run-ahead")]
 SETTINGS = {
     "one path": {"max_paths": 1, "entropy_threshold": 20.0},
     "greedy": {"policy": "greedy", "max_paths": 1},

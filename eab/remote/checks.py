@@ -1,0 +1,105 @@
+"""What a server must be able to do; checked when it is connected, as a local model's cache is."""
+
+import string
+from typing import Final
+
+from transformers import PreTrainedTokenizerBase
+
+from eab.errors import ModelError, ServerError
+from eab.models.token_bytes import TokenTexts
+from eab.remote.connection import always_wanted
+from eab.remote.dialect import Continuation, Dialect, Served
+
+TOPS: Final = (
+    100,
+    20,
+)  # most likely tokens to ask for: what one's own server grants, and vLLM's default
+PROBE: Final = "A cat, 12 dogs\nand the sea: it's  blue."
+MAX_DIFFERENCE: Final = 0.1  # nats, between two answers to the same text; servers may round
+
+
+def harmless_token(tokenizer: PreTrainedTokenizerBase) -> int:
+    """A token that is one letter.
+
+    Raises:
+        ModelError: There is none.
+    """
+    texts = TokenTexts(tokenizer)
+    for letter in string.ascii_letters:
+        token = tokenizer.convert_tokens_to_ids(letter)
+        if isinstance(token, int) and texts[token] == letter:
+            return token
+    raise ModelError("the tokenizer has no token for a single letter; choose another model")
+
+
+def check_tokenizer(
+    server: Dialect, served: Served, tokenizer: PreTrainedTokenizerBase, vocab_size: int
+) -> None:
+    """The server's token ids must mean what they mean here.
+
+    Raises:
+        ModelError: They do not.
+    """
+    if served.vocab_size not in (None, vocab_size):
+        raise ModelError(
+            f"the server's model has {served.vocab_size} tokens and the one named here has "
+            f"{vocab_size}; name the model that the server runs"
+        )
+    if server.tokenize(PROBE) != list(tokenizer.encode(PROBE)):
+        raise ModelError(
+            "the server reads a text as other tokens than the tokenizer named here; name the model "
+            "that the server runs"
+        )
+
+
+def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
+    """How many of the most likely tokens the server names.
+
+    Raises:
+        ModelError: Too few.
+    """
+    refusal = ServerError()
+    for top in TOPS:
+        top = min(top, vocab_size)
+        try:
+            _continue(server, [probe], top)
+            return top
+        except ServerError as error:
+            refusal = error
+    raise ModelError(
+        f"the server does not name the {TOPS[-1]} most likely tokens of a prompt of token ids, "
+        f"which exact runs need: {refusal}"
+    )
+
+
+def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) -> None:
+    """Several texts in a request must be answered in order, with ln p as the model has it.
+
+    Raises:
+        ModelError: They are not.
+    """
+    texts = [probe, probe[:-1]]
+    both = _continue(server, texts, top)
+    alone = [_continue(server, [text], top, temperature=0.5)[0] for text in texts]
+    if any(max(one.tops[0]) >= vocab_size for one in both):
+        raise ModelError(f"the server names tokens beyond the {vocab_size} of the model named here")
+    for one, other in zip(both, alone, strict=True):
+        if _difference(one, other) > MAX_DIFFERENCE:
+            raise ModelError(
+                "the server's log-probabilities depend on the temperature, or on the other texts "
+                "of the request; start it so that it gives raw ones (vLLM: --logprobs-mode "
+                "raw_logprobs)"
+            )
+
+
+def _continue(
+    server: Dialect, texts: list[list[int]], top: int, temperature: float = 0.0
+) -> list[Continuation]:
+    return server.continue_texts(texts, top, 1, always_wanted, temperature)
+
+
+def _difference(one: Continuation, other: Continuation) -> float:
+    """The largest difference of ln p among the likeliest tokens."""
+    ours, theirs = one.tops[0], other.tops[0]
+    likeliest = sorted(ours, key=lambda token: -ours[token])[:2]
+    return max(abs(ours[token] - theirs.get(token, -1e9)) for token in likeliest)

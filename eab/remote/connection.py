@@ -1,0 +1,181 @@
+"""Requests to a server and their answers, as JSON.
+
+Connections are kept open between requests. A request runs in a thread of its own, so that whoever
+waits for it can give up at any moment; its connection is closed then, which tells the server to end
+the work.
+"""
+
+import asyncio
+import json
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as StillWaiting
+from typing import Any, Final
+
+import httpx2
+
+from eab.errors import ServerError
+from eab.models.base import Stopped
+from eab.remote.operator import Address
+
+SECONDS: Final = 60.0  # for a whole answer
+CONNECT_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 0.02  # between two looks whether the answer is still wanted
+MAX_ANSWER: Final = 2**26  # bytes
+MAX_PAUSE: Final = 5.0  # seconds that a server may ask to wait
+PAUSE: Final = 0.2  # seconds before the second try
+_BUSY: Final = (429, 502, 503, 504)
+
+
+def always_wanted() -> bool:
+    """For requests that nobody gives up."""
+    return False
+
+
+class Connection:
+    """Connections to one server.
+
+    Args:
+        address: The server.
+        seconds: The most that one answer may take.
+    """
+
+    def __init__(self, address: Address, seconds: float = SECONDS) -> None:
+        self.url = address.url
+        self._seconds = seconds
+        headers = {"Authorization": f"Bearer {address.key}"} if address.key else {}
+        self._loop = asyncio.new_event_loop()
+        self._client = httpx2.AsyncClient(
+            base_url=address.url,
+            headers=headers,
+            timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
+            follow_redirects=False,  # the key goes to this server only
+            trust_env=False,
+        )
+        thread = threading.Thread(target=self._loop.run_forever, name="eab-remote", daemon=True)
+        thread.start()
+        self._close = weakref.finalize(self, _close, self._loop, self._client, thread)
+
+    def close(self) -> None:
+        """End the connections and the thread."""
+        self._close()
+
+    def get(self, path: str) -> Any:
+        """The JSON value at this path. See `post` for the errors."""
+        return self._wait(_send(self._client, "GET", path, None), always_wanted)
+
+    def text(self, path: str) -> str:
+        """The text at this path. See `post` for the errors."""
+        content: bytes = self._wait(_read(self._client, "GET", path, None), always_wanted)
+        return content.decode("utf-8", "replace")
+
+    def post(
+        self, path: str, body: dict[str, Any], given_up: Callable[[], bool] = always_wanted
+    ) -> Any:
+        """Send a JSON value.
+
+        Args:
+            path: Where to, after the address of the server.
+            body: What to send.
+            given_up: Whether nobody wants the answer any more; asked all the time.
+
+        Returns:
+            The JSON value of the answer.
+
+        Raises:
+            ServerError: There is no good answer.
+            Stopped: The answer was given up; the connection is closed.
+        """
+        return self._wait(_send(self._client, "POST", path, body), given_up)
+
+    def pause(self, seconds: float, given_up: Callable[[], bool]) -> None:
+        """Wait before another try.
+
+        Raises:
+            Stopped: It was given up.
+        """
+        self._wait(asyncio.sleep(seconds), given_up)
+
+    def _wait(self, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool]) -> Any:
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(
+            asyncio.wait_for(work, self._seconds), self._loop
+        )
+        try:
+            while True:
+                if given_up():
+                    raise Stopped
+                try:
+                    return future.result(timeout=POLL_SECONDS)
+                except StillWaiting:
+                    if future.done() and isinstance(future.exception(), TimeoutError):
+                        raise ServerError(
+                            f"the server gave no answer within {self._seconds:g} seconds. It may "
+                            "be busy; try fewer paths, or later"
+                        ) from None
+        finally:
+            future.cancel()  # nothing, if it is done; else the connection is closed
+
+
+async def _send(client: httpx2.AsyncClient, method: str, path: str, body: Any) -> Any:
+    content = await _read(client, method, path, body)
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ServerError("the server's answer is not JSON, or only a part of it", 0.0) from error
+
+
+async def _read(client: httpx2.AsyncClient, method: str, path: str, body: Any) -> bytes:
+    content = bytearray()
+    try:
+        async with client.stream(method, path, json=body) as answer:
+            async for part in answer.aiter_bytes():
+                content += part
+                if len(content) > MAX_ANSWER:
+                    raise ServerError(
+                        f"the server's answer has more than {MAX_ANSWER // 2**20} MiB; there is "
+                        "something else behind this address"
+                    )
+    except httpx2.TimeoutException as error:
+        raise ServerError("the server did not answer in time; it may be busy") from error
+    except httpx2.ConnectError as error:
+        raise ServerError("the server cannot be reached; is it running?", PAUSE) from error
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        raise ServerError("the connection to the server broke", PAUSE) from error
+    if not answer.is_success:
+        key = client.headers.get("Authorization", "").removeprefix("Bearer ").encode()
+        hidden = content.replace(key, b"(key)") if key else content
+        _refuse(answer.status_code, answer.headers, bytes(hidden))
+    return bytes(content)
+
+
+def _refuse(status: int, headers: Any, content: bytes) -> None:
+    """Raise what an answer without success means."""
+    if status in (401, 403):
+        raise ServerError("the server refuses the key; whoever runs this program sets it")
+    if status in _BUSY:
+        wait = _seconds_to_wait(headers.get("Retry-After", ""))
+        words = "asks to wait" if status == 429 else "is not ready"
+        retry = wait if wait <= MAX_PAUSE else None
+        raise ServerError(f"the server {words} (HTTP {status}); try again later", retry)
+    reason = " ".join(content[:300].decode("utf-8", "replace").split())
+    raise ServerError(f"the server refused the request (HTTP {status}): {reason or 'no reason'}")
+
+
+def _seconds_to_wait(header: str) -> float:
+    return float(header) if header.isdecimal() and len(header) < 9 else PAUSE
+
+
+def _close(
+    loop: asyncio.AbstractEventLoop, client: httpx2.AsyncClient, thread: threading.Thread
+) -> None:
+    if not loop.is_running():
+        return
+    asyncio.run_coroutine_threadsafe(client.aclose(), loop).add_done_callback(
+        lambda _: loop.call_soon_threadsafe(loop.stop)
+    )
+    if thread is not threading.current_thread():
+        thread.join(timeout=5)
+    if not loop.is_running():
+        loop.close()

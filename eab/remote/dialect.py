@@ -1,0 +1,156 @@
+"""What the two kinds of server have in common: what is asked, and how an answer is read.
+
+An answer is not trusted: each value is checked before it is used.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from eab.caches.shape import ServerBlocks
+from eab.errors import ServerError
+from eab.formatting import quoted
+
+MAX_LOG_PROB: Final = 1e-3  # rounding may lift ln 1 slightly above 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a server says about the model that it runs.
+
+    Attributes:
+        model: Its name there.
+        context: How many positions it reads.
+        vocab_size: Number of tokens; None if the server does not say.
+        blocks: How it keeps KV rows.
+    """
+
+    model: str
+    context: int
+    vocab_size: int | None
+    blocks: ServerBlocks
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How a server continues one text.
+
+    Attributes:
+        tops: Before each of its tokens, the most likely tokens and their ln p.
+        tokens: The tokens; the most likely ones.
+        cached: How many tokens of the text it did not have to compute; None if it does not say.
+    """
+
+    tops: Sequence[Mapping[int, float]]
+    tokens: Sequence[int]
+    cached: int | None
+
+
+class Dialect(Protocol):
+    """How one kind of server is spoken to.
+
+    Attributes:
+        name: The name before the colon in the name of a model.
+    """
+
+    name: str
+
+    def served(self) -> Served:
+        """Ask what the server runs.
+
+        Raises:
+            ServerError: It cannot be asked, or is another kind of server.
+        """
+        ...
+
+    def tokenize(self, text: str) -> list[int]:
+        """The server's own token ids of a text.
+
+        Raises:
+            ServerError: There is no good answer.
+        """
+        ...
+
+    def continue_texts(
+        self,
+        texts: Sequence[Sequence[int]],
+        top: int,
+        length: int,
+        given_up: Callable[[], bool],
+        temperature: float = 0.0,
+    ) -> list[Continuation]:
+        """Continue several texts, in one request.
+
+        Args:
+            texts: Token ids.
+            top: How many of the most likely tokens to name.
+            length: How many tokens to continue each text by.
+            given_up: Whether nobody wants the answer any more.
+            temperature: That of the server's own draws; 0 takes the most likely token.
+
+        Returns:
+            For each text its continuation; at least its first prediction, and perhaps not all.
+
+        Raises:
+            ServerError: There is no good answer.
+            Stopped: It was given up.
+        """
+        ...
+
+
+def bad_answer(what: str) -> ServerError:
+    """The error for an answer that cannot be used."""
+    return ServerError(f"the server's answer cannot be used: {what}", 0.0)
+
+
+def field_of(value: Any, name: str, kind: type) -> Any:
+    """A field of a JSON object.
+
+    Raises:
+        ServerError: There is none of this type.
+    """
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, kind) or (kind is not bool and isinstance(found, bool)):
+        raise bad_answer(f"{name} is {quoted(found)}")
+    return found
+
+
+def answers_in_order(entries: Any, count: int) -> list[Any]:
+    """The answers to `count` texts, each with its `index`, in the order of the texts.
+
+    Raises:
+        ServerError: One is missing, or there are two.
+    """
+    if not isinstance(entries, list) or len(entries) != count:
+        raise bad_answer(f"it has no list of {count} continuations")
+    by_index = {field_of(entry, "index", int): entry for entry in entries}
+    if sorted(by_index) != list(range(count)):
+        raise bad_answer("a continuation is missing")
+    return [by_index[index] for index in range(count)]
+
+
+def checked_tops(pairs: Sequence[tuple[Any, Any]], top: int) -> dict[int, float]:
+    """The most likely tokens and their ln p.
+
+    Args:
+        pairs: As the server names them.
+        top: How many were asked for.
+
+    Raises:
+        ServerError: They are no tokens, no logarithms of probabilities, or too few.
+    """
+    found: dict[int, float] = {}
+    for token, log_prob in pairs:
+        if not isinstance(token, int) or isinstance(token, bool) or token < 0:
+            raise bad_answer(f"a token is {quoted(token)}")
+        if isinstance(log_prob, bool) or not isinstance(log_prob, int | float):
+            raise bad_answer(f"a log-probability is {quoted(log_prob)}")
+        if math.isnan(log_prob) or log_prob > MAX_LOG_PROB:
+            raise bad_answer(f"a log-probability is {quoted(log_prob)}")
+        found[token] = float(log_prob)
+    if len(found) < top:
+        raise bad_answer(f"it names {len(found)} tokens where {top} were asked for")
+    if sum(map(math.exp, found.values())) > 1.01:
+        raise bad_answer("the probabilities add up to more than 1")
+    return found

@@ -1,0 +1,118 @@
+"""The llama.cpp server (github.com/ggml-org/llama.cpp, tools/server): its own `/completion`."""
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from eab.caches.shape import ServerBlocks
+from eab.remote.connection import Connection
+from eab.remote.dialect import (
+    Continuation,
+    Served,
+    answers_in_order,
+    bad_answer,
+    checked_tops,
+    field_of,
+)
+
+_FIELDS: Final = [
+    "index",
+    "model",
+    "tokens",
+    "tokens_evaluated",
+    "timings",
+    "completion_probabilities",
+]
+CERTAIN: Final = 1e6  # added to a logit: the token is chosen whatever the others are
+
+
+class LlamaCpp:
+    """See Dialect.
+
+    The log-probabilities are those before sampling. The server withholds them for half a character
+    and for some end tokens. So where one token is wanted, it is told to choose `harmless`, which
+    does not change them; where it runs ahead, the continuation ends before the first token without
+    them.
+    """
+
+    name = "llama.cpp"
+
+    def __init__(self, connection: Connection, harmless: int) -> None:
+        """Speak through this connection.
+
+        Args:
+            connection: To the server.
+            harmless: A token that is a whole character.
+        """
+        self._connection, self._harmless = connection, harmless
+        self._model = ""
+
+    def served(self) -> Served:
+        """See Dialect.served. Each slot keeps the rows of its text, and shares none."""
+        model = field_of(self._connection.get("/v1/models"), "data", list)[:1]
+        meta = field_of(model[0] if model else None, "meta", dict)
+        settings = field_of(self._connection.get("/props"), "default_generation_settings", dict)
+        self._model = field_of(model[0], "id", str)
+        return Served(
+            self._model,
+            field_of(settings, "n_ctx", int),
+            field_of(meta, "n_vocab", int),
+            ServerBlocks(1, shared=False),
+        )
+
+    def tokenize(self, text: str) -> list[int]:
+        """See Dialect.tokenize."""
+        body = {"content": text, "add_special": True, "parse_special": False}
+        tokens: list[int] = field_of(self._connection.post("/tokenize", body), "tokens", list)
+        return tokens
+
+    def continue_texts(
+        self,
+        texts: Sequence[Sequence[int]],
+        top: int,
+        length: int,
+        given_up: Callable[[], bool],
+        temperature: float = 0.0,
+    ) -> list[Continuation]:
+        """See Dialect.continue_texts."""
+        body: dict[str, Any] = {
+            "prompt": [list(text) for text in texts],
+            "n_predict": length,
+            "n_probs": top,
+            "cache_prompt": True,
+            "return_tokens": True,
+            "samplers": ["temperature"],
+            "temperature": temperature,
+            "ignore_eos": True,
+            "response_fields": _FIELDS,
+        }
+        if length == 1:
+            body["logit_bias"] = [[self._harmless, CERTAIN]]
+        answer = self._connection.post("/completion", body, given_up)
+        entries = [answer | {"index": 0}] if isinstance(answer, dict) else answer
+        found = answers_in_order(entries, len(texts))
+        return [self._read(one, text, top) for one, text in zip(found, texts, strict=True)]
+
+    def _read(self, answer: Any, text: Sequence[int], top: int) -> Continuation:
+        if field_of(answer, "model", str) != self._model:
+            raise bad_answer("another model has answered")
+        if field_of(answer, "tokens_evaluated", int) != len(text):
+            raise bad_answer("it read another number of tokens than were sent")
+        tokens = field_of(answer, "tokens", list)
+        named = answer.get("completion_probabilities") or []
+        if not isinstance(named, list):
+            raise bad_answer("completion_probabilities is no list")
+        pairs = zip(tokens, named, strict=False)
+        whole = list(takewhile(lambda pair: pair[0] == field_of(pair[1], "id", int), pairs))
+        if not whole:
+            raise bad_answer("it names no probabilities")
+        return Continuation(
+            [_tops(entry, top) for _, entry in whole],
+            [token for token, _ in whole],
+            field_of(field_of(answer, "timings", dict), "cache_n", int),
+        )
+
+
+def _tops(entry: Any, top: int) -> dict[int, float]:
+    named = field_of(entry, "top_logprobs", list)
+    return checked_tops([(field_of(one, "id", int), one.get("logprob")) for one in named], top)

@@ -1,0 +1,84 @@
+"""Find a model by its name, on this machine or on a server: `llama.cpp:NAME` and `vllm:NAME`.
+
+After the colon stands what `eab.models.loading` takes, because the tokenizer and the configuration
+are read here: `embedded`, a folder, or a Hub id. For vLLM it is also the model's name there.
+"""
+
+import os
+import re
+from typing import Final
+
+from eab.errors import ModelError
+from eab.formatting import quoted
+from eab.models import loading
+from eab.models.base import LanguageModel
+from eab.remote.checks import harmless_token
+from eab.remote.connection import SECONDS, Connection
+from eab.remote.dialect import Dialect
+from eab.remote.llama_cpp import LlamaCpp
+from eab.remote.model import RemoteModel
+from eab.remote.operator import configured_address
+from eab.remote.vllm import Vllm
+from eab.weight_formats import AS_LOADED, AUTO
+
+DIALECTS: Final = (LlamaCpp.name, Vllm.name)
+_PREFIX: Final = re.compile(r"([A-Za-z][\w.+-]+):(.*)", re.DOTALL)  # one letter: a Windows drive
+
+
+def load_model(
+    name: str = loading.EMBEDDED,
+    device: str = AUTO,
+    dtype: str = AUTO,
+    weights: str = AS_LOADED,
+    layout: str = AUTO,
+) -> LanguageModel:
+    """Load a model and its tokenizer, or connect to the server that runs it.
+
+    Args:
+        name: As in `eab.models.loading.load_model`, or that with `llama.cpp:` or `vllm:` before it.
+        device, dtype, weights, layout: See there; a server decides them itself.
+
+    Raises:
+        ModelError: Says what is missing; see there, or `eab.remote.checks`.
+    """
+    found = None if os.path.exists(os.path.expanduser(name)) else _PREFIX.fullmatch(name)
+    if found is None:
+        return loading.load_model(name, device, dtype, weights, layout)
+    if found[1] not in DIALECTS:
+        raise ModelError(
+            f"there is no kind of server {quoted(found[1])}. Give llama.cpp: or vllm: and the name "
+            "of a model; the server must take prompts as token ids and name the log-probabilities "
+            "of the most likely tokens. Its address comes from EAB_REMOTE"
+        )
+    if (device, dtype, weights, layout) != (AUTO, AUTO, AS_LOADED, AUTO):
+        raise ModelError(
+            f"{quoted(name)} runs on a server, which was started with its device and number "
+            "formats; leave device, dtype, weights and layout out"
+        )
+    return connect(found[1], found[2])
+
+
+def connect(dialect: str, name: str, seconds: float = SECONDS) -> RemoteModel:
+    """Connect to the server that the operator has named, and check what it can do.
+
+    Args:
+        dialect: The kind of server, one of DIALECTS.
+        name: The name after the colon.
+        seconds: The most that one answer may take.
+
+    Raises:
+        ModelError: Says what is missing.
+    """
+    address = configured_address()
+    tokenizer, config, generation = loading.load_tokenizer(name)
+    connection = Connection(address, seconds)
+    server: Dialect = (
+        Vllm(connection, name)
+        if dialect == Vllm.name
+        else LlamaCpp(connection, harmless_token(tokenizer))
+    )
+    try:
+        return RemoteModel(server, connection, name, tokenizer, config, generation)
+    except BaseException:
+        connection.close()
+        raise

@@ -1,0 +1,198 @@
+"""A language model on a server, behind the interface that the engine knows.
+
+A server names the K most likely tokens and their ln p. With `0 < top_k <= K` the processed
+distribution is made of just these tokens. So entropies, draws, weights and bounds are exactly those
+of the same settings on this machine, up to the rounding of its numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from eab.caches.base import ForwardBatch
+from eab.caches.server import Question, ServerCache
+from eab.config import SETTINGS, BranchingConfig
+from eab.errors import ConfigError, ModelError, ServerError
+from eab.events import ModelCard
+from eab.models.base import Stopped
+from eab.models.huggingface import kv_shape, stop_ids_of
+from eab.models.prompts import encode_prompt
+from eab.models.token_bytes import TokenTexts
+from eab.remote.checks import PROBE, check_numbers, check_tokenizer, granted_tops
+from eab.remote.connection import Connection
+from eab.remote.dialect import Continuation, Dialect, bad_answer
+
+_SERVERS_OWN: Final = ("cache", "attention")  # settings that a server decides
+
+
+class RemoteModel:
+    """See eab.models.base.LanguageModel.
+
+    Attributes:
+        top: K, how many of the most likely tokens the server names.
+    """
+
+    def __init__(
+        self,
+        server: Dialect,
+        connection: Connection,
+        name: str,
+        tokenizer: PreTrainedTokenizerBase,
+        config: PreTrainedConfig,
+        generation: Any = None,
+    ) -> None:
+        """Connect.
+
+        Args:
+            server: The server.
+            connection: The connection that it uses.
+            name: The name of the model.
+            tokenizer: Its tokenizer.
+            config: Its configuration.
+            generation: Its generation config, if it has one.
+
+        Raises:
+            ModelError: The server cannot serve the engine; see `eab.remote.checks`.
+        """
+        self._server, self._connection, self._tokenizer = server, connection, tokenizer
+        self._texts = TokenTexts(tokenizer)
+        text_config = config.get_text_config()
+        vocab_size = int(text_config.vocab_size)
+        served = server.served()
+        check_tokenizer(server, served, tokenizer, vocab_size)
+        probe = list(tokenizer.encode(PROBE))
+        self.top = granted_tops(server, probe, vocab_size)
+        check_numbers(server, probe, self.top, vocab_size)
+        self.context = served.context
+        self.stop_ids = stop_ids_of(generation, text_config, tokenizer)
+        dtype = text_config.dtype if isinstance(text_config.dtype, torch.dtype) else torch.float16
+        shape = kv_shape(config, dtype, torch.device("cpu"))
+        self.kv_shape = replace(shape, blocks=served.blocks)
+        self.card = ModelCard(
+            name=f"{server.name}:{name}",
+            family=str(text_config.model_type),
+            vocab_size=vocab_size,
+            layers=shape.layers,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            dtype=str(dtype).removeprefix("torch."),
+            device=f"{server.name} server",
+            row_bytes=shape.row_bytes,
+        )
+
+    def close(self) -> None:
+        """End the connections."""
+        self._connection.close()
+
+    def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
+        """See LanguageModel.encode.
+
+        Raises:
+            ConfigError: The settings need more than a server gives.
+        """
+        if not 0 < config.top_k <= self.top:
+            raise ConfigError(
+                f"top_k is {config.top_k}, but the server names the {self.top} most likely tokens "
+                f"only; choose a top_k from 1 to {self.top}, so that the run is exact"
+            )
+        for name in _SERVERS_OWN:
+            if (given := getattr(config, name)) != SETTINGS[name].default:
+                raise ConfigError(
+                    f"{name} is {given}, but {self.card.name} has a KV cache of its own; leave "
+                    f"{name} at {SETTINGS[name].default}"
+                )
+        return encode_prompt(self._tokenizer, self.card.name, prompt, config)
+
+    def text(self, token: int) -> str:
+        """See LanguageModel.text."""
+        return self._texts[token]
+
+    def is_special(self, token: int) -> bool:
+        """See LanguageModel.is_special."""
+        return self._texts.is_special(token)
+
+    def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
+        """See LanguageModel.forward: one request for the texts of all batches.
+
+        The logits are ln p of the K most likely tokens, and minus infinity for the others.
+
+        Raises:
+            ServerError: There was no good answer, also at a second try where that may help.
+            ModelError: A batch belongs to a cache on this machine.
+        """
+        caches = [_server_cache(batch) for batch in batches]
+        questions = [question for cache in caches for question in cache.questions]
+        asked = [text for question in questions for text in _texts_of(question)]
+        found = iter(self._ask(asked, self._length(questions), batches))
+        rows: list[Mapping[int, float]] = []
+        for cache in caches:
+            answers = [[next(found) for _ in range(one.known)] for one in cache.questions]
+            chosen = []
+            for question, continuations in zip(cache.questions, answers, strict=True):
+                rows += _predictions(question, continuations)
+                ahead = min(question.ahead, len(continuations[-1].tops) - 1)
+                chosen.append(continuations[-1].tokens[:ahead])
+            cached = (one.cached or 0 for ours in answers for one in ours)
+            sent = (len(text) for one in cache.questions for text in _texts_of(one))
+            cache.note_answer(chosen, sum(sent), sum(cached))
+        return self._logits(rows)
+
+    def _length(self, questions: Sequence[Question]) -> int:
+        """Tokens to continue each text by; all texts of a request have the same."""
+        longest = max(len(question.tokens) for question in questions)
+        return 1 + min(max(one.ahead for one in questions), self.context - longest - 1)
+
+    def _ask(
+        self, texts: list[list[int]], length: int, batches: Sequence[ForwardBatch]
+    ) -> list[Continuation]:
+        def given_up() -> bool:
+            return all(batch.given_up() for batch in batches)
+
+        try:
+            return self._ask_once(texts, length, given_up)
+        except ServerError as error:
+            if error.retry_after is None:
+                raise
+            self._connection.pause(error.retry_after, given_up)
+        return self._ask_once(texts, length, given_up)
+
+    def _ask_once(self, texts: list[list[int]], length: int, given_up: Any) -> list[Continuation]:
+        if given_up():
+            raise Stopped
+        found = self._server.continue_texts(texts, self.top, length, given_up)
+        if any(max(top) >= self.card.vocab_size for one in found for top in one.tops):
+            raise bad_answer("it names a token that the model does not have")
+        return found
+
+    def _logits(self, rows: Sequence[Mapping[int, float]]) -> Tensor:
+        logits = torch.full((len(rows), self.card.vocab_size), -torch.inf)
+        for row, top in enumerate(rows):
+            logits[row, torch.tensor([*top])] = torch.tensor([*top.values()])
+        return logits
+
+
+def _server_cache(batch: ForwardBatch) -> ServerCache:
+    if not isinstance(batch.cache, ServerCache):
+        raise ModelError("this needs a model on this machine, and the chosen one is on a server")
+    return batch.cache
+
+
+def _texts_of(question: Question) -> list[list[int]]:
+    """The texts whose next token is asked for: each of the last `known` beginnings."""
+    end = len(question.tokens)
+    return [question.tokens[:last] for last in range(end - question.known + 1, end + 1)]
+
+
+def _predictions(
+    question: Question, continuations: Sequence[Continuation]
+) -> list[Mapping[int, float]]:
+    """The predictions that a question asks for. Those after tokens that the server did not choose
+    repeat the last one; nothing uses them.
+    """
+    last = continuations[-1].tops[: question.ahead + 1]
+    missing = question.ahead + 1 - len(last)
+    return [*(one.tops[0] for one in continuations[:-1]), *last, *[last[-1]] * missing]

@@ -1,0 +1,68 @@
+"""Where the server is and how to log in: settings of whoever runs this program, in its environment.
+
+    EAB_REMOTE=http://127.0.0.1:8080  EAB_REMOTE_KEY=...  eab run ... --model llama.cpp:embedded
+
+They come from nowhere else: no page, link or run file can name a server. The key is sent to the
+server and goes nowhere else.
+"""
+
+import os
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from eab.errors import ModelError
+from eab.formatting import quoted
+
+ADDRESS: Final = "EAB_REMOTE"
+KEY: Final = "EAB_REMOTE_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server.
+
+    Attributes:
+        url: Its address, without a slash at the end.
+        key: What it wants to see in every request; empty if nothing. Never shown.
+    """
+
+    url: str
+    key: str = field(default="", repr=False)
+
+
+def is_allowed() -> bool:
+    """Whether the operator has named a server."""
+    return bool(os.environ.get(ADDRESS, "").strip())
+
+
+def configured_address() -> Address:
+    """The server that the operator has named.
+
+    Raises:
+        ModelError: There is none, or its address cannot be used.
+    """
+    url = os.environ.get(ADDRESS, "").strip()
+    if not url:
+        raise ModelError(
+            f"no server is named. Whoever runs this program sets {ADDRESS}, such as "
+            f"{ADDRESS}=http://127.0.0.1:8080, and {KEY} if the server wants a key"
+        )
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ModelError(
+            f"{ADDRESS} is {quoted(url)}; it must be an address such as http://127.0.0.1:8080"
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ModelError(
+            f"{ADDRESS} holds a user, a question mark or a #; give the plain address there, and "
+            f"the key in {KEY}"
+        )
+    key = os.environ.get(KEY, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ModelError(f"{KEY} holds signs that cannot be sent; copy the key again")
+    return Address(url.rstrip("/"), key)

@@ -1,0 +1,36 @@
+"""Draft tokens from the server that computes the predictions: it goes on by itself.
+
+Asked for several tokens instead of one, a server answers with its own most likely tokens, and with
+the prediction before each of them. As long as they are the tokens that the run draws anyway, one
+request serves several steps.
+"""
+
+from collections.abc import Sequence
+
+from eab.caches.server import UNKNOWN, ServerCache
+from eab.speculation.drafter import DraftRequest
+
+
+class RunAhead:
+    """See Drafter. The draft tokens become known by the pass that verifies them.
+
+    Args:
+        cache: The cache of the run, which hears the server's answers.
+    """
+
+    def __init__(self, cache: ServerCache) -> None:
+        self._cache = cache
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
+        """See Drafter.propose: a place for each token."""
+        return [[UNKNOWN] * request.limit for request in requests]
+
+    def drafted(self, path: int, proposed: list[int]) -> list[int]:
+        """See Drafter.drafted: the server may have ended earlier."""
+        return self._cache.run_ahead(path)
+
+    def fork(self, path: int, children: Sequence[int]) -> None:
+        """See Drafter.fork."""
+
+    def release(self, path: int) -> None:
+        """See Drafter.release."""

@@ -1,0 +1,97 @@
+"""A real llama.cpp server with the embedded model, in a process of its own.
+
+    python scripts/llama_server.py embedded.gguf 8080
+
+The server is the one in the package xllamacpp. It keeps K and V in float32, as the engine does.
+"""
+
+import argparse
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+SLOTS: Final = 32  # texts that are computed at the same time
+CONTEXT: Final = 512  # tokens of each
+START_SECONDS: Final = 60
+
+
+@contextmanager
+def llama_server(model: Path, key: str = "") -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """Run the server.
+
+    Args:
+        model: A GGUF file.
+        key: What requests must give as their key; empty if they need none.
+
+    Yields:
+        Its address, and its process.
+    """
+    port = _free_port()
+    command = [sys.executable, str(Path(__file__)), str(model), str(port), *([key] if key else [])]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_until_ready(server, port)
+        yield f"http://127.0.0.1:{port}", server
+    finally:
+        server.kill()  # it has nothing to save
+        server.wait(timeout=20)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_until_ready(server: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RuntimeError("the llama.cpp server ended; run it by hand to see why")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            if connection.getresponse().status == http.client.OK:
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.1)
+    raise RuntimeError(f"the llama.cpp server is not ready after {START_SECONDS} seconds")
+
+
+def serve(model: Path, port: int, key: str) -> None:
+    """Serve until the process is ended."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(model)
+    params.model_alias = {model.stem}
+    params.port = port
+    params.n_parallel, params.n_ctx = SLOTS, SLOTS * CONTEXT
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.cache_ram_mib = 0
+    params.fit_params = False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.api_keys = [key] if key else []
+    server = xllamacpp.Server(params)
+    print(f"llama.cpp serves {model} at {server.listening_address}", flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("port", type=int)
+    parser.add_argument("key", nargs="?", default="")
+    given = parser.parse_args()
+    serve(given.model, given.port, given.key)

@@ -1,0 +1,50 @@
+"""A real llama.cpp server with the embedded model, and a fake one that answers badly."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_server import FakeServer
+
+from eab.models.huggingface import HuggingFaceModel
+from eab.remote import operator
+from eab.remote.loading import connect
+from eab.remote.model import RemoteModel
+from scripts.llama_server import llama_server
+from scripts.write_gguf import write_gguf
+
+KEY = "a-secret-that-must-not-leak"
+
+
+@pytest.fixture(scope="session")
+def gguf_file(embedded: HuggingFaceModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("gguf") / "embedded.gguf"
+    write_gguf(file)
+    return file
+
+
+@pytest.fixture(scope="session")
+def llama_url(gguf_file: Path) -> Iterator[str]:
+    """The address of a llama.cpp server that wants a key."""
+    with llama_server(gguf_file, KEY) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def llama(llama_url: str) -> Iterator[RemoteModel]:
+    """The embedded model on that server."""
+    os.environ |= {operator.ADDRESS: llama_url, operator.KEY: KEY}
+    model = connect("llama.cpp", "embedded")
+    del os.environ[operator.ADDRESS], os.environ[operator.KEY]
+    yield model
+    model.close()
+
+
+@pytest.fixture
+def fake(embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    """A server that answers as it is told; the operator has named it."""
+    with FakeServer(embedded) as server:
+        monkeypatch.setenv(operator.ADDRESS, server.url)
+        monkeypatch.setenv(operator.KEY, KEY)
+        yield server

@@ -1,0 +1,182 @@
+"""The engine on a real llama.cpp server gives the tokens that it gives on this machine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eab.config import BranchingConfig
+from eab.engine.continuing import continue_from
+from eab.engine.loop import generate, serve
+from eab.engine.request import Request
+from eab.errors import ConfigError, ModelError
+from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokenAppended
+from eab.figures.captions import memory_detail, memory_sentence
+from eab.models.huggingface import HuggingFaceModel
+from eab.record import load, save
+from eab.remote.model import RemoteModel
+from eab.run import Run, fold
+
+PROMPTS = ("Once upon a time, there was a", "The cat sat on the", "1 + 1 is")
+BASE = BranchingConfig(top_k=20, max_new_tokens=12, max_paths=6)
+SETTINGS = {
+    "fair": BASE,
+    "few tokens": replace(BASE, top_k=5, temperature=0.7, entropy_threshold=0.4),
+    "all that is granted": replace(BASE, top_k=100, top_p=0.9, branch_factor=4),
+    "original": replace(BASE, policy="original"),
+    "independent": replace(BASE, policy="independent", max_paths=3),
+    "quantile": replace(BASE, threshold_unit="quantile", entropy_threshold=0.8),
+    "run ahead": replace(BASE, drafter="run-ahead", draft_length=3),
+    "run ahead as far as pays": replace(BASE, drafter="run-ahead"),
+    "lookup": replace(BASE, drafter="sibling-lookup", draft_length=3, entropy_threshold=2.0),
+}
+ROUNDING = 1e-4  # nats: both compute in float32, in another order
+
+
+def run_of(model: RemoteModel | HuggingFaceModel, prompt: str, config: BranchingConfig) -> Run:
+    return fold(generate(model, Request(prompt, config)))
+
+
+def plain(config: BranchingConfig) -> BranchingConfig:
+    """The same tokens without drafts, on this machine."""
+    return replace(config, drafter="none", draft_length=0)
+
+
+def assert_same(found: Run, expected: Run) -> None:
+    assert len(found.paths) == len(expected.paths)
+    for path, wanted in zip(found.paths, expected.paths, strict=True):
+        assert [token.token for token in path.tokens] == [token.token for token in wanted.tokens]
+        assert (path.parent, path.children, path.status) == (
+            wanted.parent,
+            wanted.children,
+            wanted.status,
+        )
+        assert path.weight == pytest.approx(wanted.weight, abs=ROUNDING)
+        for name in ("entropy", "log_prob"):
+            numbers = [getattr(token, name) for token in path.tokens]
+            wanted_numbers = [getattr(token, name) for token in wanted.tokens]
+            assert numbers == pytest.approx(wanted_numbers, abs=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [(name, index % 3) for index, name in enumerate(SETTINGS)]
+    + [(name, seed) for name in ("fair", "run ahead") for seed in range(3, 6)],
+)
+def test_the_same_seed_gives_the_same_tree(
+    llama: RemoteModel, embedded: HuggingFaceModel, name: str, seed: int
+) -> None:
+    config = replace(SETTINGS[name], seed=seed)
+    prompt = PROMPTS[seed % 3]
+    assert_same(run_of(llama, prompt, config), run_of(embedded, prompt, plain(config)))
+
+
+def test_many_runs_share_their_requests(llama: RemoteModel, embedded: HuggingFaceModel) -> None:
+    requests = [
+        Request(PROMPTS[index % 3], replace(config, seed=index))
+        for index, config in enumerate(SETTINGS.values())
+    ]
+    sizes: list[int] = []
+    asked = llama._server.continue_texts
+
+    def counted(texts, *rest):  # type: ignore[no-untyped-def]
+        sizes.append(len(texts))
+        return asked(texts, *rest)
+
+    llama._server.continue_texts = counted  # type: ignore[method-assign]
+    try:
+        found = [fold(handle) for handle in serve(llama, requests)]
+    finally:
+        del llama._server.continue_texts
+    for run, request in zip(found, requests, strict=True):
+        assert_same(run, run_of(embedded, request.prompt, plain(request.config)))
+    alone = sum(len(run.steps) for run in found)
+    assert len(sizes) < alone / 3
+    assert max(sizes) > BASE.max_paths
+
+
+def test_one_request_of_a_run_ahead_serves_several_steps(llama: RemoteModel) -> None:
+    config = replace(BASE, max_paths=1, policy="greedy", drafter="run-ahead", draft_length=5)
+    events = list(generate(llama, Request(PROMPTS[0], config)))
+    drafts = [event for event in events if isinstance(event, Speculated)]
+    # Greedy runs take what the server takes; only an end token stops it.
+    assert sum(one.accepted for one in drafts) >= 8
+    assert sum(isinstance(event, StepTimed) for event in events) <= 4
+
+
+def test_the_books_name_what_is_computed_and_what_is_measured(
+    llama: RemoteModel, tmp_path: Path
+) -> None:
+    events = list(generate(llama, Request(PROMPTS[0], BASE)))
+    run = fold(events)
+    last = run.steps[-1].kv
+    assert last is not None
+    assert last.block_size == 1
+    assert last.rows_shared == 0  # each slot of llama.cpp has rows of its own
+    assert last.rows_private + last.rows_spare == last.bytes_held // llama.kv_shape.row_bytes
+    assert 0.5 < last.tokens_cached / last.tokens_sent < 1
+    assert last.bytes_copied == 0
+    assert "on the server (computed, row by row)" in memory_sentence(run)
+    assert "in its prefix cache (measured)" in memory_sentence(run)
+    assert "held (computed)" in memory_detail(run)
+    save(events, tmp_path / "run.eab")
+    assert load(tmp_path / "run.eab") == events
+
+
+def test_a_prompt_longer_than_a_chunk_is_refused_or_read(llama: RemoteModel) -> None:
+    assert llama.context == 512
+    long = "the cat and the dog " * 60
+    run = run_of(llama, long, replace(BASE, max_new_tokens=4))
+    assert len(run.steps) == 4
+
+
+@pytest.mark.parametrize("top_k", [0, 101, 4096])
+def test_runs_that_would_not_be_exact_are_refused(llama: RemoteModel, top_k: int) -> None:
+    with pytest.raises(ConfigError, match="choose a top_k from 1 to 100"):
+        run_of(llama, PROMPTS[0], replace(BASE, top_k=top_k))
+
+
+def test_what_the_server_decides_cannot_be_chosen(llama: RemoteModel) -> None:
+    with pytest.raises(ConfigError, match="KV cache of its own; leave cache at tree"):
+        run_of(llama, PROMPTS[0], replace(BASE, cache="deep-copy"))
+
+
+def test_run_ahead_needs_a_server(embedded: HuggingFaceModel) -> None:
+    with pytest.raises(ConfigError, match="needs a model on a server"):
+        run_of(embedded, PROMPTS[0], replace(BASE, drafter="run-ahead"))
+
+
+def test_half_a_character_and_an_end_token_keep_their_numbers(
+    llama: RemoteModel, embedded: HuggingFaceModel
+) -> None:
+    """llama.cpp withholds the numbers where the most likely token is half a character."""
+    prompt = "\U0001f63a" * 6  # the model repeats the halves of this character
+    for drafter in ("none", "run-ahead"):
+        config = replace(BASE, drafter=drafter, draft_length=4)
+        assert_same(run_of(llama, prompt, config), run_of(embedded, prompt, plain(config)))
+
+
+def test_a_run_can_be_stopped_and_continued(llama: RemoteModel) -> None:
+    whole = list(generate(llama, Request(PROMPTS[0], BASE)))
+    half = []
+    for event in generate(llama, Request(PROMPTS[0], BASE)):
+        half.append(event)
+        if isinstance(event, Pause) and len(half) > 30:
+            break
+    half.append(RunEnded(1, "stopped"))
+    run = fold(half)
+    path = run.paths[0]
+    tokens = [token.token for token in path.tokens]
+    request = continue_from(llama, run.started, tokens, BASE)
+    grown = fold(generate(llama, request))
+    assert len(grown.steps) == BASE.max_new_tokens
+    assert any(isinstance(event, KvMeasured) for event in whole)
+    assert any(isinstance(event, TokenAppended) for event in half)
+
+
+def test_pages_for_models_on_this_machine_say_so(llama: RemoteModel) -> None:
+    from eab.caches.tree import TreeCache
+
+    cache = TreeCache(llama.kv_shape, 1, 2**30)
+    with pytest.raises(ModelError, match="on this machine"):
+        llama.forward([cache.prepare([0], [[1, 2, 3]])])

@@ -1,0 +1,176 @@
+"""A server that speaks like llama.cpp or vLLM, with the embedded model's own numbers, until it is
+told to do something else.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import torch
+
+from eab.caches.factory import make_cache
+from eab.models.huggingface import HuggingFaceModel
+
+Change = Callable[[Any], Any]
+
+
+class FakeServer(ThreadingHTTPServer):
+    """Serves the embedded model in both dialects.
+
+    Attributes:
+        change: What becomes of each answer to a request for tokens.
+        respond: Answers such a request instead, if it is set.
+        requests: Bodies of the requests for tokens.
+        keys: What came as keys.
+        abandoned: Set when a client went away before its answer.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, model: HuggingFaceModel) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.model = model
+        self.change: Change = lambda answer: answer
+        self.respond: Callable[[BaseHTTPRequestHandler], None] | None = None
+        self.requests: list[Any] = []
+        self.keys: set[str] = set()
+        self.abandoned = threading.Event()
+        self.max_top = 4096
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "FakeServer":
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no error here."""
+
+    @torch.inference_mode()
+    def next(self, text: list[int], top: int) -> dict[int, float]:
+        """The most likely next tokens, with ln p."""
+        with self._lock:
+            cache = make_cache("recompute", self.model.kv_shape, 1, 2**40)
+            logits = self.model.forward([cache.prepare([0], [text])])
+        values, ids = logits.log_softmax(-1)[0].topk(top)
+        return dict(zip(ids.tolist(), values.tolist(), strict=True))
+
+    def continuation(
+        self, text: list[int], top: int, length: int
+    ) -> tuple[list[int], list[dict[int, float]]]:
+        """The most likely tokens after a text, and the predictions before each."""
+        tokens: list[int] = []
+        tops: list[dict[int, float]] = []
+        for _ in range(length):
+            tops.append(self.next([*text, *tokens], top))
+            tokens.append(max(tops[-1], key=tops[-1].__getitem__))
+        return tokens, tops
+
+    def wait_for_the_client_to_leave(self, handler: BaseHTTPRequestHandler) -> None:
+        """Do not answer; note when the client closes its connection."""
+        handler.connection.settimeout(20)
+        if not handler.connection.recv(1):
+            self.abandoned.set()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+    def do_GET(self) -> None:
+        models = [
+            {
+                "id": "embedded",
+                "max_model_len": 512,
+                "meta": {"n_vocab": self.server.model.card.vocab_size},
+            }
+        ]
+        if self.path == "/metrics":
+            self.send(b'vllm:cache_config_info{block_size="32",x="y"} 1.0\n')
+        elif self.path == "/props":
+            self.send_json({"default_generation_settings": {"n_ctx": 512}})
+        else:
+            self.send_json({"data": models})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.keys.add(self.headers.get("Authorization", ""))
+        if self.path == "/tokenize":
+            text = body.get("content") or body.get("prompt")
+            self.send_json({"tokens": list(self.server.model._tokenizer.encode(text))})
+            return
+        self.server.requests.append(body)
+        if self.server.respond is not None:
+            self.server.respond(self)
+            return
+        llama = self.path == "/completion"
+        if body["n_probs" if llama else "logprobs"] > self.server.max_top:
+            self.send(b'{"error": "too many log-probabilities"}', 400)
+            return
+        self.send_json(self.server.change(self.llama(body) if llama else self.vllm(body)))
+
+    def llama(self, body: Any) -> Any:
+        answers = []
+        for index, text in enumerate(body["prompt"]):
+            tokens, tops = self.server.continuation(text, body["n_probs"], body["n_predict"])
+            if "logit_bias" in body:
+                tokens = [body["logit_bias"][0][0]]
+            answers.append(
+                {
+                    "index": index,
+                    "model": "embedded",
+                    "tokens": tokens,
+                    "tokens_evaluated": len(text),
+                    "timings": {"cache_n": len(text) - 1},
+                    "completion_probabilities": [
+                        {
+                            "id": token,
+                            "top_logprobs": [{"id": one, "logprob": p} for one, p in top.items()],
+                        }
+                        for token, top in zip(tokens, tops, strict=True)
+                    ],
+                }
+            )
+        return answers
+
+    def vllm(self, body: Any) -> Any:
+        choices = []
+        for index, text in enumerate(body["prompt"]):
+            tokens, tops = self.server.continuation(text, body["logprobs"], body["max_tokens"])
+            named = [{f"token_id:{one}": p for one, p in top.items()} for top in tops]
+            own = {"tokens": [f"token_id:{token}" for token in tokens], "top_logprobs": named}
+            choices.append({"index": index, "logprobs": own})
+        usage = {"prompt_tokens_details": {"cached_tokens": 16}}
+        return {"model": "embedded", "choices": choices, "usage": usage}
+
+    def send_json(self, value: Any) -> None:
+        self.send(json.dumps(value).encode())
+
+    def send(self, content: bytes, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def send_slowly(self, content: bytes) -> None:
+        """Send byte by byte, for ever."""
+        self.send_response(200)
+        self.end_headers()
+        while True:
+            for byte in content:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                time.sleep(0.05)
