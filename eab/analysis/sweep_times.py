@@ -6,7 +6,6 @@ stand in until there are repeats.
 
 import statistics
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from eab.events import Progressed, RunEnded
@@ -98,20 +97,5 @@ class SweepTimes(reports.Report[Began, RunTimed]):
     beginning = Began
 
 
-def dumps(times: SweepTimes) -> str:
-    """The repeats as JSON."""
-    return _FORMAT.dumps(times)
-
-
-def load(path: Path) -> SweepTimes:
-    """Read repeats from a file.
-
-    Raises:
-        RecordError: Says what is wrong with the file.
-    """
-    times = SweepTimes()
-    _FORMAT.load_into(times, path)
-    return times
-
-
-_FORMAT: Final = reports.ReportFormat("eab-sweep-times", 1, _InFile)
+_FORMAT: Final = reports.ReportFormat(SweepTimes, "eab-sweep-times", 1, _InFile)
+dumps, load = _FORMAT.dumps, _FORMAT.load

@@ -7,7 +7,6 @@ measured in turn. No PyTorch is needed here.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from eab.caches.growth import Calibration, Workload, best_r
@@ -191,20 +190,5 @@ def predicted_r(report: Report) -> int | None:
     return best_r(fitted.costs, timed[0].work) if timed and fitted is not None else None
 
 
-def dumps(report: Report) -> str:
-    """The report as JSON."""
-    return _FORMAT.dumps(report)
-
-
-def load(path: Path) -> Report:
-    """Read a report from a file.
-
-    Raises:
-        RecordError: Says what is wrong with the file.
-    """
-    report = Report()
-    _FORMAT.load_into(report, path)
-    return report
-
-
-_FORMAT: Final = reports.ReportFormat("eab-bmc", 1, ReportEvent)
+_FORMAT: Final = reports.ReportFormat(Report, "eab-bmc", 1, ReportEvent)
+dumps, load = _FORMAT.dumps, _FORMAT.load

@@ -4,7 +4,6 @@ Everything is measured on the machine that made the report. No PyTorch is needed
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from eab.events import Progressed, RunEnded
@@ -143,20 +142,5 @@ class FormatReport(reports.Report[Began, Point]):
         return next(iter(self.of(MachineMeasured)), None)
 
 
-def dumps(report: FormatReport) -> str:
-    """The report as JSON."""
-    return _FORMAT.dumps(report)
-
-
-def load(path: Path) -> FormatReport:
-    """Read a report from a file.
-
-    Raises:
-        RecordError: Says what is wrong with the file.
-    """
-    report = FormatReport()
-    _FORMAT.load_into(report, path)
-    return report
-
-
-_FORMAT: Final = reports.ReportFormat("eab-quantization", 1, ReportEvent)
+_FORMAT: Final = reports.ReportFormat(FormatReport, "eab-quantization", 1, ReportEvent)
+dumps, load = _FORMAT.dumps, _FORMAT.load

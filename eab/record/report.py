@@ -5,8 +5,9 @@ common, Progressed and RunEnded. No PyTorch is needed here.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import cattrs
 from cattrs.strategies import configure_tagged_union
@@ -58,33 +59,39 @@ class Report(Generic[Beginning, Point]):
         return self.ended is not None and self.ended.reason == "finished"
 
 
-class ReportFormat(NamedTuple):
+_R = TypeVar("_R", bound=Report[Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat(Generic[_R]):
     """The file of a kind of report.
 
     Attributes:
+        report: The kind.
         name: What the file says it is.
         version: The version that is read and written.
         events: The union of its events.
     """
 
+    report: type[_R]
     name: str
     version: int
     events: Any
 
-    def dumps(self, report: Report[Any, Any]) -> str:
+    def dumps(self, report: _R) -> str:
         """The report as JSON."""
         events = [report.began, *report.points, report.ended]
         converter = self._converter()
         lines = [converter.unstructure(event, self.events) for event in events if event is not None]
         return json.dumps(self._head | {"events": lines}, indent=1) + "\n"
 
-    def load_into(self, report: Report[Any, Any], path: Path) -> None:
-        """Read a file into an empty report.
+    def load(self, path: Path) -> _R:
+        """Read a report from a file.
 
         Raises:
             RecordError: Says what is wrong with the file.
         """
-        head, converter = self._head, self._converter()
+        head, converter, report = self._head, self._converter(), self.report()
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(value, dict) or {name: value.get(name) for name in head} != head:
@@ -94,6 +101,7 @@ class ReportFormat(NamedTuple):
             raise RecordError(f"the report {path} cannot be read: {error}") from error
         for event in events:
             report.apply(event)
+        return report
 
     @property
     def _head(self) -> dict[str, Any]:
