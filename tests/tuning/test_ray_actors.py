@@ -35,13 +35,6 @@ GRID = Grid({"entropy_threshold": [0.2, 0.9]}, BranchingConfig(max_new_tokens=4)
 HOW = Measurement()
 # Workers import the models of the tests.
 PATHS = os.pathsep.join([str(Path(dying_model.__file__).parent), str(HOME), *sys.path])
-# Ray leaves sockets and files of its own to the garbage collector.
-RAYS_OWN = [
-    pytest.mark.ray,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +58,7 @@ def by_key(cells: list[Cell]) -> dict[str, Cell]:
 class TestOnACluster:
     """What needs Ray."""
 
-    pytestmark = RAYS_OWN
+    pytestmark = pytest.mark.ray
 
     def test_the_cells_are_those_of_one_process_also_if_a_worker_is_killed(
         self, cluster: ModuleType, tmp_path: Path
