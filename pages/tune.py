@@ -97,7 +97,8 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
     cost, gain = bar(cells)
-    for problem in messages.problems(SWEEP.current().live, None):
+    current = SWEEP.current()
+    for problem in messages.problems(current.live, current.state.ended):
         st.error(plain(problem))
     if sweeping:
         SWEEP.watch(status.tuning_progress, sweeping)

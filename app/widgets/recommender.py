@@ -9,9 +9,11 @@ from app.state import messages, status, tuning
 from app.state.tuning import CHECK, PILOT
 from app.widgets import controls, sweep_cells, sweep_editor
 from app.widgets.charts import draw
+from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
 from eab.errors import ConfigError, EabError
 from eab.evaluation.questions import Question
+from eab.formatting import as_sentence
 from eab.tuning.cell import Cell
 from eab.tuning.frontier import setting_of
 from eab.tuning.grid import Grid
@@ -58,11 +60,13 @@ def show(active: bool) -> None:
     """
     _bar(active)
     sweep_editor.own_prompts()
+    failures: list[str] = []
     for slot in (PILOT, CHECK):
         current = slot.current()
         slot.watch(status.tuning_progress, current.active)
-        for problem in messages.problems(current.live, None):
-            st.error(problem)
+        failures += messages.problems(current.live, current.state.ended)
+    for problem in dict.fromkeys(failures):  # both name what the last action did
+        st.error(plain(problem))
     pilot = PILOT.displayed()
     with pilot.locked:
         cells = [*pilot.state.cells]
@@ -123,7 +127,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, active: bool) -> N
     try:
         found = recommend(cells, *_wanted())
     except ConfigError as error:
-        st.info(str(error))
+        st.info(as_sentence(str(error)))
         return
     check = CHECK.displayed()
     with check.locked:
