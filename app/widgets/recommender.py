@@ -52,18 +52,20 @@ def ensure_defaults() -> None:
     st.session_state.setdefault(_NUMBER, 12)
 
 
-def show(active: bool) -> None:
-    """Draw the recommender.
+def show(piloting: bool, checking: bool) -> None:
+    """Draw the recommender; see `polling.watch` for when to ask what is active.
 
     Args:
-        active: Whether its pilot or its check is being made.
+        piloting: Whether its pilot is being made.
+        checking: Whether its check is being made.
     """
+    active = piloting or checking
     _bar(active)
     sweep_editor.own_prompts()
     failures: list[str] = []
-    for slot in (PILOT, CHECK):
+    for slot, going_on in ((PILOT, piloting), (CHECK, checking)):
         current = slot.current()
-        slot.watch(status.tuning_progress, current.active)
+        slot.watch(status.tuning_progress, going_on)
         failures += messages.problems(current.live, current.state.ended)
     for problem in dict.fromkeys(failures):  # both name what the last action did
         st.error(plain(problem))
@@ -72,8 +74,8 @@ def show(active: bool) -> None:
         cells = [*pilot.state.cells]
     if not cells:
         st.info("Press Predict: a pilot of a few short runs says which threshold gives that.")
-    elif not active or not PILOT.current().active:
-        _result(cells, pilot.key, pilot.state.model_name, active)
+    elif not piloting:
+        _result(cells, pilot.key, pilot.state.model_name, checking)
     with st.expander("How it works"):
         st.markdown(HOW_IT_WORKS)
 
@@ -120,7 +122,7 @@ def _predict() -> None:
         messages.notify(str(error))
 
 
-def _result(cells: Sequence[Cell], key: str, model_name: str, active: bool) -> None:
+def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:
     from eab.figures import recommendation as words
     from eab.figures.tables import text_table
 
@@ -132,7 +134,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, active: bool) -> N
     check = CHECK.displayed()
     with check.locked:
         checked = [one for one in check.state.cells if _is_check(one, found, cells)]
-    measured = measured_means(checked) if not CHECK.current().active else {}
+    measured = {} if checking else measured_means(checked)
     draw(
         "",
         words.recommendation_sentence(found),
@@ -148,7 +150,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, active: bool) -> N
             on_click=_check,
             args=(found, cells, model_name),
             icon=":material/fact_check:",
-            disabled=active,
+            disabled=checking,
             key="tune_check",
             help=f"Run this threshold with {CHECK_SEEDS} seeds that the pilot did not have.",
         )
