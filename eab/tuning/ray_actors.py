@@ -138,7 +138,7 @@ class RayActors:
                     continue
                 shares.remove(share)
                 idle.append(share.worker if error is None else self._replaced(share.worker))
-                losses.update(share.items)
+                losses.update(share.items.keys())
                 for key, item in reversed(share.items.items()):
                     if losses[key] < MAX_LOSSES:
                         waiting.appendleft(item)

@@ -1,0 +1,79 @@
+"""Many runs through one scheduler: each is what it is alone, and a pass is split among its runs."""
+
+import time
+from contextlib import closing
+
+from equality import decisions
+from saying_model import saying_model
+
+from eab.config import BranchingConfig
+from eab.engine import scheduler
+from eab.engine.loop import generate
+from eab.engine.many_runs import ManyRuns, RunInWork
+from eab.engine.request import Request
+from eab.events import RunEnded
+
+MODEL = saying_model(3)
+
+
+def request(seed: int, prompt: str = "0") -> Request:
+    return Request(prompt, BranchingConfig(max_new_tokens=4, max_paths=6, seed=seed))
+
+
+def ended_runs(runs: ManyRuns[int]) -> list[RunInWork[int]]:
+    """All runs, in the order of their ends."""
+    ended = []
+    while runs.busy:
+        ended += runs.step()
+    return ended
+
+
+def test_every_run_is_what_it_is_alone() -> None:
+    runs: ManyRuns[int] = ManyRuns(MODEL)
+    for seed in range(scheduler.MAX_RUNNING + 8):  # more than are served at a time
+        runs.add(seed, request(seed))
+    ended = ended_runs(runs)
+    assert sorted(run.tag for run in ended) == [*range(scheduler.MAX_RUNNING + 8)]
+    for run in ended[::7]:
+        alone = [*generate(MODEL, request(run.tag))]
+        assert decisions(run.events) == decisions(alone)
+        assert run.problem == ""
+
+
+def test_the_parts_of_the_runs_are_the_time_of_the_passes() -> None:
+    runs: ManyRuns[int] = ManyRuns(MODEL)
+    for seed in range(6):
+        runs.add(seed, request(seed))
+    start = time.perf_counter()
+    ended = ended_runs(runs)
+    seconds = time.perf_counter() - start
+    assert all(run.seconds > 0 for run in ended)
+    assert sum(run.seconds for run in ended) < seconds, "no pass counts twice"
+
+
+def test_a_run_that_is_first_begins_before_those_that_wait() -> None:
+    runs: ManyRuns[int] = ManyRuns(MODEL)
+    runs._scheduler.max_running = 1
+    for seed in range(3):
+        runs.add(seed, request(seed))
+    runs.step()
+    assert [run.tag for run in runs.in_work] == [0]
+    runs.add(9, request(9), first=True)
+    assert [run.tag for run in ended_runs(runs)] == [0, 9, 1, 2]
+
+
+def test_a_run_that_cannot_begin_says_why_and_the_others_go_on() -> None:
+    runs: ManyRuns[int] = ManyRuns(MODEL)
+    runs.add(0, request(0, " "))
+    runs.add(1, request(1))
+    failed, good = ended_runs(runs)
+    assert (failed.tag, failed.problem[:19]) == (0, "the prompt is empty")
+    assert good.events[-1] == RunEnded(good.step, "finished")
+
+
+def test_what_is_dropped_ends() -> None:
+    runs: ManyRuns[int] = ManyRuns(MODEL)
+    with closing(runs):
+        runs.add(0, request(0))
+        runs.step()
+        assert [run.step for run in runs.in_work] == [0]

@@ -1,0 +1,139 @@
+"""Sweeps on a real Ray cluster of two workers on this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import dying_model
+import pandas as pd
+import pytest
+from dying_model import DyingModel, no_model
+from saying_model import saying_model
+
+from eab.assets import HOME
+from eab.config import BranchingConfig
+from eab.errors import ModelError, SweepError
+from eab.evaluation.questions import Question
+from eab.tuning import ray_actors
+from eab.tuning.cell import Cell
+from eab.tuning.grid import Grid
+from eab.tuning.journal import JOURNAL, TABLE
+from eab.tuning.measuring import Measurement
+from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.ray_actors import RayActors
+from eab.tuning.sweeping import sweep, sweep_with
+
+PROMPTS = [TuningPrompt(name, Question("0", (), {}, "")) for name in ("a", "b")]
+GRID = Grid({"entropy_threshold": [0.2, 0.9]}, BranchingConfig(max_new_tokens=4), range(8))
+HOW = Measurement()
+# Workers import the models of the tests.
+PATHS = os.pathsep.join([str(Path(dying_model.__file__).parent), str(HOME), *sys.path])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ModuleType]:
+    """A cluster of two CPUs."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", PATHS)
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield ray
+        ray.shutdown()
+
+
+def by_key(cells: list[Cell]) -> dict[str, Cell]:
+    found = {cell.key: replace(cell, seconds=None) for cell in cells}
+    assert len(found) == len(cells)
+    return found
+
+
+class TestOnACluster:
+    """What needs Ray."""
+
+    pytestmark = pytest.mark.ray
+
+    def test_the_cells_are_those_of_one_process_also_if_a_worker_is_killed(
+        self, cluster: ModuleType, tmp_path: Path
+    ) -> None:
+        with RayActors(partial(DyingModel, 3, tmp_path / "killed"), HOW) as actors:
+            steps = [*sweep_with(actors, PROMPTS, GRID, tmp_path / "out", HOW)]
+        assert (tmp_path / "killed").exists()
+        assert not [failure for step in steps for failure in step.failures]
+        here = [cell for step in sweep(saying_model(3), PROMPTS, GRID) for cell in step.cells]
+        assert by_key([cell for step in steps for cell in step.cells]) == by_key(here)
+        assert cluster.is_initialized(), "a cluster that was there stays"
+
+    def test_a_model_that_no_worker_can_load_is_explained(self, cluster: ModuleType) -> None:
+        with pytest.raises(ModelError, match=r"cannot load the model: .*'none' is missing"):
+            RayActors(no_model, HOW, workers=1)
+
+
+DRIVER = """
+import sys
+from functools import partial
+from pathlib import Path
+from saying_model import saying_model
+from eab.evaluation.questions import Question
+from eab.tuning.grid import Grid
+from eab.tuning.measuring import Measurement
+from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.ray_actors import RayActors
+from eab.tuning.sweeping import sweep_with
+
+prompts = [TuningPrompt("a", Question("0", (), {}, ""))]
+with RayActors(partial(saying_model, 3), Measurement()) as actors:
+    steps = sweep_with(actors, prompts, Grid(seeds=range(100)), Path(sys.argv[1]), Measurement())
+    first, *others = steps
+print(first.done, others[-1].done, others[-1].failed)
+"""
+
+
+@pytest.mark.ray
+def test_a_driver_that_is_killed_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
+    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": PATHS}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as killed:
+        deadline = time.monotonic() + 100
+        journal = tmp_path / JOURNAL
+        while not (journal.exists() and journal.read_bytes().count(b"\n") > 1):
+            assert killed.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        os.kill(killed.pid, signal.SIGKILL)
+    data = journal.read_bytes()
+    kept = data[: data.rfind(b"\n") + 1]
+    again = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert journal.read_bytes().startswith(kept)
+    assert again.stdout.split() == [str(kept.count(b"\n") - 1), "100", "0"]
+    assert len(pd.read_parquet(tmp_path / TABLE)) == 100
+
+
+def test_without_ray_the_way_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SweepError, match=r"Ray is not installed\. Install it with: pip install"):
+        RayActors(no_model, HOW)
+
+
+def test_a_cluster_that_cannot_be_reached_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreachable(ModuleType):
+        def init(self, **_: object) -> None:
+            raise ConnectionError("nobody answers")
+
+        def is_initialized(self) -> bool:
+            return False
+
+    monkeypatch.setattr(ray_actors, "_import_ray", lambda: Unreachable("ray"))
+    with pytest.raises(SweepError, match="no Ray cluster at 'host:1': nobody answers"):
+        RayActors(no_model, HOW, "host:1")
