@@ -97,7 +97,8 @@ def sweep() -> None:
     with displayed.locked:
         cells = [*displayed.state.cells]
     cost, gain = bar(cells)
-    for problem in messages.problems(SWEEP.current().live, None):
+    current = SWEEP.current()
+    for problem in messages.problems(current.live, current.state.ended):
         st.error(plain(problem))
     if sweeping:
         SWEEP.watch(status.tuning_progress, sweeping)
@@ -212,7 +213,7 @@ controls.ensure_defaults()
 sweep_editor.ensure_defaults()
 recommender.ensure_defaults()
 sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
-predicting = PILOT.current().active or CHECK.current().active
+piloting, checking = PILOT.current().active, CHECK.current().active
 st.session_state.setdefault(
     "tune_view", THRESHOLD_TAB if st.query_params.get(VIEW) == "threshold" else SETTINGS_TAB
 )
@@ -228,7 +229,7 @@ settings_tab, threshold_tab = st.tabs(
 if threshold_tab.open:
     note_in_url({VIEW: "threshold"})
     with threshold_tab:
-        recommender.show(predicting)
+        recommender.show(piloting, checking)
 else:
     st.query_params.pop(VIEW, None)
     with settings_tab:

@@ -9,9 +9,11 @@ from app.state import messages, status, tuning
 from app.state.tuning import CHECK, PILOT
 from app.widgets import controls, sweep_cells, sweep_editor
 from app.widgets.charts import draw
+from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
 from eab.errors import ConfigError, EabError
 from eab.evaluation.questions import Question
+from eab.formatting import as_sentence
 from eab.tuning.cell import Cell
 from eab.tuning.frontier import setting_of
 from eab.tuning.grid import Grid
@@ -50,26 +52,30 @@ def ensure_defaults() -> None:
     st.session_state.setdefault(_NUMBER, 12)
 
 
-def show(active: bool) -> None:
-    """Draw the recommender.
+def show(piloting: bool, checking: bool) -> None:
+    """Draw the recommender; see `polling.watch` for when to ask what is active.
 
     Args:
-        active: Whether its pilot or its check is being made.
+        piloting: Whether its pilot is being made.
+        checking: Whether its check is being made.
     """
+    active = piloting or checking
     _bar(active)
     sweep_editor.own_prompts()
-    for slot in (PILOT, CHECK):
+    failures: list[str] = []
+    for slot, going_on in ((PILOT, piloting), (CHECK, checking)):
         current = slot.current()
-        slot.watch(status.tuning_progress, current.active)
-        for problem in messages.problems(current.live, None):
-            st.error(problem)
+        slot.watch(status.tuning_progress, going_on)
+        failures += messages.problems(current.live, current.state.ended)
+    for problem in dict.fromkeys(failures):  # both name what the last action did
+        st.error(plain(problem))
     pilot = PILOT.displayed()
     with pilot.locked:
         cells = [*pilot.state.cells]
     if not cells:
         st.info("Press Predict: a pilot of a few short runs says which threshold gives that.")
-    elif not active or not PILOT.current().active:
-        _result(cells, pilot.key, pilot.state.model_name, active)
+    elif not piloting:
+        _result(cells, pilot.key, pilot.state.model_name, checking)
     with st.expander("How it works"):
         st.markdown(HOW_IT_WORKS)
 
@@ -116,19 +122,19 @@ def _predict() -> None:
         messages.notify(str(error))
 
 
-def _result(cells: Sequence[Cell], key: str, model_name: str, active: bool) -> None:
+def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:
     from eab.figures import recommendation as words
     from eab.figures.tables import text_table
 
     try:
         found = recommend(cells, *_wanted())
     except ConfigError as error:
-        st.info(str(error))
+        st.info(as_sentence(str(error)))
         return
     check = CHECK.displayed()
     with check.locked:
         checked = [one for one in check.state.cells if _is_check(one, found, cells)]
-    measured = measured_means(checked) if not CHECK.current().active else {}
+    measured = {} if checking else measured_means(checked)
     draw(
         "",
         words.recommendation_sentence(found),
@@ -144,7 +150,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, active: bool) -> N
             on_click=_check,
             args=(found, cells, model_name),
             icon=":material/fact_check:",
-            disabled=active,
+            disabled=checking,
             key="tune_check",
             help=f"Run this threshold with {CHECK_SEEDS} seeds that the pilot did not have.",
         )

@@ -135,6 +135,7 @@ def _words(cell: Cell) -> str:
 def _open_tree(cell: Cell, model_name: str) -> None:
     """Make the run of a cell again on Explore."""
     messages.clear()
+    tab.current()  # a new tab has a run before another one is started
     try:
         tab.start(cell.prompt, cell.config, model_name)
     except EabError as error:

@@ -4,6 +4,7 @@ recommender, and the ways to Explore and Compare.
 
 import pytest
 from page_walk import opened, run_to_its_end, words
+from places import MAIN
 from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs, default_sweep
@@ -161,6 +162,14 @@ def test_nothing_chosen_for_a_setting_is_explained(page: AppTest) -> None:
     page.session_state["tune_max_paths"] = []
     page.run()
     assert "Nothing is chosen for max paths" in captions(page)
+
+
+def test_a_cell_opens_from_a_tab_that_never_was_on_explore() -> None:
+    page = AppTest.from_file(MAIN, default_timeout=60)
+    page.switch_page("../pages/tune.py").run()
+    page.button(key="tune_open").click().run()
+    assert not page.exception
+    assert page.session_state["prompt"] == default_sweep.prompts()[0].question.prompt
 
 
 def test_a_cell_opens_on_explore_as_the_tree_that_it_was(page: AppTest) -> None:

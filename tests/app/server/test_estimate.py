@@ -1,5 +1,6 @@
 """The estimate before a run: an upper bound of its tokens, and seconds only from measurements."""
 
+from cells import cell
 from page_walk import run_to_its_end, start
 from places import MAIN
 from streamlit.testing.v1 import AppTest
@@ -7,7 +8,9 @@ from streamlit.testing.v1 import AppTest
 from app.server import bundled_runs, estimate
 from app.server.live_run import LiveTask
 from eab.config import BranchingConfig
+from eab.events import RunEnded
 from eab.run import RunFold
+from eab.tuning.report import TuningReport
 
 
 def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[RunFold]:
@@ -33,6 +36,25 @@ def test_the_pace_is_that_of_the_newest_run_with_the_nearest_limit_of_paths() ->
         timed("embedded", 64, 10, 9.0),
     ]
     assert estimate.seconds(config, "embedded", earlier) == 10.0
+
+
+def test_a_sweep_takes_as_long_as_the_newest_one_of_this_model_per_run_and_token() -> None:
+    config = BranchingConfig(max_new_tokens=10)
+
+    def swept(model: str, runs: int, seconds: float) -> LiveTask[TuningReport]:
+        task = LiveTask("sweep", config, model, TuningReport(), lambda _: iter(()), "", 1)
+        for seed in range(runs):
+            task.apply(cell(0.3, seed))
+            task.apply(cell(0.9, seed, made="resimulated", seconds=None))
+        task.apply(RunEnded(0, "finished"))
+        task.seconds = seconds
+        return task
+
+    longer = BranchingConfig(max_new_tokens=20)
+    earlier = [swept("embedded", 4, 99.0), swept("embedded", 4, 2.0), swept("gpt2", 4, 50.0)]
+    assert estimate.sweep_seconds(2, 6, longer, "embedded", earlier) == 4 * 20 * 2.0 / 40
+    assert estimate.sweep_seconds(2, 6, longer, "other", earlier) is None
+    assert estimate.sweep_seconds(2, 6, longer, "other", [swept("other", 0, 0.0)]) is None
 
 
 def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() -> None:
