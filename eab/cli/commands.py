@@ -13,11 +13,12 @@ from rich.console import Console
 
 from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
-from eab.analysis.same_answer import rule_named
+from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.sweep import REPEATS
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
+from eab.cli.same_answer import load_rule
 from eab.cli.sweep import sweep
 from eab.config import BranchingConfig
 from eab.errors import EabError, SweepError
@@ -77,15 +78,13 @@ def run(
 ) -> None:
     """Generate from a prompt, branching where the model hesitates."""
     files.check_writable(json_file, record_file)
-    if answers:
-        check_part(answers)  # before the work
-        rule_named(same_answer)
+    same = _rule(answers, same_answer)  # before the work
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
     events, state = progress.generate_run(language_model, _text(prompt), config, drafting)
     if json_file != files.STANDARD_STREAM:
-        _print(state.run, answers, same_answer)
-    files.save(events, _as_json(state.run, answers, same_answer), json_file, record_file)
+        _print(state.run, answers, same)
+    files.save(events, _as_json(state.run, answers, same), json_file, record_file)
     _exit_like(state.ended)
     state.started_run().raise_if_failed()
 
@@ -120,7 +119,7 @@ def replay(
     same_answer: options.SameAnswer = "exact",
 ) -> None:
     """Show a recorded run; needs no model."""
-    _print(fold(record.load(file)), answers, same_answer)
+    _print(fold(record.load(file)), answers, _rule(answers, same_answer))
 
 
 @app.command()
@@ -141,7 +140,7 @@ def what_if(
     reading = resimulate(events, threshold, r)
     state = fold(reading.events)
     unknown = {(path, number) for path, number, _ in marks(state, reading.unknowns)}
-    _print(state, answers, same_answer, frozenset(unknown))
+    _print(state, answers, _rule(answers, same_answer), frozenset(unknown))
     sentences = (
         tree_change_sentence(fold(events), state),
         exactness_sentence(state, reading.unknowns, "run the model"),
@@ -215,7 +214,7 @@ def evaluate(
             "seed": seed,
         }
     )
-    part, same = check_part(answers), rule_named(same_answer)
+    part, same = check_part(answers), load_rule(same_answer)
     asked = load_questions(questions or BUNDLED)[::every]
     answering = Answering(progress.load(source), config, part, same)
     ways = evaluation.answer_all(answering, asked)
@@ -235,14 +234,19 @@ def _text(prompt: str) -> str:
     return sys.stdin.read() if prompt == files.STANDARD_STREAM else prompt
 
 
-def _group(state: Run, part: str, same_answer: str) -> Answers | None:
-    return group_answers(state, part, rule_named(same_answer)) if part else None
+def _rule(part: str, same_answer: str) -> SameAnswer:
+    """The rule for grouping answers; nothing is loaded if none are wanted."""
+    return load_rule(same_answer) if part and check_part(part) else exact
+
+
+def _group(state: Run, part: str, same: SameAnswer) -> Answers | None:
+    return group_answers(state, part, same) if part else None
 
 
 def _print(
     state: Run | None,
     answers: str,
-    same_answer: str,
+    same: SameAnswer,
     unknown: frozenset[terminal.Place] = frozenset(),
 ) -> None:
     """Print a run; with `unknown` places marked, and with its answers if they are wanted."""
@@ -250,17 +254,17 @@ def _print(
     if state is None:
         console.print("The run has not started.")
         return
-    grouped = _group(state, answers, same_answer)
+    grouped = _group(state, answers, same)
     narrow = console.width < terminal.WIDE
     console.print(terminal.summary(state, narrow=narrow, unknown=unknown))
     if grouped is not None:
         console.print(terminal.answers_summary(state, grouped, narrow=narrow))
 
 
-def _as_json(state: Run | None, answers: str, same_answer: str) -> dict[str, Any]:
+def _as_json(state: Run | None, answers: str, same: SameAnswer) -> dict[str, Any]:
     if state is None:
         return {"samples": []}
-    grouped = _group(state, answers, same_answer)
+    grouped = _group(state, answers, same)
     return terminal.as_json(state) | (
         {} if grouped is None else {"answers": terminal.answers_as_json(state, grouped)}
     )

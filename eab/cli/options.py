@@ -63,7 +63,8 @@ SameAnswer = Annotated[
         "--same-answer",
         help="Which answers count as the same. exact: only case, spaces, punctuation and articles "
         "may differ. spelling: also accents, and one letter in long words. content: also words of "
-        "the prompt that one leaves out, and numbers in words.",
+        "the prompt that one leaves out, and numbers in words. nli:MODEL: each entails the other, "
+        "by an NLI model: a folder or a Hub id.",
     ),
 ]
 Repeats = Annotated[
