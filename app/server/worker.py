@@ -39,7 +39,7 @@ from eab.analysis.sweep import REPEATS, Sweep, SweepEvent
 from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import EabError
+from eab.errors import EabError, ModelError
 from eab.events import RunStarted
 from eab.quantization.results import FormatReport
 from eab.quantization.results import ReportEvent as FormatEvent
@@ -223,6 +223,11 @@ class Worker:
         def begin(loaded: "LanguageModel") -> Iterator[FormatEvent]:
             from eab.models.loading import load_model
             from eab.quantization.experiments import measure_formats
+
+            if loaded.kv_shape.blocks is not None:
+                raise ModelError(
+                    f"the weights of {model_name} are on a server; choose a model on this machine"
+                )
 
             def load(weights: str) -> "HuggingFaceModel":
                 if weights == AS_LOADED:

@@ -19,9 +19,11 @@ from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import RunStarted
 from eab.formatting import counted, human_seconds, listed
+from eab.remote import operator
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
-EMBEDDED, FOLDER, HUB = "Embedded", "Folder", "Hub"
+EMBEDDED, FOLDER, HUB, SERVER = "Embedded", "Folder", "Hub", "Server"
+_TOP_K_OF_SERVERS: Final = 20  # every server names so many of the most likely tokens
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 
@@ -29,6 +31,7 @@ def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
     st.session_state.setdefault("set_model_kind", EMBEDDED)
     st.session_state.setdefault("set_weights", AS_LOADED)
+    st.session_state.setdefault("set_model_dialect", operator.DIALECTS[0])
     for key, value in setting_widgets.defaults().items():
         st.session_state.setdefault(key, value)
 
@@ -50,8 +53,13 @@ def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) ->
 def _choose_model(name: str) -> None:
     """Set the widgets of the model to a name as `model_name` gives it."""
     name, st.session_state.set_weights = split_name(name)
+    dialect, _, on_server = name.partition(":")
     if offered := rules.current().models:
         st.session_state.set_model_listed = name if name in offered else offered[0]
+    elif dialect in operator.DIALECTS and operator.is_allowed():
+        st.session_state.set_model_kind = SERVER
+        st.session_state.set_model_dialect = dialect
+        st.session_state.set_model_server = on_server
     elif name == "embedded":
         st.session_state.set_model_kind = EMBEDDED
     elif name.startswith((".", "/", "~")) or "\\" in name or os.path.isdir(name):
@@ -202,8 +210,10 @@ def model_name() -> str:
         listed_name = st.session_state.get("set_model_listed", offered[0])
         return full_name(listed_name, st.session_state.set_weights)
     kind = st.session_state.set_model_kind
-    typed = {FOLDER: "set_model_folder", HUB: "set_model_hub"}
+    typed = {FOLDER: "set_model_folder", HUB: "set_model_hub", SERVER: "set_model_server"}
     name = str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
+    if kind == SERVER and name:
+        return f"{st.session_state.set_model_dialect}:{name}"
     return full_name(name, st.session_state.set_weights) if name else ""
 
 
@@ -241,9 +251,12 @@ def choose_model() -> None:
 
 def _name_model() -> None:
     """Let the user name any model."""
+    kinds = [EMBEDDED, FOLDER, HUB, *([SERVER] if operator.is_allowed() else [])]
     kind = st.segmented_control(
-        "Model", [EMBEDDED, FOLDER, HUB], key="set_model_kind", required=True, **KEPT
+        "Model", kinds, key="set_model_kind", required=True, on_change=_keep_exact, **KEPT
     )
+    if kind == SERVER:
+        _choose_on_server()
     if kind == FOLDER:
         st.text_input(
             "Folder on this machine", key="set_model_folder", placeholder="./my-model", **KEPT
@@ -252,6 +265,26 @@ def _name_model() -> None:
         st.text_input(
             "Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M", **KEPT
         )
+
+
+def _choose_on_server() -> None:
+    """Draw the widgets of a model on the operator's server."""
+    st.selectbox("Kind of server", operator.DIALECTS, key="set_model_dialect", **KEPT)
+    st.text_input(
+        "Model on the server",
+        key="set_model_server",
+        placeholder="embedded",
+        help="A Hub id, a folder on this machine, or embedded: its tokenizer is read here. The "
+        "weights are on the server that whoever runs this page has named.",
+        **KEPT,
+    )
+    st.caption("A server names the most likely tokens only: choose a top-k of 1 to 100.")
+
+
+def _keep_exact() -> None:
+    """Give runs on a server a top-k, without which they would not be exact."""
+    if st.session_state.set_model_kind == SERVER and not st.session_state.get("set_top_k"):
+        st.session_state.set_top_k = _TOP_K_OF_SERVERS
 
 
 def _choose_weights() -> None:

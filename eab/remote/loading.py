@@ -17,11 +17,10 @@ from eab.remote.connection import SECONDS, Connection
 from eab.remote.dialect import Dialect
 from eab.remote.llama_cpp import LlamaCpp
 from eab.remote.model import RemoteModel
-from eab.remote.operator import configured_address
+from eab.remote.operator import DIALECTS, configured_address
 from eab.remote.vllm import Vllm
 from eab.weight_formats import AS_LOADED, AUTO
 
-DIALECTS: Final = (LlamaCpp.name, Vllm.name)
 _PREFIX: Final = re.compile(r"([A-Za-z][\w.+-]+):(.*)", re.DOTALL)  # one letter: a Windows drive
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from eab.errors import ModelError
 from eab.formatting import quoted
 
+DIALECTS: Final = ("llama.cpp", "vllm")  # the kinds of server, as model names begin
 ADDRESS: Final = "EAB_REMOTE"
 KEY: Final = "EAB_REMOTE_KEY"
 

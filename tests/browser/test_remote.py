@@ -1,0 +1,51 @@
+"""A run of the page on a real llama.cpp server, which the operator has named."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from explorer_server import free_port, serving
+from places import ROOT
+from playwright.sync_api import Browser, expect
+
+from eab.remote import operator
+from scripts.llama_server import llama_server
+from scripts.write_gguf import write_gguf
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def explorer(tmp_path: Path) -> Iterator[str]:
+    """The address of an explorer whose operator has named a llama.cpp server."""
+    write_gguf(tmp_path / "embedded.gguf")
+    port = free_port()
+    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", f"--server.port={port}"]
+    quiet = ["--server.headless=true", "--server.address=127.0.0.1"]
+    with llama_server(tmp_path / "embedded.gguf", "the-key") as (url, _):
+        environment = os.environ | {operator.ADDRESS: url, operator.KEY: "the-key"}
+        with serving([*command, *quiet], port, cwd=ROOT, env=environment) as (address, _):
+            yield address
+
+
+def test_a_run_on_a_server_is_shown_with_what_is_computed_and_measured(
+    browser: Browser, explorer: str
+) -> None:
+    context = browser.new_context(viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(explorer)
+    page.get_by_role("radio", name="Server").or_(
+        page.get_by_role("button", name="Server", exact=True)
+    ).first.click()
+    name = page.get_by_role("textbox", name="Model on the server")
+    name.fill("embedded")
+    name.press("Enter")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("on the server (computed, row by row)").first).to_be_attached(
+        timeout=90_000
+    )
+    assert "the-key" not in page.content()
+    context.close()
