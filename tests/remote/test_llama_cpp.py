@@ -9,11 +9,13 @@ from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import generate, serve
 from eab.engine.request import Request
-from eab.errors import ConfigError, ModelError
+from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokenAppended
 from eab.figures.captions import memory_detail, memory_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.record import load, save
+from eab.remote.connection import always_wanted
+from eab.remote.llama_cpp import LlamaCpp
 from eab.remote.model import RemoteModel
 from eab.run import Run, fold
 
@@ -146,14 +148,16 @@ def test_run_ahead_needs_a_server(embedded: HuggingFaceModel) -> None:
         run_of(embedded, PROMPTS[0], replace(BASE, drafter="run-ahead"))
 
 
-def test_half_a_character_and_an_end_token_keep_their_numbers(
-    llama: RemoteModel, embedded: HuggingFaceModel
-) -> None:
-    """llama.cpp withholds the numbers where the most likely token is half a character."""
-    prompt = "\U0001f63a" * 6  # the model repeats the halves of this character
-    for drafter in ("none", "run-ahead"):
-        config = replace(BASE, drafter=drafter, draft_length=4)
-        assert_same(run_of(llama, prompt, config), run_of(embedded, prompt, plain(config)))
+def test_the_server_withholds_the_numbers_of_half_a_character_only(llama: RemoteModel) -> None:
+    """So it is told to choose a letter, which does not change them."""
+    half = next(token for token in range(256) if "\udce0" <= llama.text(token) <= "\udcef")
+    server = LlamaCpp(llama._connection, half)
+    server.served()
+    text = list(llama.encode(PROMPTS[0], BASE))
+    with pytest.raises(ServerError, match="names no probabilities"):
+        server.continue_texts([text], 20, 1, always_wanted)
+    [found] = llama._server.continue_texts([text], 20, 1, always_wanted)
+    assert len(found.tops[0]) == 20
 
 
 def test_a_run_can_be_stopped_and_continued(llama: RemoteModel) -> None:
