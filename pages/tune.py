@@ -10,7 +10,7 @@ import streamlit as st
 from app.state import messages, polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
-from app.widgets import controls, recommender, sweep_cells, sweep_charts, sweep_editor
+from app.widgets import controls, evaluation, recommender, sweep_cells, sweep_charts, sweep_editor
 from app.widgets.charts import downloads
 from app.widgets.markdown import plain
 from eab.errors import ConfigError, EabError
@@ -22,6 +22,8 @@ from eab.tuning.report import TuningReport, dumps
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
+WORTH_TAB: Final = "Wrong answers"
+TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by the value in the URL
 REDRAW_SECONDS: Final = 2.0  # Plotly draws a chart anew
 SHOWN, NAME, UPLOAD = "tune_shown", "tune_name", "tune_upload"
 HOW_IT_WORKS: Final = """
@@ -214,22 +216,23 @@ sweep_editor.ensure_defaults()
 recommender.ensure_defaults()
 sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
 piloting, checking = PILOT.current().active, CHECK.current().active
-st.session_state.setdefault(
-    "tune_view", THRESHOLD_TAB if st.query_params.get(VIEW) == "threshold" else SETTINGS_TAB
-)
+st.session_state.setdefault("tune_view", TABS.get(st.query_params.get(VIEW, ""), SETTINGS_TAB))
 
 st.title("Which settings give the most for the least?")
 with st.sidebar:
     controls.choose_model()
     sweep_editor.choose_ranges()
-# A further section of this page is one more tab.
-settings_tab, threshold_tab = st.tabs(
-    [SETTINGS_TAB, THRESHOLD_TAB], on_change="rerun", key="tune_view"
+settings_tab, threshold_tab, worth_tab = st.tabs(
+    [SETTINGS_TAB, THRESHOLD_TAB, WORTH_TAB], on_change="rerun", key="tune_view"
 )
 if threshold_tab.open:
     note_in_url({VIEW: "threshold"})
     with threshold_tab:
         recommender.show(piloting, checking)
+elif worth_tab.open:
+    note_in_url({VIEW: "worth"})
+    with worth_tab:
+        evaluation.show()
 else:
     st.query_params.pop(VIEW, None)
     with settings_tab:

@@ -1,10 +1,11 @@
 """The recorded runs and sweeps that come with the project."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from eab import record
 from eab.analysis import sweep_times
@@ -27,6 +28,7 @@ DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 TIMES: Final = "times.json"  # in both: how long the repeats of these runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
+EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
 QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording with weights in four bits
@@ -116,6 +118,13 @@ def request_file(number: int) -> Path:
 def formats() -> FormatReport:
     """The embedded model in every weight format."""
     return load_formats(FORMATS)
+
+
+@lru_cache(maxsize=1)
+def evaluation() -> Mapping[str, Any]:
+    """What `eab evaluate --json` found with the embedded model on the bundled questions."""
+    found: Mapping[str, Any] = json.loads(EVALUATION.read_text(encoding="utf-8"))
+    return found
 
 
 @lru_cache(maxsize=1)

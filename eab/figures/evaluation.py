@@ -1,7 +1,7 @@
 """What a recorded `eab evaluate --json` says: how well each score finds wrong answers."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import plotly.graph_objects as go
 
@@ -12,6 +12,21 @@ _LOOKS = {  # by way of sampling; shapes as a second cue
     "independent": {"color": "#b35900", "symbol": "diamond"},
     "greedy": {"color": "#6b6b6b", "symbol": "square"},
 }
+
+
+ROW_HEADINGS: Final = ("Score", "Texts from", "AUROC", "AURAC")
+
+
+def evaluation_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row per score and way of sampling, under ROW_HEADINGS."""
+    return [
+        (row["score"], row["way"], _written(row["auroc"]), _written(row["aurac"]))
+        for row in report["rows"]
+    ]
+
+
+def _written(interval: Mapping[str, float]) -> str:
+    return f"{interval['value']:.3f} ({interval['low']:.3f} to {interval['high']:.3f})"
 
 
 def evaluation_figure(report: Mapping[str, Any]) -> go.Figure:

@@ -15,13 +15,12 @@ MAX_CONFIGS: Final = 20_000  # of a grid that is run as a whole
 MAX_SEEDS: Final = 1_000
 SAMPLE_SEED: Final = 0
 # Settings that change nothing under a policy; it is not run once per value of them.
+_OF_FORKS: Final = frozenset(
+    {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight"}
+)
 WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
-    "independent": frozenset(
-        {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight"}
-    ),
-    "greedy": frozenset(
-        {"entropy_threshold", "threshold_unit", "branch_factor", "min_fork_weight", "max_paths"}
-    ),
+    **dict.fromkeys(("independent", "arithmetic", "stochastic-beam"), _OF_FORKS),
+    "greedy": _OF_FORKS | {"max_paths"},
 }
 # What a setting needs beside it to be checked alone
 _NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -1,0 +1,41 @@
+"""Whether scores of uncertainty find wrong answers: a recorded `eab evaluate`."""
+
+import json
+from typing import Final
+
+import streamlit as st
+
+from app.server import bundled_runs
+from app.widgets.charts import downloads, draw, white_background
+from app.widgets.markdown import plain
+
+ABOUT: Final = """
+The embedded model answered questions with known answers: by one tree each, by independent texts at
+about as many tokens, and by one greedy answer. A score of uncertainty is good if it is high where
+the answer is wrong. The **AUROC** is the chance that a wrong answer has a higher score than a
+right one. The **AURAC** is the mean accuracy over all shares of the questions that are answered,
+the surest first. Intervals (95 %) are from resampled questions.
+"""
+
+
+def show() -> None:
+    """Draw the chart, the table, and where they come from."""
+    from eab.figures.evaluation import (
+        ROW_HEADINGS,
+        evaluation_figure,
+        evaluation_rows,
+        evaluation_sentence,
+    )
+    from eab.figures.tables import text_table
+
+    report = bundled_runs.evaluation()
+    sentence, figure = evaluation_sentence(report), evaluation_figure(report)
+    draw("", sentence, figure, "evaluation", "recorded", white_background())
+    st.table(text_table(evaluation_rows(report), ROW_HEADINGS))
+    st.markdown(ABOUT)
+    st.caption(
+        f"Recorded: {plain(report['model']['name'])}, {report['facts']:,} questions with known "
+        f"answers, {report['chances']:,} with known distributions. `eab evaluate` does the same "
+        "with your model and questions."
+    )
+    downloads([("Report (JSON)", "evaluation.json", lambda: json.dumps(report, indent=1) + "\n")])
