@@ -33,7 +33,7 @@ def draw_words(lesson: Lesson, fed: Fed, shown: Run) -> None:
         shown: The run on the board, which may be a what-if.
     """
     if learning.stage() == 0:
-        st.header("What you will see", anchor=False)
+        st.header(lesson.title, anchor=False)
         words(lesson.introduction, fed.sources)
         return
     section = lesson.sections[learning.stage() - 1]

@@ -11,6 +11,7 @@ import streamlit as st
 
 from app.server import rules
 from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
+from eab.remote import operator
 from eab.settings import Buttons, Menu, NumberBox, Slider, Steps, Toggle, Widget
 
 # The page's defaults where they differ from the library's: unlikely paths do not branch, and a run
@@ -48,10 +49,12 @@ def nearest(name: str, value: Any) -> Any:
 
 
 def _widget(name: str) -> Widget | None:
-    """The widget of a setting, within the rules of this server."""
+    """The widget of a setting: within the rules of this server, and what its models can do."""
     widget = SETTINGS[name].widget
     if name in ("max_paths", "max_new_tokens") and isinstance(widget, Slider):
         return replace(widget, high=min(widget.high, getattr(rules.current(), name)))
+    if name == "drafter" and isinstance(widget, Menu) and not operator.is_allowed():
+        return Menu(tuple(drafter for drafter in widget.names if drafter != "run-ahead"))
     return widget
 
 

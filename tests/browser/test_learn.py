@@ -35,7 +35,7 @@ def picture_is_drawn(page: Page, script_picture: str) -> None:
 def test_every_lesson_from_its_first_stage_to_its_last(open_page: Callable[..., Page]) -> None:
     page = open_page("/learn", reduced_motion="reduce")
     for lesson in lessons():
-        expect(page.get_by_role("heading", name="What you will see")).to_be_visible()
+        expect(page.get_by_role("heading", name=lesson.title, exact=True)).to_be_visible()
         expect(page.get_by_text(lesson.summary)).to_be_visible()
         for section in lesson.sections:
             page.get_by_role("button", name=NEXT).click()

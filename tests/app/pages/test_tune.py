@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from app.server import bundled_runs, default_sweep
 from app.widgets.sweep_editor import OWN
 from eab.figures.charts import NOTHING_YET
+from eab.figures.evaluation import ROW_HEADINGS, evaluation_sentence
 from eab.figures.tuning_words import pareto_sentence, saving_sentence
 from eab.tuning.frontier import setting_points
 from eab.tuning.prompt_sets import SETS, bundled_prompts
@@ -235,3 +236,14 @@ def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
     run_to_its_end(page.button(key="tune_run").click().run(), STOP)
     assert "there is no such folder" in page.error[0].value
     assert "Recorded: embedded" in captions(page)
+
+
+def test_the_recorded_evaluation_says_whether_trees_find_wrong_answers() -> None:
+    page = opened("tune", view="worth")
+    report = bundled_runs.evaluation()
+    assert not page.exception
+    assert evaluation_sentence(report) in words(page)
+    table = page.table[0].value
+    assert list(table.reset_index().columns) == list(ROW_HEADINGS)
+    assert len(table) == len(report["rows"])
+    assert f"{report['facts']} questions with known answers" in captions(page)
