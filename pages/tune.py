@@ -22,7 +22,7 @@ from eab.tuning.report import TuningReport, dumps
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
-WORTH_TAB: Final = "Wrong answers"
+WORTH_TAB: Final = "Finding wrong answers"
 TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by the value in the URL
 REDRAW_SECONDS: Final = 2.0  # Plotly draws a chart anew
 SHOWN, NAME, UPLOAD = "tune_shown", "tune_name", "tune_upload"
