@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.server.live_run import LiveTask
 from app.server.rules import Rules
@@ -14,6 +14,14 @@ from eab.formatting import counted, human_seconds, quoted
 from eab.weight_formats import split_name
 
 HOUR: Final = 3600.0
+
+
+class _Spent(NamedTuple):
+    """What a run took."""
+
+    began: float
+    owner: str
+    seconds: float
 
 
 class Admission:
@@ -27,7 +35,8 @@ class Admission:
     def __init__(self, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules, self._clock = rules, clock
         self._lock = threading.Lock()
-        self._begun: list[tuple[float, LiveTask[Any]]] = []  # of the last hour
+        self._active: list[tuple[float, LiveTask[Any]]] = []  # with the second of its beginning
+        self._ended: list[_Spent] = []  # within the last hour
 
     def admit(self, task: LiveTask[Any], configs: Sequence[BranchingConfig]) -> None:
         """Note a run that is about to begin, unless it may not.
@@ -45,9 +54,10 @@ class Admission:
                 self._check_size(name, getattr(config, name))
         with self._lock:
             start = self._clock()
-            self._begun = [(at, one) for at, one in self._begun if start - at < HOUR or one.active]
-            self._check_counts(task.owner, start)
-            self._begun.append((start, task))
+            self._tidy(start)
+            self._check_counts(task.owner)
+            self._check_seconds(task.owner, start)
+            self._active.append((start, task))
 
     def check_model(self, name: str) -> None:
         """Refuse a model that visitors may not choose.
@@ -84,9 +94,16 @@ class Admission:
                 "run the explorer on your own machine"
             )
 
-    def _check_counts(self, owner: str, start: float) -> None:
-        rules = self._rules
-        active = [one for _, one in self._begun if one.active]
+    def _tidy(self, now: float) -> None:
+        """Remember of what has ended only what it took, for an hour after its beginning."""
+        self._ended += [
+            _Spent(at, one.owner, one.seconds) for at, one in self._active if not one.active
+        ]
+        self._active = [(at, one) for at, one in self._active if one.active]
+        self._ended = [one for one in self._ended if now - one.began < HOUR]
+
+    def _check_counts(self, owner: str) -> None:
+        rules, active = self._rules, [one for _, one in self._active]
         own = sum(one.owner == owner for one in active)
         if own >= rules.runs_per_visitor:
             raise LimitError(
@@ -98,10 +115,14 @@ class Admission:
                 f"{counted(len(active), 'run')} wait or are in the making, which is all that this "
                 "server takes. Try again in a minute"
             )
-        spent = [(at, one.seconds) for at, one in self._begun if one.owner == owner]
-        seconds = sum(taken for _, taken in spent)
+
+    def _check_seconds(self, owner: str, now: float) -> None:
+        rules = self._rules
+        running = [_Spent(at, one.owner, one.seconds) for at, one in self._active]
+        own = [one for one in (*self._ended, *running) if one.owner == owner and one.seconds]
+        seconds = sum(one.seconds for one in own)
         if seconds >= rules.seconds_per_hour:
-            wait = min(at for at, taken in spent if taken) + HOUR - start
+            wait = max(0.0, min(one.began for one in own) + HOUR - now)
             raise LimitError(
                 f"your runs took {human_seconds(seconds)} within an hour; this server allows "
                 f"{human_seconds(rules.seconds_per_hour)}. Try again in {human_seconds(wait)}"

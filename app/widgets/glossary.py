@@ -25,12 +25,12 @@ def begin_page() -> None:
 
 def markdown(text: str) -> None:
     """Draw Markdown, with each term that is new on this page underlined."""
-    st.markdown(linked(text, st.session_state[_SEEN]))
+    st.markdown(linked(text, st.session_state.setdefault(_SEEN, set())))
 
 
 def explain() -> None:
     """Put what explains the terms on the page; the last call of every drawing."""
-    seen: set[str] = st.session_state[_SEEN]
+    seen: set[str] = st.session_state.setdefault(_SEEN, set())
     if seen:
         shown = [[term.id, term.name, term.text] for term in terms() if term.id in seen]
         _explain(key="eab_glossary", data=shown)

@@ -259,7 +259,8 @@ class Scheduler:
         changed = self.begin()
         self._fitting = those_that_fit(self._running, self._kv_limit)
         parts = self._choose()
-        run_pass(self.model, list(parts.values()))
+        if parts:
+            run_pass(self.model, list(parts.values()))
         for handle, part in parts.items():
             handle.take(part)
             self._served[handle.owner] += part.tokens

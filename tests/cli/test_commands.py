@@ -235,7 +235,7 @@ def test_the_prompt_may_come_from_standard_input() -> None:
         (["run", "x", "--max-paths", "0"], "max_paths is 0"),
         (
             ["run", "x", "--policy", "best"],
-            "policy is 'best'; it must be one of: fair, original, greedy",
+            "policy is 'best'; it must be one of: fair, original, arithmetic",
         ),
         (["run", "x", "--model", "./nowhere"], "there is no such folder"),
         (["run", "x", "--model", "a" * 300], "there is no such folder"),
