@@ -352,10 +352,10 @@ def _within_shares(decoding: Sequence[Handle]) -> list[Handle]:
     asked, taken = Counter[str](), Counter[str]()
     for handle in decoding:
         asked[handle.owner] += handle.generation.pending_tokens
-    chosen = []
+    everyone, chosen = asked.total(), []
     for handle in decoding:
         owner, tokens = handle.owner, handle.generation.pending_tokens
-        others = asked.total() - asked[owner]
+        others = everyone - asked[owner]
         share = max(OWNER_TOKENS, others) if others else asked[owner]
         handle.passes_left_out += 1
         is_its_turn = not taken[owner] and tokens <= handle.passes_left_out * share
