@@ -7,6 +7,7 @@ from typing import Final
 
 import streamlit as st
 
+from app.server import rules
 from app.state import messages, polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
@@ -144,7 +145,11 @@ def choose_sweep() -> None:
             st.session_state[NAME] = current
             st.text_input("Name", key=NAME, max_chars=tuning.MAX_NAME, on_change=rename)
         st.file_uploader(
-            "Open a sweep file", type=["gz"], key=UPLOAD, on_change=open_upload, max_upload_size=16
+            "Open a sweep file",
+            type=["gz"],
+            key=UPLOAD,
+            on_change=open_upload,
+            max_upload_size=min(16, rules.current().upload_mib),
         )
 
 
