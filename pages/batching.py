@@ -13,6 +13,7 @@ from app.widgets import controls, glossary, request_editor, serving_now
 from app.widgets.charts import downloads, draw, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
+from app.widgets.start_stop import start_and_stop
 from eab.analysis.batching import BatchingComparison, Workload
 from eab.errors import ConfigError
 from eab.figures.batching_table import headline
@@ -48,19 +49,8 @@ def bar() -> Workload | None:
         request_editor.choose_preset()
     with slots:
         request_editor.choose_slots()
-    missing = controls.model_missing()
-    pressed = measure.button(
-        "Measure",
-        type="primary",
-        icon=":material/play_arrow:",
-        key="run_batching",
-        disabled=active or bool(missing),
-        help=missing or "Serve these requests here, in all three ways.",
-        width="stretch",
-    )
-    stop.button(
-        "Stop", on_click=COMPARISON.stop, disabled=not active, key="batching_stop", width="stretch"
-    )
+    words = "Serve these requests here, in all three ways."
+    pressed = start_and_stop((measure, stop), "Measure", words, "batching", active, COMPARISON.stop)
     with st.expander("Edit the requests, repeats and paths"):
         table = request_editor.edited()
     chosen, problem = None, ""

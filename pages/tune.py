@@ -14,6 +14,7 @@ from app.state.tuning import CHECK, PILOT, SWEEP
 from app.widgets import controls, evaluation, recommender, sweep_cells, sweep_charts, sweep_editor
 from app.widgets.charts import downloads
 from app.widgets.markdown import plain
+from app.widgets.start_stop import start_and_stop
 from eab.errors import ConfigError, EabError
 from eab.figures.charts import NOTHING_YET
 from eab.formatting import as_sentence
@@ -55,20 +56,8 @@ def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
         cost = sweep_charts.choose_cost(cells)
     with gains:
         gain = sweep_charts.choose_gain(cells)
-    missing = controls.model_missing()
-    run.button(
-        "Run",
-        on_click=start,
-        type="primary",
-        icon=":material/play_arrow:",
-        key="tune_run",
-        disabled=sweeping or bool(missing),
-        help=missing or "Run every cell of this sweep.",
-        width="stretch",
-    )
-    stop.button(
-        "Stop", on_click=SWEEP.stop, disabled=not sweeping, key="tune_stop", width="stretch"
-    )
+    words = "Run every cell of this sweep."
+    start_and_stop((run, stop), "Run", words, "tune", sweeping, SWEEP.stop, start)
     sweep_editor.own_prompts()
     return cost, gain
 

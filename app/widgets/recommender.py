@@ -11,6 +11,7 @@ from app.widgets import controls, sweep_cells, sweep_editor
 from app.widgets.charts import draw
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
+from app.widgets.start_stop import start_and_stop
 from eab.errors import ConfigError, EabError
 from eab.evaluation.questions import Question
 from eab.formatting import as_sentence
@@ -88,18 +89,8 @@ def _bar(active: bool) -> None:
         st.segmented_control("I want about", ["paths", "tokens"], key=_KIND, required=True, **KEPT)
     with number:
         st.number_input("How many per run", 1, 10_000, key=_NUMBER, **KEPT)
-    missing = controls.model_missing()
-    predict.button(
-        "Predict",
-        on_click=_predict,
-        type="primary",
-        icon=":material/play_arrow:",
-        key="tune_predict",
-        disabled=active or bool(missing),
-        help=missing or "Run the pilot on these prompts.",
-        width="stretch",
-    )
-    stop.button("Stop", on_click=_stop, disabled=not active, key="tune_pilot_stop", width="stretch")
+    words = "Run the pilot on these prompts."
+    start_and_stop((predict, stop), "Predict", words, "tune_pilot", active, _stop, _predict)
 
 
 def _stop() -> None:

@@ -32,7 +32,7 @@ def measure(page: AppTest, preset: str = "All equal") -> AppTest:
     """Measure this set once per way."""
     page.selectbox(key="batching_preset").set_value(preset)
     page.select_slider(key="batching_repeats").set_value(1)
-    return page.button(key="run_batching").click().run()
+    return page.button(key="batching_start").click().run()
 
 
 def captions(page: AppTest) -> str:
@@ -108,9 +108,9 @@ def test_other_requests_than_the_picture_shows_are_pointed_out(page: AppTest) ->
 def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
     before = words(page)
     page.select_slider(key="batching_repeats").set_value(9)
-    page.button(key="run_batching").click().run()
+    page.button(key="batching_start").click().run()
     assert not page.button(key="batching_stop").disabled
-    assert page.button(key="run_batching").disabled
+    assert page.button(key="batching_start").disabled
     page.button(key="batching_stop").click().run()
     run_to_its_end(page, "batching_stop")
     assert not page.exception

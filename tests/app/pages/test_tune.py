@@ -46,7 +46,7 @@ def captions(page: AppTest) -> str:
 
 def swept(page: AppTest, own: str = "My favorite color is\nI tossed a coin. It") -> AppTest:
     small(page, own)
-    return run_to_its_end(page.button(key="tune_run").click().run(), STOP).run()
+    return run_to_its_end(page.button(key="tune_start").click().run(), STOP).run()
 
 
 def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
@@ -95,7 +95,7 @@ def test_every_cost_and_gain_has_its_pictures(page: AppTest, cost: str, gain: st
 def test_a_sweep_of_ones_own_and_a_reload_finds_it(page: AppTest) -> None:
     small(page, "My favorite color is\nI tossed a coin. It")
     assert "Run: 24 cells; the model makes 16 runs at least" in captions(page)
-    page = run_to_its_end(page.button(key="tune_run").click().run(), STOP).run()
+    page = run_to_its_end(page.button(key="tune_start").click().run(), STOP).run()
     assert not page.exception
     assert not page.error
     assert "Means over 2 prompts and 2 seeds." in captions(page)
@@ -135,7 +135,7 @@ def test_a_downloaded_sweep_is_opened_again_and_anything_else_is_refused(page: A
 
 
 def test_stop_keeps_what_is_there(page: AppTest) -> None:
-    page.button(key="tune_run").click().run()
+    page.button(key="tune_start").click().run()
     assert not page.button(key=STOP).disabled
     page.button(key=STOP).click().run()
     run_to_its_end(page, STOP).run()
@@ -154,7 +154,7 @@ def test_stop_keeps_what_is_there(page: AppTest) -> None:
 def test_prompts_that_cannot_be_swept_are_explained(page: AppTest, own: str, message: str) -> None:
     page.selectbox(key="tune_set").set_value(OWN).run()
     page.text_area(key="tune_own").set_value(own).run()
-    page.button(key="tune_run").click().run()
+    page.button(key="tune_start").click().run()
     assert message in page.error[0].value.replace("There", "there")
     assert "Recorded: embedded" in captions(page)
 
@@ -217,7 +217,7 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
     page.selectbox(key="tune_set").set_value(OWN).run()
     page.text_area(key="tune_own").set_value("My favorite color is\nI have a pet\nThe box was")
     page.number_input(key="tune_wanted_number").set_value(6).run()
-    run_to_its_end(page.button(key="tune_predict").click().run(), PILOT_STOP).run()
+    run_to_its_end(page.button(key="tune_pilot_start").click().run(), PILOT_STOP).run()
     assert not page.exception
     [sentence] = [one for one in words(page) if one.startswith("Threshold ")]
     assert "for about 6 paths" in sentence
@@ -233,7 +233,7 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
 def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
     page.segmented_control(key="set_model_kind").set_value("Folder").run()
     page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
-    run_to_its_end(page.button(key="tune_run").click().run(), STOP)
+    run_to_its_end(page.button(key="tune_start").click().run(), STOP)
     assert "there is no such folder" in page.error[0].value
     assert "Recorded: embedded" in captions(page)
 

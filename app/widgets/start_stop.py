@@ -1,0 +1,46 @@
+"""The two buttons beside each other that start what takes long, and stop it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from app.widgets import controls
+
+
+def start_and_stop(
+    places: tuple[Any, Any],
+    label: str,
+    help: str,
+    stem: str,
+    active: bool,
+    on_stop: Callable[[], None],
+    on_start: Callable[[], None] | None = None,
+) -> bool:
+    """Draw them; the one that starts is off where the chosen model is missing.
+
+    Args:
+        places: Where they stand: two columns.
+        label: Of the button that starts.
+        help: What it does.
+        stem: Their keys are this with `_start` and `_stop` after it.
+        active: Whether it is going on.
+        on_stop: Called when Stop is pressed.
+        on_start: Called when the other one is pressed.
+
+    Returns:
+        Whether the button that starts was pressed.
+    """
+    missing = controls.model_missing()
+    pressed: bool = places[0].button(
+        label,
+        on_click=on_start,
+        type="primary",
+        icon=":material/play_arrow:",
+        key=f"{stem}_start",
+        disabled=active or bool(missing),
+        help=missing or help,
+        width="stretch",
+    )
+    places[1].button(
+        "Stop", on_click=on_stop, disabled=not active, key=f"{stem}_stop", width="stretch"
+    )
+    return pressed
