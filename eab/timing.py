@@ -140,8 +140,8 @@ def differs(a: Timing, b: Timing) -> bool:
     return not are_too_few(a, b) and (a.high < b.low or b.high < a.low)
 
 
-def fastest(timings: Mapping[str, Timing]) -> str:
-    """The name of the alternative with the smallest median; the first one of equals."""
+def fastest(timings: Mapping[Key, Timing]) -> Key:
+    """The key of the alternative with the smallest median; the first one of equals."""
     return min(timings, key=lambda name: timings[name].median)
 
 

@@ -11,30 +11,24 @@ last two ask open questions: other model sizes, and memory. No number is taken f
 
 import math
 import random
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
-import torch
-
+from eab.bmc.rejection import rejected_drafts
 from eab.bmc.results import (
     Began,
     Experiment,
     LengthTimed,
     MemoryHeld,
-    RejectionTimed,
     ReportEvent,
     RTimed,
     SizeTimed,
 )
-from eab.caches.calibration import calibrate
-from eab.caches.deep_copy import DeepCopyCache
-from eab.caches.growth import Calibration, Workload, best_r
+from eab.bmc.rounds import PAUSE_SECONDS, REPEATS, calibrate_first, repeat_words, whole_model
+from eab.caches.growth import Workload, best_r
 from eab.caches.shape import KVShape
 from eab.caches.timing import (
-    NO_LIMIT,
-    RunBatch,
     StepTime,
-    TimedTreeCache,
     attention_alone,
     now,
     prefilled_tree,
@@ -44,15 +38,9 @@ from eab.caches.timing import (
 from eab.events import Progressed, RunEnded
 from eab.models.base import LanguageModel
 from eab.models.machine import describe_machine
-from eab.timing import MIN_REPEATS
 
-# About the time between two pauses; neither a step nor a calibration round is interrupted.
-PAUSE_SECONDS: Final = 0.2
 LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
-REPEATS: Final = MIN_REPEATS
 STEP_REPEATS: Final = 15  # of single steps, which are short
-DRAFTS: Final = 4  # draft tokens per forward pass
-REJECTIONS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 MEMORY_R: Final = (1, 4, 16, 64, 256, 1024)
 MEMORY_ROWS: Final = (128, 256, 512, 1024)
 # layers, KV heads, head size, query heads per KV head
@@ -62,12 +50,6 @@ SIZES: Final = {
     "Qwen2.5-0.5B": (24, 2, 64, 7),
 }
 SIZE_ROWS: Final = 256
-PROMPT_ROWS: Final = 16
-
-
-def whole_model(model: LanguageModel) -> RunBatch:
-    """Runs the whole step: the model's forward pass through the cache."""
-    return lambda batch: model.forward([batch])
 
 
 def measure(
@@ -126,16 +108,11 @@ def copy_against_compute(
                 yield LengthTimed(rows, kv.growth, kv.rest, step)
 
 
-def repeat_words(number: int, repeats: int) -> str:
-    """What round this is; number 0 is the warm-up."""
-    return f"repeat {number} of {repeats}" if number else "warm-up"
-
-
 def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
     """Experiment 2: the KV part of writing `rows` rows at many r with padded attention, which the
     cost model predicts, and at a few r with sliced attention.
     """
-    calibration = yield from _calibrate(shape, rows, share=0.1)
+    calibration = yield from calibrate_first(shape, rows, share=0.1)
     work = Workload(rows)
     settings = [(r, True) for r in r_grid(rows, best_r(calibration.costs, work))] + [
         (r, False) for r in (1, 16, rows)
@@ -151,38 +128,6 @@ def r_grid(rows: int, predicted: int) -> list[int]:
     return sorted({2**power for power in range(int(math.log2(rows)) + 1)} | {rows, predicted})
 
 
-def rejected_drafts(
-    model: LanguageModel,
-    rows: int,
-    repeats: int = REPEATS,
-    rejections: Sequence[float] = REJECTIONS,
-    seed: int = 0,
-) -> Iterator[ReportEvent]:
-    """Experiment 3: DRAFTS draft tokens are appended and verified in one forward pass, and the
-    rejected ones are trimmed.
-
-    Which draft tokens are rejected is simulated, by draws at a given rate. Growing, the model's
-    forward pass and trimming are measured; drafting is not part of it. All ways to store K and V
-    process the same numbers of tokens, alternately.
-    """
-    rows = min(rows, model.context - PROMPT_ROWS - DRAFTS - 1)
-    calibration = yield from _calibrate(model.kv_shape, rows, share=0.1)
-    for number in range(repeats + 1):
-        points: list[RejectionTimed] = []
-        for index, rejection in enumerate(rejections):
-            start = (number + index / len(rejections)) / (repeats + 1)
-            caches = _caches_by_way(model.kv_shape, rejection, rows, calibration)
-            rng = random.Random(seed)
-            for event in _time_rejection(model, rejection, rows, caches, rng):
-                if isinstance(event, RejectionTimed):
-                    points.append(event)
-                    continue
-                share = start + event.share / len(rejections) / (repeats + 1)
-                words = f"{repeat_words(number, repeats)}: {event.words}"
-                yield Progressed(0.1 + 0.9 * share, words)
-        yield from points if number else ()
-
-
 def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
     """Open question 1: is the predicted r* good for the shapes of other models?
 
@@ -194,7 +139,9 @@ def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[R
     }
     for index, (model, model_shape) in enumerate(shapes.items()):
         start, width = index / len(shapes), 1 / len(shapes)
-        calibration = yield from _calibrate(model_shape, SIZE_ROWS, share=0.3 * width, start=start)
+        calibration = yield from calibrate_first(
+            model_shape, SIZE_ROWS, share=0.3 * width, start=start
+        )
         work = Workload(SIZE_ROWS)
         predicted = best_r(calibration.costs, work)
         settings = [(r, True) for r in _sizes_grid(predicted)]
@@ -233,21 +180,6 @@ def memory(shape: KVShape) -> Iterator[ReportEvent]:
                     (number + rows / MEMORY_ROWS[-1]) / len(MEMORY_R), f"r = {r}: {rows} rows"
                 )
                 began = now(shape.device)
-
-
-def _calibrate(
-    shape: KVShape, rows: int, share: float, start: float = 0.0
-) -> Generator[ReportEvent, None, Calibration]:
-    """Calibrate as the first part of an experiment: from `start`, a share of its whole progress."""
-    steps = calibrate(shape, rows)
-    while True:
-        try:
-            done = next(steps)
-        except StopIteration as end:
-            calibration: Calibration = end.value
-            yield calibration
-            return calibration
-        yield Progressed(start + share * done.share, done.words)
 
 
 def _time_settings(
@@ -310,95 +242,3 @@ def _time_setting(
         sum(getattr(step, part) for step in steps) for part in ("growth", "rest", "spare")
     )
     yield RTimed(work, r, padded, growth, rest, spare, len(growths), sum(growths))
-
-
-def _time_rejection(
-    model: LanguageModel,
-    rejection: float,
-    rows: int,
-    caches: dict[str, tuple[TimedTreeCache | DeepCopyCache, int]],
-    rng: random.Random,
-) -> Iterator[Progressed | RejectionTimed]:
-    """Time all ways at one rejection rate, until each has written `rows` rows.
-
-    Args:
-        model: The model that verifies the draft tokens.
-        rejection: The probability that a draft token is rejected.
-        rows: Rows to write.
-        caches: See `_caches_by_way`.
-        rng: Draws which draft tokens are rejected.
-
-    Yields:
-        Progress, and at the end a point for each way.
-    """
-    run, device = whole_model(model), model.kv_shape.device
-    growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
-    lengths, passes, paused = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0), now(device)
-    while any(length < rows for length in lengths.values()):
-        kept = 1 + next((draft for draft in range(DRAFTS) if rng.random() < rejection), DRAFTS)
-        for way, (cache, tokens) in caches.items():
-            if lengths[way] >= rows:
-                continue
-            lengths[way] += min(kept, tokens, rows - lengths[way])
-            step, trimming = _verify_and_trim(run, cache, tokens, PROMPT_ROWS + lengths[way])
-            growth[way] += step.growth + trimming
-            rest[way] += step.rest
-            passes[way] += 1
-        if now(device) - paused > PAUSE_SECONDS:
-            least = min(lengths.values())
-            words = f"{rejection:.0%} rejected: {least} rows of {rows}"
-            yield Progressed(least / rows, words)
-            paused = now(device)
-    for way, (_, tokens) in caches.items():
-        yield RejectionTimed(rejection, way, tokens - 1, passes[way], rows, growth[way], rest[way])
-
-
-def _caches_by_way(
-    shape: KVShape, rejection: float, rows: int, calibration: Calibration
-) -> dict[str, tuple[TimedTreeCache | DeepCopyCache, int]]:
-    """For each way to store K and V, a cache that holds the prompt, and the tokens per forward
-    pass.
-    """
-    prompt, verified, costs = PROMPT_ROWS, DRAFTS + 1, calibration.costs
-    # Expected number of tokens per forward pass: Leviathan et al. (arXiv 2211.17192), Eq. 1
-    kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))
-    plain = best_r(costs, Workload(rows, prompt))
-    # In rows, because a forward pass writes all its draft tokens before any is trimmed
-    drafting = max(verified, round(best_r(costs, Workload(rows, prompt, kept, verified)) * kept))
-
-    def tree(r: int) -> TimedTreeCache:
-        return prefilled_tree(shape, prompt, r, padded=True)
-
-    return {
-        "no drafts, r*": (tree(plain), 1),
-        "concatenate and crop": (_concatenating_cache(shape, prompt), verified),
-        "r = 1": (tree(1), verified),
-        "r*": (tree(drafting), verified),
-        "all rows up front": (tree(rows + verified), verified),
-    }
-
-
-def _verify_and_trim(
-    run: RunBatch, cache: TimedTreeCache | DeepCopyCache, tokens: int, length: int
-) -> tuple[StepTime, float]:
-    """One forward pass over `tokens` tokens, of which those from position `length` on are then
-    trimmed.
-
-    Returns:
-        The time of the forward pass, and the seconds of trimming.
-    """
-    step = time_step(run, cache, [1], tokens)
-    start = now(cache.shape.device)
-    cache.trim(1, length)
-    return step, now(cache.shape.device) - start
-
-
-@torch.inference_mode()
-def _concatenating_cache(shape: KVShape, prompt: int) -> DeepCopyCache:
-    """The usual way: torch.cat at every forward pass, and a copy of the remaining rows if draft
-    tokens are rejected.
-    """
-    cache = DeepCopyCache(shape, NO_LIMIT)
-    attention_alone(shape)(cache.prepare([0], [[0] * prompt]))
-    cache.fork(0, [1])
-    return cache

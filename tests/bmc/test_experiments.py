@@ -8,9 +8,9 @@ from eab.bmc.experiments import (
     copy_against_compute,
     other_sizes,
     r_grid,
-    rejected_drafts,
     sensitivity_to_r,
 )
+from eab.bmc.rejection import rejected_drafts
 from eab.bmc.results import LengthTimed, RejectionTimed, Report, RTimed, SizeTimed, predicted_r
 from eab.caches.growth import Calibration, CostModel
 from eab.caches.shape import KVShape
@@ -69,7 +69,7 @@ def test_other_shapes_have_a_point_per_repeat(monkeypatch):
         yield Progressed(0.5, "calibrating")
         return Calibration(CostModel(1e-6, 1e-6, 1e-6), (), ())
 
-    monkeypatch.setattr("eab.bmc.experiments.calibrate", no_calibration)
+    monkeypatch.setattr("eab.bmc.rounds.calibrate", no_calibration)
     monkeypatch.setattr("eab.bmc.experiments.SIZES", {"other": (1, 1, 8, 2)})
     monkeypatch.setattr("eab.bmc.experiments.SIZE_ROWS", ROWS)
     timed = collected(other_sizes(SHAPE, "ours", REPEATS)).of(SizeTimed)

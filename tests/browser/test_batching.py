@@ -4,11 +4,13 @@ requests, Stop, and Now while somebody else runs.
 
 import csv
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import contrast
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from insisting import until_attached
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -111,11 +113,9 @@ def test_stop_ends_a_measurement_and_the_recorded_one_stays(
 
 def test_one_cursor_goes_through_all_parts_of_the_picture(open_page: Callable[..., Page]) -> None:
     page = opened(open_page)
-    plot = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
-    assert plot is not None
-    page.mouse.move(plot["x"] + plot["width"] / 2, plot["y"] + 30)
-    line = page.locator(".js-plotly-plot .spikeline").first
-    expect(line).to_be_attached()
+    plot = page.locator(".js-plotly-plot .nsewdrag").first
+    line, places = page.locator(".js-plotly-plot .spikeline").first, cycle((300, 320))
+    until_attached(lambda: plot.hover(position={"x": next(places), "y": 30}, force=True), line)
     drawn = page.locator(".js-plotly-plot .spikeline").evaluate_all(
         "lines => Math.max(...lines.map((line) => line.getBoundingClientRect().height))"
     )

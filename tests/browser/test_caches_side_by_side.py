@@ -86,7 +86,7 @@ def test_charts_are_readable_in_both_themes_and_white_for_print(
     page.get_by_text("White background, for print").click()
     page.wait_for_function(
         "() => [...document.querySelectorAll('.js-plotly-plot .main-svg')]"
-        ".filter(svg => svg.style.background === 'white' || svg.style.background === 'rgb(255, 255, 255)').length === 4"
+        ".filter(svg => svg.style.background === 'white' || svg.style.background === 'rgb(255, 255, 255)').length === 5"
     )
     assert page.locator(".js-plotly-plot .ytitle").first.evaluate(_BRIGHTNESS) < 100
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from insisting import until_attached
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -83,7 +84,8 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
         assert box["y"] + box["height"] <= height
         assert box["x"] + box["width"] <= width
     assert page.evaluate("document.querySelector('.stMain').scrollTop") == 0
-    page.locator(".eab .box.path .label").first.click(force=True)
+    label = page.locator(".eab .box.path .label").first
+    until_attached(lambda: label.click(force=True), page.locator(".eab .drawer:visible"))
     drawer = place(page, ".eab .drawer")
     assert drawer["y"] + drawer["height"] <= height
 

@@ -7,6 +7,7 @@ import pytest
 from eab.bmc.results import LengthTimed, RejectionTimed, Report, RTimed, SizeTimed, predicted_r
 from eab.caches.growth import Calibration, CostModel, Workload
 from eab.figures import bmc_experiments as figures
+from eab.figures import bmc_sizes
 from eab.timing import NO_DIFFERENCE, TOO_FEW, objections
 
 WORK = Workload(64)
@@ -106,7 +107,7 @@ def test_other_shapes_are_compared_where_a_difference_was_measured():
         for name, best in {"a": 0.1, "b": 0.199, "c": 0.3}.items():
             pairs = ((1, 0.9 * factor), (4, best * factor), (8, 0.2 * factor))
             report.apply(SizeTimed(name, 8, 64, 8, pairs))
-    words = figures.sizes_sentence(report)
+    words = bmc_sizes.sizes_sentence(report)
     assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 5" in words
-    assert objections(figures.size_claims(report)) == []
-    assert len(figures.sizes_figure(report).data) == 3
+    assert objections(bmc_sizes.size_claims(report)) == []
+    assert len(bmc_sizes.sizes_figure(report).data) == 3

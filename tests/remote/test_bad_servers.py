@@ -4,137 +4,33 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bad_answers import (
+    BAD_ANSWERS,
+    CONFIG,
+    DIALECTS,
+    PROMPT,
+    connected,
+    run_until_failed,
+    run_until_failed_at_once,
+)
 from fake_server import FakeServer
 
-from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.errors import ModelError
-from eab.events import Event, Pause, RunEnded
+from eab.events import Pause, RunEnded
 from eab.figures.captions import memory_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.record import save
 from eab.remote import connection, operator
-from eab.remote.loading import connect, load_model
-from eab.remote.model import RemoteModel
 from eab.run import fold
 from scripts.llama_server import llama_server
-
-PROMPT = "Once upon a time"
-CONFIG = BranchingConfig(top_k=20, max_new_tokens=4, max_paths=3)
-DIALECTS = ("llama.cpp", "vllm")
-
-
-def first(entries: Any) -> Any:
-    """The answer to the first text, in either dialect."""
-    return entries[0] if isinstance(entries, list) else entries["choices"][0]
-
-
-def tops(answer: Any) -> Any:
-    """The most likely tokens of that answer."""
-    entry = first(answer)
-    if "logprobs" in entry:
-        return entry["logprobs"]["top_logprobs"]
-    return entry["completion_probabilities"][0]["top_logprobs"]
-
-
-def drop_last(answer: Any) -> Any:
-    if isinstance(answer, list):
-        return answer[:-1]
-    return answer | {"choices": answer["choices"][:-1]}
-
-
-def mangled(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def changed(answer: Any) -> Any:
-        change(answer)
-        return answer
-
-    return changed
-
-
-def without_numbers(answer: Any) -> None:
-    entry = first(answer)
-    entry.pop("logprobs" if "logprobs" in entry else "completion_probabilities")
-
-
-def no_probability(answer: Any) -> None:
-    found = tops(answer)
-    if "logprob" in found[0]:
-        found[0]["logprob"] = 0.5
-    else:
-        found[0][next(iter(found[0]))] = 0.5
-
-
-def too_sure(answer: Any) -> None:
-    found = tops(answer)
-    for one in found[:3] if "logprob" in found[0] else []:
-        one["logprob"] = -0.1
-    if "logprob" not in found[0]:
-        for name in [*found[0]][:3]:
-            found[0][name] = -0.1
-
-
-def unknown_token(answer: Any) -> None:
-    found = tops(answer)
-    if "logprob" in found[0]:
-        found[0]["id"] = 10**6
-    else:
-        found[0]["token_id:1000000"] = -30.0
-
-
-def too_few(answer: Any) -> None:
-    found = tops(answer)
-    if "logprob" in found[0]:
-        del found[5:]
-    else:
-        found[0] = dict([*found[0].items()][:5])
-
-
-def two_of_one(answer: Any) -> None:
-    first(answer)["index"] = 7
-
-
-BAD_ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "half an answer": (drop_last, "continuation"),
-    "without numbers": (mangled(without_numbers), "cannot be used"),
-    "above 1": (mangled(no_probability), "log-probability is 0.5"),
-    "sum above 1": (mangled(too_sure), "add up to more than 1"),
-    "unknown token": (mangled(unknown_token), "token that the model does not have"),
-    "too few": (mangled(too_few), "names 5 tokens where 100"),
-    "wrong index": (mangled(two_of_one), "continuation is missing"),
-    "a list of nothing": (lambda _: [None], "cannot be used"),
-    "a number": (lambda _: 3, "cannot be used"),
-    "an object": (lambda _: {}, "cannot be used"),
-    "nothing": (lambda _: None, "cannot be used"),
-}
-
-
-def connected(dialect: str, seconds: float = 20.0) -> RemoteModel:
-    return connect(dialect, "embedded", seconds)
-
-
-def run_until_failed(model: RemoteModel, spoil: Callable[[], None]) -> tuple[list[Event], str]:
-    """A run whose server is spoiled after its second step."""
-    events: list[Event] = []
-    for event in generate(model, Request(PROMPT, CONFIG)):
-        events.append(event)
-        if isinstance(event, Pause) and sum(isinstance(one, Pause) for one in events) == 2:
-            spoil()
-    ended = events[-1]
-    assert isinstance(ended, RunEnded)
-    assert ended.reason == "failed"
-    run = fold(events)
-    assert len(run.steps) >= 2
-    assert run.samples()
-    return events, ended.message
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -242,13 +138,6 @@ def test_a_busy_server_is_asked_once_more_and_not_for_long(fake: FakeServer) -> 
     assert len(fake.requests) == before + 1  # an hour is not waited
 
 
-def run_until_failed_at_once(model: RemoteModel) -> tuple[list[Event], str]:
-    events = list(generate(model, Request(PROMPT, CONFIG)))
-    assert isinstance(events[-1], RunEnded)
-    assert events[-1].reason == "failed"
-    return events, events[-1].message
-
-
 def test_a_slow_server_ends_the_run_in_words(fake: FakeServer) -> None:
     model = connected("llama.cpp", seconds=3.0)
     fake.respond = lambda handler: handler.send_slowly(b"[ ")
@@ -308,83 +197,6 @@ def test_a_real_server_that_dies_leaves_the_run(
         model = connected("llama.cpp")
         _, message = run_until_failed(model, lambda: (process.kill(), process.wait(20))[0])
     assert "the server cannot be reached" in message or "connection to the server broke" in message
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: str) -> None:
-    fake.max_top = 20
-    assert connected(dialect).top == 20
-    fake.max_top = 5
-    with pytest.raises(ModelError, match="does not name the 20 most likely tokens"):
-        connected(dialect)
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_log_probabilities_after_the_temperature_are_refused(
-    fake: FakeServer, dialect: str
-) -> None:
-    def sharper(answer: Any) -> Any:
-        if fake.requests[-1]["temperature"] == 0.5:
-            entry = tops(answer)
-            named = entry if "logprob" in entry[0] else entry[0]
-            if isinstance(named, dict):
-                named |= {name: p - 1.0 for name, p in named.items()}
-            else:
-                for one in named:
-                    one["logprob"] -= 1.0
-        return answer
-
-    fake.change = sharper
-    with pytest.raises(ModelError, match="depend on the temperature"):
-        connected(dialect)
-
-
-def test_another_tokenizer_is_refused(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eab.remote.checks.PROBE", "")
-    fake.model = _Reversed(fake.model)  # type: ignore[assignment]
-    with pytest.raises(ModelError, match="reads a text as other tokens"):
-        connected("vllm")
-
-
-class _Reversed:
-    """A model whose tokenizer gives other ids."""
-
-    def __init__(self, model: HuggingFaceModel) -> None:
-        self.card, self._tokenizer = model.card, self
-
-    def encode(self, text: str) -> list[int]:
-        return [5, 4, 3]
-
-
-def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> None:
-    folder = str(Path("assets/model").resolve())
-    with pytest.raises(ModelError, match="the server runs embedded, not"):
-        connect("vllm", folder)
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("", "no server is named"),
-        ("127.0.0.1:9", "it must be an address"),
-        ("file:///etc/passwd", "it must be an address"),
-        ("http://", "it must be an address"),
-        ("http://[::1", "it must be an address"),
-        ("http://user:secret@127.0.0.1:9", "holds a user"),
-        ("http://127.0.0.1:9", "the server cannot be reached"),
-    ],
-)
-def test_bad_addresses_are_explained(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
-    monkeypatch.setenv(operator.ADDRESS, url)
-    with pytest.raises(ModelError, match=words) as caught:
-        load_model("vllm:embedded")
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["openai:http://127.0.0.1:9/none", "sglang:x", "http://x/y"])
-def test_other_kinds_of_server_are_refused_in_words(name: str) -> None:
-    with pytest.raises(ModelError, match="there is no kind of server"):
-        load_model(name)
 
 
 def test_the_key_goes_to_the_server_and_nowhere_else(

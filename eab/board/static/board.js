@@ -4,7 +4,7 @@
 // not know who brings them: streamlit.js, widget.js and page.js do.
 
 /** @import { PageName } from "./drawer.js" */
-/** @import { Guide, Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
+/** @import { Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
 /** @import { TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { CopyLink } from "./copy_link.js";
 import { DecidingForks } from "./deciding_forks.js";
@@ -13,6 +13,7 @@ import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
 import { GrowthSelect } from "./growth_select.js";
+import { Guidance } from "./guidance.js";
 import { helpPage } from "./help.js";
 import { Highlight } from "./highlight.js";
 import { Inspector } from "./inspector.js";
@@ -82,8 +83,6 @@ export class Board {
   focused = null;
   /** Paths that are left out with all that grew from them. @type {Set<number>} */
   hiddenBranches = new Set();
-  /** The guide that the board followed last. */
-  guideId = "";
   aligned = false; // the tree lies by step, like the entropy chart
 
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -103,6 +102,7 @@ export class Board {
     this.selection = new Selection(this);
     this.presentation = new Presentation(this);
     this.deciding = new DecidingForks(this);
+    this.guidance = new Guidance(this);
     this.tree = new TreeView(this);
     this.whatIfBar = new WhatIfBar(this);
     this.entropy = new EntropyChart(this);
@@ -181,7 +181,7 @@ export class Board {
     for (const step of message.steps) this.records.addStep(step);
     this.arrange();
     this.replay.onMessage(isNewRun, message);
-    this.followGuide(message.guide);
+    this.guidance.follow(message.guide);
     this.announce();
     this.silence.onMessage(this.run.mode === "live" && !this.run.ended);
     this.render();
@@ -208,20 +208,6 @@ export class Board {
     const byStep =
       (this.sides !== null && !message.graft) || this.sizes.of(this.root).width < PHONE;
     if (isNewRun && byStep && !this.aligned) this.toggleAligned();
-  }
-
-  /**
-   * Show what a lesson wants to show, once: then the user is free to move on.
-   * @param {Guide | undefined} guide
-   */
-  followGuide(guide) {
-    if (guide === undefined || guide.id === this.guideId) return;
-    this.guideId = guide.id;
-    this.selection.clear();
-    this.drawer.show(guide.drawer);
-    if (guide.cursor !== null) this.replay.goTo(guide.cursor);
-    if (guide.token !== null)
-      this.selection.reveal({ path: guide.token[0], token: guide.token[1] });
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */

@@ -1,0 +1,126 @@
+"""What events are made of: frozen, plain values."""
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from eab.events import fields
+from eab.weight_formats import AS_LOADED, PLAIN, full_name
+
+
+class Candidate(NamedTuple):
+    """One of the most likely tokens of a prediction.
+
+    Attributes:
+        token: Its id.
+        text: Its text (see eab.token_text).
+        probability: In the processed distribution, rounded to six decimals.
+    """
+
+    token: fields.TokenId
+    text: fields.TokenText
+    probability: float
+
+
+class PathRows(NamedTuple):
+    """The KV rows that one live path reads.
+
+    Attributes:
+        path: Id of the path.
+        shared: Rows that another live path reads, too.
+        private: Rows that only this path reads.
+    """
+
+    path: int
+    shared: int
+    private: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One reallocation of a cache's tensors, or a compaction of its rows.
+
+    Attributes:
+        rows: Rows that the tensors hold after it.
+        rows_copied: Rows that had to be copied.
+        bytes_copied: Bytes of these rows.
+        peak_bytes: The most bytes that old and new tensors have held together so far (measured).
+        r: For how many decode steps the tensors grew; 0 for the prompt and for a compaction.
+    """
+
+    rows: fields.Count
+    rows_copied: fields.Count
+    bytes_copied: fields.Count
+    peak_bytes: fields.Count
+    r: fields.Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KVUsage:
+    """What a KV cache holds: distinct rows by use, their bytes, and totals since the run began.
+
+    Shared, private and spare rows add up to all rows held.
+
+    Attributes:
+        bytes_held: Bytes of the tensors (measured; computed in a what-if run, and where a server
+            holds them).
+        rows_shared: Rows that two or more live paths read.
+        rows_private: Rows that one live path reads.
+        rows_spare: Reserved rows: allocated, but without a token.
+        rows_independent: Tokens of all these paths, which is what separate caches would use
+            (computed); see eab.bmc.separate_caches for what they would hold.
+        paths: The share of each live path.
+        bytes_copied: Bytes that were stored before and moved again.
+        allocations: Tensors made.
+        peak_bytes: The most bytes alive at once, temporary tensors included.
+        block_size: Rows of a block, where a server holds the rows in blocks; else 0.
+        tokens_sent: Tokens of all texts that were sent to the server.
+        tokens_cached: How many of them it did not have to compute (measured by the server; 0 where
+            it does not say).
+    """
+
+    bytes_held: fields.Count
+    rows_shared: fields.Count
+    rows_private: fields.Count
+    rows_spare: fields.Count
+    rows_independent: fields.Count
+    paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]
+    bytes_copied: fields.Count = 0
+    allocations: fields.Count = 0
+    peak_bytes: fields.Count = 0
+    block_size: fields.Count = 0
+    tokens_sent: fields.Count = 0
+    tokens_cached: fields.Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a reader of the run needs to know about the model.
+
+    Attributes:
+        name: As given to `eab.load_model`.
+        family: The model type of transformers, such as `llama`.
+        vocab_size: Number of tokens that it can predict.
+        layers, kv_heads, head_dim: The shape of one KV row.
+        dtype: Of K and V, and of weights that are as loaded.
+        device: Where it ran.
+        row_bytes: Bytes of one KV row: K and V of one token in all layers.
+        weights: The format of the weights (see eab.weight_formats).
+        layout: The layout of weights that are as loaded.
+    """
+
+    name: fields.ModelName
+    family: fields.Word
+    vocab_size: fields.Size
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: fields.Word
+    device: fields.Word
+    row_bytes: fields.Size
+    weights: fields.Word = AS_LOADED
+    layout: fields.Word = PLAIN
+
+    @property
+    def full_name(self) -> str:
+        """Its name and its weight format, such as `embedded@int8`."""
+        return full_name(self.name, self.weights)

@@ -1,0 +1,90 @@
+"""What is checked on connecting to a server, and what is refused then, in words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bad_answers import DIALECTS, connected, tops
+from fake_server import FakeServer
+
+from eab.errors import ModelError
+from eab.models.huggingface import HuggingFaceModel
+from eab.remote import operator
+from eab.remote.loading import connect, load_model
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: str) -> None:
+    fake.max_top = 20
+    assert connected(dialect).top == 20
+    fake.max_top = 5
+    with pytest.raises(ModelError, match="does not name the 20 most likely tokens"):
+        connected(dialect)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_log_probabilities_after_the_temperature_are_refused(
+    fake: FakeServer, dialect: str
+) -> None:
+    def sharper(answer: Any) -> Any:
+        if fake.requests[-1]["temperature"] == 0.5:
+            entry = tops(answer)
+            named = entry if "logprob" in entry[0] else entry[0]
+            if isinstance(named, dict):
+                named |= {name: p - 1.0 for name, p in named.items()}
+            else:
+                for one in named:
+                    one["logprob"] -= 1.0
+        return answer
+
+    fake.change = sharper
+    with pytest.raises(ModelError, match="depend on the temperature"):
+        connected(dialect)
+
+
+def test_another_tokenizer_is_refused(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eab.remote.checks.PROBE", "")
+    fake.model = _Reversed(fake.model)  # type: ignore[assignment]
+    with pytest.raises(ModelError, match="reads a text as other tokens"):
+        connected("vllm")
+
+
+class _Reversed:
+    """A model whose tokenizer gives other ids."""
+
+    def __init__(self, model: HuggingFaceModel) -> None:
+        self.card, self._tokenizer = model.card, self
+
+    def encode(self, text: str) -> list[int]:
+        return [5, 4, 3]
+
+
+def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> None:
+    folder = str(Path("assets/model").resolve())
+    with pytest.raises(ModelError, match="the server runs embedded, not"):
+        connect("vllm", folder)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "no server is named"),
+        ("127.0.0.1:9", "it must be an address"),
+        ("file:///etc/passwd", "it must be an address"),
+        ("http://", "it must be an address"),
+        ("http://[::1", "it must be an address"),
+        ("http://user:secret@127.0.0.1:9", "holds a user"),
+        ("http://127.0.0.1:9", "the server cannot be reached"),
+    ],
+)
+def test_bad_addresses_are_explained(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
+    monkeypatch.setenv(operator.ADDRESS, url)
+    with pytest.raises(ModelError, match=words) as caught:
+        load_model("vllm:embedded")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["openai:http://127.0.0.1:9/none", "sglang:x", "http://x/y"])
+def test_other_kinds_of_server_are_refused_in_words(name: str) -> None:
+    with pytest.raises(ModelError, match="there is no kind of server"):
+        load_model(name)

@@ -1,0 +1,127 @@
+"""Answers that no good server gives, and runs on a server that gives them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Event, Pause, RunEnded
+from eab.remote.loading import connect
+from eab.remote.model import RemoteModel
+from eab.run import fold
+
+PROMPT = "Once upon a time"
+CONFIG = BranchingConfig(top_k=20, max_new_tokens=4, max_paths=3)
+DIALECTS = ("llama.cpp", "vllm")
+
+
+def first(entries: Any) -> Any:
+    """The answer to the first text, in either dialect."""
+    return entries[0] if isinstance(entries, list) else entries["choices"][0]
+
+
+def tops(answer: Any) -> Any:
+    """The most likely tokens of that answer."""
+    entry = first(answer)
+    if "logprobs" in entry:
+        return entry["logprobs"]["top_logprobs"]
+    return entry["completion_probabilities"][0]["top_logprobs"]
+
+
+def drop_last(answer: Any) -> Any:
+    if isinstance(answer, list):
+        return answer[:-1]
+    return answer | {"choices": answer["choices"][:-1]}
+
+
+def mangled(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def changed(answer: Any) -> Any:
+        change(answer)
+        return answer
+
+    return changed
+
+
+def without_numbers(answer: Any) -> None:
+    entry = first(answer)
+    entry.pop("logprobs" if "logprobs" in entry else "completion_probabilities")
+
+
+def no_probability(answer: Any) -> None:
+    found = tops(answer)
+    if "logprob" in found[0]:
+        found[0]["logprob"] = 0.5
+    else:
+        found[0][next(iter(found[0]))] = 0.5
+
+
+def too_sure(answer: Any) -> None:
+    found = tops(answer)
+    for one in found[:3] if "logprob" in found[0] else []:
+        one["logprob"] = -0.1
+    if "logprob" not in found[0]:
+        for name in [*found[0]][:3]:
+            found[0][name] = -0.1
+
+
+def unknown_token(answer: Any) -> None:
+    found = tops(answer)
+    if "logprob" in found[0]:
+        found[0]["id"] = 10**6
+    else:
+        found[0]["token_id:1000000"] = -30.0
+
+
+def too_few(answer: Any) -> None:
+    found = tops(answer)
+    if "logprob" in found[0]:
+        del found[5:]
+    else:
+        found[0] = dict([*found[0].items()][:5])
+
+
+def two_of_one(answer: Any) -> None:
+    first(answer)["index"] = 7
+
+
+BAD_ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "half an answer": (drop_last, "continuation"),
+    "without numbers": (mangled(without_numbers), "cannot be used"),
+    "above 1": (mangled(no_probability), "log-probability is 0.5"),
+    "sum above 1": (mangled(too_sure), "add up to more than 1"),
+    "unknown token": (mangled(unknown_token), "token that the model does not have"),
+    "too few": (mangled(too_few), "names 5 tokens where 100"),
+    "wrong index": (mangled(two_of_one), "continuation is missing"),
+    "a list of nothing": (lambda _: [None], "cannot be used"),
+    "a number": (lambda _: 3, "cannot be used"),
+    "an object": (lambda _: {}, "cannot be used"),
+    "nothing": (lambda _: None, "cannot be used"),
+}
+
+
+def connected(dialect: str, seconds: float = 20.0) -> RemoteModel:
+    return connect(dialect, "embedded", seconds)
+
+
+def run_until_failed(model: RemoteModel, spoil: Callable[[], None]) -> tuple[list[Event], str]:
+    """A run whose server is spoiled after its second step."""
+    events: list[Event] = []
+    for event in generate(model, Request(PROMPT, CONFIG)):
+        events.append(event)
+        if isinstance(event, Pause) and sum(isinstance(one, Pause) for one in events) == 2:
+            spoil()
+    ended = events[-1]
+    assert isinstance(ended, RunEnded)
+    assert ended.reason == "failed"
+    run = fold(events)
+    assert len(run.steps) >= 2
+    assert run.samples()
+    return events, ended.message
+
+
+def run_until_failed_at_once(model: RemoteModel) -> tuple[list[Event], str]:
+    events = list(generate(model, Request(PROMPT, CONFIG)))
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].reason == "failed"
+    return events, events[-1].message

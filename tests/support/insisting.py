@@ -1,0 +1,29 @@
+"""Act on a page as a person does: where nothing happens, once more."""
+
+import time
+from collections.abc import Callable
+
+from playwright.sync_api import Locator, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+
+def until_attached(act: Callable[[], object], seen: Locator, seconds: float = 30) -> None:
+    """Act until something is in the page: a picture that was being laid out takes no pointer.
+
+    Args:
+        act: What a person does; doing it again must not undo it.
+        seen: What it brings up.
+        seconds: How long to try.
+
+    Raises:
+        AssertionError: It never came.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        act()
+        try:
+            seen.wait_for(state="attached", timeout=2_000)
+            return
+        except PlaywrightTimeout:
+            continue
+    expect(seen).to_be_attached(timeout=1)
