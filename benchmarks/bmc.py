@@ -29,7 +29,8 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.bmc.experiments import sensitivity_to_r, whole_model
+from eab.bmc.experiments import sensitivity_to_r
+from eab.bmc.rounds import whole_model
 from eab.bmc.results import Report, RTimed, overheads, predicted_r
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, overhead
 from eab.caches.shape import KVShape
