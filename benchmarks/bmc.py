@@ -30,8 +30,8 @@ from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCac
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from eab.bmc.experiments import sensitivity_to_r
-from eab.bmc.rounds import whole_model
 from eab.bmc.results import Report, RTimed, overheads, predicted_r
+from eab.bmc.rounds import whole_model
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, overhead
 from eab.caches.shape import KVShape
 from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
