@@ -4,8 +4,9 @@
 
 They are made as in the app: with the embedded model, and one core left free for the page. Nothing
 else should run on the machine. Before anything is written, the comparisons of the page's sentences
-are checked (`eab.timing.objections`): where the spread is larger than a difference that they would
-claim, the old recording stays, and the script says why and ends with exit code 1.
+are checked (`eab.timing.objections`): where there are too few repeats, or the machine was too
+disturbed to find a difference, the old recording stays, and the script says why and ends with exit
+code 1.
 """
 
 import argparse
