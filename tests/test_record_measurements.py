@@ -22,8 +22,9 @@ from eab.timing import Claim, Timing
 from scripts.record_measurements import MEASUREMENTS, Measured, measure_sweep, publish
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=4, max_new_tokens=4, seed=2)
-QUIET, SLOWER = Timing((1.0, 1.01, 1.0, 1.02, 1.01)), Timing((1.5, 1.51, 1.5, 1.52, 1.51))
-NOISY = Timing((1.1, 1.1, 1.3, 3.1, 3.2))
+QUIET = Timing((1.0, 1.01, 1.0, 1.02, 1.01, 1.0, 1.01))
+SLOWER = Timing(tuple(one + 0.5 for one in QUIET.seconds))
+NOISY = Timing((1.1, 1.1, 1.1, 1.3, 3.1, 3.1, 3.2))
 
 
 def test_every_page_with_times_is_recorded_by_this_script() -> None:

@@ -12,8 +12,8 @@ from eab.timing import NO_DIFFERENCE, TOO_FEW, objections
 
 WORK = Workload(64)
 FITTED = Calibration(CostModel(copy_row=1e-6, allocation=0.0, spare_row=1e-6), (), ())
-AROUND = (0.98, 0.99, 1.0, 1.01, 1.02)
-WIDE = (0.5, 0.6, 1.0, 1.4, 1.5)
+AROUND = (0.98, 0.99, 0.99, 1.0, 1.01, 1.01, 1.02)
+WIDE = (0.5, 0.6, 0.6, 1.0, 1.4, 1.4, 1.5)
 
 
 def growth_report(
@@ -38,7 +38,7 @@ def test_what_is_measurably_better_or_worse_than_r_star_is_told_with_its_spread(
     assert figures.growth_sentence(report) == (
         "Writing 64 rows with padded attention: at the predicted r* = 8, growths and spare rows "
         "take 100 ms (99.0–101); at r = 4, 50.0 ms (49.5–50.5): 0.5× that at r*; at r = 1, 400 ms "
-        "(396–404): 4× that at r*; at r = 64, 300 ms (297–303): 3× that at r* (medians of 5 "
+        "(396–404): 4× that at r*; at r = 64, 300 ms (297–303): 3× that at r* (medians of 7 "
         "repeats, measured)."
     )
     assert objections(figures.growth_claims(report)) == []
@@ -79,7 +79,7 @@ def test_lengths_are_medians():
         report.apply(LengthTimed(128, 0.003 * factor, 0.004 * factor, None))
     words = figures.lengths_sentence(report)
     assert "64 rows in use takes 1.00 ms (0.990–1.01) to allocate and copy" in words
-    assert "(medians of 5 repeats, measured)" in words
+    assert "(medians of 7 repeats, measured)" in words
     assert "only up to 64 rows" in words
     assert [len(trace.x) for trace in figures.lengths_figure(report).data] == [2, 2, 1]
 
@@ -108,6 +108,6 @@ def test_other_shapes_are_compared_where_a_difference_was_measured():
             pairs = ((1, 0.9 * factor), (4, best * factor), (8, 0.2 * factor))
             report.apply(SizeTimed(name, 8, 64, 8, pairs))
     words = bmc_sizes.sizes_sentence(report)
-    assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 5" in words
+    assert f"a: 2×; b: {NO_DIFFERENCE}; c: r* is the best (medians of 7" in words
     assert objections(bmc_sizes.size_claims(report)) == []
     assert len(bmc_sizes.sizes_figure(report).data) == 3

@@ -16,7 +16,8 @@ from eab.quantization.results import (
 from eab.quantization.roofline import RunPoint, bound
 from eab.weight_formats import AS_LOADED
 
-SLOW, FAST, BETWEEN = (4.0,) * 5, (2.0,) * 5, (1.9, 1.9, 3.9, 6.0, 6.0)
+SLOW, FAST = (4.0,) * 7, (2.0,) * 7
+BETWEEN = (1.9, 1.9, 1.9, 3.9, 6.0, 6.0, 6.0)
 
 
 def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMeasured:
@@ -51,7 +52,7 @@ def test_a_faster_and_a_slower_format_are_told_and_noise_is_not():
         one(AS_LOADED, SLOW, 0.0),
         one("int8", FAST, 0.1),
         one("int4", BETWEEN, 0.2),
-        one("nf4", (9,) * 5, 0.3),
+        one("nf4", (9,) * 7, 0.3),
     )
     words = weight_formats.formats_sentence(made)
     assert "int8 is 2.00 times as fast; nf4 is slower." in words

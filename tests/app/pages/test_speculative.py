@@ -54,7 +54,7 @@ def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) ->
     assert not page.exception
     assert not page.error
     assert words(page)[0].startswith("The same tokens with 6 draft lengths. Plain decoding takes ")
-    assert "medians of 5 repeats" in words(page)[0]
+    assert "medians of 7 repeats" in words(page)[0]
     assert f"drafter {drafter}" in " ".join(caption.value for caption in page.main.caption)
     assert len(page.table[0].value.columns) == 6
     forked = paths == "Whole tree"
