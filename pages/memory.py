@@ -5,16 +5,16 @@ from functools import partial
 import streamlit as st
 
 from app.state import messages, polling, status
-from app.state.sweeps import CACHES, start
+from app.state.variants import CACHES, start
 from app.widgets import controls, glossary
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
-from eab.analysis.sweep import Sweep, cache_sweep
+from eab.analysis.variants import VariantRuns, cache_variants
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.figures.captions import sweep_sentence
-from eab.figures.sweep_table import COST_NOTE, gain_sentence, sweep_rows
+from eab.figures.captions import variants_sentence
+from eab.figures.variant_table import COST_NOTE, gain_sentence, variant_rows
 
 WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).
@@ -39,35 +39,35 @@ def run() -> None:
     messages.clear()
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-        start(CACHES, controls.prompt(), config, controls.model_name(), cache_sweep())
+        start(CACHES, controls.prompt(), config, controls.model_name(), cache_variants())
     except EabError as error:
         messages.notify(str(error))
 
 
-def results(sweep: Sweep, key: str) -> None:
+def results(compared: VariantRuns, key: str) -> None:
     from eab.figures import caches, tables
 
-    st.text(f"{sweep_sentence(sweep)} {gain_sentence(sweep)}")
+    st.text(f"{variants_sentence(compared)} {gain_sentence(compared)}")
     with st.expander("What each cache does", expanded=True):
         glossary.markdown(WHAT_THEY_DO)
-    rows = [(line.measure, *line.cells) for line in sweep_rows(sweep)]
-    st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in sweep.pairs)]))
+    rows = [(line.measure, *line.cells) for line in variant_rows(compared)]
+    st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in compared.pairs)]))
     st.caption(COST_NOTE)
     white = white_background()
     chart = partial(draw, key=key, white=white)
     chart(
         "Bytes copied and held",
-        caches.totals_sentence(sweep),
-        caches.totals_figure(sweep),
+        caches.totals_sentence(compared),
+        caches.totals_figure(compared),
         "caches-totals",
     )
     chart(
         "Bytes held, step by step",
-        caches.held_sentence(sweep),
-        caches.held_figure(sweep),
+        caches.held_sentence(compared),
+        caches.held_figure(compared),
         "caches-held",
     )
-    tree = next((run for cache, run in sweep.pairs if cache == "tree"), None)
+    tree = next((run for cache, run in compared.pairs if cache == "tree"), None)
     if tree is not None:
         chart(
             "What the tree's paths share",
@@ -75,18 +75,20 @@ def results(sweep: Sweep, key: str) -> None:
             caches.paths_figure(tree),
             "caches-paths",
         )
-    chart("Time per step", caches.time_sentence(sweep), caches.time_figure(sweep), "caches-time")
+    chart(
+        "Time per step", caches.time_sentence(compared), caches.time_figure(compared), "caches-time"
+    )
     downloads(
         [
             (
                 "Caches (CSV)",
                 "caches.csv",
-                lambda: tables.costs_table(sweep).to_csv(index=False),
+                lambda: tables.costs_table(compared).to_csv(index=False),
             ),
             (
                 "Steps of all caches (CSV)",
                 "steps.csv",
-                lambda: tables.sweep_steps_table(sweep).to_csv(index=False),
+                lambda: tables.variant_steps_table(compared).to_csv(index=False),
             ),
         ]
     )
@@ -113,7 +115,7 @@ if not active and current.live is not None:
 
 with st.sidebar:
     controls.sidebar(varied="cache")
-CACHES.watch(status.sweep_progress, active, displayed)
+CACHES.watch(status.variants_progress, active, displayed)
 with displayed.locked:
     if first is not None:
         origin(first, displayed.live is not None)

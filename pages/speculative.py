@@ -8,15 +8,15 @@ from typing import Final
 import streamlit as st
 
 from app.state import messages, polling, status
-from app.state.sweeps import DRAFT_LENGTHS, start
+from app.state.variants import DRAFT_LENGTHS, start
 from app.widgets import controls, glossary
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.chips import chips
 from app.widgets.markdown import plain
-from eab.analysis.sweep import Sweep, draft_length_sweep
+from eab.analysis.variants import VariantRuns, draft_length_variants
 from eab.config import BranchingConfig, DrafterName
 from eab.errors import EabError
-from eab.figures.captions import sweep_sentence
+from eab.figures.captions import variants_sentence
 
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
@@ -42,12 +42,12 @@ of rejected ones are freed without copying.
 
 def run() -> None:
     messages.clear()
-    drafter = st.session_state.sweep_drafter
+    drafter = st.session_state.drafter_varied
     try:
         config = BranchingConfig.from_settings(
             controls.settings() | {"drafter": "none", "draft_length": 0}
         )
-        if st.session_state.sweep_decode == ONE_TEXT:
+        if st.session_state.decode_varied == ONE_TEXT:
             config = replace(
                 config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats"
             )
@@ -56,29 +56,29 @@ def run() -> None:
             controls.prompt(),
             config,
             controls.model_name(),
-            draft_length_sweep(drafter),
+            draft_length_variants(drafter),
         )
     except EabError as error:
         messages.notify(str(error))
 
 
-def results(sweep: Sweep, key: str) -> None:
+def results(compared: VariantRuns, key: str) -> None:
     from eab.figures import speculation, speculation_speed
     from eab.figures.tables import text_table
 
-    st.text(f"{sweep_sentence(sweep)} {speculation_speed.speed_sentence(sweep)}")
-    rows = [(line.measure, *line.cells) for line in speculation.outcome_rows(sweep)]
-    st.table(text_table(rows, ["Measure", *(name for name, _ in sweep.pairs)]))
-    st.caption(table_note(sweep))
-    text(sweep, key)
+    st.text(f"{variants_sentence(compared)} {speculation_speed.speed_sentence(compared)}")
+    rows = [(line.measure, *line.cells) for line in speculation.outcome_rows(compared)]
+    st.table(text_table(rows, ["Measure", *(name for name, _ in compared.pairs)]))
+    st.caption(table_note(compared))
+    text(compared, key)
     white = white_background()
-    sentence, figure = speculation.tokens_sentence(sweep), speculation.tokens_figure(sweep)
+    sentence, figure = speculation.tokens_sentence(compared), speculation.tokens_figure(compared)
     draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
-    sentence = speculation_speed.speed_sentence(sweep)
-    figure = speculation_speed.speed_figure(sweep)
+    sentence = speculation_speed.speed_sentence(compared)
+    figure = speculation_speed.speed_figure(compared)
     draw("Time by draft length", sentence, figure, "speculation-times", key, white)
-    sentence = speculation_speed.surface_sentence(sweep)
-    figure = speculation_speed.surface_figure(sweep)
+    sentence = speculation_speed.surface_sentence(compared)
+    figure = speculation_speed.surface_figure(compared)
     if figure.data:
         draw("When it pays", sentence, figure, "speculation-surface", key, white)
     else:
@@ -89,13 +89,13 @@ def results(sweep: Sweep, key: str) -> None:
             (
                 "Draft lengths (CSV)",
                 "speculation.csv",
-                lambda: speculation.outcome_table(sweep).to_csv(index=False),
+                lambda: speculation.outcome_table(compared).to_csv(index=False),
             )
         ]
     )
 
 
-def table_note(sweep: Sweep) -> str:
+def table_note(compared: VariantRuns) -> str:
     """Where the numbers of the table come from."""
     from eab.figures.speculation import is_one_path
 
@@ -105,7 +105,7 @@ def table_note(sweep: Sweep) -> str:
         "no difference. Draft tokens after the first rejected one of a pass are discarded without "
         "being verified."
     )
-    if is_one_path(sweep):
+    if is_one_path(compared):
         note += (
             " The row marked as formula is (1 - α^(k+1)) / (1 - α) for k draft tokens at "
             "acceptance rate α."
@@ -113,12 +113,12 @@ def table_note(sweep: Sweep) -> str:
     return note
 
 
-def text(sweep: Sweep, key: str) -> None:
+def text(compared: VariantRuns, key: str) -> None:
     """The text with the highest weight of one of the runs, as chips."""
     from eab.figures import speculation
 
     st.header("The text, token by token")
-    pairs = dict(sweep.pairs)
+    pairs = dict(compared.pairs)
     names = [name for name, one in pairs.items() if one.speculations]
     if not names:
         st.text(speculation.NOTHING_DRAFTED)
@@ -143,24 +143,24 @@ st.title("Can a small model predict what the large one will say?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
-    controls.choose_drafter(DRAFTERS, key="sweep_drafter")
+    controls.choose_drafter(DRAFTERS, key="drafter_varied")
 with right:
     st.segmented_control(
         "Decode",
         [ONE_TEXT, WHOLE_TREE],
         default=ONE_TEXT,
-        key="sweep_decode",
+        key="decode_varied",
         required=True,
         help="One text: a single path without forks. Whole tree: with the settings in the sidebar; "
         "a step ends only when all paths have reached it, so draft tokens save less.",
     )
-if st.session_state.sweep_decode == ONE_TEXT:
+if st.session_state.decode_varied == ONE_TEXT:
     st.caption("One text never forks: the settings under Branching have no effect on it.")
 for problem in messages.problems(current.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
-DRAFT_LENGTHS.watch(status.sweep_progress, active, displayed)
+DRAFT_LENGTHS.watch(status.variants_progress, active, displayed)
 with st.expander("How it works"):
     glossary.markdown(HOW_IT_WORKS)
 

@@ -25,22 +25,22 @@ from app.server import bundled_runs
 from app.server.workloads import CLASS, PRESETS
 from app.state.measurements import BUNDLED
 from eab import record
-from eab.analysis import batching, sweep_times
+from eab.analysis import batching, variant_times
 from eab.analysis.batching import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
-from eab.analysis.sweep import Sweep, SweepEvent, cache_sweep, draft_length_sweep
-from eab.analysis.sweep_times import RunTimed, SweepTimes
+from eab.analysis.variant_times import RunTimed, VariantTimes
+from eab.analysis.variants import VariantEvent, VariantRuns, cache_variants, draft_length_variants
 from eab.bmc import results as bmc_results
 from eab.bmc.experiments import measure
 from eab.bmc.results import EXPERIMENTS, Experiment
 from eab.config import BranchingConfig
 from eab.engine.batching import compare_ways
 from eab.engine.request import Request
-from eab.engine.sweeping import run_sweep
-from eab.errors import SweepError
+from eab.engine.variants import run_variants
+from eab.errors import RunsError
 from eab.events import Event, Progressed, RunEnded
 from eab.figures import batching_table, bmc_experiments, speculation_speed, weight_formats
-from eab.figures.captions import sweep_sentence
-from eab.figures.sweep_table import gain_sentence, step_claims
+from eab.figures.captions import variants_sentence
+from eab.figures.variant_table import gain_sentence, step_claims
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED, EMBEDDED_DRAFT, load_model
 from eab.models.machine import describe_machine
@@ -89,62 +89,62 @@ class Measured(NamedTuple):
 Measurement = Callable[[HuggingFaceModel, int, Watch], Measured]
 
 
-def measure_sweep(
-    sweep: Sweep,
+def measure_variants(
+    compared: VariantRuns,
     folder: Path,
     model: HuggingFaceModel,
-    events: Iterable[SweepEvent],
+    events: Iterable[VariantEvent],
 ) -> Measured:
     """A run file per variant, and the times of the repeats.
 
     Args:
-        sweep: The empty sweep.
+        compared: The empty comparison.
         folder: Where its recording is.
         model: The model.
-        events: Of the sweep.
+        events: Of the comparison.
 
     Raises:
-        SweepError: The variants do not have the same tokens.
+        RunsError: The variants do not have the same tokens.
     """
-    runs: dict[str, list[Event]] = {name: [] for name in sweep.variants}
-    times = SweepTimes()
-    times.apply(sweep_times.Began(model.card.name, model.card.dtype, describe_machine()))
+    runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
+    times = VariantTimes()
+    times.apply(variant_times.Began(model.card.name, model.card.dtype, describe_machine()))
     for event in events:
-        had_runs = sweep.complete
-        sweep.apply(event)
+        had_runs = compared.complete
+        compared.apply(event)
         if isinstance(event, RunTimed) or (had_runs and isinstance(event, RunEnded)):
             times.apply(event)
         elif not isinstance(event, Progressed):
-            runs[sweep.current].append(event)
-    if not sweep.agreed:
-        raise SweepError(sweep_sentence(sweep))
+            runs[compared.current].append(event)
+    if not compared.agreed:
+        raise RunsError(variants_sentence(compared))
 
     def write() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, own in runs.items():
             record.save(own, bundled_runs.file_of(name, folder))
-        (folder / bundled_runs.TIMES).write_text(sweep_times.dumps(times), encoding="utf-8")
+        (folder / bundled_runs.TIMES).write_text(variant_times.dumps(times), encoding="utf-8")
 
-    if sweep.kind == "cache":
-        return Measured(gain_sentence(sweep), step_claims(sweep), write)
+    if compared.kind == "cache":
+        return Measured(gain_sentence(compared), step_claims(compared), write)
     return Measured(
-        speculation_speed.speed_sentence(sweep), speculation_speed.speed_claims(sweep), write
+        speculation_speed.speed_sentence(compared), speculation_speed.speed_claims(compared), write
     )
 
 
 def measure_caches(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """The page Memory: one run with each cache."""
-    sweep, request = cache_sweep(), Request(BALL, CACHE_CONFIG)
-    events = run_sweep(model, request, sweep.variants, repeats=repeats)
-    return measure_sweep(sweep, bundled_runs.CACHES, model, watch(events))
+    compared, request = cache_variants(), Request(BALL, CACHE_CONFIG)
+    events = run_variants(model, request, compared.variants, repeats=repeats)
+    return measure_variants(compared, bundled_runs.CACHES, model, watch(events))
 
 
 def measure_draft_lengths(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:
     """The page Speculative: one text with each draft length."""
-    sweep, request = draft_length_sweep("model"), Request(STORY, TEXT_CONFIG)
+    compared, request = draft_length_variants("model"), Request(STORY, TEXT_CONFIG)
     draft = load_model(EMBEDDED_DRAFT, "cpu", "float32")
-    events = run_sweep(model, request, sweep.variants, draft, repeats)
-    return measure_sweep(sweep, bundled_runs.DRAFT_LENGTHS, model, watch(events))
+    events = run_variants(model, request, compared.variants, draft, repeats)
+    return measure_variants(compared, bundled_runs.DRAFT_LENGTHS, model, watch(events))
 
 
 def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Measured:

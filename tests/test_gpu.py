@@ -14,7 +14,7 @@ import pytest
 import torch
 from equality import PROMPT, assert_leaves_match, decisions
 
-from eab.analysis.sweep import CACHES
+from eab.analysis.variants import CACHES
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from app.server import bundled_runs
-from eab.analysis.sweep import REPEATS, cache_sweep
-from eab.analysis.sweep_times import RunTimed
+from eab.analysis.variant_times import RunTimed
+from eab.analysis.variants import REPEATS, cache_variants
 from eab.bmc.results import EXPERIMENTS
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.engine.sweeping import run_sweep
-from eab.errors import SweepError
+from eab.engine.variants import run_variants
+from eab.errors import RunsError
 from eab.events import Predicted, RunEnded
 from eab.timing import Claim, Timing
-from scripts.record_measurements import MEASUREMENTS, Measured, measure_sweep, publish
+from scripts.record_measurements import MEASUREMENTS, Measured, measure_variants, publish
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=4, max_new_tokens=4, seed=2)
 QUIET = Timing((1.0, 1.01, 1.0, 1.02, 1.01, 1.0, 1.01))
@@ -56,7 +56,7 @@ def test_a_claim_inside_the_spread_is_refused_in_words(
 
 
 def slowed(events: Iterable[Any]) -> Iterator[Any]:
-    """The same sweep with invented times, so that no test depends on the machine."""
+    """The same comparison with invented times, so that no test depends on the machine."""
     seconds = {"tree": 0.01, "concat-cow": 0.02, "deep-copy": 0.03, "recompute": 0.04}
     for event in events:
         if isinstance(event, RunTimed):
@@ -66,24 +66,26 @@ def slowed(events: Iterable[Any]) -> Iterator[Any]:
             yield event
 
 
-def test_a_recorded_sweep_opens_as_it_was_measured(
+def test_a_recorded_comparison_opens_as_it_was_measured(
     twins: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, sweep = twins("qwen2").ours, cache_sweep()
-    events = run_sweep(model, Request("w5 w9 w33 w2", CONFIG), sweep.variants)
-    measured = measure_sweep(sweep, tmp_path / "caches", model, slowed(events))
+    model, compared = twins("qwen2").ours, cache_variants()
+    events = run_variants(model, Request("w5 w9 w33 w2", CONFIG), compared.variants)
+    measured = measure_variants(compared, tmp_path / "caches", model, slowed(events))
     assert "deep-copy 3×" in measured.sentence
     assert publish("caches", measured)
     monkeypatch.setattr(bundled_runs, "CACHES", tmp_path / "caches")
     opened = bundled_runs.caches.__wrapped__()
     assert opened.repeats == REPEATS
-    assert opened.costs() == sweep.costs()
-    assert opened.ended == sweep.ended
+    assert opened.costs() == compared.costs()
+    assert opened.ended == compared.ended
 
 
 def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path) -> None:
-    model, sweep = twins("qwen2").ours, cache_sweep()
-    events = list(run_sweep(model, Request("w5 w9 w33 w2", CONFIG), sweep.variants, repeats=0))
+    model, compared = twins("qwen2").ours, cache_variants()
+    events = list(
+        run_variants(model, Request("w5 w9 w33 w2", CONFIG), compared.variants, repeats=0)
+    )
     first_end = next(place for place, one in enumerate(events) if isinstance(one, RunEnded))
     broken = [
         replace(one, entropy=one.entropy + 1.0)
@@ -91,6 +93,6 @@ def test_variants_with_other_tokens_are_not_recorded(twins: Any, tmp_path: Path)
         else one
         for place, one in enumerate(events)
     ]
-    with pytest.raises(SweepError, match="computes something else"):
-        measure_sweep(sweep, tmp_path / "caches", model, broken)
+    with pytest.raises(RunsError, match="computes something else"):
+        measure_variants(compared, tmp_path / "caches", model, broken)
     assert not (tmp_path / "caches").exists()

@@ -1,4 +1,4 @@
-"""The recorded runs and sweeps that come with the project."""
+"""The recorded runs and comparisons that come with the project."""
 
 import json
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from eab import record
-from eab.analysis import sweep_times
+from eab.analysis import variant_times
 from eab.analysis.batching import BatchingComparison, RequestEvent
 from eab.analysis.batching import load as load_batching
-from eab.analysis.sweep import Sweep, cache_sweep, draft_length_sweep, fold_sweep
+from eab.analysis.variants import VariantRuns, cache_variants, draft_length_variants, fold_variants
 from eab.assets import ASSETS
 from eab.errors import LessonError
 from eab.events import Event, RunEnded
@@ -82,15 +82,15 @@ def events_of(recording: Recording) -> tuple[Event, ...]:
 
 
 @lru_cache(maxsize=1)
-def caches() -> Sweep:
+def caches() -> VariantRuns:
     """The same run with each cache."""
-    return _load_sweep(cache_sweep(), CACHES)
+    return _load_variants(cache_variants(), CACHES)
 
 
 @lru_cache(maxsize=1)
-def draft_lengths() -> Sweep:
+def draft_lengths() -> VariantRuns:
     """The same run without drafts, and with the draft model at several draft lengths."""
-    return _load_sweep(draft_length_sweep("model"), DRAFT_LENGTHS)
+    return _load_variants(draft_length_variants("model"), DRAFT_LENGTHS)
 
 
 @lru_cache(maxsize=1)
@@ -139,11 +139,13 @@ def tuning() -> TuningReport:
     return load_tuning(TUNING)
 
 
-def _load_sweep(empty: Sweep, folder: Path) -> Sweep:
-    """The sweep with its runs, from one run file per variant, and the times of its repeats."""
+def _load_variants(empty: VariantRuns, folder: Path) -> VariantRuns:
+    """The comparison with its runs, from one run file per variant, and the times of its repeats."""
     for name in empty.variants:
-        fold_sweep(record.load(file_of(name, folder)), empty)
-    return fold_sweep([*sweep_times.load(folder / TIMES).points, RunEnded(0, "finished")], empty)
+        fold_variants(record.load(file_of(name, folder)), empty)
+    return fold_variants(
+        [*variant_times.load(folder / TIMES).points, RunEnded(0, "finished")], empty
+    )
 
 
 def file_of(variant: str, folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 from app.server import metrics
 from eab.analysis.batching import BatchingComparison
-from eab.analysis.sweep import Sweep
+from eab.analysis.variants import VariantRuns
 from eab.bmc.results import Report
 from eab.config import BranchingConfig
 from eab.errors import EabError
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar("State", RunFold, Sweep, Report, BatchingComparison, FormatReport, TuningReport)
+State = TypeVar(
+    "State", RunFold, VariantRuns, Report, BatchingComparison, FormatReport, TuningReport
+)
 # From a loaded model: the request that a scheduler serves, or the events of what takes turns.
 Begin: TypeAlias = "Callable[[LanguageModel], Request | Iterator[Any]]"
 
 
 class LiveTask(Generic[State]):
-    """A run, a sweep or a measurement that the worker makes, turn by turn.
+    """A run, a comparison or a measurement that the worker makes, turn by turn.
 
     A turn lasts up to the next Pause event: one step of a run.
 
@@ -188,7 +190,7 @@ def explain(error: Exception) -> str:
 
 
 LiveRun: TypeAlias = LiveTask[RunFold]
-LiveSweep: TypeAlias = LiveTask[Sweep]
+LiveVariants: TypeAlias = LiveTask[VariantRuns]
 LiveReport: TypeAlias = LiveTask[Report]
 LiveBatching: TypeAlias = LiveTask[BatchingComparison]
 LiveFormats: TypeAlias = LiveTask[FormatReport]

@@ -1,8 +1,8 @@
 """The worker thread that makes the runs which the pages watch.
 
-Runs of one model share their forward passes, so that all trees grow at the same time. Sweeps and
-measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only that run.
-Models load in threads of their own. A run that nobody watches any more is stopped.
+Runs of one model share their forward passes, so that all trees grow at the same time. Comparisons,
+sweeps and measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only
+that run. Models load in threads of their own. A run that nobody watches any more is stopped.
 
 Knows nothing of Streamlit.
 """
@@ -22,9 +22,9 @@ from app.server.live_run import (
     LiveFormats,
     LiveReport,
     LiveRun,
-    LiveSweep,
     LiveTask,
     LiveTuning,
+    LiveVariants,
     State,
     explain,
 )
@@ -35,7 +35,7 @@ from app.server.rules import PRIVATE, Rules
 from app.server.serving_log import ServingNow
 from app.server.turns import Turns
 from eab.analysis.batching import BatchingComparison, BatchingEvent, Workload
-from eab.analysis.sweep import REPEATS, Sweep, SweepEvent
+from eab.analysis.variants import REPEATS, VariantEvent, VariantRuns
 from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
 from eab.engine.request import Request
@@ -131,34 +131,34 @@ class Worker:
             LiveTask(prompt, config, model_name, RunFold(), begin, owner, max_turns)
         )
 
-    def start_sweep(
+    def start_variants(
         self,
         prompt: str,
         config: BranchingConfig,
         model_name: str,
-        sweep: Sweep,
+        compared: VariantRuns,
         owner: str = "",
-    ) -> LiveSweep:
-        """Start a sweep: a run of each variant, then repeats in turn, for the times. It takes turns
-        like a run.
+    ) -> LiveVariants:
+        """Start a comparison: a run of each variant, then repeats in turn, for the times. It takes
+        turns like a run.
 
         Args:
             prompt: The prompt of all runs.
             config: The settings that all runs share.
             model_name: The model, as `app.server.model_cache` names it.
-            sweep: The empty sweep to fill: its variants.
+            compared: The empty comparison to fill: its variants.
             owner: Which tab starts it.
         """
-        config, variants = self._admission.limited(config), sweep.variants
+        config, variants = self._admission.limited(config), compared.variants
         drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
-        def begin(model: "LanguageModel") -> Iterator[SweepEvent]:
-            from eab.engine.sweeping import run_sweep
+        def begin(model: "LanguageModel") -> Iterator[VariantEvent]:
+            from eab.engine.variants import run_variants
 
-            return run_sweep(model, Request(prompt, config), variants, self._draft(*drafters))
+            return run_variants(model, Request(prompt, config), variants, self._draft(*drafters))
 
         max_turns = config.max_new_tokens * len(variants) * (1 + REPEATS)
-        return self._launch(LiveTask(prompt, config, model_name, sweep, begin, owner, max_turns))
+        return self._launch(LiveTask(prompt, config, model_name, compared, begin, owner, max_turns))
 
     def start_measurement(
         self, experiment: Experiment, rows: int, model_name: str, owner: str = ""

@@ -11,8 +11,8 @@ from app.state.batching import COMPARISON
 from app.state.messages import notify
 from app.state.quantization import FORMATS
 from app.state.slot import Entry, Slot, note_in_url
-from app.state.sweeps import CACHES, DRAFT_LENGTHS
 from app.state.tab import Details, OpenRun
+from app.state.variants import CACHES, DRAFT_LENGTHS
 from eab.errors import LessonError
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson, Reading

@@ -7,9 +7,9 @@ from app.server.live_run import (
     LiveFormats,
     LiveReport,
     LiveRun,
-    LiveSweep,
     LiveTask,
     LiveTuning,
+    LiveVariants,
 )
 from app.server.queue import QueuePosition
 from app.state.process import worker
@@ -31,24 +31,27 @@ def run_progress(live: LiveRun) -> tuple[float, str]:
     return min(1.0, steps / last), f"Step {steps} of {last}"
 
 
-def sweep_progress(live: LiveSweep) -> tuple[float, str]:
-    """Progress of a sweep."""
+def variants_progress(live: LiveVariants) -> tuple[float, str]:
+    """Progress of a comparison."""
     if (early := _not_running(live)) is not None:
         return early
     with live.lock:
-        sweep, steps = live.state, live.config.max_new_tokens
-        variants = counted(len(sweep.variants), sweep.kind)
+        compared, steps = live.state, live.config.max_new_tokens
+        variants = counted(len(compared.variants), compared.kind)
         if not live.active:
-            done = f"{ENDINGS[live.ending[0]]}: {len(sweep.pairs)} of {variants}"
-            return 1.0, f"{done}, {counted(sweep.repeats, 'repeat')}" if sweep.complete else done
-        if sweep.complete:
-            return min(1.0, sweep.progress.share), as_sentence(sweep.progress.words)
-        number = sweep.begun
+            done = f"{ENDINGS[live.ending[0]]}: {len(compared.pairs)} of {variants}"
+            return (
+                1.0,
+                f"{done}, {counted(compared.repeats, 'repeat')}" if compared.complete else done,
+            )
+        if compared.complete:
+            return min(1.0, compared.progress.share), as_sentence(compared.progress.words)
+        number = compared.begun
         if not number:
             return 0.0, "Begins"
-        step = sweep.current_step
-        share = (number - 1 + min(1.0, step / steps)) / len(sweep.variants)
-        return share, f"{sweep.current} ({number} of {variants}): step {step} of {steps}"
+        step = compared.current_step
+        share = (number - 1 + min(1.0, step / steps)) / len(compared.variants)
+        return share, f"{compared.current} ({number} of {variants}): step {step} of {steps}"
 
 
 def report_progress(live: LiveReport | LiveFormats) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from eab.cli import options, progress
 from eab.cli.batch_folder import TABLE, BatchFolder
 from eab.cli.batch_lines import BatchLine, read_lines
 from eab.config import BranchingConfig
-from eab.errors import EabError, SweepError
+from eab.errors import EabError, RunsError
 from eab.formatting import counted
 from eab.record.prompt_lines import raise_if_wrong
 
@@ -137,7 +137,7 @@ def _report(folder: BatchFolder, made: _Made) -> None:
     """Write the table, and say what was made and what was not.
 
     Raises:
-        SweepError: Runs failed.
+        RunsError: Runs failed.
         typer.Exit: Ctrl-C ended the batch.
     """
     if made.finished or made.there:
@@ -155,4 +155,4 @@ def _report(folder: BatchFolder, made: _Made) -> None:
         Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(progress.STOPPED)
     if made.failures:
-        raise SweepError(f"{failed}\n  The same command tries them again")
+        raise RunsError(f"{failed}\n  The same command tries them again")

@@ -14,16 +14,16 @@ from rich.console import Console
 from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
-from eab.analysis.sweep import REPEATS
+from eab.analysis.variants import REPEATS
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
 from eab.cli.same_answer import load_rule
 from eab.cli.sweep import sweep
 from eab.config import BranchingConfig
-from eab.errors import EabError, SweepError
+from eab.errors import EabError, RunsError
 from eab.events import RunEnded
-from eab.figures.captions import sweep_sentence
+from eab.figures.captions import variants_sentence
 from eab.formatting import as_sentence, human_bytes
 from eab.run import Run, fold
 from eab.share.html_page import save_html
@@ -102,14 +102,14 @@ def compare_caches(
     """Generate with each KV cache and compare time and bytes; the tokens must be the same."""
     files.check_writable(json_file)
     language_model = progress.load(source)
-    sweep = progress.compare_caches(language_model, _text(prompt), config, repeats)
+    compared = progress.compare_caches(language_model, _text(prompt), config, repeats)
     if json_file != files.STANDARD_STREAM:
-        Console().print(terminal.sweep_summary(sweep))
+        Console().print(terminal.variants_summary(compared))
     if json_file:
-        files.write_json(terminal.sweep_json(sweep), json_file)
-    _exit_like(sweep.ended)
-    if not sweep.agreed:
-        raise SweepError(sweep_sentence(sweep))
+        files.write_json(terminal.variants_json(compared), json_file)
+    _exit_like(compared.ended)
+    if not compared.agreed:
+        raise RunsError(variants_sentence(compared))
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from eab.analysis.sweep import Sweep, cache_sweep
+from eab.analysis.variants import VariantRuns, cache_variants
 from eab.cli.options import ModelOptions
 from eab.config import BranchingConfig
 from eab.events import Event, Progressed, RunStarted, StepTimed
@@ -61,24 +61,24 @@ def generate_run(
 
 def compare_caches(
     model: "LanguageModel", prompt: str, config: BranchingConfig, repeats: int
-) -> Sweep:
+) -> VariantRuns:
     """The same run once with each cache, then as many repeats, in turn, for the times."""
     from eab.engine.loop import stop_when
     from eab.engine.request import Request
-    from eab.engine.sweeping import run_sweep
+    from eab.engine.variants import run_variants
 
-    sweep = cache_sweep()
-    events = run_sweep(model, Request(prompt, config), sweep.variants, repeats=repeats)
+    compared = cache_variants()
+    events = run_variants(model, Request(prompt, config), compared.variants, repeats=repeats)
     with interrupt_flag() as interrupted, progress_bar() as bar:
         task = bar.add_task("caches", total=config.max_new_tokens)
         for event in stop_when(events, interrupted.is_set):
-            sweep.apply(event)
+            compared.apply(event)
             if isinstance(event, RunStarted | StepTimed):
-                bar.update(task, completed=sweep.current_step, description=sweep.current)
+                bar.update(task, completed=compared.current_step, description=compared.current)
             elif isinstance(event, Progressed):
                 done = config.max_new_tokens * event.share
                 bar.update(task, completed=done, description=event.words)
-    return sweep
+    return compared
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from eab.cli import options, progress
 from eab.config import SETTINGS
-from eab.errors import ConfigError, SweepError
+from eab.errors import ConfigError, RunsError
 from eab.formatting import counted, human_seconds
 from eab.tuning.cell import Cell, cells_table, varied_settings
 from eab.tuning.grid import Grid
@@ -162,7 +162,7 @@ def _report(out: Path, made: _Made, stopped: bool) -> None:
     """Say what was made and what was not.
 
     Raises:
-        SweepError: Cells could not be made.
+        RunsError: Cells could not be made.
         typer.Exit: Ctrl-C ended the sweep.
     """
     last = made.last
@@ -182,7 +182,7 @@ def _report(out: Path, made: _Made, stopped: bool) -> None:
         Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(progress.STOPPED)
     if made.problems:
-        raise SweepError(f"{problems}\n  The same command tries them again")
+        raise RunsError(f"{problems}\n  The same command tries them again")
 
 
 def summary(cells: Sequence[Cell]) -> RenderableType:

@@ -12,17 +12,17 @@ from rich.tree import Tree
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.analysis.fork_attribution import attribute_to_forks
-from eab.analysis.sweep import Sweep, cost_values
 from eab.analysis.uncertainty import uncertainty
+from eab.analysis.variants import VariantRuns, cost_values
 from eab.bmc.separate_caches import separate_bytes
 from eab.figures.captions import (
     answers_sentence,
     cost_sentence,
     limit_sentence,
-    sweep_sentence,
+    variants_sentence,
 )
-from eab.figures.sweep_table import COST_NOTE, sweep_rows
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.figures.variant_table import COST_NOTE, variant_rows
 from eab.formatting import counted
 from eab.run import Path, Run, Sample
 
@@ -128,11 +128,11 @@ def summary(run: Run, *, narrow: bool = False, unknown: Collection[Place] = ()) 
     return Group(_tree(run, unknown), notes, Text(), samples, Text(), Text(cost_sentence(run)))
 
 
-def sweep_json(sweep: Sweep) -> dict[str, Any]:
+def variants_json(compared: VariantRuns) -> dict[str, Any]:
     """What each variant took, and whether all gave the same tokens, as plain JSON values."""
-    costs = sweep.costs()
-    started = sweep.runs[0].started if sweep.runs else None
-    varied = {name for settings in sweep.variants.values() for name in settings}
+    costs = compared.costs()
+    started = compared.runs[0].started if compared.runs else None
+    varied = {name for settings in compared.variants.values() for name in settings}
     return {
         "prompt": started.prompt if started else "",
         "settings": {
@@ -142,17 +142,17 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
         else {},
         "model": asdict(started.model) if started else {},
         "variants": [cost_values(cost) for cost in costs],
-        "agreements": [asdict(agreement) for agreement in sweep.agreements()],
-        "agreed": sweep.agreed and len(costs) == len(sweep.variants),
+        "agreements": [asdict(agreement) for agreement in compared.agreements()],
+        "agreed": compared.agreed and len(costs) == len(compared.variants),
     }
 
 
-def sweep_summary(sweep: Sweep) -> RenderableType:
+def variants_summary(compared: VariantRuns) -> RenderableType:
     """What the variants took, side by side, for a terminal."""
-    table = Table("", *(name for name, _ in sweep.pairs))
-    for row in sweep_rows(sweep):
+    table = Table("", *(name for name, _ in compared.pairs))
+    for row in variant_rows(compared):
         table.add_row(row.measure, *row.cells)
-    return Group(table, Text(COST_NOTE, style="dim"), Text(sweep_sentence(sweep)))
+    return Group(table, Text(COST_NOTE, style="dim"), Text(variants_sentence(compared)))
 
 
 def answers_summary(run: Run, answers: Answers, *, narrow: bool = False) -> RenderableType:

@@ -1,6 +1,6 @@
 """KV caches side by side: what each held, took and copied, as charts and sentences. All measured.
 
-A sweep that is shown never changes, so plotly draws it; while the runs go on, the page shows a
+A comparison that is shown never changes, so plotly draws it; while the runs go on, the page shows a
 progress bar only.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from eab.analysis.sweep import Sweep
+from eab.analysis.variants import VariantRuns
 from eab.figures.charts import (
     BLUE,
     GREEN,
@@ -22,8 +22,8 @@ from eab.figures.charts import (
     laid_out,
     log_axis,
 )
-from eab.figures.sweep_table import beside_first, step_words
 from eab.figures.timings import MILLI, in_ms
+from eab.figures.variant_table import beside_first, step_words
 from eab.formatting import counted, human_bytes, listed
 from eab.run import Run, Step
 from eab.timing import Timing, timings_by
@@ -45,30 +45,30 @@ STYLES: Final[dict[str, CacheStyle]] = {
 }
 
 
-def held_figure(sweep: Sweep) -> go.Figure:
+def held_figure(compared: VariantRuns) -> go.Figure:
     """Bytes held after each step, one line per cache."""
-    most = max((cost.most_held_bytes for cost in sweep.costs()), default=0)
+    most = max((cost.most_held_bytes for cost in compared.costs()), default=0)
     unit, name = byte_unit(most)
     figure = _lines(
-        sweep, lambda step: None if step.kv is None else step.kv.bytes_held / unit, ".2f"
+        compared, lambda step: None if step.kv is None else step.kv.bytes_held / unit, ".2f"
     )
     figure.update_traces(line_shape="hv")  # what is held stays until the next step
     figure.update_yaxes(title=f"KV bytes held ({name}, measured)", rangemode="tozero")
     return figure
 
 
-def held_sentence(sweep: Sweep) -> str:
+def held_sentence(compared: VariantRuns) -> str:
     """The most that each cache holds between steps."""
-    return _side_by_side(sweep, "At its largest", "most_held_bytes", "holds", human_bytes)
+    return _side_by_side(compared, "At its largest", "most_held_bytes", "holds", human_bytes)
 
 
-def time_figure(sweep: Sweep) -> go.Figure:
+def time_figure(compared: VariantRuns) -> go.Figure:
     """Milliseconds of each decode step, on a logarithmic axis: one line per cache for the medians
     of the repeats, with a band from quartile to quartile.
     """
     figure = go.Figure()
-    for cache, _ in sweep.pairs:
-        steps = _step_timings(sweep, cache)
+    for cache, _ in compared.pairs:
+        steps = _step_timings(compared, cache)
         if any(len(timing.seconds) > 1 for timing in steps.values()):
             _add_band(figure, cache, steps)
         points = [(step, MILLI * timing.median) for step, timing in steps.items()]
@@ -78,11 +78,11 @@ def time_figure(sweep: Sweep) -> go.Figure:
     return laid_out(figure)
 
 
-def _step_timings(sweep: Sweep, cache: str) -> dict[int, Timing]:
+def _step_timings(compared: VariantRuns, cache: str) -> dict[int, Timing]:
     """Of each decode step, over the repeats."""
     return timings_by(
         (step, seconds)
-        for one in sweep.times(cache)
+        for one in compared.times(cache)
         for step, seconds in enumerate(one.step_seconds)
         if step and seconds is not None
     )
@@ -106,9 +106,9 @@ def _add_band(figure: go.Figure, cache: str, steps: Mapping[int, Timing]) -> Non
     )
 
 
-def time_sentence(sweep: Sweep) -> str:
+def time_sentence(compared: VariantRuns) -> str:
     """How long a step takes with each cache."""
-    costs = sweep.costs()
+    costs = compared.costs()
     if not costs:
         return NOTHING_YET
     first = costs[0]
@@ -116,12 +116,12 @@ def time_sentence(sweep: Sweep) -> str:
     return f"A step with {first.variant} takes {in_ms(first.step_seconds)}{beside}."
 
 
-def totals_figure(sweep: Sweep) -> go.Figure:
+def totals_figure(compared: VariantRuns) -> go.Figure:
     """Bars: the peak, the most held between steps, and all bytes copied.
 
     One below the other, because a phone has no room for them side by side.
     """
-    costs = sweep.costs()
+    costs = compared.costs()
     titles = ("peak", "most held between steps", "copied in all")
     figure = make_subplots(rows=3, cols=1, subplot_titles=titles, vertical_spacing=0.2)
     styles = [STYLES[cost.variant] for cost in costs]
@@ -151,9 +151,9 @@ def totals_figure(sweep: Sweep) -> go.Figure:
     return laid_out(figure, height=600)
 
 
-def totals_sentence(sweep: Sweep) -> str:
+def totals_sentence(compared: VariantRuns) -> str:
     """How much each cache copies."""
-    return _side_by_side(sweep, "In the whole run", "copied_bytes", "copies", human_bytes)
+    return _side_by_side(compared, "In the whole run", "copied_bytes", "copies", human_bytes)
 
 
 def paths_figure(run: Run) -> go.Figure:
@@ -196,10 +196,12 @@ def paths_sentence(run: Run) -> str:
     )
 
 
-def _lines(sweep: Sweep, value: Callable[[Step], float | None], number_format: str) -> go.Figure:
+def _lines(
+    compared: VariantRuns, value: Callable[[Step], float | None], number_format: str
+) -> go.Figure:
     """A line per cache over the steps that have such a value."""
     figure = go.Figure()
-    for cache, run in sweep.pairs:
+    for cache, run in compared.pairs:
         points = [(step.step, found) for step in run.steps if (found := value(step)) is not None]
         _add_line(figure, cache, points, number_format)
     figure.update_xaxes(title="step")
@@ -222,18 +224,18 @@ def _add_line(
 
 
 def _side_by_side(
-    sweep: Sweep, when: str, name: str, verb: str, written: Callable[[Any], str]
+    compared: VariantRuns, when: str, name: str, verb: str, written: Callable[[Any], str]
 ) -> str:
     """One measure of all caches, as a multiple of the first.
 
     Args:
-        sweep: The runs.
+        compared: The runs.
         when: How the sentence begins.
         name: The field of RunCost.
         verb: What a cache does with that much.
         written: How a value is written.
     """
-    costs = sweep.costs()
+    costs = compared.costs()
     if not costs:
         return NOTHING_YET
     first, *others = (getattr(cost, name) for cost in costs)

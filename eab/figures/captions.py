@@ -8,7 +8,7 @@ from typing import Final
 
 from eab import token_text
 from eab.analysis.answers import Answers
-from eab.analysis.sweep import Agreement, Sweep
+from eab.analysis.variants import Agreement, VariantRuns
 from eab.bmc.separate_caches import separate_bytes
 from eab.config import AUTO
 from eab.events import EndReason, KVUsage
@@ -294,14 +294,14 @@ def source(run: Run) -> str:
     return "computed" if run.is_what_if or on_server else "measured"
 
 
-def sweep_sentence(sweep: Sweep) -> str:
+def variants_sentence(compared: VariantRuns) -> str:
     """Whether all variants give the same tokens, and what became of those that did not finish."""
-    agreements = sweep.agreements()
+    agreements = compared.agreements()
     unlike = [one for one in agreements if one.first_difference is not None or not one.explained]
     words = [_difference_words(agreement) for agreement in unlike]
     if agreements and not unlike:
-        words.append(f"The same tokens with {counted(len(agreements) + 1, sweep.kind)}.")
-    ended = [(name, run.ended) for name, run in sweep.pairs if run.ended is not None]
+        words.append(f"The same tokens with {counted(len(agreements) + 1, compared.kind)}.")
+    ended = [(name, run.ended) for name, run in compared.pairs if run.ended is not None]
     words += [
         f"{name} failed: {token_text.visible(end.message)}."
         for name, end in ended

@@ -8,7 +8,7 @@ import pandas as pd
 
 from eab.analysis.answers import group_answers
 from eab.analysis.diff import Merged, same_prompt, texts_of
-from eab.analysis.sweep import run_cost
+from eab.analysis.variants import run_cost
 from eab.bmc.separate_caches import separate_bytes
 from eab.config import PolicyName
 from eab.formatting import counted, human_bytes, times

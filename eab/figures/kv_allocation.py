@@ -16,8 +16,8 @@ from eab.figures.charts import (
     byte_unit,
     laid_out,
 )
-from eab.figures.sweep_table import beside_first
 from eab.figures.tables import text_table
+from eab.figures.variant_table import beside_first
 from eab.formatting import human_bytes, listed
 
 # What the legend calls a part of the reserved bytes, its field in Reserved, colour and pattern.

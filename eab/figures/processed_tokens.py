@@ -5,7 +5,7 @@ from typing import Final
 
 import plotly.graph_objects as go
 
-from eab.analysis.sweep import Sweep
+from eab.analysis.variants import VariantRuns
 from eab.figures.caches import STYLES
 from eab.figures.charts import NOTHING_YET, laid_out, log_axis
 from eab.formatting import times
@@ -14,11 +14,11 @@ from eab.run import Run
 _COMPARED: Final = {"tree": "with a KV cache", "recompute": "without"}
 
 
-def processed_figure(sweep: Sweep) -> go.Figure:
+def processed_figure(compared: VariantRuns) -> go.Figure:
     """Tokens through the model up to each step, one line with a cache and one without."""
     figure = go.Figure()
     for name, words in _COMPARED.items():
-        run = dict(sweep.pairs).get(name)
+        run = dict(compared.pairs).get(name)
         if run is None:
             continue
         style = STYLES[name]
@@ -35,9 +35,9 @@ def processed_figure(sweep: Sweep) -> go.Figure:
     return laid_out(figure)
 
 
-def processed_sentence(sweep: Sweep) -> str:
+def processed_sentence(compared: VariantRuns) -> str:
     """How many tokens both take in the end."""
-    runs = dict(sweep.pairs)
+    runs = dict(compared.pairs)
     if any(name not in runs or not runs[name].steps for name in _COMPARED):
         return NOTHING_YET
     with_cache, without = (runs[name].tokens_through_model() for name in _COMPARED)

@@ -10,11 +10,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from eab import token_text
-from eab.analysis.sweep import Sweep
+from eab.analysis.variants import VariantRuns
 from eab.config import MAX_DRAFT
 from eab.figures.charts import BLUE, ORANGE, laid_out
-from eab.figures.sweep_table import SweepRow
 from eab.figures.timings import ms, with_spread
+from eab.figures.variant_table import VariantRow
 from eab.formatting import counted
 from eab.run import Run
 from eab.speculation.formulas import expected_tokens
@@ -65,15 +65,15 @@ class DraftLengthResult:
         return self.stats.steps_per_pass or 0.0
 
 
-def draft_length_results(sweep: Sweep) -> list[DraftLengthResult]:
+def draft_length_results(compared: VariantRuns) -> list[DraftLengthResult]:
     """All variants that have decided a step after the one that the prompt's pass decides."""
     found = []
-    for name, run in sweep.pairs:
+    for name, run in compared.pairs:
         config = run.started.config
         if len(run.steps) > 1:
             length = None if config.drafter == "none" else config.draft_length
-            seconds = sweep.timing(name, lambda one: one.decode_seconds)
-            drafting = sweep.timing(name, lambda one: one.draft_seconds)
+            seconds = compared.timing(name, lambda one: one.decode_seconds)
+            drafting = compared.timing(name, lambda one: one.draft_seconds)
             stats = speculation_stats(run)
             found.append(DraftLengthResult(name, length, stats, seconds, drafting))
     return found
@@ -87,25 +87,25 @@ def plain_and_drafted(
     return plain, [result for result in results if result.length is not None]
 
 
-def is_one_path(sweep: Sweep) -> bool:
+def is_one_path(compared: VariantRuns) -> bool:
     """Whether no run forked: the formulas hold for one path only."""
-    return all(len(run.paths) == 1 for run in sweep.runs)
+    return all(len(run.paths) == 1 for run in compared.runs)
 
 
-def acceptance_rate(sweep: Sweep) -> float | None:
+def acceptance_rate(compared: VariantRuns) -> float | None:
     """Accepted over verified draft tokens of all variants (measured); None if none was verified."""
-    results = draft_length_results(sweep)
+    results = draft_length_results(compared)
     accepted = sum(result.stats.accepted for result in results)
     verified = accepted + sum(result.stats.rejected for result in results)
     return accepted / verified if verified else None
 
 
-def outcome_table(sweep: Sweep) -> pd.DataFrame:
+def outcome_table(compared: VariantRuns) -> pd.DataFrame:
     """A row per variant. All measured, except for the column that says formula. Seconds are medians
     of the repeats, with their quartiles.
     """
-    alpha = acceptance_rate(sweep) if is_one_path(sweep) else None
-    results = draft_length_results(sweep)
+    alpha = acceptance_rate(compared) if is_one_path(compared) else None
+    results = draft_length_results(compared)
     plain, _ = plain_and_drafted(results)
     return pd.DataFrame([_outcome_row(result, alpha, plain) for result in results])
 
@@ -136,25 +136,25 @@ def _outcome_row(
     }
 
 
-def outcome_rows(sweep: Sweep) -> list[SweepRow]:
+def outcome_rows(compared: VariantRuns) -> list[VariantRow]:
     """The same, to read: a row per measure, with a cell per variant."""
-    table, results = outcome_table(sweep), draft_length_results(sweep)
+    table, results = outcome_table(compared), draft_length_results(compared)
     plain, _ = plain_and_drafted(results)
     counts = [
-        SweepRow(
+        VariantRow(
             measure, tuple(_NO_VALUE if pd.isna(one) else written(one) for one in table[column])
         )
         for measure, column, written in _OUTCOMES
         if column in table and not table[column].isna().all()
     ]
-    speed = [SweepRow("speed against plain", tuple(_against(one, plain) for one in results))]
+    speed = [VariantRow("speed against plain", tuple(_against(one, plain) for one in results))]
     if plain is None or all(are_too_few(one.seconds, plain.seconds) for one in results):
         speed = []
     return [
         *speed,
         *counts,
-        SweepRow("ms of all steps", tuple(with_spread(one.seconds, ms) for one in results)),
-        SweepRow("of these, drafting", tuple(with_spread(one.drafting, ms) for one in results)),
+        VariantRow("ms of all steps", tuple(with_spread(one.seconds, ms) for one in results)),
+        VariantRow("of these, drafting", tuple(with_spread(one.drafting, ms) for one in results)),
     ]
 
 
@@ -164,14 +164,14 @@ def _against(result: DraftLengthResult, plain: DraftLengthResult | None) -> str:
     return comparison(result.seconds, plain.seconds)
 
 
-def tokens_figure(sweep: Sweep) -> go.Figure:
+def tokens_figure(compared: VariantRuns) -> go.Figure:
     """Steps per forward pass over the draft length: measured points; of one path also the formula
     at the measured acceptance rate, as a line.
     """
-    alpha = acceptance_rate(sweep) or 0.0
-    fixed = [result for result in draft_length_results(sweep) if result.length]
+    alpha = acceptance_rate(compared) or 0.0
+    fixed = [result for result in draft_length_results(compared) if result.length]
     figure = go.Figure()
-    if is_one_path(sweep):
+    if is_one_path(compared):
         figure.add_scatter(
             name=f"formula, acceptance rate {alpha:.2f}",
             x=LENGTHS,
@@ -193,17 +193,17 @@ def tokens_figure(sweep: Sweep) -> go.Figure:
     return laid_out(figure)
 
 
-def tokens_sentence(sweep: Sweep) -> str:
+def tokens_sentence(compared: VariantRuns) -> str:
     """The acceptance rate, and how many steps a pass gives with it."""
-    alpha = acceptance_rate(sweep)
+    alpha = acceptance_rate(compared)
     if alpha is None:
         return NOTHING_DRAFTED
-    drafted = [result for result in draft_length_results(sweep) if result.length is not None]
+    drafted = [result for result in draft_length_results(compared) if result.length is not None]
     best = max(drafted, key=lambda result: result.steps_per_pass)
     gained = f"up to {best.steps_per_pass:.2f} steps instead of 1 ({best.name}, measured)"
     if best.steps_per_pass < 1.005:
         gained = "no more than 1 step with any draft length (measured)"
-    of_a_tree = "" if is_one_path(sweep) else f" {_OF_A_TREE}"
+    of_a_tree = "" if is_one_path(compared) else f" {_OF_A_TREE}"
     return (
         f"A draft token is accepted with probability {alpha:.2f} if those before it were "
         f"(measured). A forward pass gives {gained}.{of_a_tree}"

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from eab.analysis.sweep import Sweep
-from eab.analysis.sweep_times import RunTimed
+from eab.analysis.variant_times import RunTimed
+from eab.analysis.variants import VariantRuns
 from eab.config import MAX_DRAFT
 from eab.figures.charts import BLUE, NOTHING_YET, ORANGE, laid_out
 from eab.figures.speculation import (
@@ -52,11 +52,11 @@ class PassCosts:
         return 1.0 + (tokens - 1) * self.further_token
 
 
-def pass_costs(sweep: Sweep) -> PassCosts | None:
+def pass_costs(compared: VariantRuns) -> PassCosts | None:
     """What draft tokens and longer passes cost in these runs: medians over the repeats. None before
     there are passes of two sizes.
     """
-    found = repeated_costs(sweep)
+    found = repeated_costs(compared)
     if not found:
         return None
     return PassCosts(
@@ -64,10 +64,10 @@ def pass_costs(sweep: Sweep) -> PassCosts | None:
     )
 
 
-def repeated_costs(sweep: Sweep) -> list[PassCosts]:
+def repeated_costs(compared: VariantRuns) -> list[PassCosts]:
     """The costs of each repeat."""
-    names = [result.name for result in draft_length_results(sweep)]
-    rounds = zip(*(sweep.times(name) for name in names), strict=False)
+    names = [result.name for result in draft_length_results(compared)]
+    rounds = zip(*(compared.times(name) for name in names), strict=False)
     return [costs for one in rounds if (costs := _costs_of(one)) is not None]
 
 
@@ -86,11 +86,11 @@ def _costs_of(runs: Sequence[RunTimed]) -> PassCosts | None:
     return PassCosts(drafting / draft_tokens / single, fit[1] / single)
 
 
-def speed_figure(sweep: Sweep) -> go.Figure:
+def speed_figure(compared: VariantRuns) -> go.Figure:
     """Milliseconds of all decode steps by draft length, with the quartiles of the repeats; plain
     decoding as a line with its spread.
     """
-    plain, drafted = plain_and_drafted(draft_length_results(sweep))
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
     figure = go.Figure()
     if plain is not None:
         low, high = MILLI * plain.seconds.low, MILLI * plain.seconds.high
@@ -118,9 +118,9 @@ def speed_figure(sweep: Sweep) -> go.Figure:
     return laid_out(figure)
 
 
-def speed_sentence(sweep: Sweep) -> str:
+def speed_sentence(compared: VariantRuns) -> str:
     """Which draft lengths are measurably faster or slower than plain decoding."""
-    plain, drafted = plain_and_drafted(draft_length_results(sweep))
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
     if plain is None or not drafted:
         return NOTHING_YET
     timings = [plain.seconds, *(one.seconds for one in drafted)]
@@ -143,9 +143,9 @@ def speed_sentence(sweep: Sweep) -> str:
     return f"{beginning} for all decode steps; {'; '.join(told)} ({repeats_words(timings)})."
 
 
-def speed_claims(sweep: Sweep) -> list[Claim]:
+def speed_claims(compared: VariantRuns) -> list[Claim]:
     """The comparisons of `speed_sentence`."""
-    plain, drafted = plain_and_drafted(draft_length_results(sweep))
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
     return [
         Claim(f"decode steps, {one.name} against plain", one.seconds, plain.seconds)
         for one in drafted
@@ -153,13 +153,13 @@ def speed_claims(sweep: Sweep) -> list[Claim]:
     ]
 
 
-def surface_figure(sweep: Sweep) -> go.Figure:
+def surface_figure(compared: VariantRuns) -> go.Figure:
     """Speed-up over draft length and acceptance rate, computed with the measured costs; the diamond
-    is the best length at this sweep's acceptance rate.
+    is the best length at this comparison's acceptance rate.
     """
-    costs, alpha = pass_costs(sweep), acceptance_rate(sweep)
+    costs, alpha = pass_costs(compared), acceptance_rate(compared)
     figure = go.Figure()
-    if costs is None or alpha is None or not is_one_path(sweep):
+    if costs is None or alpha is None or not is_one_path(compared):
         return laid_out(figure)
     _add_surface(figure, costs)
     best = best_length(alpha, costs.draft_token, costs.of_pass)
@@ -229,27 +229,27 @@ def _add_label(figure: go.Figure, x: float, y: float, words: str, below: bool) -
     )
 
 
-def surface_sentence(sweep: Sweep) -> str:
+def surface_sentence(compared: VariantRuns) -> str:
     """What a draft token costs here, what that allows, and what a much larger model would gain."""
-    if not is_one_path(sweep):
+    if not is_one_path(compared):
         return ONE_PATH_ONLY
-    costs, alpha = pass_costs(sweep), acceptance_rate(sweep)
+    costs, alpha = pass_costs(compared), acceptance_rate(compared)
     if costs is None or alpha is None:
         return "There is nothing to compute a speed-up from yet."
-    here = _best_words(alpha, costs, repeated_costs(sweep))
+    here = _best_words(alpha, costs, repeated_costs(compared))
     large = PassCosts(SMALL_DRAFT, further_token=0.0)
     small = _best_words(alpha, large, [large])
     return (
         f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
-        f"token in a pass {costs.further_token:.2f} ({_cost_words(sweep)}). "
+        f"token in a pass {costs.further_token:.2f} ({_cost_words(compared)}). "
         f"With these costs, {here} (computed). If a draft token cost {SMALL_DRAFT} of a pass, and "
         f"a longer pass no more than a short one, as for a large model on a GPU, {small} "
         "(computed). A small model gains little, because no much smaller model can draft for it."
     )
 
 
-def _cost_words(sweep: Sweep) -> str:
-    return repeats_words(result.seconds for result in draft_length_results(sweep))
+def _cost_words(compared: VariantRuns) -> str:
+    return repeats_words(result.seconds for result in draft_length_results(compared))
 
 
 def _best_words(alpha: float, costs: PassCosts, repeats: Sequence[PassCosts]) -> str:

@@ -1,4 +1,4 @@
-"""Runs, sweeps and measurements as tables: for reading, and for downloads.
+"""Runs, comparisons and measurements as tables: for reading, and for downloads.
 
 Together the tables of a run hold everything that its pictures show.
 """
@@ -13,8 +13,8 @@ import pandas as pd
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.fork_attribution import ForkShare
-from eab.analysis.sweep import Sweep, cost_values
 from eab.analysis.uncertainty import Uncertainty
+from eab.analysis.variants import VariantRuns, cost_values
 from eab.bmc.demand import Demand, predicted_overhead
 from eab.bmc.results import Point, Report, RTimed, SizeTimed
 from eab.bmc.separate_caches import separate_bytes
@@ -228,18 +228,18 @@ def steps_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def costs_table(sweep: Sweep) -> pd.DataFrame:
+def costs_table(compared: VariantRuns) -> pd.DataFrame:
     """A row per variant: seconds, tokens, bytes, allocations of its whole run. All measured.
 
     Seconds are medians of the repeats; columns `_low` and `_high` are their quartiles.
     """
-    return pd.DataFrame([cost_values(cost) for cost in sweep.costs()])
+    return pd.DataFrame([cost_values(cost) for cost in compared.costs()])
 
 
-def sweep_steps_table(sweep: Sweep) -> pd.DataFrame:
+def variant_steps_table(compared: VariantRuns) -> pd.DataFrame:
     """A row per variant and step: as `steps_table`, and what was copied and allocated so far."""
     tables = []
-    for name, run in sweep.pairs:
+    for name, run in compared.pairs:
         table = steps_table(run)
         kv = [step.kv for step in run.steps if step.kv is not None]
         table.insert(0, "variant", name)

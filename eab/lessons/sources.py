@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 from eab.analysis.batching import WAYS, BatchingComparison
 from eab.analysis.schedule import Schedule
-from eab.analysis.sweep import CACHES, Sweep, draft_length_sweep
+from eab.analysis.variants import CACHES, VariantRuns, draft_length_variants
 from eab.quantization.grid import Floats
 from eab.quantization.results import FormatMeasured, FormatReport
 from eab.run import Run
@@ -19,7 +19,7 @@ Part: TypeAlias = Run | Schedule | FormatMeasured
 PARTS: Final[dict[str, tuple[Source, type]]] = {
     "run": ("run", Run),
     **{name: ("caches", Run) for name in CACHES},
-    **{name: ("draft lengths", Run) for name in draft_length_sweep("model").variants},
+    **{name: ("draft lengths", Run) for name in draft_length_variants("model").variants},
     **{way: ("batching", Schedule) for way in WAYS},
     **{name: ("formats", FormatMeasured) for name in WEIGHT_FORMATS},
 }
@@ -39,8 +39,8 @@ class Sources:
     """
 
     run: Run
-    caches: Callable[[], Sweep]
-    draft_lengths: Callable[[], Sweep]
+    caches: Callable[[], VariantRuns]
+    draft_lengths: Callable[[], VariantRuns]
     batching: Callable[[], BatchingComparison]
     formats: Callable[[], FormatReport]
     matrix: Callable[[], Floats]
@@ -59,5 +59,5 @@ class Sources:
         if source == "formats":
             formats = self.formats().formats
             return next((one for one in formats if one.weights == name), None)
-        sweep = self.caches() if source == "caches" else self.draft_lengths()
-        return dict(sweep.pairs).get(name)
+        compared = self.caches() if source == "caches" else self.draft_lengths()
+        return dict(compared.pairs).get(name)

@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from eab.errors import ModelError, SweepError
+from eab.errors import ModelError, RunsError
 from eab.events import ModelCard
 from eab.formatting import quoted
 from eab.models.base import LanguageModel
@@ -74,7 +74,7 @@ class RayActors:
         workers: How many workers load the model. They divide the CPUs and GPUs of the cluster.
 
     Raises:
-        SweepError: Ray is not installed, the cluster cannot be reached, or the workers have
+        RunsError: Ray is not installed, the cluster cannot be reached, or the workers have
             different models.
         ModelError: A worker cannot load the model.
     """
@@ -193,7 +193,7 @@ class RayActors:
             reason = str(error).strip().splitlines()[-1]  # the last line of its traceback
             raise ModelError(f"a Ray worker cannot load the model: {reason}") from error
         if any(card != cards[0] for card in cards):
-            raise SweepError(
+            raise RunsError(
                 "the Ray workers run the model in different ways (device or number format). Name "
                 "them with --device and --dtype"
             )
@@ -213,7 +213,7 @@ def _import_ray() -> ModuleType:
     try:
         return import_module("ray")
     except ImportError as error:
-        raise SweepError(
+        raise RunsError(
             'Ray is not installed. Install it with: pip install "eab-explorer[ray]", or leave out '
             "--ray"
         ) from error
@@ -224,7 +224,7 @@ def _connect(ray: ModuleType, address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError) as error:
         if address != AUTO:
-            raise SweepError(
+            raise RunsError(
                 f"there is no Ray cluster at {quoted(address)}: {str(error)[:200]}"
             ) from error
         ray.init(

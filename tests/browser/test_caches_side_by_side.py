@@ -1,4 +1,4 @@
-"""The page Memory in a real Chromium: recorded sweep, run, Stop, reload, download, dark mode, print
+"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode, print
 view.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from eab.analysis.sweep import CACHES
+from eab.analysis.variants import CACHES
 
 pytestmark = pytest.mark.browser
 SECONDS = 1000  # Playwright counts milliseconds
@@ -38,10 +38,10 @@ def start(page: Page, prompt: str, key: str, presses: int = 0) -> None:
     for _ in range(presses):
         slider.press("ArrowRight")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.wait_for_function("() => location.search.includes('cache_sweep=')")
+    page.wait_for_function("() => location.search.includes('cache_variants=')")
 
 
-def test_a_sweep_from_the_first_page_to_the_download(
+def test_a_comparison_from_the_first_page_to_the_download(
     open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     page = open_page()

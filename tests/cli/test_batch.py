@@ -27,7 +27,7 @@ from eab.engine import scheduler
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part
-from eab.errors import ConfigError, EabError, RecordError, SweepError
+from eab.errors import ConfigError, EabError, RecordError, RunsError
 from eab.events import RunEnded
 from eab.figures.tables import samples_of_runs_table
 from eab.models.base import LanguageModel
@@ -283,7 +283,7 @@ def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
 def test_a_run_that_fails_is_listed_and_tried_again(tmp_path: Path) -> None:
     too_much = {"prompt": "word " * 300, "kv_limit_mib": 1, "id": "big"}
     prompts = write(tmp_path / "a.jsonl", [too_much, {"prompt": "The cat"}])
-    message = error_of(SweepError, prompts, "--out", tmp_path, *SHORT)
+    message = error_of(RunsError, prompts, "--out", tmp_path, *SHORT)
     assert message.startswith("1 run failed:\n  line 1 (big): the KV cache needs ")
     assert [file.stem for file in tmp_path.glob("*.eab")] == ["00002"]
     assert set(pd.read_parquet(tmp_path / "samples.parquet")["id"]) == {"00002"}

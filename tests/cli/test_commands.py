@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eab import record
-from eab.analysis.sweep import CACHES
+from eab.analysis.variants import CACHES
 from eab.cli.commands import app
 from eab.config import SETTINGS
 from eab.run import fold

@@ -17,7 +17,7 @@ from eab import record
 from eab.cli import options
 from eab.cli.commands import app
 from eab.config import SETTINGS
-from eab.errors import ConfigError, EabError, RecordError, SweepError
+from eab.errors import ConfigError, EabError, RecordError, RunsError
 from eab.run import fold
 from eab.tuning.cell import COLUMNS
 from eab.tuning.journal import JOURNAL, TABLE
@@ -157,7 +157,7 @@ def test_another_model_in_the_folder_is_refused(prompts: str, tmp_path: Path) ->
 def test_a_cell_that_fails_is_listed_and_the_others_are_made(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("word " * 600 + "\nOnce upon a time\n", encoding="utf-8")
-    message = error_of(SweepError, file, "--out", tmp_path / "out", *SHORT)
+    message = error_of(RunsError, file, "--out", tmp_path / "out", *SHORT)
     assert message.startswith("1 cell could not be made:\n  00001, seed 0: the prompt has ")
     assert [*table_of(tmp_path / "out")["prompt_id"]] == ["00002"]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.analysis.sweep import Sweep, SweepEvent, draft_length_sweep, fold_sweep
-from eab.analysis.sweep_times import RunTimed
+from eab.analysis.variant_times import RunTimed
+from eab.analysis.variants import VariantEvent, VariantRuns, draft_length_variants, fold_variants
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.events import Speculated
@@ -21,26 +21,26 @@ from eab.timing import NO_DIFFERENCE, objections
 
 
 @pytest.fixture(scope="module")
-def first_runs(twins) -> list[SweepEvent]:
+def first_runs(twins) -> list[VariantEvent]:
     """A run per variant, without repeats."""
-    from eab.engine.sweeping import run_sweep
+    from eab.engine.variants import run_variants
 
     target, draft = twins("llama").ours, twins("llama", 1).ours
-    variants = draft_length_sweep("model").variants
+    variants = draft_length_variants("model").variants
     config = BranchingConfig(
         max_new_tokens=30, max_paths=1, entropy_threshold=20.0, temperature=0.4
     )
     request = Request("w5 w9 w33 w2", config)
-    return list(run_sweep(target, request, variants, draft, repeats=0))[:-1]
+    return list(run_variants(target, request, variants, draft, repeats=0))[:-1]
 
 
 @pytest.fixture(scope="module")
-def sweep(first_runs: list[SweepEvent]) -> Sweep:
-    return fold_sweep(first_runs, draft_length_sweep("model"))
+def compared(first_runs: list[VariantEvent]) -> VariantRuns:
+    return fold_variants(first_runs, draft_length_variants("model"))
 
 
-def test_the_variants_are_plain_some_lengths_and_adaptive(sweep):
-    assert list(sweep.variants) == [
+def test_the_variants_are_plain_some_lengths_and_adaptive(compared):
+    assert list(compared.variants) == [
         "plain",
         "1 draft token",
         "2 draft tokens",
@@ -48,12 +48,12 @@ def test_the_variants_are_plain_some_lengths_and_adaptive(sweep):
         "8 draft tokens",
         "adaptive",
     ]
-    assert sweep.agreed
-    assert sweep.kind == "draft length"
+    assert compared.agreed
+    assert compared.kind == "draft length"
 
 
-def test_the_outcome_counts_what_the_events_say(sweep):
-    for name, run in sweep.pairs:
+def test_the_outcome_counts_what_the_events_say(compared):
+    for name, run in compared.pairs:
         found = speculation_stats(run)
         assert found.steps == 29
         assert found.forward_passes + found.accepted >= 29 or name == "plain"
@@ -65,14 +65,14 @@ def test_the_outcome_counts_what_the_events_say(sweep):
         assert (
             found.steps == found.forward_passes + found.accepted
         )  # and each pass gives one step more than it had accepted draft tokens
-    plain = speculation_stats(sweep.runs[0])
+    plain = speculation_stats(compared.runs[0])
     assert (plain.draft_tokens, plain.acceptance_rate, plain.steps_per_pass) == (0, None, 1.0)
 
 
 def test_the_chips_spell_the_text_and_a_rejected_token_stands_before_the_one_that_came(
-    sweep,
+    compared,
 ):
-    for _, run in sweep.pairs[1:]:
+    for _, run in compared.pairs[1:]:
         chips = speculation.chips(run, 0)
         text = [chip["text"] for chip in chips if chip["kind"] != "rejected"]
         assert len(text) == 30
@@ -106,10 +106,10 @@ def test_chips_of_a_tree_follow_the_draft_tokens_through_its_forks(twins):
         assert kinds == ["accepted" if step in accepted else "own" for step in steps]
 
 
-def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(sweep):
-    table = speculation.outcome_table(sweep).set_index("draft length")
-    assert list(table.index) == list(sweep.variants)
-    alpha = speculation.acceptance_rate(sweep)
+def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(compared):
+    table = speculation.outcome_table(compared).set_index("draft length")
+    assert list(table.index) == list(compared.variants)
+    alpha = speculation.acceptance_rate(compared)
     assert table.loc["4 draft tokens", "steps per pass (formula)"] == pytest.approx(
         expected_tokens(alpha, 4)
     )
@@ -118,21 +118,21 @@ def test_the_table_has_a_row_per_variant_and_the_formula_beside_the_measurement(
     assert table.loc["8 draft tokens", "of which drafting"] > 0
 
 
-def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(sweep):
-    steps, surface = speculation.tokens_figure(sweep), speculation_speed.surface_figure(sweep)
+def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(compared):
+    steps, surface = speculation.tokens_figure(compared), speculation_speed.surface_figure(compared)
     assert [line.name for line in steps.data][1] == "measured"
     assert len(steps.data[1].x) == 4
     for figure in (steps, surface):
         assert figure.layout.xaxis.title.text == "draft length (draft tokens per pass)"
         assert figure.layout.yaxis.title.text
-    assert "(measured)" in speculation.tokens_sentence(sweep)
-    assert "(computed)" in speculation_speed.surface_sentence(sweep)
+    assert "(measured)" in speculation.tokens_sentence(compared)
+    assert "(computed)" in speculation_speed.surface_sentence(compared)
 
 
-def test_a_sweep_without_draft_tokens_says_so(twins):
-    from eab.engine.sweeping import run_sweep
+def test_a_comparison_without_draft_tokens_says_so(twins):
+    from eab.engine.variants import run_variants
 
-    empty = draft_length_sweep("prompt-lookup")
+    empty = draft_length_variants("prompt-lookup")
     assert (
         speculation.tokens_sentence(empty)
         == "No draft tokens: the drafter found nothing to propose."
@@ -143,21 +143,21 @@ def test_a_sweep_without_draft_tokens_says_so(twins):
     )
     assert speculation.outcome_table(empty).empty
     config = BranchingConfig(max_new_tokens=2, max_paths=1, entropy_threshold=20.0)
-    short = fold_sweep(
-        run_sweep(twins("llama").ours, Request("w5 w9", config), empty.variants), empty
+    short = fold_variants(
+        run_variants(twins("llama").ours, Request("w5 w9", config), empty.variants), empty
     )
     assert speculation.acceptance_rate(short) is None
     assert not speculation_speed.surface_figure(short).data
 
 
-def test_the_costs_of_a_run_say_how_many_draft_tokens_were_accepted(sweep):
-    found = speculation_stats(sweep.runs[3])
-    words = cost_sentence(sweep.runs[3])
+def test_the_costs_of_a_run_say_how_many_draft_tokens_were_accepted(compared):
+    found = speculation_stats(compared.runs[3])
+    words = cost_sentence(compared.runs[3])
     assert (
         f"Drafter model: {found.accepted} of {found.draft_tokens} draft tokens accepted; 29 steps in {found.forward_passes} forward"
         in words
     )
-    assert "Drafter" not in cost_sentence(sweep.runs[0])
+    assert "Drafter" not in cost_sentence(compared.runs[0])
 
 
 @given(alpha=st.floats(0.0, 0.999), length=st.integers(0, 16))
@@ -186,9 +186,11 @@ def test_the_pass_line_finds_planted_costs():
     assert fit_pass_seconds(passes[:1]) is None
 
 
-def invented(first_runs: Sequence[SweepEvent], seconds: Sequence[float], repeats: int = 7) -> Sweep:
+def invented(
+    first_runs: Sequence[VariantEvent], seconds: Sequence[float], repeats: int = 7
+) -> VariantRuns:
     """The same runs, with repeats that took this long with each variant, give or take 3 %."""
-    made = fold_sweep(first_runs, draft_length_sweep("model"))
+    made = fold_variants(first_runs, draft_length_variants("model"))
     for number in range(repeats):
         for name, one in zip(made.variants, seconds, strict=True):
             taken = one * (1 + 0.01 * (number - repeats // 2))
@@ -213,9 +215,9 @@ def test_the_summary_says_that_no_draft_length_pays(first_runs):
     assert "times as fast" not in words
 
 
-def test_a_single_timing_is_not_compared(sweep):
-    assert "measured once, too few repeats to compare" in speculation_speed.speed_sentence(sweep)
-    assert "speed against plain" not in dict(speculation.outcome_rows(sweep))
+def test_a_single_timing_is_not_compared(compared):
+    assert "measured once, too few repeats to compare" in speculation_speed.speed_sentence(compared)
+    assert "speed against plain" not in dict(speculation.outcome_rows(compared))
 
 
 def test_the_table_has_medians_with_quartiles(first_runs):
@@ -239,7 +241,7 @@ def test_the_chart_of_times_has_error_bars_and_plain_as_a_band(first_runs):
 
 
 def test_the_costs_of_a_pass_are_medians_over_the_repeats(first_runs):
-    made = fold_sweep(first_runs, draft_length_sweep("model"))
+    made = fold_variants(first_runs, draft_length_variants("model"))
     for disturbed in (1.0, 9.0, 1.0):
         for name, tokens in zip(made.variants, (1, 2, 3, 5, 9, 2), strict=True):
             forward = 10 * (0.010 + 0.002 * tokens) * disturbed
@@ -255,7 +257,7 @@ def test_the_costs_of_a_pass_are_medians_over_the_repeats(first_runs):
 
 @pytest.mark.parametrize(("drafting", "gains"), [((0.0, 0.0), True), ((0.0, 0.05), False)])
 def test_a_computed_gain_inside_the_spread_of_the_costs_is_not_told(first_runs, drafting, gains):
-    made = fold_sweep(first_runs, draft_length_sweep("model"))
+    made = fold_variants(first_runs, draft_length_variants("model"))
     for number in range(7):
         for name, tokens in zip(made.variants, (1, 2, 3, 5, 9, 2), strict=True):
             drafts, forward = 10 * (tokens - 1), 10 * (0.010 + 0.0001 * tokens)
@@ -269,6 +271,6 @@ def test_a_computed_gain_inside_the_spread_of_the_costs_is_not_told(first_runs, 
     assert ("no draft length is measurably faster" in here) != gains
 
 
-def test_speculated_events_are_within_the_run(sweep):
-    for _, run in sweep.pairs:
+def test_speculated_events_are_within_the_run(compared):
+    for _, run in compared.pairs:
         assert all(isinstance(one, Speculated) and 1 <= one.step < 30 for one in run.speculations)

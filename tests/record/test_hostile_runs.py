@@ -18,22 +18,22 @@ from rich.console import Console
 
 from app.server import bundled_runs
 from eab import record
-from eab.analysis.sweep import cache_sweep, fold_sweep
+from eab.analysis.variants import cache_variants, fold_variants
 from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.errors import EabError, RecordError
 from eab.events import Event, Forked, Predicted, StepTimed, TokenAppended
 from eab.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
 from eab.figures import caches
-from eab.figures.captions import cost_sentence, sweep_sentence, weight_sentence
+from eab.figures.captions import cost_sentence, variants_sentence, weight_sentence
 from eab.figures.charts import for_print
 from eab.figures.mass import mass_figure
 from eab.figures.tables import (
     costs_table,
     samples_table,
     steps_table,
-    sweep_steps_table,
     tokens_table,
+    variant_steps_table,
 )
 from eab.record import run_file
 from eab.record.event_json import to_json
@@ -81,21 +81,21 @@ def show_everything(data: bytes) -> bool:
 
 def show_comparison(events: list[Event]) -> None:
     """The same file twice, as if it were two caches."""
-    sweep = fold_sweep([*events, *events], cache_sweep(("tree", "deep-copy")))
+    compared = fold_variants([*events, *events], cache_variants(("tree", "deep-copy")))
     for figure in (caches.held_figure, caches.time_figure, caches.totals_figure):
-        for_print(figure(sweep)).to_json()
+        for_print(figure(compared)).to_json()
     for sentence in (
         caches.held_sentence,
         caches.time_sentence,
         caches.totals_sentence,
-        sweep_sentence,
+        variants_sentence,
     ):
-        sentence(sweep).encode("utf-8")
-    caches.paths_figure(sweep.runs[0]).to_json()
-    caches.paths_sentence(sweep.runs[0])
-    costs_table(sweep), sweep_steps_table(sweep)
-    json.dumps(terminal.sweep_json(sweep))
-    terminal.sweep_summary(sweep)
+        sentence(compared).encode("utf-8")
+    caches.paths_figure(compared.runs[0]).to_json()
+    caches.paths_sentence(compared.runs[0])
+    costs_table(compared), variant_steps_table(compared)
+    json.dumps(terminal.variants_json(compared))
+    terminal.variants_summary(compared)
 
 
 def test_the_recording_itself_is_shown() -> None:

@@ -19,7 +19,7 @@ from saying_model import saying_model
 
 from eab.assets import HOME
 from eab.config import BranchingConfig
-from eab.errors import ModelError, SweepError
+from eab.errors import ModelError, RunsError
 from eab.evaluation.questions import Question
 from eab.tuning import ray_actors
 from eab.tuning.cell import Cell
@@ -122,7 +122,7 @@ def test_a_driver_that_is_killed_goes_on(tmp_path: Path) -> None:
 
 def test_without_ray_the_way_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SweepError, match=r"Ray is not installed\. Install it with: pip install"):
+    with pytest.raises(RunsError, match=r"Ray is not installed\. Install it with: pip install"):
         RayActors(no_model, HOW)
 
 
@@ -135,5 +135,5 @@ def test_a_cluster_that_cannot_be_reached_is_explained(monkeypatch: pytest.Monke
             return False
 
     monkeypatch.setattr(ray_actors, "_import_ray", lambda: Unreachable("ray"))
-    with pytest.raises(SweepError, match="no Ray cluster at 'host:1': nobody answers"):
+    with pytest.raises(RunsError, match="no Ray cluster at 'host:1': nobody answers"):
         RayActors(no_model, HOW, "host:1")

@@ -1,4 +1,4 @@
-"""The page Memory without a browser: it opens on a recorded sweep, makes one, stops, and explains
+"""The page Memory without a browser: it opens on a recorded comparison, makes one, stops, and explains
 what is wrong.
 """
 
@@ -12,11 +12,11 @@ from streamlit.testing.v1 import AppTest
 from app.server import bundled_runs
 from app.state.process import worker
 from eab.analysis.kv_allocation import kv_allocation
-from eab.analysis.sweep import CACHES, REPEATS, cache_sweep
+from eab.analysis.variants import CACHES, REPEATS, cache_variants
 from eab.figures import caches
-from eab.figures.captions import sweep_sentence
+from eab.figures.captions import variants_sentence
 from eab.figures.kv_allocation import allocation_sentence
-from eab.figures.sweep_table import gain_sentence, step_words, sweep_rows
+from eab.figures.variant_table import gain_sentence, step_words, variant_rows
 from eab.formatting import times
 from eab.timing import TOO_FEW
 
@@ -30,7 +30,7 @@ def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
     assert not page.exception
     recorded = bundled_runs.caches()
     assert words(page) == [
-        f"{sweep_sentence(recorded)} {gain_sentence(recorded)}",
+        f"{variants_sentence(recorded)} {gain_sentence(recorded)}",
         caches.totals_sentence(recorded),
         caches.held_sentence(recorded),
         caches.paths_sentence(recorded.runs[0]),
@@ -39,7 +39,7 @@ def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
     ]
     assert len(page.get("plotly_chart")) == 5
     assert list(page.table[0].value.columns) == list(CACHES)
-    assert list(page.table[0].value.index) == [line.measure for line in sweep_rows(recorded)]
+    assert list(page.table[0].value.index) == [line.measure for line in variant_rows(recorded)]
     assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
 
 
@@ -52,7 +52,7 @@ def test_the_size_of_a_block_changes_what_blocks_reserve(page: AppTest) -> None:
         assert list(page.table[1].value.columns)[1] == f"blocks of {size}"
 
 
-def test_the_recorded_sweep_is_one_of_all_caches_that_agree() -> None:
+def test_the_recorded_comparison_is_one_of_all_caches_that_agree() -> None:
     recorded = bundled_runs.caches()
     assert [run.started.config.cache for run in recorded.runs if run.started] == list(CACHES)
     assert recorded.agreed
@@ -68,7 +68,7 @@ def test_the_page_opens_with_what_the_tree_saves() -> None:
     ratio = costs["deep-copy"].copied_bytes / costs["tree"].copied_bytes
     assert f"deep-copy {times(ratio)} as much" in gain_sentence(recorded)
     assert gain_sentence(recorded).endswith(f"Time per step: {step_words(recorded.costs())}.")
-    assert gain_sentence(cache_sweep()) == ""
+    assert gain_sentence(cache_variants()) == ""
 
 
 def test_run_compares_all_caches(page: AppTest) -> None:
@@ -86,7 +86,7 @@ def test_run_compares_all_caches(page: AppTest) -> None:
     )
 
 
-def test_while_it_runs_the_sweep_before_stays_and_stop_acts(page: AppTest) -> None:
+def test_while_it_runs_the_comparison_before_stays_and_stop_acts(page: AppTest) -> None:
     before = words(page)
     start(page, "Once upon a time", 256)
     assert words(page) == before
@@ -127,10 +127,10 @@ def test_an_unknown_model_is_explained(page: AppTest) -> None:
     assert not page.exception
 
 
-def test_an_unknown_sweep_in_the_url_falls_back_to_the_recorded_one() -> None:
-    page = opened("memory", cache_sweep="<b>")
+def test_an_unknown_comparison_in_the_url_falls_back_to_the_recorded_one() -> None:
+    page = opened("memory", cache_variants="<b>")
     assert not page.exception
-    assert words(page)[0].startswith(sweep_sentence(bundled_runs.caches()))
+    assert words(page)[0].startswith(variants_sentence(bundled_runs.caches()))
 
 
 def test_the_print_view_keeps_all_charts(page: AppTest) -> None:

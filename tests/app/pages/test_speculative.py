@@ -1,4 +1,4 @@
-"""The page Speculative decoding without a browser: recorded draft lengths, a new sweep, Stop,
+"""The page Speculative decoding without a browser: recorded draft lengths, a new comparison, Stop,
 errors.
 """
 
@@ -7,9 +7,9 @@ from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
 from app.server import bundled_runs
-from eab.analysis.sweep import DRAFT_LENGTHS
+from eab.analysis.variants import DRAFT_LENGTHS
 from eab.figures import speculation, speculation_speed
-from eab.figures.captions import sweep_sentence
+from eab.figures.captions import variants_sentence
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None
     assert not page.error
     recorded = bundled_runs.draft_lengths()
     speed = speculation_speed.speed_sentence(recorded)
-    assert words(page)[0] == f"{sweep_sentence(recorded)} {speed}"
+    assert words(page)[0] == f"{variants_sentence(recorded)} {speed}"
     assert speculation.tokens_sentence(recorded) in words(page)
     assert speculation_speed.surface_sentence(recorded) in words(page)
     assert len(page.get("plotly_chart")) == 3
@@ -48,8 +48,8 @@ def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -
 @pytest.mark.parametrize("drafter", ["model", "sibling-lookup"])
 @pytest.mark.parametrize("paths", ["One text", "Whole tree"])
 def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) -> None:
-    page.selectbox(key="sweep_drafter").set_value(drafter)
-    page.segmented_control(key="sweep_decode").set_value(paths)
+    page.selectbox(key="drafter_varied").set_value(drafter)
+    page.segmented_control(key="decode_varied").set_value(paths)
     run_to_its_end(start(page, "Anna has a red ball. Ben has a red ball. Anna has", 8))
     assert not page.exception
     assert not page.error

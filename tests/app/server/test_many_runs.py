@@ -11,7 +11,7 @@ from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.registry import RunRegistry
 from app.server.worker import Worker
-from eab.analysis.sweep import cache_sweep
+from eab.analysis.variants import cache_variants
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
@@ -42,11 +42,11 @@ def test_only_the_kept_runs_stay_in_memory(
     before = alive()
     runs = []
     for number in range(RUNS):
-        sweep = number % 40 == 0
+        compared = number % 40 == 0
         asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
         run = (
-            worker.start_sweep(*asked, cache_sweep(), owner)
-            if sweep
+            worker.start_variants(*asked, cache_variants(), owner)
+            if compared
             else worker.start_run(*asked, owner)
         )
         if number % 13 == 0:
@@ -66,7 +66,7 @@ def test_only_the_kept_runs_stay_in_memory(
     assert len(kept) <= KEPT
     assert kept == runs[-len(kept) :], "the newest are kept"
     assert after[LiveTask] - before[LiveTask] <= KEPT + 1
-    assert after[Run] - before[Run] <= 5 * (KEPT + 1), "a sweep has four"
+    assert after[Run] - before[Run] <= 5 * (KEPT + 1), "a comparison has four"
     assert after[Generation] <= before[Generation]
     assert after[TreeCache] <= before[TreeCache]
     worker.close()

@@ -12,7 +12,7 @@ from table_model import TableModel, random_table
 from app.server.live_run import LiveRun, LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
-from eab.analysis.sweep import CACHES, Sweep, cache_sweep
+from eab.analysis.variants import CACHES, VariantRuns, cache_variants
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.errors import ModelError
@@ -283,32 +283,32 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
     first.stop()
 
 
-def test_a_sweep_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
-    sweep = worker.start_sweep("Once upon a time", CONFIG, "embedded", cache_sweep())
+def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
+    compared = worker.start_variants("Once upon a time", CONFIG, "embedded", cache_variants())
     run = worker.start_run("The cat sat on", CONFIG, "embedded")
-    wait_until(lambda: finished(sweep) and finished(run))
-    assert sweep.status == run.status == "ended"
-    assert [one.started.config.cache for one in sweep.state.runs] == list(CACHES)
-    assert sweep.state.agreed
+    wait_until(lambda: finished(compared) and finished(run))
+    assert compared.status == run.status == "ended"
+    assert [one.started.config.cache for one in compared.state.runs] == list(CACHES)
+    assert compared.state.agreed
 
 
-def test_stop_ends_a_sweep_at_its_step_and_no_further_cache_starts(worker: Worker) -> None:
-    sweep = worker.start_sweep(
-        "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", cache_sweep()
+def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_starts(worker: Worker) -> None:
+    compared = worker.start_variants(
+        "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", cache_variants()
     )
-    wait_until(lambda: bool(sweep.state.runs) and len(sweep.state.runs[0].steps) > 3)
-    sweep.stop()
-    wait_until(lambda: finished(sweep), seconds=10)
-    assert sweep.state.ended is not None
-    assert sweep.state.ended.reason == "stopped"
-    assert len(sweep.state.runs) == 1
-    assert len(sweep.state.runs[0].steps) < 400
+    wait_until(lambda: bool(compared.state.runs) and len(compared.state.runs[0].steps) > 3)
+    compared.stop()
+    wait_until(lambda: finished(compared), seconds=10)
+    assert compared.state.ended is not None
+    assert compared.state.ended.reason == "stopped"
+    assert len(compared.state.runs) == 1
+    assert len(compared.state.runs[0].steps) < 400
 
 
-def test_a_sweep_that_cannot_start_says_why(worker: Worker) -> None:
+def test_a_comparison_that_cannot_start_says_why(worker: Worker) -> None:
     missing, empty = (
-        worker.start_sweep("x", CONFIG, "missing", cache_sweep()),
-        worker.start_sweep("  ", CONFIG, "embedded", cache_sweep()),
+        worker.start_variants("x", CONFIG, "missing", cache_variants()),
+        worker.start_variants("  ", CONFIG, "embedded", cache_variants()),
     )
     wait_until(lambda: finished(missing) and finished(empty))
     assert (missing.status, missing.message) == ("failed", "there is no such model")
@@ -316,15 +316,15 @@ def test_a_sweep_that_cannot_start_says_why(worker: Worker) -> None:
     assert not empty.state.runs
 
 
-def test_a_run_is_not_found_as_a_sweep_nor_the_other_way_round(worker: Worker) -> None:
-    run, sweep = (
+def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
+    run, compared = (
         worker.start_run(" ", CONFIG, "embedded"),
-        worker.start_sweep(" ", CONFIG, "embedded", cache_sweep()),
+        worker.start_variants(" ", CONFIG, "embedded", cache_variants()),
     )
     assert worker.find(run.id, RunFold) is run
-    assert worker.find(sweep.id, Sweep) is sweep
-    assert worker.find(sweep.id, RunFold) is None
-    assert worker.find(run.id, Sweep) is None
+    assert worker.find(compared.id, VariantRuns) is compared
+    assert worker.find(compared.id, RunFold) is None
+    assert worker.find(run.id, VariantRuns) is None
 
 
 def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:

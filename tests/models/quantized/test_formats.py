@@ -8,12 +8,12 @@ from policies import EVERY
 from tiny_models import causal
 from transformers import AutoModelForCausalLM, GPT2Config
 
-from eab.analysis.sweep import Sweep, cache_sweep
+from eab.analysis.variants import VariantRuns, cache_variants
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.engine.sweeping import run_sweep
+from eab.engine.variants import run_variants
 from eab.errors import ModelError
 from eab.events import Forked, Predicted
 from eab.models.loading import EMBEDDED_DRAFT, EMBEDDED_FOLDER, load_model
@@ -123,11 +123,11 @@ def test_prompts_with_a_known_distribution_keep_their_entropy(stored, embedded, 
 
 @pytest.mark.parametrize("weights", FORMATS)
 def test_every_cache_gives_the_same_run(stored, weights):
-    sweep: Sweep = cache_sweep()
-    for event in run_sweep(stored(weights), MARKET, sweep.variants, repeats=0):
-        sweep.apply(event)
-    assert sweep.agreed
-    assert all(agreement.first_difference is None for agreement in sweep.agreements())
+    compared: VariantRuns = cache_variants()
+    for event in run_variants(stored(weights), MARKET, compared.variants, repeats=0):
+        compared.apply(event)
+    assert compared.agreed
+    assert all(agreement.first_difference is None for agreement in compared.agreements())
 
 
 @pytest.mark.parametrize("changes", [{"attention": "padded"}, {"drafter": "model"}], ids=str)

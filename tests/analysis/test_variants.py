@@ -7,13 +7,13 @@ from itertools import islice
 
 import pytest
 
-from eab.analysis.sweep import CACHES, REPEATS, Sweep, cache_sweep, fold_sweep
-from eab.analysis.sweep_times import Began, RunTimed, SweepTimes, dumps, load
+from eab.analysis.variant_times import Began, RunTimed, VariantTimes, dumps, load
+from eab.analysis.variants import CACHES, REPEATS, VariantRuns, cache_variants, fold_variants
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate, stop_when
 from eab.engine.request import Request
-from eab.engine.sweeping import run_sweep
+from eab.engine.variants import run_variants
 from eab.errors import PromptError, RecordError
 from eab.events import (
     Event,
@@ -26,44 +26,44 @@ from eab.events import (
     TokenAppended,
 )
 from eab.figures import caches
-from eab.figures.captions import cost_sentence, memory_sentence, sweep_sentence
+from eab.figures.captions import cost_sentence, memory_sentence, variants_sentence
 from eab.figures.charts import for_print
-from eab.figures.sweep_table import gain_sentence, step_claims, sweep_rows
-from eab.figures.tables import costs_table, sweep_steps_table
+from eab.figures.tables import costs_table, variant_steps_table
+from eab.figures.variant_table import gain_sentence, step_claims, variant_rows
 from eab.run import Run, fold
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 
 CONFIG = BranchingConfig(entropy_threshold=1.5, max_paths=9, max_new_tokens=10, seed=2)
 PROMPT = "w5 w9 w33 w2"
-CACHE_VARIANTS = cache_sweep().variants
+CACHE_VARIANTS = cache_variants().variants
 
 
 @pytest.fixture(scope="module")
 def events(twins) -> list[Event]:
-    return list(run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS))
+    return list(run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS))
 
 
 @pytest.fixture(scope="module")
-def sweep(events: list[Event]) -> Sweep:
-    return fold_sweep(events, cache_sweep())
+def compared(events: list[Event]) -> VariantRuns:
+    return fold_variants(events, cache_variants())
 
 
-def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, sweep):
+def test_every_cache_makes_its_own_run_of_the_same_tokens(twins, compared):
     alone = fold(generate(twins("qwen2").ours, Request(PROMPT, CONFIG)))
-    assert [cache for cache, _ in sweep.pairs] == list(CACHES)
-    for cache, run in sweep.pairs:
+    assert [cache for cache, _ in compared.pairs] == list(CACHES)
+    for cache, run in compared.pairs:
         assert run.started.config == replace(CONFIG, cache=cache)
         assert [sample.token_ids for sample in run.samples()] == [
             sample.token_ids for sample in alone.samples()
         ]
-    assert sweep.agreed
-    assert sweep_sentence(sweep) == "The same tokens with 4 caches."
-    assert sweep.ended == RunEnded(0, "finished")
-    assert sweep.repeats == REPEATS
+    assert compared.agreed
+    assert variants_sentence(compared) == "The same tokens with 4 caches."
+    assert compared.ended == RunEnded(0, "finished")
+    assert compared.repeats == REPEATS
 
 
-def test_costs_are_those_of_the_events(events, sweep):
-    costs = {cost.variant: cost for cost in sweep.costs()}
+def test_costs_are_those_of_the_events(events, compared):
+    costs = {cost.variant: cost for cost in compared.costs()}
     place = 0
     for cache in CACHES:
         end = next(
@@ -79,14 +79,14 @@ def test_costs_are_those_of_the_events(events, sweep):
         assert cost.ended == "finished"
 
 
-def test_times_are_those_of_the_repeats_and_before_them_of_the_first_run(events, sweep):
-    for cost in sweep.costs():
+def test_times_are_those_of_the_repeats_and_before_them_of_the_first_run(events, compared):
+    for cost in compared.costs():
         own = [one for one in events if isinstance(one, RunTimed) and one.variant == cost.variant]
         assert cost.seconds == Timing(tuple(one.seconds for one in own))
         assert cost.step_seconds == Timing(tuple(one.step_median for one in own))
     first_runs = [event for event in events if not isinstance(event, RunTimed | Progressed)]
-    for name, run in fold_sweep(first_runs, cache_sweep()).pairs:
-        [alone] = fold_sweep(first_runs, cache_sweep()).times(name)
+    for name, run in fold_variants(first_runs, cache_variants()).pairs:
+        [alone] = fold_variants(first_runs, cache_variants()).times(name)
         steps = [step.timing.seconds for step in run.steps]
         assert alone.seconds == pytest.approx(sum(steps), abs=1e-5)
         assert sum(one < alone.step_median - 1e-6 for one in steps[1:]) <= len(steps[1:]) // 2
@@ -101,22 +101,22 @@ def test_the_repeats_take_turns(events):
 
 
 def test_stop_keeps_the_repeats_that_were_made(twins):
-    sweep = cache_sweep()
+    compared = cache_variants()
     for event in stop_when(
-        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
-        lambda: sweep.repeats == 2,
+        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
+        lambda: compared.repeats == 2,
     ):
-        sweep.apply(event)
-    assert sweep.ended is not None
-    assert sweep.ended.stopped
-    assert sweep.complete
-    assert [len(cost.seconds.seconds) for cost in sweep.costs()] == [2] * 4
-    assert TOO_FEW in caches.time_sentence(sweep)
-    assert TOO_FEW in gain_sentence(sweep)
+        compared.apply(event)
+    assert compared.ended is not None
+    assert compared.ended.stopped
+    assert compared.complete
+    assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 4
+    assert TOO_FEW in caches.time_sentence(compared)
+    assert TOO_FEW in gain_sentence(compared)
 
 
 def test_times_survive_their_file(events, tmp_path):
-    times = SweepTimes()
+    times = VariantTimes()
     times.apply(Began("tiny", "float32", "a machine"))
     for event in events:
         if isinstance(event, RunTimed):
@@ -124,7 +124,7 @@ def test_times_survive_their_file(events, tmp_path):
     file = tmp_path / "times.json"
     file.write_text(dumps(times))
     assert load(file).points == times.points
-    file.write_text(file.read_text().replace("eab-sweep-times", "something else"))
+    file.write_text(file.read_text().replace("eab-variant-times", "something else"))
     with pytest.raises(RecordError, match="not a report of this version"):
         load(file)
 
@@ -149,26 +149,26 @@ def first_runs(events: list[Event]) -> list[Event]:
 
 def test_a_measured_difference_is_told_and_noise_is_not(first_runs):
     seconds = {"tree": 0.010, "concat-cow": 0.0101, "deep-copy": 0.020, "recompute": 0.05}
-    sweep = fold_sweep([*first_runs, *invented(seconds, 0.001)], cache_sweep())
-    words = gain_sentence(sweep)
+    compared = fold_variants([*first_runs, *invented(seconds, 0.001)], cache_variants())
+    words = gain_sentence(compared)
     assert "Time per step: deep-copy 1.77× and recompute 4.08× as long as tree" in words
     assert "no difference measured for concat-cow (medians of 7 repeats, measured)" in words
-    rows = dict(sweep_rows(sweep))
+    rows = dict(variant_rows(compared))
     assert rows["ms per step"][0] == "13.0 (11.5–14.5)"
     assert rows["ms per step, times as long"] == ("–", NO_DIFFERENCE, "1.77×", "4.08×")
-    assert objections(step_claims(sweep)) == []
+    assert objections(step_claims(compared)) == []
 
 
 def test_the_lines_have_bands_from_quartile_to_quartile(first_runs):
     seconds = dict.fromkeys(CACHES, 0.010)
-    sweep = fold_sweep([*first_runs, *invented(seconds, 0.001)], cache_sweep())
-    band, line = caches.time_figure(sweep).data[:2]
+    compared = fold_variants([*first_runs, *invented(seconds, 0.001)], cache_variants())
+    band, line = caches.time_figure(compared).data[:2]
     assert list(line.y) == pytest.approx([13.0, 13.0])
     assert list(band.y) == pytest.approx([14.5, 14.5, 11.5, 11.5])
 
 
-def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(sweep):
-    runs = dict(sweep.pairs)
+def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(compared):
+    runs = dict(compared.pairs)
     row = runs["tree"].started.model.row_bytes
     for steps in zip(*(runs[cache].steps for cache in CACHES), strict=True):
         kv = {cache: step.kv for cache, step in zip(CACHES, steps, strict=True)}
@@ -185,51 +185,51 @@ def test_deep_copy_holds_what_independent_paths_would_and_recompute_nothing(swee
         assert len({one.rows_independent for one in kv.values()}) == 1
 
 
-def test_every_prefix_of_a_sweep_folds_and_can_be_shown(events):
+def test_every_prefix_of_a_comparison_folds_and_can_be_shown(events):
     for length in range(0, len(events), 53):
-        part = fold_sweep(events[:length], cache_sweep())
+        part = fold_variants(events[:length], cache_variants())
         assert part.ended is None
         for sentence in (
             caches.held_sentence,
             caches.time_sentence,
             caches.totals_sentence,
-            sweep_sentence,
+            variants_sentence,
         ):
             assert sentence(part)
-        caches.totals_figure(part), caches.held_figure(part), sweep_rows(part), costs_table(part)
-        sweep_steps_table(part)
+        caches.totals_figure(part), caches.held_figure(part), variant_rows(part), costs_table(part)
+        variant_steps_table(part)
         assert part.agreed == (part.complete or not length)
 
 
 def test_stop_ends_the_run_that_is_going_and_begins_no_other(twins):
-    sweep = cache_sweep()
+    compared = cache_variants()
     for event in stop_when(
-        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
-        lambda: len(sweep.runs) == 2 and len(sweep.runs[1].steps) == 3,
+        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
+        lambda: len(compared.runs) == 2 and len(compared.runs[1].steps) == 3,
     ):
-        sweep.apply(event)
-    assert sweep.ended == RunEnded(3, "stopped")
-    assert [run.ended.reason for run in sweep.runs] == ["finished", "stopped"]
+        compared.apply(event)
+    assert compared.ended == RunEnded(3, "stopped")
+    assert [run.ended.reason for run in compared.runs] == ["finished", "stopped"]
 
 
 def test_a_stop_before_the_second_run_has_chosen_anything_counts_none_of_the_first(
     twins, monkeypatch
 ):
     monkeypatch.setattr("eab.engine.generation.PREFILL_CHUNK", 2)
-    sweep = cache_sweep()
+    compared = cache_variants()
     for event in stop_when(
-        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
-        lambda: len(sweep.runs) == 2,
+        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS),
+        lambda: len(compared.runs) == 2,
     ):
-        sweep.apply(event)
-    assert sweep.ended == RunEnded(0, "stopped")
+        compared.apply(event)
+    assert compared.ended == RunEnded(0, "stopped")
 
 
 def test_the_repeats_are_not_seen(twins):
     config = replace(CONFIG, max_new_tokens=1)
     started = [
         event
-        for event in run_sweep(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS)
+        for event in run_variants(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS)
         if isinstance(event, RunStarted)
     ]
     assert [event.config for event in started] == [replace(config, cache=cache) for cache in CACHES]
@@ -238,19 +238,19 @@ def test_the_repeats_are_not_seen(twins):
 def test_a_quantile_threshold_is_probed_for_each_cache_and_comes_to_the_same(twins):
     config = replace(CONFIG, threshold_unit="quantile", entropy_threshold=0.5)
     events = list(
-        run_sweep(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS, repeats=0)
+        run_variants(twins("qwen2").ours, Request(PROMPT, config), CACHE_VARIANTS, repeats=0)
     )
-    sweep = fold_sweep(events, cache_sweep())
+    compared = fold_variants(events, cache_variants())
     assert isinstance(events[0], Probed)
-    assert [len(run.probe) for run in sweep.runs] == [10] * 4
-    thresholds = [run.started.threshold_nats for run in sweep.runs]
+    assert [len(run.probe) for run in compared.runs] == [10] * 4
+    thresholds = [run.started.threshold_nats for run in compared.runs]
     assert thresholds == pytest.approx([thresholds[0]] * 4, abs=1e-6)
 
 
 def test_bad_prompts_are_refused_before_the_first_event(twins):
     for prompt in ("", "  ", "\ud800", "w5 " * 200):
         with pytest.raises(PromptError):
-            next(run_sweep(twins("qwen2").ours, Request(prompt, CONFIG), CACHE_VARIANTS))
+            next(run_variants(twins("qwen2").ours, Request(prompt, CONFIG), CACHE_VARIANTS))
 
 
 EXTREMES = [
@@ -266,42 +266,42 @@ EXTREMES = [
 
 @pytest.mark.parametrize("settings", EXTREMES, ids=str)
 def test_all_caches_agree_at_the_ends_of_the_settings(twins, settings):
-    sweep = fold_sweep(
-        run_sweep(
+    compared = fold_variants(
+        run_variants(
             twins("llama").ours,
             Request(PROMPT, replace(CONFIG, **settings)),
             CACHE_VARIANTS,
             repeats=0,
         ),
-        cache_sweep(),
+        cache_variants(),
     )
-    assert sweep.agreed
-    assert all(agreement.first_difference is None for agreement in sweep.agreements())
+    assert compared.agreed
+    assert all(agreement.first_difference is None for agreement in compared.agreements())
 
 
 def test_a_cache_that_outgrows_its_memory_fails_alone(twins):
     prompt = " ".join(f"w{index % 60 + 2}" for index in range(100))
     config = BranchingConfig(entropy_threshold=0.0, max_paths=30, max_new_tokens=6, kv_limit_mib=1)
-    sweep = fold_sweep(
-        run_sweep(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS, repeats=2),
-        cache_sweep(),
+    compared = fold_variants(
+        run_variants(twins("qwen2").ours, Request(prompt, config), CACHE_VARIANTS, repeats=2),
+        cache_variants(),
     )
-    ended = {cache: run.ended.reason for cache, run in sweep.pairs}
+    ended = {cache: run.ended.reason for cache, run in compared.pairs}
     assert ended == {
         "tree": "finished",
         "concat-cow": "finished",
         "deep-copy": "failed",
         "recompute": "failed",
     }
-    assert not sweep.agreed
-    repeats = {cost.variant: len(cost.seconds.seconds) for cost in sweep.costs()}
+    assert not compared.agreed
+    repeats = {cost.variant: len(cost.seconds.seconds) for cost in compared.costs()}
     assert repeats == {"tree": 2, "concat-cow": 2, "deep-copy": 1, "recompute": 1}
-    assert sweep.repeats == 2
-    assert "deep-copy failed: the KV cache needs" in sweep_sentence(sweep)
+    assert compared.repeats == 2
+    assert "deep-copy failed: the KV cache needs" in variants_sentence(compared)
     assert all(
-        sum(sample.weight for sample in run.samples()) == pytest.approx(1) for run in sweep.runs
+        sum(sample.weight for sample in run.samples()) == pytest.approx(1) for run in compared.runs
     )
-    assert sweep_rows(sweep)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
+    assert variant_rows(compared)[-1] == ("ended", ("finished", "finished", "failed", "failed"))
 
 
 class LooksAway(DeepCopyCache):
@@ -314,17 +314,17 @@ class LooksAway(DeepCopyCache):
 
 def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeypatch):
     monkeypatch.setattr("eab.caches.factory.DeepCopyCache", LooksAway)
-    sweep = fold_sweep(
-        run_sweep(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS, repeats=0),
-        cache_sweep(),
+    compared = fold_variants(
+        run_variants(twins("qwen2").ours, Request(PROMPT, CONFIG), CACHE_VARIANTS, repeats=0),
+        cache_variants(),
     )
-    [other, broken, last] = sweep.agreements()
+    [other, broken, last] = compared.agreements()
     assert (broken.variant, broken.explained) == ("deep-copy", False)
     assert broken.entropy_gap > 1e-5
     assert other.explained
     assert last.explained
-    assert not sweep.agreed
-    assert "deep-copy computes something else" in sweep_sentence(sweep)
+    assert not compared.agreed
+    assert "deep-copy computes something else" in variants_sentence(compared)
 
 
 def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events):
@@ -336,35 +336,35 @@ def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events
         if isinstance(event, TokenAppended) and event.step == 4
     )
     changed[place] = replace(events[place], token=0)
-    sweep = fold_sweep(changed, cache_sweep())
-    agreement = sweep.agreements()[0]
+    compared = fold_variants(changed, cache_variants())
+    agreement = compared.agreements()[0]
     assert (agreement.variant, agreement.first_difference, agreement.explained) == (
         "concat-cow",
         4,
         True,
     )
-    assert "concat-cow takes another token at step 4, by rounding" in sweep_sentence(sweep)
+    assert "concat-cow takes another token at step 4, by rounding" in variants_sentence(compared)
 
 
-def test_charts_show_the_figures_of_the_runs(sweep):
-    held = caches.held_figure(sweep)
+def test_charts_show_the_figures_of_the_runs(compared):
+    held = caches.held_figure(compared)
     assert [trace.name for trace in held.data] == list(CACHES)
     assert len({trace.line.dash for trace in held.data}) == len(CACHES)
-    for trace, (_, run) in zip(held.data, sweep.pairs, strict=True):
+    for trace, (_, run) in zip(held.data, compared.pairs, strict=True):
         assert [value * 1024 for value in trace.y] == [step.kv.bytes_held for step in run.steps]
     assert "KiB, measured" in held.layout.yaxis.title.text
-    times = caches.time_figure(sweep)
+    times = caches.time_figure(compared)
     assert all(list(trace.x) == list(range(1, 10)) for trace in times.data if trace.name), (
         "the prefill is no decode step"
     )
-    bars = caches.totals_figure(sweep)
-    assert bars.data[0].text[0] == dict(sweep_rows(sweep))["peak bytes"][0]
+    bars = caches.totals_figure(compared)
+    assert bars.data[0].text[0] == dict(variant_rows(compared))["peak bytes"][0]
     assert for_print(held).layout.paper_bgcolor == "white"
     assert held.layout.paper_bgcolor is None
 
 
-def test_shared_and_private_bars_add_up_to_what_each_path_sees(sweep):
-    run = sweep.runs[0]
+def test_shared_and_private_bars_add_up_to_what_each_path_sees(compared):
+    run = compared.runs[0]
     shared, private = caches.paths_figure(run).data
     row, kv = run.started.model.row_bytes, run.peak_kv()
     peak = next(step.step for step in run.steps if step.kv is kv)
@@ -376,19 +376,19 @@ def test_shared_and_private_bars_add_up_to_what_each_path_sees(sweep):
     assert f"{len(kv.paths)} paths see" in caches.paths_sentence(run)
 
 
-def test_tables_hold_a_line_per_cache_and_step(sweep):
-    table = sweep_steps_table(sweep)
+def test_tables_hold_a_line_per_cache_and_step(compared):
+    table = variant_steps_table(compared)
     assert list(table["variant"].unique()) == list(CACHES)
     assert len(table) == 4 * 10
-    costs = costs_table(sweep).set_index("variant")
+    costs = costs_table(compared).set_index("variant")
     for cache, own in table.groupby("variant"):
         assert costs.loc[cache, "copied_bytes"] == own["copied_bytes_so_far"].max()
         assert costs.loc[cache, "most_held_bytes"] == own["held_bytes"].max()
         assert costs.loc[cache, "tokens_through_model"] == own["tokens_through_model"].sum()
 
 
-def test_what_a_run_says_of_its_cache(sweep):
-    runs = dict(sweep.pairs)
+def test_what_a_run_says_of_its_cache(compared):
+    runs = dict(compared.pairs)
     assert "every step processes the whole text of" in memory_sentence(runs["recompute"])
     assert "Cache concat-cow:" in cost_sentence(runs["concat-cow"])
     assert "allocations" in cost_sentence(runs["tree"])

@@ -1,7 +1,7 @@
-"""How long each variant of a sweep took, repeat by repeat, and the file of recorded repeats.
+"""How long each variant of a comparison took, repeat by repeat, and the file of recorded repeats.
 
-The first runs of a sweep are its warm-up: their events are what a page shows, and their times only
-stand in until there are repeats.
+The first runs of a comparison are its warm-up: their events are what a page shows, and their times
+only stand in until there are repeats.
 """
 
 import statistics
@@ -91,11 +91,11 @@ class Began:
 _InFile: TypeAlias = Began | RunTimed | Progressed | RunEnded
 
 
-class SweepTimes(reports.Report[Began, RunTimed]):
-    """The recorded repeats of a sweep; the runs themselves are in run files beside it."""
+class VariantTimes(reports.Report[Began, RunTimed]):
+    """The recorded repeats of a comparison; the runs themselves are in run files beside it."""
 
     beginning = Began
 
 
-_FORMAT: Final = reports.ReportFormat(SweepTimes, "eab-sweep-times", 1, _InFile)
+_FORMAT: Final = reports.ReportFormat(VariantTimes, "eab-variant-times", 1, _InFile)
 dumps, load = _FORMAT.dumps, _FORMAT.load

@@ -1,10 +1,10 @@
-"""A sweep: one request under several settings that change time and bytes, but not the tokens."""
+"""One request under several settings that change time and bytes, but not the tokens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from eab.analysis.sweep import REPEATS, Settings, SweepEvent
-from eab.analysis.sweep_times import RunTimed, run_timed
+from eab.analysis.variant_times import RunTimed, run_timed
+from eab.analysis.variants import REPEATS, Settings, VariantEvent
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Pause, Progressed, RunEnded
@@ -12,13 +12,13 @@ from eab.models.base import LanguageModel
 from eab.run import RunFold
 
 
-def run_sweep(
+def run_variants(
     model: LanguageModel,
     request: Request,
     variants: Mapping[str, Settings],
     draft: LanguageModel | None = None,
     repeats: int = REPEATS,
-) -> Iterator[SweepEvent]:
+) -> Iterator[VariantEvent]:
     """Make one run per variant, then repeat them in turn, to time them.
 
     The first runs are the warm-up: the first passes of a process, of a draft model and of each
@@ -35,7 +35,7 @@ def run_sweep(
 
     Yields:
         The events of all first runs, a RunTimed per repeat, and RunEnded("finished");
-        `eab.analysis.sweep.Sweep` folds them.
+        `eab.analysis.variants.VariantRuns` folds them.
 
     Raises:
         PromptError, ConfigError, ModelError: See `generate`.

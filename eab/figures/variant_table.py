@@ -1,17 +1,15 @@
-"""What each variant of a sweep took, beside each other: the same table for the terminal and the
-page.
-"""
+"""What each variant took, beside each other: the same table for the terminal and the page."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from eab.analysis.sweep import RunCost, Sweep
+from eab.analysis.variants import RunCost, VariantRuns
 from eab.figures.timings import as_long, ms, repeats_words, with_spread
 from eab.formatting import human_bytes, listed, times
 from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs
 
 
-class SweepRow(NamedTuple):
+class VariantRow(NamedTuple):
     """One measure, with a cell per variant."""
 
     measure: str
@@ -39,9 +37,9 @@ COST_NOTE: Final = (
 )
 
 
-def gain_sentence(sweep: Sweep) -> str:
+def gain_sentence(compared: VariantRuns) -> str:
     """What the first variant, the tree, saves: bytes copied and held, and time."""
-    costs = sweep.costs()
+    costs = compared.costs()
     if len(costs) < 2:
         return ""
     first = costs[0]
@@ -76,9 +74,9 @@ def step_words(costs: Sequence[RunCost]) -> str:
     return f"{'; '.join(words)} ({repeats_words(timings)})"
 
 
-def step_claims(sweep: Sweep) -> list[Claim]:
+def step_claims(compared: VariantRuns) -> list[Claim]:
     """The comparisons of `step_words`."""
-    first, *others = sweep.costs()
+    first, *others = compared.costs()
     return [
         Claim(
             f"time per step, {cost.variant} against {first.variant}",
@@ -96,35 +94,35 @@ def _ratios(costs: Sequence[RunCost], measure: str) -> list[tuple[str, float]]:
     return [(name, ratio) for name, ratio in ratios if ratio > _CLEARLY_MORE]
 
 
-def sweep_rows(sweep: Sweep) -> list[SweepRow]:
+def variant_rows(compared: VariantRuns) -> list[VariantRow]:
     """All measures of all variants, each beside that of the first variant.
 
     Returns:
         One or two rows per measure of time, one per other measure; one more, how each run ended,
         if not all of them finished.
     """
-    costs = sweep.costs()
+    costs = compared.costs()
     rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
     for measure, name, written in _COUNTS:
         values = [getattr(cost, name) for cost in costs]
         cells = tuple(beside_first(value, values[0], written) for value in values)
-        rows.append(SweepRow(measure, cells))
+        rows.append(VariantRow(measure, cells))
     if not all(cost.ended == "finished" for cost in costs):
-        rows.append(SweepRow("ended", tuple(cost.ended or "unfinished" for cost in costs)))
+        rows.append(VariantRow("ended", tuple(cost.ended or "unfinished" for cost in costs)))
     return rows
 
 
 def _time_rows(
     costs: Sequence[RunCost], measure: str, name: str, written: Callable[[float], str]
-) -> list[SweepRow]:
+) -> list[VariantRow]:
     """The medians with their spreads, and below them how many times as long as the first, unless
     all have too few repeats.
     """
     timings: list[Timing] = [getattr(cost, name) for cost in costs]
-    rows = [SweepRow(measure, tuple(with_spread(one, written) for one in timings))]
+    rows = [VariantRow(measure, tuple(with_spread(one, written) for one in timings))]
     if not all(are_too_few(one, timings[0]) for one in timings):
         beside = ("–" if one is timings[0] else as_long(one, timings[0]) for one in timings)
-        rows.append(SweepRow(f"{measure}, times as long", tuple(beside)))
+        rows.append(VariantRow(f"{measure}, times as long", tuple(beside)))
     return rows
 
 

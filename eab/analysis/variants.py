@@ -2,14 +2,14 @@
 their events.
 
 Only settings that do not change the tokens are varied: the KV cache, or the draft length of
-speculative decoding. Pure Python, like `eab.run`; `eab.engine.sweeping` makes the events.
+speculative decoding. Pure Python, like `eab.run`; `eab.engine.variants` makes the events.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias, get_args
 
-from eab.analysis.sweep_times import RunTimed, run_timed
+from eab.analysis.variant_times import RunTimed, run_timed
 from eab.config import CacheName, DrafterName
 from eab.events import Event, ModelCard, Progressed, RunEnded
 from eab.formatting import counted
@@ -21,7 +21,7 @@ CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
 DRAFT_LENGTHS: Final = (1, 2, 4, 8)
 REPEATS: Final = MIN_REPEATS  # of each run, after the first
 Settings: TypeAlias = Mapping[str, Any]
-SweepEvent: TypeAlias = Event | RunTimed | Progressed
+VariantEvent: TypeAlias = Event | RunTimed | Progressed
 ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
 # nats of entropy: bfloat16 and float16, and weights in fewer bits, whose input is rounded, too
 COARSE_ROUNDING: Final = 0.2
@@ -77,7 +77,7 @@ class Agreement:
     explained: bool
 
 
-class Sweep:
+class VariantRuns:
     """The runs so far, one per variant, in the order of the variants, and the times of repeats.
 
     Grow it with `apply`; read it as if it were frozen.
@@ -95,7 +95,7 @@ class Sweep:
         self._repeats: dict[str, list[RunTimed]] = {name: [] for name in variants}
         self._ended: RunEnded | None = None
 
-    def apply(self, event: SweepEvent) -> None:
+    def apply(self, event: VariantEvent) -> None:
         """Fold one more event; after a RunEnded the run of the next variant begins, and after the
         runs of all variants their repeats.
         """
@@ -189,26 +189,28 @@ class Sweep:
         return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
 
 
-def cache_sweep(caches: Sequence[CacheName] = CACHES) -> Sweep:
-    """An empty sweep: the same run with each cache."""
-    return Sweep({name: {"cache": name} for name in caches}, "cache")
+def cache_variants(caches: Sequence[CacheName] = CACHES) -> VariantRuns:
+    """An empty comparison: the same run with each cache."""
+    return VariantRuns({name: {"cache": name} for name in caches}, "cache")
 
 
-def draft_length_sweep(drafter: DrafterName) -> Sweep:
-    """An empty sweep: a plain run, and the same run with one drafter at several draft lengths."""
+def draft_length_variants(drafter: DrafterName) -> VariantRuns:
+    """An empty comparison: a plain run, and the same run with one drafter at several lengths."""
     variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
     variants |= {
         counted(length, "draft token"): {"drafter": drafter, "draft_length": length}
         for length in DRAFT_LENGTHS
     }
-    return Sweep(variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length")
+    return VariantRuns(
+        variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length"
+    )
 
 
-def fold_sweep(events: Iterable[SweepEvent], sweep: Sweep) -> Sweep:
-    """The sweep after these further events."""
+def fold_variants(events: Iterable[VariantEvent], compared: VariantRuns) -> VariantRuns:
+    """The comparison after these further events."""
     for event in events:
-        sweep.apply(event)
-    return sweep
+        compared.apply(event)
+    return compared
 
 
 def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCost:
