@@ -81,6 +81,7 @@ def test_charts_are_readable_in_both_themes_and_white_for_print(
     for scheme in ("light", "dark"):
         page = open_page("/memory", color_scheme=scheme)
         wait_for_charts(page)
+        page.wait_for_function(_COLOURED)
         brightness[scheme] = page.locator(".js-plotly-plot .ytitle").first.evaluate(_BRIGHTNESS)
     assert brightness["light"] < 150 < brightness["dark"], "axis titles stand out from the page"
     page.get_by_text("White background, for print").click()
@@ -91,6 +92,9 @@ def test_charts_are_readable_in_both_themes_and_white_for_print(
     assert page.locator(".js-plotly-plot .ytitle").first.evaluate(_BRIGHTNESS) < 100
 
 
+_COLOURED = (
+    r"""() => /\d/.test(getComputedStyle(document.querySelector('.js-plotly-plot .ytitle')).fill)"""
+)
 _BRIGHTNESS = """
 title => getComputedStyle(title).fill.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 3
 """

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from eab.models.quantized.layer import QuantizedLinear
 
 LARGEST: Final = 127
+ZERO_POINT: Final = 128  # of an input whose integers are counted from 0 to 255
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,9 +56,11 @@ class Int8Linear(QuantizedLinear):
 
     def _product(self, rows: Tensor) -> Tensor:
         integers, scale = quantize_rows(rows)
+        # Unsigned, as processors without AMX have no fast product of two signed integers.
+        unsigned = integers.view(torch.uint8).bitwise_xor_(ZERO_POINT)
         # The operator has one scale for all of its input, here 1; those of the rows come after it.
         sums: Tensor = torch.ops.onednn.qlinear_pointwise(
-            *(integers, 1.0, 0, self.weight, self.scale, self.zero_point, None),
+            *(unsigned, 1.0, ZERO_POINT, self.weight, self.scale, self.zero_point, None),
             *(1.0, 0, torch.float32, "none", [], ""),
         )
         return sums.mul_(scale)
