@@ -12,7 +12,7 @@ from app.state import messages, polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
 from app.widgets import controls, evaluation, recommender, sweep_cells, sweep_charts, sweep_editor
-from app.widgets.charts import downloads
+from app.widgets.charts import downloads, white_background
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
 from eab.errors import ConfigError, EabError
@@ -171,16 +171,19 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
     if not cells:
         st.text(NOTHING_YET)
         return
-    points = sweep_charts.draw_charts(cells, cost, gain, key)
-    st.caption(
-        f"{words.over_words(points)} {words.saving_sentence(cells)} "
-        f"{words.unknown_sentence(cells, cost)}"
-    )
-    origin(displayed)
+    charts = st.container()
+    white = white_background()
+    with charts:
+        points = sweep_charts.draw_charts(cells, cost, gain, key, white=white)
+        st.caption(
+            f"{words.over_words(points)} {words.saving_sentence(cells)} "
+            f"{words.unknown_sentence(cells, cost)}"
+        )
+        origin(displayed)
     if points:
         st.header("One cell")
         sweep_cells.draw(points, cells, report.model_name)
-        sweep_charts.draw_parallel(points, cost, gain, key)
+        sweep_charts.draw_parallel(points, cost, gain, key, white)
         st.header("All settings")
         st.table(text_table(words.setting_rows(points, cost, gain), words.HEADINGS))
     downloads(

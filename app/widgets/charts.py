@@ -32,7 +32,7 @@ def draw(
         figure: The Plotly figure.
         name: The file name of its picture.
         key: Names what it shows, so that the browser redraws it for another run.
-        white: Black on white, for print.
+        white: Black on white, for print; the camera then saves SVG.
         on_click: Called with the customdata of a marker that is clicked.
     """
     from eab.figures.charts import for_print, in_ink
@@ -51,7 +51,13 @@ def draw(
         theme=None if white else "streamlit",
         key=place,
         alt=sentence,
-        config={"toImageButtonOptions": {"format": "png", "filename": name, "scale": 3}},
+        config={
+            "toImageButtonOptions": {
+                "format": "svg" if white else "png",
+                "filename": name,
+                "scale": 1 if white else 3,
+            }
+        },
         **clicked,
     )
 
@@ -87,7 +93,7 @@ def quoted(prompt: str) -> str:
 
 def white_background() -> bool:
     """The switch for charts that are printed; whether it is on."""
-    help_text = "The camera button above each chart then saves it black on white."
+    help_text = "The camera button above each chart then saves it black on white, as SVG."
     return st.toggle("White background, for print", key="print_view", help=help_text)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import streamlit as st
 
 from app.widgets import sweep_cells
-from app.widgets.charts import draw, white_background
+from app.widgets.charts import draw
 from eab.config import SETTINGS
 from eab.tuning.cell import Cell
 from eab.tuning.frontier import SettingPoint, measured, setting_points, varying
@@ -52,7 +52,13 @@ def _choose(label: str, key: str, among: dict[str, Quantity]) -> Quantity:
 
 
 def draw_charts(
-    cells: Sequence[Cell], cost: Quantity, gain: Quantity, key: str, clickable: bool = True
+    cells: Sequence[Cell],
+    cost: Quantity,
+    gain: Quantity,
+    key: str,
+    *,
+    clickable: bool = True,
+    white: bool = False,
 ) -> list[SettingPoint]:
     """Draw the heat map beside the Pareto front.
 
@@ -62,6 +68,7 @@ def draw_charts(
         gain: What they gain.
         key: Names what they show.
         clickable: Whether a click chooses a setting.
+        white: Black on white, for print.
 
     Returns:
         The settings, as they are numbered in the charts.
@@ -72,7 +79,7 @@ def draw_charts(
     key = f"{key}-{cost.column}-{gain.column}-{len(cells)}"
     heat, pareto = st.columns(2, gap="medium")
     with heat:
-        _heat_map(cells, gain, points if clickable else [], key)
+        _heat_map(cells, gain, points if clickable else [], key, white)
     with pareto:
         draw(
             "",
@@ -80,13 +87,14 @@ def draw_charts(
             tuning.pareto_figure(points, cost, gain),
             "pareto",
             key,
+            white,
             on_click=sweep_cells.choose if clickable else None,
         )
     return points
 
 
 def _heat_map(
-    cells: Sequence[Cell], gain: Quantity, points: Sequence[SettingPoint], key: str
+    cells: Sequence[Cell], gain: Quantity, points: Sequence[SettingPoint], key: str, white: bool
 ) -> None:
     """Draw the heat map, and below it the choice of its axes, unless cells are still being made."""
     from eab.figures import tuning, tuning_words
@@ -108,6 +116,7 @@ def _heat_map(
             tuning.heat_figure(shown, gain, across, down),
             "heat-map",
             f"{key}-{across}-{down}-{len(shown)}-{shown[0].config if shown else ''}",
+            white,
             on_click=clicked if points else None,
         )
 
@@ -162,7 +171,9 @@ def _fixed(name: str, values: Sequence[Any], menu: bool) -> Any:
     )
 
 
-def draw_parallel(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity, key: str) -> None:
+def draw_parallel(
+    points: Sequence[SettingPoint], cost: Quantity, gain: Quantity, key: str, white: bool
+) -> None:
     """Draw parallel coordinates, where more than two settings vary."""
     from eab.figures import tuning, tuning_words
 
@@ -175,6 +186,6 @@ def draw_parallel(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
         tuning.parallel_figure(points, names, cost, gain),
         "parallel",
         f"{key}-{cost.column}-{gain.column}-{len(points)}",
-        white_background(),
+        white,
     )
     st.caption("Drag along an axis to keep only the lines that pass there.")

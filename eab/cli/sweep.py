@@ -17,7 +17,8 @@ from eab.cli import options, progress
 from eab.config import SETTINGS
 from eab.errors import ConfigError, RunsError
 from eab.formatting import counted, human_seconds
-from eab.tuning.cell import Cell, cells_table, varied_settings
+from eab.tuning.cell import Cell, cells_table
+from eab.tuning.frontier import varying
 from eab.tuning.grid import Grid
 from eab.tuning.journal import TABLE
 from eab.tuning.measuring import PART, SAME_ANSWER, Measurement
@@ -187,7 +188,7 @@ def _report(out: Path, made: _Made, stopped: bool) -> None:
 
 def summary(cells: Sequence[Cell]) -> RenderableType:
     """A row per setting: means over its prompts and seeds."""
-    table, names = cells_table(cells), varied_settings(cells)
+    table, names = cells_table(cells), varying(cell.config for cell in cells)
     shown = [each for each in MEASURES if table[each[0]].notna().any()]
     headings = [SETTINGS[name].option or name.replace("_", " ") for name in names]
     rows = Table(*headings, *(heading for _, heading, _ in shown), "cells")

@@ -1,18 +1,36 @@
-"""Files of prompts, line by line: what all of them share, and what is wrong with them, in words."""
+"""Files of prompts, line by line: what all of them share, and what is wrong with them, in words.
+
+JSON lines hold an object each. A file whose name ends in .txt holds a prompt per line. Empty lines
+count, but are no prompts.
+"""
 
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from eab.errors import ConfigError, RecordError
+from eab.errors import ConfigError, EabError, RecordError
 from eab.formatting import counted
 
 STANDARD_STREAM: Final = "-"  # the name that stands for standard input or output
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _EXAMPLE: Final = '{"prompt": "Hello"}'
+# A line: its number, and what parses it or says in a ConfigError what is wrong with it
+Line: TypeAlias = tuple[int, Callable[[], dict[str, Any]]]
+
+
+class Named(Protocol):
+    """What is made of a line."""
+
+    @property
+    def id(self) -> str:
+        """Its name, which no other line has."""
+
+
+Item = TypeVar("Item", bound=Named)
 
 
 def read_text(name: str) -> str:
@@ -33,13 +51,49 @@ def read_text(name: str) -> str:
         raise RecordError(f"{name} is no UTF-8 text ({error.reason}); save it as UTF-8") from error
 
 
-def numbered_lines(name: str) -> list[tuple[int, str]]:
-    """The lines that are not empty, with their numbers from 1; see `read_text`."""
+def lines_of(name: str) -> Iterator[Line]:
+    """The lines of JSON lines or of a .txt file, with their numbers from 1; see `read_text`."""
+    parse = _as_prompt if name.endswith(".txt") else _parsed_object
     lines = read_text(name).split("\n")  # not splitlines: JSON may hold other line separators
-    return [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield number, partial(parse, line)
 
 
-def parsed_object(text: str) -> dict[str, Any]:
+def items_of(
+    name: str, lines: Iterable[Line], make: Callable[[int, dict[str, Any]], Item]
+) -> list[Item]:
+    """What is made of the lines of a file.
+
+    Args:
+        name: The file.
+        lines: Its lines.
+        make: From the number and the fields of a line; raises an EabError if they are wrong.
+
+    Raises:
+        ConfigError: Lines are wrong, or there are none; the message has the reason for each.
+    """
+    items: list[Item] = []
+    numbers: dict[str, int] = {}
+    problems: list[str] = []
+    for number, parse in lines:
+        try:
+            item = make(number, parse())
+            _check_new_id(item.id, number, numbers)
+            items.append(item)
+        except EabError as error:
+            problems.append(f"line {number}: {error}")
+    raise_if_wrong(name, problems)
+    if not items:
+        raise ConfigError(f"{_words_of(name)} has no prompts; write one per line")
+    return items
+
+
+def _as_prompt(line: str) -> dict[str, Any]:
+    return {"prompt": line}
+
+
+def _parsed_object(text: str) -> dict[str, Any]:
     """The JSON object of a line.
 
     Raises:
@@ -79,7 +133,7 @@ def default_id(number: int) -> str:
     return f"{number:05d}"
 
 
-def check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
+def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
     """Note the id of a line.
 
     Args:
@@ -104,10 +158,10 @@ def raise_if_wrong(name: str, problems: Sequence[str]) -> None:
         ConfigError: There are.
     """
     if problems:
-        found = f"{words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
+        found = f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
         raise ConfigError("\n  ".join([found, *problems]))
 
 
-def words_of(name: str) -> str:
+def _words_of(name: str) -> str:
     """How messages name the file."""
     return "standard input" if name == STANDARD_STREAM else name

@@ -1,7 +1,7 @@
 """The result of one cell of a sweep: what one prompt gave under one setting with one seed."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -142,12 +142,3 @@ def cells_table(cells: Iterable[Cell]) -> "pd.DataFrame":
         if any(isinstance(value, str) for value in table[name]):
             table[name] = table[name].map(str)
     return table
-
-
-def varied_settings(cells: Sequence[Cell]) -> list[str]:
-    """The settings, other than the seed, that are not the same in all cells."""
-    return [
-        name
-        for name in SETTINGS
-        if name != "seed" and len({getattr(cell.config, name) for cell in cells}) > 1
-    ]

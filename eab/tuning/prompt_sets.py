@@ -8,23 +8,22 @@ line.
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from eab.assets import ASSETS
-from eab.errors import ConfigError, EabError
+from eab.errors import ConfigError
 from eab.evaluation.questions import BUNDLED, Question, load_questions, question_of
 from eab.formatting import quoted
 from eab.record.prompt_lines import (
-    check_new_id,
+    Line,
     checked_id,
     default_id,
-    numbered_lines,
-    parsed_object,
-    raise_if_wrong,
+    items_of,
+    lines_of,
     read_text,
-    words_of,
 )
 from eab.settings import Text
 
@@ -97,43 +96,16 @@ def read_prompts(name: str) -> list[TuningPrompt]:
     """
     if name in SETS:
         return bundled_prompts(name)
-    prompts: list[TuningPrompt] = []
-    numbers: dict[str, int] = {}
-    problems: list[str] = []
-    for number, parse in _lines(name):
-        try:
-            prompt = _prompt(number, parse())
-            check_new_id(prompt.id, number, numbers)
-            prompts.append(prompt)
-        except EabError as error:
-            problems.append(f"line {number}: {error}")
-    raise_if_wrong(name, problems)
-    if not prompts:
-        raise ConfigError(f"{words_of(name)} has no prompts; write one per line")
-    return prompts
+    return items_of(name, _csv_rows(name) if name.endswith(".csv") else lines_of(name), _prompt)
 
 
-_Line = tuple[int, Callable[[], dict[str, Any]]]  # its number, and what parses it
-
-
-def _lines(name: str) -> Iterator[_Line]:
-    if name.endswith(".csv"):
-        yield from _csv_rows(name)
-        return
-    for number, line in numbered_lines(name):
-        if name.endswith(".txt"):
-            yield number, lambda line=line: {"prompt": line}  # type: ignore[misc]
-        else:
-            yield number, lambda line=line: parsed_object(line)  # type: ignore[misc]
-
-
-def _csv_rows(name: str) -> Iterator[_Line]:
+def _csv_rows(name: str) -> Iterator[Line]:
     rows = csv.DictReader(io.StringIO(read_text(name), newline=""), strict=True)
     try:
         if "prompt" not in (rows.fieldnames or ()):
             raise ConfigError(f"{name} has no column prompt; name it in the first line")
         for row in rows:
-            yield rows.line_num, lambda row=row: _from_csv(row)  # type: ignore[misc]
+            yield rows.line_num, partial(_from_csv, row)
     except csv.Error as error:
         raise ConfigError(f"{name} is no CSV after line {rows.line_num}: {error}") from error
 

@@ -90,6 +90,11 @@ def test_charts_are_readable_in_both_themes_and_white_for_print(
         ".filter(svg => svg.style.background === 'white' || svg.style.background === 'rgb(255, 255, 255)').length === 5"
     )
     assert page.locator(".js-plotly-plot .ytitle").first.evaluate(_BRIGHTNESS) < 100
+    page.locator(".js-plotly-plot").first.hover(force=True)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download plot").first.click()
+    assert waiting.value.suggested_filename.endswith(".svg")
+    assert waiting.value.path().read_text(encoding="utf-8").startswith("<svg")
 
 
 _COLOURED = (

@@ -17,7 +17,8 @@ from eab.evaluation.questions import Question
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
-from eab.tuning.cell import Cell, cell_from_row, cells_table, varied_settings
+from eab.tuning.cell import Cell, cell_from_row, cells_table
+from eab.tuning.frontier import varying
 from eab.tuning.grid import Grid
 from eab.tuning.items import cell_key
 from eab.tuning.measuring import Measurement
@@ -183,5 +184,5 @@ def test_cells_come_back_from_their_columns_and_make_a_table(embedded: HuggingFa
     table = cells_table(cells)
     assert table["r"].tolist() == [str(cell.config.r) for cell in cells]
     assert table["max_paths"].tolist() == [cell.config.max_paths for cell in cells]
-    assert varied_settings(cells) == ["max_paths", "r"]
+    assert varying(cell.config for cell in cells) == ["max_paths", "r"]
     assert len({cell.key for cell in cells}) == 4
