@@ -6,6 +6,10 @@ import html
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+# Plotly uses numpy and pandas where it finds them loaded, also when another thread has loaded only
+# a part of them. Importing them waits for that thread.
+import numpy as np  # noqa: F401
+import pandas as pd  # noqa: F401
 import plotly.graph_objects as go
 
 from eab.formatting import shortened

@@ -1,10 +1,13 @@
 """Tables, graph and icicle of a run: same content as the run, also for half-made runs."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import networkx as nx
 import pytest
+from places import ROOT
 from table_model import TableModel, random_table
 
 from app.server import bundled_runs
@@ -163,3 +166,9 @@ def test_every_figure_draws_every_beginning_of_a_run() -> None:
         answers = group_answers(run, "sentence")
         answers_table(answers), answers_figure(answers).to_json()
         assert answers_sentence(answers, "fair")
+
+
+def test_numpy_and_pandas_are_whole_before_plotly_may_find_them() -> None:
+    """Else a page that is drawn while the server loads its model meets half of them."""
+    program = "import sys, eab.figures.charts; assert {'numpy', 'pandas'} <= {*sys.modules}"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
