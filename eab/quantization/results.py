@@ -3,12 +3,14 @@
 Everything is measured on the machine that made the report. No PyTorch is needed here.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from eab.events import Progressed, RunEnded
 from eab.record import report as reports
 from eab.timing import Timing
+from eab.weight_formats import AS_LOADED
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +135,36 @@ class FormatReport(reports.Report[Began, Point]):
 
     @property
     def formats(self) -> list[FormatMeasured]:
-        """The formats so far, the model as loaded first."""
-        return self.of(FormatMeasured)
+        """The formats so far, the model as loaded first.
+
+        Its steps have all of its repeats, those in turns with the other formats, too: the machine
+        may have become faster or slower between one format and the next.
+        """
+        found = self.of(FormatMeasured)
+        return [_with_all_repeats(one, found) if one.weights == AS_LOADED else one for one in found]
 
     @property
     def machine(self) -> MachineMeasured | None:
         """The limits of the processor, if they have been measured."""
         return next(iter(self.of(MachineMeasured)), None)
+
+
+def _with_all_repeats(loaded: FormatMeasured, found: Iterable[FormatMeasured]) -> FormatMeasured:
+    others = [one for one in found if one is not loaded]
+    steps = (
+        replace(
+            step,
+            seconds=step.seconds
+            + tuple(
+                taken
+                for one in others
+                if (beside := one.step(step.rows)) is not None
+                for taken in beside.loaded_seconds
+            ),
+        )
+        for step in loaded.steps
+    )
+    return replace(loaded, steps=tuple(steps))
 
 
 _FORMAT: Final = reports.ReportFormat(FormatReport, "eab-quantization", 1, ReportEvent)
