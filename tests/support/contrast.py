@@ -60,7 +60,9 @@ _WORDS: Final = f"""(exempt) => {{ {_BROWSER}
   }});
 }}"""
 _MARKS: Final = f"""(marks) => {{ {_BROWSER}
-  return everything(document.body).filter((node) => node.matches(marks)).map((node) => {{
+  // The edge of a band has no width: only its area is drawn.
+  const isDrawn = (node) => !node.matches('.js-line') || parseFloat(getComputedStyle(node).strokeWidth) > 0;
+  return everything(document.body).filter((node) => node.matches(marks) && isDrawn(node)).map((node) => {{
     const {{ fill, stroke }} = getComputedStyle(node);
     return {{ name: node.getAttribute('class') ?? '', size: 0,
       ...drawn(node, fill === 'none' || fill.startsWith('url') ? stroke : fill) }};
