@@ -7,7 +7,7 @@
         ServerError       the server that runs the model gives no good answer
       MemoryLimitError  the KV cache would outgrow the limit of the run
       LessonError       a lesson file cannot be used (also a ValueError)
-      RunsError        runs that must agree do not, or one of them could not finish
+      RunsError         runs cannot be made or finished, or those that must agree do not
       QuestionsError    a file of questions with known answers cannot be used
       RecordError       a run file cannot be read or written
       StoreError        the saved runs cannot be read or written
@@ -66,7 +66,7 @@ class MemoryLimitError(EabError):
 
 
 class RunsError(EabError):
-    """Runs that must give the same tokens do not, or one of them could not finish."""
+    """Runs cannot be made or finished, or those that must give the same tokens do not."""
 
 
 class QuestionsError(EabError, ValueError):

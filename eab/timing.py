@@ -2,10 +2,10 @@
 
 The alternatives take turns, so that whatever disturbs the machine disturbs all of them. The first
 round is a warm-up and does not count. The spread is the middle half of the repeats. Two medians
-differ if they are further apart than either spread is wide; otherwise no difference was measured.
-Where there is none and the noise is normal, this rule finds one in 6 % of the comparisons with 7
-repeats, in 4 % with 9 (tests/test_timing.py). Fewer than MIN_REPEATS repeats are shown, but nothing
-is concluded from them.
+differ if they are further apart than the wider of their spreads; otherwise no difference was
+measured. Where there is none and the noise is normal, this rule finds one in 6 % of the comparisons
+with 7 repeats, in 4 % with 9 (tests/test_timing.py). Fewer than MIN_REPEATS repeats are shown, but
+nothing is concluded from them.
 """
 
 import time
@@ -30,10 +30,11 @@ Clock: TypeAlias = Callable[[], float]  # seconds, when all work is done
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The repeats of one measurement, in seconds.
+    """The repeats of one measurement.
 
     Attributes:
-        seconds: One number per repeat, in the order in which they were measured.
+        seconds: One number per repeat, in the order in which they were measured; of another unit
+            where something else than time was measured.
     """
 
     seconds: tuple[float, ...]
@@ -137,7 +138,7 @@ def are_too_few(a: Timing, b: Timing) -> bool:
 
 def differs(a: Timing, b: Timing) -> bool:
     """Whether a difference was measured: there are enough repeats, and the medians are further
-    apart than either spread is wide.
+    apart than the wider of the spreads.
     """
     return not are_too_few(a, b) and abs(a.median - b.median) > max(a.width, b.width)
 

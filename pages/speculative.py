@@ -101,9 +101,9 @@ def table_note(compared: VariantRuns) -> str:
 
     note = (
         "All measured. Times: medians over the repeats of the runs, which take turns, with "
-        "quartiles in brackets. Two medians that are closer than either pair of quartiles count as "
-        "no difference. Draft tokens after the first rejected one of a pass are discarded without "
-        "being verified."
+        "quartiles in brackets. Two times differ if their medians are further apart than the wider "
+        "of these spreads. Draft tokens after the first rejected one of a pass are discarded "
+        "without being verified."
     )
     if is_one_path(compared):
         note += (

@@ -39,11 +39,8 @@ def variants_progress(live: LiveVariants) -> tuple[float, str]:
         compared, steps = live.state, live.config.max_new_tokens
         variants = counted(len(compared.variants), compared.kind)
         if not live.active:
-            done = f"{ENDINGS[live.ending[0]]}: {len(compared.pairs)} of {variants}"
-            return (
-                1.0,
-                f"{done}, {counted(compared.repeats, 'repeat')}" if compared.complete else done,
-            )
+            repeats = f", {counted(compared.repeats, 'repeat')}" if compared.complete else ""
+            return 1.0, f"{ENDINGS[live.ending[0]]}: {len(compared.pairs)} of {variants}{repeats}"
         if compared.complete:
             return min(1.0, compared.progress.share), as_sentence(compared.progress.words)
         number = compared.begun

@@ -18,6 +18,7 @@ from eab.analysis.batching import (
     Workload,
 )
 from eab.errors import ConfigError
+from eab.timing import MIN_REPEATS
 
 _PRESET, _SLOTS, _REPEATS, _PATHS = (
     "batching_preset",
@@ -25,7 +26,7 @@ _PRESET, _SLOTS, _REPEATS, _PATHS = (
     "batching_repeats",
     "batching_paths",
 )
-_DEFAULTS: Final = {_PRESET: next(iter(PRESETS)), _SLOTS: 4, _REPEATS: 3, _PATHS: 1}
+_DEFAULTS: Final = {_PRESET: next(iter(PRESETS)), _SLOTS: 4, _REPEATS: MIN_REPEATS, _PATHS: 1}
 _BOUNDS: Final = (
     f"At most {MAX_REQUESTS} requests, {MAX_NEW_TOKENS} new tokens and {MAX_PROMPT:,} characters "
     "each. A text may end earlier, where the model ends it. All requests arrive at once, from the "
@@ -82,7 +83,7 @@ def edited() -> pd.DataFrame:
         "Repeats of each way",
         range(1, MAX_REPEATS + 1),
         key=_REPEATS,
-        help="The repeats alternate. More of them show how much the times spread.",
+        help=f"The ways take turns. From {MIN_REPEATS} repeats on, their times are compared.",
         **KEPT,
     )
     right.select_slider(

@@ -13,12 +13,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
-from eab.analysis.schedule import Schedule, ScheduledPass, Spread, spread
+from eab.analysis.schedule import Schedule, ScheduledPass
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, RecordError
 from eab.events import Event, Progressed, RunEnded
 from eab.formatting import counted
 from eab.run import Run, RunFold
+from eab.timing import MIN_REPEATS, Timing
 
 Way = Literal["continuous", "static batches", "one by one"]
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
@@ -52,7 +53,7 @@ class Workload:
 
     requests: tuple[Asked, ...]
     slots: int = 4
-    repeats: int = 3
+    repeats: int = MIN_REPEATS
     max_paths: int = 1
     seed: int = 1
 
@@ -221,9 +222,9 @@ class BatchingComparison:
                 found[way] = ranked[len(ranked) // 2]
         return found
 
-    def spread(self, way: Way, measure: Callable[[Schedule], float]) -> Spread:
-        """Median and range of a measure over the repeats of a way."""
-        return spread(self.schedules(way), measure)
+    def timing(self, way: Way, measure: Callable[[Schedule], float]) -> Timing:
+        """A measure in each repeat of a way."""
+        return Timing(tuple(measure(one) for one in self.schedules(way)))
 
 
 def dumps(comparison: BatchingComparison) -> bytes:

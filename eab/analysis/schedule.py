@@ -5,8 +5,7 @@ A slot is a place in the batch; a run holds one from its first pass to its last.
 made from the events that each pass gave its runs, and never become part of a run.
 """
 
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count, groupby
@@ -297,21 +296,3 @@ def percentile(values: Sequence[float], share: float) -> float:
     low = int(place)
     high = min(low + 1, len(ranked) - 1)
     return ranked[low] + (place - low) * (ranked[high] - ranked[low])
-
-
-class Spread(NamedTuple):
-    """One measure in several repeats."""
-
-    median: float
-    low: float
-    high: float
-
-    def overlaps(self, other: "Spread") -> bool:
-        """Whether the ranges of both have a value in common: no difference was measured."""
-        return self.low <= other.high and other.low <= self.high
-
-
-def spread(schedules: Sequence[Schedule], measure: Callable[[Schedule], float]) -> Spread:
-    """Median and range of a measure over the repeats of one way to serve."""
-    values = [measure(one) for one in schedules]
-    return Spread(statistics.median(values), min(values), max(values))

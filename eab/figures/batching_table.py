@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 import pandas as pd
 
 from eab.analysis.batching import BatchingComparison, Way
-from eab.analysis.schedule import Schedule, Spread, percentile
+from eab.analysis.schedule import Schedule, percentile
 from eab.figures.batching import TITLES
 from eab.figures.charts import NOTHING_YET
-from eab.formatting import counted, human_bytes, listed, times
-from eab.timing import Claim, Timing
+from eab.figures.timings import as_long, repeats_words, with_spread
+from eab.formatting import counted, human_bytes, listed
+from eab.timing import MIN_REPEATS, Claim, Timing, are_too_few, differs
 
 
 class Measure(NamedTuple):
@@ -64,8 +65,8 @@ MEASURES: Final = (
     Measure("most KV bytes held", lambda one: one.peak_kv_bytes, human_bytes),
 )
 TABLE_NOTE: Final = (
-    "Measured: the median of the repeats, in brackets the lowest and the highest. Counts are the "
-    "same in every repeat. p50 and p95 are taken over the requests; a slot-step is one slot in one "
+    "Measured: medians of the repeats, with quartiles in brackets. Counts are the same in every "
+    "repeat. p50 and p95 are taken over the requests; a slot-step is one slot in one "
     "forward pass. All requests arrive at the start, and waiting counts."
 )
 
@@ -75,26 +76,24 @@ def headline(comparison: BatchingComparison) -> str:
     shown = comparison.shown()
     if "continuous" not in shown:
         return NOTHING_YET
-    workload, ours = comparison.workload, comparison.spread("continuous", _seconds)
-    words = []
-    for way, one in shown.items():
-        passes, taken = f"{len(one.passes):,}", comparison.spread(way, _seconds)
+    workload, ours = comparison.workload, comparison.timing("continuous", _seconds)
+    words, timings = [], [comparison.timing(way, _seconds) for way in shown]
+    for (way, one), taken in zip(shown.items(), timings, strict=True):
+        passes = f"{len(one.passes):,}"
         if way == "continuous":
             words.append(f"continuous batching took {passes} passes and {taken.median:.2f} s")
         else:
-            beside = _beside(taken, ours)
-            words.append(f"{way} {passes} and {taken.median:.2f} s ({beside})")
+            words.append(f"{way} {passes} and {taken.median:.2f} s{_beside(taken, ours)}")
     return (
         f"{counted(len(workload.requests), 'request')} in {counted(workload.slots, 'slot')}: "
-        f"{', '.join(words)}; medians of {counted(workload.repeats, 'repeat')}. "
-        f"{_waiting(comparison)}"
+        f"{', '.join(words)}; {repeats_words(timings)}. {_waiting(comparison)}"
     ).strip()
 
 
-def _beside(theirs: Spread, ours: Spread) -> str:
-    if theirs.overlaps(ours):
-        return "no difference in time measured"
-    return f"{times(theirs.median / ours.median)} as long"
+def _beside(theirs: Timing, ours: Timing) -> str:
+    if are_too_few(theirs, ours):
+        return ""
+    return f" ({as_long(theirs, ours)}{' as long' if differs(theirs, ours) else ''})"
 
 
 def _waiting(comparison: BatchingComparison) -> str:
@@ -102,9 +101,9 @@ def _waiting(comparison: BatchingComparison) -> str:
     if "static batches" not in comparison.shown():
         return ""
     ours, theirs = (
-        comparison.spread(way, _first_token(1.0)) for way in ("continuous", "static batches")
+        comparison.timing(way, _first_token(1.0)) for way in ("continuous", "static batches")
     )
-    if ours.overlaps(theirs):
+    if not differs(ours, theirs):
         return ""
     return (
         f"The last request had its first token after {ours.median:.2f} s with continuous "
@@ -114,10 +113,7 @@ def _waiting(comparison: BatchingComparison) -> str:
 
 def claims(comparison: BatchingComparison) -> list[Claim]:
     """The comparisons of `headline`."""
-    taken = {
-        way: Timing(tuple(one.seconds for one in comparison.schedules(way)))
-        for way in comparison.shown()
-    }
+    taken = {way: comparison.timing(way, _seconds) for way in comparison.shown()}
     return [
         Claim(f"{way} against continuous", timing, taken["continuous"])
         for way, timing in taken.items()
@@ -198,9 +194,9 @@ def pace_sentence(comparison: BatchingComparison) -> str:
     if "one by one" not in comparison.shown():
         return ""
     shared, alone = (
-        comparison.spread(way, _output_token(0.5)) for way in ("continuous", "one by one")
+        comparison.timing(way, _output_token(0.5)) for way in ("continuous", "one by one")
     )
-    if shared.overlaps(alone) or shared.median < alone.median:
+    if not differs(shared, alone) or shared.median < alone.median:
         return ""
     return (
         f"A pass with more tokens takes longer: the next token of a text takes "
@@ -227,28 +223,28 @@ def batching_rows(comparison: BatchingComparison) -> list[tuple[str, ...]]:
     return [
         (
             measure.name,
-            *(_cell(comparison.spread(way, measure.of), measure) for way in comparison.shown()),
+            *(
+                with_spread(comparison.timing(way, measure.of), measure.written)
+                for way in comparison.shown()
+            ),
         )
         for measure in MEASURES
     ]
-
-
-def _cell(found: Spread, measure: Measure) -> str:
-    median, low, high = map(measure.written, found)
-    return median if low == high else f"{median} ({low} to {high})"
 
 
 def noise_sentence(comparison: BatchingComparison) -> str:
     """Which measures cannot tell continuous from static batching; empty if all can."""
     if "static batches" not in comparison.shown():
         return ""
-    alike = []
-    for measure in MEASURES:
-        ours, theirs = (
-            comparison.spread(way, measure.of) for way in ("continuous", "static batches")
-        )
-        if ours.overlaps(theirs):
-            alike.append(measure.name)
+    pairs = {
+        measure.name: [
+            comparison.timing(way, measure.of) for way in ("continuous", "static batches")
+        ]
+        for measure in MEASURES
+    }
+    if any(are_too_few(*pair) for pair in pairs.values()):
+        return f"Fewer than {MIN_REPEATS} repeats: continuous and static batches are not compared."
+    alike = [name for name, pair in pairs.items() if not differs(*pair)]
     if not alike:
         return ""
     if len(alike) == len(MEASURES):

@@ -31,9 +31,9 @@ _COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 _CLEARLY_MORE: Final = 1.1  # times; less is not worth a word
 COST_NOTE: Final = (
     "All measured. Times: medians over the repeats of the runs, which take turns, with quartiles "
-    "in brackets; where these overlap, no difference was measured. The peak includes temporary "
-    "tensors; bytes held are those between steps. In brackets after bytes and counts: as a "
-    "multiple of the first column."
+    "in brackets. Two times differ if their medians are further apart than the wider of these "
+    "spreads. The peak includes temporary tensors; bytes held are those between steps. In brackets "
+    "after bytes and counts: as a multiple of the first column."
 )
 
 

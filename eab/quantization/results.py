@@ -150,20 +150,11 @@ class FormatReport(reports.Report[Began, Point]):
 
 
 def _with_all_repeats(loaded: FormatMeasured, found: Iterable[FormatMeasured]) -> FormatMeasured:
-    others = [one for one in found if one is not loaded]
-    steps = (
-        replace(
-            step,
-            seconds=step.seconds
-            + tuple(
-                taken
-                for one in others
-                if (beside := one.step(step.rows)) is not None
-                for taken in beside.loaded_seconds
-            ),
-        )
-        for step in loaded.steps
-    )
+    others, steps = [one for one in found if one is not loaded], []
+    for step in loaded.steps:
+        beside = [timed for one in others if (timed := one.step(step.rows)) is not None]
+        seconds = step.seconds + tuple(taken for one in beside for taken in one.loaded_seconds)
+        steps.append(StepTimed(step.rows, seconds, seconds))
     return replace(loaded, steps=tuple(steps))
 
 

@@ -23,6 +23,7 @@ from eab.analysis.batching import (
 from eab.analysis.schedule import ScheduledPass, Served
 from eab.errors import ConfigError, RecordError
 from eab.events import Progressed, RunEnded
+from eab.timing import Timing
 
 ASKED = tuple(Asked(f"prompt {number}", 8) for number in range(5))
 
@@ -91,7 +92,7 @@ def test_of_each_way_the_repeat_of_median_length_is_shown() -> None:
         "continuous": 2.0,
         "static batches": 4.0,
     }
-    assert found.spread("continuous", lambda one: one.seconds) == (2.0, 1.0, 3.0)
+    assert found.timing("continuous", lambda one: one.seconds) == Timing((3.0, 1.0, 2.0))
     assert found.complete
     assert found.progress.words == "half"
     assert found.runs == []

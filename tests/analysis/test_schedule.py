@@ -11,9 +11,7 @@ from eab.analysis.schedule import (
     ScheduleRecorder,
     Segment,
     Served,
-    Spread,
     percentile,
-    spread,
 )
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -112,13 +110,6 @@ def test_percentiles_are_interpolated() -> None:
     assert percentile([4.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([0.0, 10.0], 0.95) == pytest.approx(9.5)
     assert percentile([7.0], 0.95) == 7.0
-
-
-def test_a_spread_is_median_and_range_and_ranges_may_overlap() -> None:
-    schedules = [Schedule(1, (ScheduledPass(seconds, 0, ()),)) for seconds in (3.0, 1.0, 2.0)]
-    assert spread(schedules, lambda one: one.seconds) == Spread(2.0, 1.0, 3.0)
-    assert Spread(2, 1, 3).overlaps(Spread(4, 3, 5))
-    assert not Spread(2, 1, 3).overlaps(Spread(4, 3.5, 5))
 
 
 def _events(prompt: str, new_tokens: int) -> list[Event]:

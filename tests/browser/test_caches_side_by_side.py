@@ -1,5 +1,5 @@
-"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode, print
-view.
+"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode,
+print view.
 """
 
 import csv

@@ -69,9 +69,9 @@ def compared(
 
 STEADY = compared(
     {
-        "continuous": [1.0, 1.1, 0.9],
-        "static batches": [1.0, 1.1, 0.95],
-        "one by one": [0.5, 0.53, 0.5],
+        "continuous": [1.0, 1.1, 0.9, 1.1, 0.9, 1.0, 1.0],
+        "static batches": [1.0, 1.1, 0.95, 1.05, 0.95, 1.0, 1.0],
+        "one by one": [0.5, 0.53, 0.5, 0.5, 0.5, 0.5, 0.5],
     }
 )
 
@@ -79,20 +79,29 @@ STEADY = compared(
 def test_the_headline_says_how_long_each_way_took() -> None:
     assert headline(STEADY) == (
         "3 requests in 2 slots: continuous batching took 3 passes and 3.00 s, static batches 4 and "
-        "4.00 s (1.33× as long), one by one 5 and 2.50 s (0.833× as long); medians of 3 repeats. "
-        "The last request had its first token after 2.00 s with continuous batching, after 4.00 s "
+        "4.00 s (1.33× as long), one by one 5 and 2.50 s (0.833× as long); medians of 7 repeats, "
+        "measured. The last request had its first token after 2.00 s with continuous batching, after 4.00 s "
         "with static batches."
     )
 
 
-def test_ranges_that_overlap_are_no_difference() -> None:
-    noisy = compared({"continuous": [1.0, 2.0], "static batches": [1.0, 1.2]})
-    assert "4.40 s (no difference in time measured)" in headline(noisy)
+def test_medians_inside_the_spread_are_no_difference() -> None:
+    noisy = compared({"continuous": [1.0, 2.0] * 4, "static batches": [1.0, 1.2] * 4})
+    assert "4.40 s (no difference measured)" in headline(noisy)
     assert "first token" not in headline(noisy)
     assert noise_sentence(noisy).startswith(
         "No difference measured between continuous and static batches: seconds for all, "
     )
     assert "forward passes" not in noise_sentence(noisy)
+
+
+def test_few_repeats_are_shown_but_not_compared() -> None:
+    few = compared({"continuous": [1.0] * 6, "static batches": [2.0] * 6})
+    assert headline(few).endswith(
+        "3 passes and 3.00 s, static batches 4 and 8.00 s; medians of 6 repeats, measured, too few "
+        "repeats to compare."
+    )
+    assert noise_sentence(few).startswith("Fewer than 7 repeats")
 
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
@@ -112,7 +121,7 @@ def test_every_way_says_what_its_slots_show() -> None:
 
 def test_where_static_batches_lose_nothing_the_sentence_says_so() -> None:
     equal = {"continuous": CONTINUOUS[:1], "static batches": CONTINUOUS[:1]}
-    found = compared({"continuous": [1.0], "static batches": [1.0]}, equal)  # type: ignore[arg-type]
+    found = compared({"continuous": [1.0] * 7, "static batches": [1.0] * 7}, equal)  # type: ignore[arg-type]
     assert "nothing is lost by that" in way_sentences(found)["static batches"]
     assert noise_sentence(found).endswith("in any of this.")
 
@@ -143,18 +152,18 @@ def test_texts_that_differ_are_counted() -> None:
     assert agreement_sentence(found).startswith("2 of 3 texts are the same in all servings")
 
 
-def test_the_table_has_median_and_range() -> None:
+def test_the_table_has_medians_with_quartiles() -> None:
     rows = {name: cells for name, *cells in batching_rows(STEADY)}
     assert list(rows) == [measure.name for measure in MEASURES]
     assert rows["seconds for all"] == [
-        "3.00 (2.70 to 3.30)",
-        "4.00 (3.80 to 4.40)",
-        "2.50 (2.50 to 2.65)",
+        "3.00 (2.85–3.15)",
+        "4.00 (3.90–4.10)",
+        "2.50",
     ]
     assert rows["forward passes"] == ["3", "4", "5"]
     assert rows["slot-steps idle"] == ["17%", "38%", "50%"]
-    assert rows["time to first token, p50 (s)"][0] == "1.00 (0.90 to 1.10)"
-    assert rows["time per output token, p50 (ms)"][0] == "1000.0 (900.0 to 1100.0)"
+    assert rows["time to first token, p50 (s)"][0] == "1.00 (0.95–1.05)"
+    assert rows["time per output token, p50 (ms)"][0] == "1000.0 (950.0–1050.0)"
 
 
 def test_the_downloads_have_a_row_per_pass_and_per_request() -> None:

@@ -52,6 +52,7 @@ def test_formats_are_compared_with_the_model_as_loaded():
     assert full.entropy_error < 0.2
     assert [step.rows for step in full.steps] == [1, 3]
     assert all(len(step.seconds) == len(step.loaded_seconds) == 2 for step in int8.steps)
+    assert all(step.loaded == step.timing for step in full.steps)
     assert [step.seconds[2:] for step in full.steps] == [
         a.loaded_seconds + b.loaded_seconds for a, b in zip(int8.steps, nf4.steps, strict=True)
     ]

@@ -56,7 +56,7 @@ class Int8Linear(QuantizedLinear):
 
     def _product(self, rows: Tensor) -> Tensor:
         integers, scale = quantize_rows(rows)
-        # Unsigned, as processors without AMX have no fast product of two signed integers.
+        # Unsigned, as oneDNN multiplies two signed integers fast only on processors with AMX.
         unsigned = integers.view(torch.uint8).bitwise_xor_(ZERO_POINT)
         # The operator has one scale for all of its input, here 1; those of the rows come after it.
         sums: Tensor = torch.ops.onednn.qlinear_pointwise(

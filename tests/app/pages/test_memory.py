@@ -1,4 +1,4 @@
-"""The page Memory without a browser: it opens on a recorded comparison, makes one, stops, and explains
+"""The page Memory without a browser: it opens on a recorded comparison, makes one, stops, and says
 what is wrong.
 """
 
