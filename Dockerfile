@@ -2,23 +2,28 @@
 #
 #     docker build -t eab-explorer . && docker run -p 8501:8501 -v eab-data:/data eab-explorer
 #
-# For NVIDIA GPUs: --build-arg TORCH_INDEX_URL=https://pypi.org/simple, and docker run --gpus all.
-FROM python:3.12-slim AS build
-ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+# For NVIDIA GPUs: --build-arg DEVICE=cuda, and docker run --gpus all.
+FROM python:3.11-slim AS build
+ARG DEVICE=cpu
 WORKDIR /source
-COPY requirements.txt ./
+COPY requirements.lock requirements.txt ./
+# The CPU build is locked: pip installs nothing whose hash is not in the file.
 RUN python -m venv /opt/eab \
-    && sed '/^-e/d' requirements.txt > pinned.txt \
-    && /opt/eab/bin/pip install --no-cache-dir --index-url "$TORCH_INDEX_URL" "$(grep '^torch==' pinned.txt)" \
-    && /opt/eab/bin/pip install --no-cache-dir -r pinned.txt
-COPY pyproject.toml README.md LICENSE ./
+    && if [ "$DEVICE" = cpu ]; then \
+        /opt/eab/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
+            --extra-index-url https://download.pytorch.org/whl/cpu; \
+    else \
+        sed '/^-e/d' requirements.txt > pinned.txt \
+        && /opt/eab/bin/pip install --no-cache-dir -r pinned.txt; \
+    fi
+COPY pyproject.toml README.md LICENSE THIRD_PARTY.md ./
 COPY eab eab
 COPY app app
 COPY pages pages
 COPY assets assets
 RUN /opt/eab/bin/pip install --no-cache-dir --no-deps .
 
-FROM python:3.12-slim
+FROM python:3.11-slim
 RUN useradd --uid 10001 --create-home eab && install -d -o eab /data
 COPY --from=build /opt/eab /opt/eab
 # All that is written goes to the one volume; the rest may be read-only.

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: app test check docs runs measurements picture notebook clean
+.PHONY: app test check docs lock runs measurements picture notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
@@ -36,6 +36,14 @@ node_modules/.package-lock.json: package.json package-lock.json
 # docs/settings.md and docs/server-rules.md, from the declarations in eab/config.py and app/server/rules.py.
 docs: .venv/installed
 	$(BIN)/python scripts/write_settings.py
+
+# Every package of the app on Linux, with PyTorch's CPU build, by version and hash, and their licences. UV_INDEX must name the
+# index of PyTorch's CPU builds: PyPI does not have them.
+lock: .venv/installed-dev
+	sed 's/^torch==[^ ]*/&+cpu/; /^-e/d' requirements.txt | $(BIN)/uv pip compile pyproject.toml - --quiet --upgrade \
+		--universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+		--index-strategy unsafe-best-match --custom-compile-command 'make lock' --output-file requirements.lock
+	$(BIN)/python scripts/write_licences.py
 
 # Remake the bundled runs with the engine, the README's moving picture from the real page, and the notebook's outputs.
 runs: .venv/installed

@@ -1,0 +1,59 @@
+"""Ask pip-audit whether the packages of requirements.lock have known vulnerabilities.
+
+Fails if one has. Where the database cannot be asked, or knows none of the packages, it says so: that
+is no proof of anything.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+LOCK: Final = Path(__file__).resolve().parent.parent / "requirements.lock"
+SECONDS: Final = 120
+
+
+def main() -> None:
+    """Ask, and tell."""
+    with TemporaryDirectory() as folder:
+        asked = Path(folder) / "requirements.txt"
+        # The database knows versions without the label of a build.
+        asked.write_text(LOCK.read_text(encoding="utf-8").replace("+cpu", ""), encoding="utf-8")
+        command = [sys.executable, "-m", "pip_audit", "--requirement", str(asked), "--disable-pip"]
+        report, why = _answer([*command, "--format=json", "--progress-spinner=off"])
+    sys.exit(verdict(report, why))
+
+
+def _answer(command: list[str]) -> tuple[dict[str, Any] | None, str]:
+    """The report, or why there is none."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        return json.loads(done.stdout), ""
+    except subprocess.TimeoutExpired:
+        return None, f"no answer within {SECONDS} s"
+    except json.JSONDecodeError:
+        return None, (done.stderr.strip() or "no report").splitlines()[-1]
+
+
+def verdict(report: dict[str, Any] | None, why: str) -> int:
+    """Print what a report says -> the exit status."""
+    packages = report["dependencies"] if report else []
+    known = [one for one in packages if "skip_reason" not in one]
+    if not known:
+        print(f"Not audited: {why or 'the database knows none of the packages'}.")
+        return 0
+    found = [(one, flaw) for one in known for flaw in one["vulns"]]
+    for one, flaw in found:
+        fixed = ", ".join(flaw["fix_versions"]) or "no version yet"
+        print(f"{one['name']} {one['version']}: {flaw['id']}; mended in {fixed}")
+    for one in packages:
+        if "skip_reason" in one:
+            print(f"Not audited: {one['name']}: {one['skip_reason']}")
+    print(f"{len(known)} packages audited, {len(found)} known vulnerabilities.")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Fill the table of packages in THIRD_PARTY.md: `python scripts/write_licences.py`.
+
+The packages are those of requirements.lock that Linux needs; their licences are what their installed
+metadata state. `make lock` calls it.
+"""
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageMetadata, metadata
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LOCK, PAGE = ROOT / "requirements.lock", ROOT / "THIRD_PARTY.md"
+BEGIN, END = "<!-- packages -->\n", "<!-- /packages -->"
+LINUX: Final = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
+LONGEST: Final = 60  # characters of a licence's name; some packages have its whole text there
+
+
+def main() -> None:
+    """Replace the table."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    PAGE.write_text(before + table() + after, encoding="utf-8")
+
+
+def locked() -> Iterator[tuple[Requirement, list[str]]]:
+    """The entries of requirements.lock, each with its hashes."""
+    for entry in re.split(r"\n(?=\S)", LOCK.read_text(encoding="utf-8").strip()):
+        if not entry.startswith("#"):
+            requirement, *hashes = entry.replace("\\\n", "").split("--hash=")
+            yield Requirement(requirement), [one.strip() for one in hashes]
+
+
+def table() -> str:
+    """One row per package."""
+    needed = [one for one, _ in locked() if one.marker is None or one.marker.evaluate(LINUX)]
+    names = sorted({one.name for one in needed})
+    rows = [f"| {name} | {licence(metadata(name))} |" for name in names]
+    return "\n".join(["| Package | Licence |", "| --- | --- |", *rows, ""])
+
+
+def licence(stated: PackageMetadata) -> str:
+    """What a package's metadata state: an SPDX expression, else classifiers, else free text."""
+    classifiers = [
+        each.rsplit(" :: ", 1)[-1]
+        for each in stated.get_all("Classifier") or []
+        if each.startswith("License :: ")
+    ]
+    free = (stated.get("License") or "").split("\n", 1)[0]
+    found = stated.get("License-Expression") or ", ".join(classifiers) or free[:LONGEST]
+    if not found:
+        raise ValueError(f"{stated['Name']} states no licence; look at its source and add it here")
+    return str(found)
+
+
+if __name__ == "__main__":
+    main()
