@@ -24,9 +24,12 @@ tree explains the pictures and lists all keys.
 """
 STATIC = Path(__file__).parent / "widgets" / "static"
 
+# Without an icon here, Streamlit fetches the one of the page for the browser's tab from elsewhere.
+# That of the project comes last: Streamlit imports numpy for it, and the board should not wait.
 # The toolbar is minimal: with a menu item of ours, its menu offers the theme, too.
 st.set_page_config(
     page_title="EAB Explorer",
+    page_icon="🌳",
     layout="wide",
     initial_sidebar_state=260,
     menu_items={"About": ABOUT},
@@ -40,11 +43,11 @@ st.components.v2.component(
     isolate_styles=False,
 )(key="eab_page")
 from app.state import polling  # noqa: E402 - only after the style was sent
-from app.widgets import glossary  # noqa: E402
+from app.widgets import classroom, glossary  # noqa: E402
 
 polling.forget_fragments()
 glossary.begin_page()
-st.navigation(
+page = st.navigation(
     [
         st.Page(
             "../pages/explore.py", title="Explore", icon=":material/account_tree:", default=True
@@ -61,7 +64,9 @@ st.navigation(
         st.Page("../pages/quantization.py", title="Quantization", icon=":material/compress:"),
         st.Page("../pages/server.py", title="Server", visibility="hidden"),
     ]
-).run()
+)
+class_places = classroom.reserve()
+page.run()
+classroom.draw(class_places, page.url_path)
 glossary.explain()
-# Last: Streamlit imports numpy for the icon, and the board should not wait for that.
 st.set_page_config(page_icon=str(ASSETS / "icon.svg"))

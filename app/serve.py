@@ -27,7 +27,7 @@ def main() -> None:
         print(_what_strangers_may_do(asked.address), file=sys.stderr)
     if allowed.public:
         print(_what_is_allowed(allowed), file=sys.stderr)
-    _application(asked.base_path).run(config=_streamlit_options(asked, allowed))
+    _application(asked).run(config=_streamlit_options(asked, allowed))
 
 
 def _arguments() -> argparse.Namespace:
@@ -38,7 +38,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _application(base_path: str) -> Any:
+def _application(asked: argparse.Namespace) -> Any:
     import streamlit as st
     from starlette.middleware import Middleware
     from starlette.routing import Route
@@ -46,7 +46,7 @@ def _application(base_path: str) -> Any:
     from app.server import http
 
     answers = {"healthz": http.health, "metrics": http.prometheus}
-    behind_a_proxy = f"/{base_path.strip('/')}".rstrip("/")
+    behind_a_proxy = f"/{asked.base_path.strip('/')}".rstrip("/")
     return st.App(
         Path(__file__).with_name("main.py"),
         routes=[
@@ -54,7 +54,11 @@ def _application(base_path: str) -> Any:
             for prefix in {"", behind_a_proxy}
             for name, answer in answers.items()
         ],
-        middleware=[Middleware(http.SecurityHeaders)],
+        middleware=[
+            Middleware(http.SecurityHeaders),
+            Middleware(http.ClosedTabs),
+            Middleware(http.KnownHosts, only_this_machine=_is_this_machine(asked.address)),
+        ],
     )
 
 

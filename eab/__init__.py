@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eab.remote.loading import load_model
     from eab.run import Run, Sample, fold
     from eab.share.html_page import save_html
-    from eab.share.notebook import explore, show
+    from eab.share.notebook import explore, show, show_lesson
     from eab.tuning.grid import Grid
     from eab.tuning.prompt_sets import read_prompts
     from eab.tuning.sweeping import sweep
@@ -40,6 +40,7 @@ __all__ = [
     "save_html",
     "serve",
     "show",
+    "show_lesson",
     "sweep",
 ]
 
@@ -61,6 +62,7 @@ _HOME = {
     "save_html": "eab.share.html_page",
     "serve": "eab.engine.loop",
     "show": "eab.share.notebook",
+    "show_lesson": "eab.share.notebook",
     "sweep": "eab.tuning.sweeping",
 }
 

@@ -77,6 +77,10 @@ class LessonError(EabError, ValueError):
     """A lesson file breaks a rule; the message says which, and where."""
 
 
+class ClassError(EabError):
+    """A class does not exist, is over or full, or only its lecturer may do this."""
+
+
 class RecordError(EabError):
     """A run file cannot be read or written."""
 

@@ -54,6 +54,11 @@ def quoted(value: object) -> str:
         return f"a {type(value).__name__} that is too long to be written"
 
 
+def reason_of(error: Exception) -> str:
+    """ValueError('no\nmore') -> 'ValueError: no more': what a library says, for a message."""
+    return excerpt(f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": "), 200)
+
+
 def excerpt(text: str, max_length: int) -> str:
     """'once upon a time', 10 -> 'once upon …': the beginning of a text, cut between two words."""
     if len(text) <= max_length:

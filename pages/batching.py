@@ -50,7 +50,9 @@ def bar() -> Workload | None:
     with slots:
         request_editor.choose_slots()
     words = "Serve these requests here, in all three ways."
-    pressed = start_and_stop((measure, stop), "Measure", words, "batching", active, COMPARISON.stop)
+    pressed = start_and_stop(
+        (measure, stop), "Measure", words, "batching", active, COMPARISON.stop, here=True
+    )
     with st.expander("Edit the requests, repeats and paths"):
         table = request_editor.edited()
     chosen, problem = None, ""
@@ -149,7 +151,7 @@ st.session_state.setdefault(
 
 st.title("Does a short request have to wait for a long one?")
 with st.sidebar:
-    controls.choose_model()
+    controls.choose_model(here=True)
 ways, now = st.tabs([THREE_WAYS, NOW], on_change="rerun", key="batching_view")
 if now.open:
     note_in_url({VIEW: "now"})

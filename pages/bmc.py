@@ -7,7 +7,6 @@ from typing import Final
 
 import streamlit as st
 
-from app.server import model_cache
 from app.state import measurements, messages, polling, status, tab
 from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary
@@ -192,7 +191,7 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
     from eab.figures.tables import points_table
 
     what, report, key = EXPERIMENTS[name][1], displayed.state, displayed.key
-    missing = model_cache.missing(controls.model_name())
+    missing = controls.model_missing(here=True)
     left, right = st.columns([1, 3], vertical_alignment="center")
     left.button(
         "Measure",
@@ -238,7 +237,7 @@ with st.expander("Padded or sliced"):
 with st.expander("The cost model"):
     glossary.markdown(THE_MODEL)
 with st.sidebar:
-    controls.choose_model()
+    controls.choose_model(here=True)
 your_run()
 experiments()
 st.caption(PAPER)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.server import bundled_runs, model_cache, rules
+from app.server import model_cache, rules
 from app.state import diff, messages, polling, status
 from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
@@ -13,6 +13,7 @@ from app.widgets.markdown import plain
 from eab.analysis.diff import Budget, independent_config, mean_tokens_per_text, same_prompt
 from eab.errors import EabError
 from eab.formatting import counted
+from eab.lessons import bundled_runs
 
 # Whether it is only the samples that are missing.
 MISSING = {

@@ -126,6 +126,7 @@ with left:
             default=False,
             required=True,
             key=learning.OWN,
+            on_change=learning.feed_oneself,
         )
 fed = learning.fed(lesson)
 learning.enter(lesson, fed.run, lessons_on_page.view_name(lesson, fed))

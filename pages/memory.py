@@ -48,11 +48,8 @@ def results(compared: VariantRuns, key: str) -> None:
     from eab.figures import caches, tables
 
     st.text(f"{variants_sentence(compared)} {gain_sentence(compared)}")
-    with st.expander("What each cache does", expanded=True):
+    with st.expander("What each cache does"):
         glossary.markdown(WHAT_THEY_DO)
-    rows = [(line.measure, *line.cells) for line in variant_rows(compared)]
-    st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in compared.pairs)]))
-    st.caption(COST_NOTE)
     white = white_background()
     chart = partial(draw, key=key, white=white)
     chart(
@@ -61,6 +58,9 @@ def results(compared: VariantRuns, key: str) -> None:
         caches.totals_figure(compared),
         "caches-totals",
     )
+    rows = [(line.measure, *line.cells) for line in variant_rows(compared)]
+    st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in compared.pairs)]))
+    st.caption(COST_NOTE)
     chart(
         "Bytes held, step by step",
         caches.held_sentence(compared),
@@ -106,7 +106,7 @@ if "prompt" not in st.session_state:
 controls.ensure_defaults()
 
 st.title("What does a KV cache save?")
-controls.run_bar(run, CACHES.stop, active)
+controls.run_bar(run, CACHES.stop, active, here=True)
 notices = st.container()
 for problem in messages.problems(current.live, None):
     notices.error(plain(problem))
@@ -114,7 +114,7 @@ if not active and current.live is not None:
     notices.caption(controls.changed_since(first))
 
 with st.sidebar:
-    controls.sidebar(varied="cache")
+    controls.sidebar(varied="cache", here=True)
 CACHES.watch(status.variants_progress, active, displayed)
 with displayed.locked:
     if first is not None:

@@ -7,7 +7,6 @@ from typing import Final
 
 import streamlit as st
 
-from app.server import model_cache
 from app.state import messages, polling, status, tab, weight_matrix
 from app.state.quantization import FORMATS, QUANTIZED, base_model, measure, run_with
 from app.state.slot import Entry
@@ -148,7 +147,7 @@ def measure_bar() -> None:
     if active:
         right.button("Stop", on_click=FORMATS.stop, key="formats_stop", width="stretch")
         return
-    missing = controls.model_missing()
+    missing = controls.model_missing(here=True)
     right.button(
         "Measure",
         on_click=start,
@@ -176,6 +175,7 @@ def your_run() -> None:
         return
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]
+    missing = controls.name_missing(run.started.model.name, here=True)
     left.selectbox("Weights of B", formats, key="quantized_weights")
     if quantizing:
         right.button("Stop", on_click=QUANTIZED.stop, key="quantized_stop", width="stretch")
@@ -185,7 +185,8 @@ def your_run() -> None:
             on_click=start_run,
             args=(run,),
             icon=":material/play_arrow:",
-            disabled=bool(model_cache.missing(run.started.model.name)),
+            disabled=bool(missing),
+            help=missing or None,
             key="quantized_run",
             width="stretch",
         )
@@ -268,9 +269,9 @@ st.session_state.setdefault("quantized_weights", "int4")
 
 st.title("What is lost when weights are rounded?")
 with st.sidebar:
-    controls.choose_model()
+    controls.choose_model(here=True)
 chosen = controls.model_name()
-if problem := controls.model_missing():
+if problem := controls.model_missing(here=True):
     st.info(as_sentence(problem))
 else:
     try:

@@ -67,13 +67,13 @@ def results(compared: VariantRuns, key: str) -> None:
     from eab.figures.tables import text_table
 
     st.text(f"{variants_sentence(compared)} {speculation_speed.speed_sentence(compared)}")
+    white = white_background()
+    sentence, figure = speculation.tokens_sentence(compared), speculation.tokens_figure(compared)
+    draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
     rows = [(line.measure, *line.cells) for line in speculation.outcome_rows(compared)]
     st.table(text_table(rows, ["Measure", *(name for name, _ in compared.pairs)]))
     st.caption(table_note(compared))
     text(compared, key)
-    white = white_background()
-    sentence, figure = speculation.tokens_sentence(compared), speculation.tokens_figure(compared)
-    draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
     sentence = speculation_speed.speed_sentence(compared)
     figure = speculation_speed.speed_figure(compared)
     draw("Time by draft length", sentence, figure, "speculation-times", key, white)

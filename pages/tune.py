@@ -7,15 +7,22 @@ from typing import Final
 
 import streamlit as st
 
-from app.server import rules
 from app.state import messages, polling, status, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
-from app.widgets import controls, evaluation, recommender, sweep_cells, sweep_charts, sweep_editor
+from app.widgets import (
+    controls,
+    evaluation,
+    recommender,
+    sweep_cells,
+    sweep_charts,
+    sweep_choice,
+    sweep_editor,
+)
 from app.widgets.charts import downloads, white_background
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
-from eab.errors import ConfigError, EabError
+from eab.errors import EabError
 from eab.figures.charts import NOTHING_YET
 from eab.formatting import as_sentence
 from eab.tuning.cell import Cell, cells_table
@@ -27,7 +34,6 @@ SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
 WORTH_TAB: Final = "Finding wrong answers"
 TABS: Final = {"threshold": THRESHOLD_TAB, "worth": WORTH_TAB}  # by the value in the URL
 REDRAW_SECONDS: Final = 2.0  # Plotly draws a chart anew
-SHOWN, NAME, UPLOAD = "tune_shown", "tune_name", "tune_upload"
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
 and the spread between the seeds gives the interval (95 %, Student's t). Two settings differ if the
@@ -49,7 +55,8 @@ def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
     Returns:
         The chosen cost and gain.
     """
-    prompts, costs, gains, run, stop = st.columns([5, 5, 6, 3, 3], vertical_alignment="bottom")
+    with st.container(key="tune_bar"):
+        prompts, costs, gains, run, stop = st.columns([5, 5, 6, 3, 3], vertical_alignment="bottom")
     with prompts:
         sweep_editor.choose_prompts()
     with costs:
@@ -63,15 +70,12 @@ def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
 
 
 def start() -> None:
-    messages.clear()
-    try:
+    with messages.telling():
         chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
         sweep_editor.needs_words(
             chosen, asked, controls.model_name()
         )  # or there are too many cells
         tuning.start("sweep", chosen, asked, controls.model_name())
-    except EabError as error:
-        messages.notify(str(error))
 
 
 def needs() -> str:
@@ -97,9 +101,10 @@ def sweep() -> None:
         polling.fragment(growing(cost, gain), polling.interval(REDRAW_SECONDS))
     else:
         tuning.keep_ended()
+        tuning.note_saved_in_url()
         with st.container(horizontal=True, vertical_alignment="center", key="tune_line"):
             st.caption(f"Run: {plain(needs())}")
-            choose_sweep()
+            sweep_choice.draw(displayed)
         results(displayed, cost, gain)
         SWEEP.watch(status.tuning_progress, sweeping)
     with st.expander("How it works"):
@@ -117,48 +122,6 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
             sweep_charts.draw_charts(cells, cost, gain, f"{displayed.key}-growing", clickable=False)
 
     return draw_so_far
-
-
-def choose_sweep() -> None:
-    """Which sweep is shown, its name, and the way to open a downloaded one."""
-    names, current = tuning.names(), tuning.displayed_name()
-    st.session_state[SHOWN] = current
-    with st.popover(plain(current), icon=":material/folder_open:"):
-        st.radio(
-            "Sweeps of this tab",
-            names,
-            key=SHOWN,
-            on_change=lambda: tuning.show(st.session_state[SHOWN]),
-        )
-        if current != tuning.RECORDED:
-            st.session_state[NAME] = current
-            st.text_input("Name", key=NAME, max_chars=tuning.MAX_NAME, on_change=rename)
-        st.file_uploader(
-            "Open a sweep file",
-            type=["gz"],
-            key=UPLOAD,
-            on_change=open_upload,
-            max_upload_size=min(16, rules.current().upload_mib),
-        )
-
-
-def open_upload() -> None:
-    upload = st.session_state[UPLOAD]
-    messages.clear()
-    if upload is None:
-        return
-    try:
-        tuning.open_file(upload.getvalue(), upload.name)
-    except EabError as error:
-        messages.notify(str(error))
-
-
-def rename() -> None:
-    messages.clear()
-    try:
-        tuning.rename(st.session_state[SHOWN], st.session_state[NAME])
-    except ConfigError as error:
-        messages.notify(str(error))
 
 
 def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> None:
@@ -185,7 +148,8 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
         sweep_cells.draw(points, cells, report.model_name)
         sweep_charts.draw_parallel(points, cost, gain, key, white)
         st.header("All settings")
-        st.table(text_table(words.setting_rows(points, cost, gain), words.HEADINGS))
+        with st.container(key="tune_settings"):
+            st.table(text_table(words.setting_rows(points, cost, gain), words.HEADINGS))
     downloads(
         [
             ("Cells (CSV)", "cells.csv", lambda: cells_table(cells).to_csv(index=False)),
@@ -211,6 +175,7 @@ def origin(displayed: Entry[TuningReport]) -> None:
 controls.ensure_defaults()
 sweep_editor.ensure_defaults()
 recommender.ensure_defaults()
+tuning.follow_link()
 sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
 piloting, checking = PILOT.current().active, CHECK.current().active
 st.session_state.setdefault("tune_view", TABS.get(st.query_params.get(VIEW, ""), SETTINGS_TAB))

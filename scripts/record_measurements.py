@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 import torch
 from rich.progress import Progress
 
-from app.server import bundled_runs
 from app.server.workloads import CLASS, PRESETS
 from app.state.measurements import BUNDLED
 from eab import record
@@ -41,6 +40,7 @@ from eab.events import Event, Progressed, RunEnded
 from eab.figures import batching_table, bmc_experiments, speculation_speed, weight_formats
 from eab.figures.captions import variants_sentence
 from eab.figures.variant_table import gain_sentence, step_claims
+from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED, EMBEDDED_DRAFT, load_model
 from eab.models.machine import describe_machine

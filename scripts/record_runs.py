@@ -6,12 +6,12 @@ scripts/record_measurements.py.
 import json
 from typing import Any, NamedTuple
 
-from app.server import bundled_runs
 from eab import record
 from eab.analysis.diff import independent_config
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
+from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED, load_model
 from eab.run import fold

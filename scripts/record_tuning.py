@@ -11,8 +11,9 @@ import os
 import torch
 from rich.progress import Progress
 
-from app.server import bundled_runs, default_sweep
+from app.server import default_sweep
 from eab.figures.tuning_words import pareto_sentence, saving_sentence
+from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.tuning.frontier import setting_points
 from eab.tuning.quantities import COSTS, GAINS

@@ -8,6 +8,7 @@ Needs the packages xllamacpp and gguf (the extra `dev`).
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -36,21 +37,33 @@ def main() -> int:
     """Start the server, then the explorer or a run on it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", action="store_true", help="print one run, without the page")
-    command = RUN if parser.parse_args().run else ("app",)
-    with TemporaryDirectory() as folder:
+    parser.add_argument("--port", type=int, default=8501, help="port of the page")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it ends both
+    with suppress(KeyboardInterrupt), TemporaryDirectory() as folder:
         file = Path(folder) / "embedded.gguf"
         write_gguf(file)
         with llama_server(file) as (url, _):
             print(f"A llama.cpp server with the embedded model is at {url}.", flush=True)
-            if command == ("app",):
+            if not options.run:
                 print("Choose Server as the model, and a top-k from 1 to 100.", flush=True)
-            environment = os.environ | {operator.ADDRESS: url}
-            with suppress(KeyboardInterrupt):
-                done = subprocess.run(
-                    [sys.executable, "-m", "eab", *command], env=environment, check=False
-                )
-                return done.returncode
+            command = RUN if options.run else ("app", f"--port={options.port}")
+            return wait_for([sys.executable, "-m", "eab", *command], url)
     return 0
+
+
+def wait_for(command: list[str], url: str) -> int:
+    """Run a command with this server, and end it if this process is to end.
+
+    Raises:
+        KeyboardInterrupt: This process is to end.
+    """
+    with subprocess.Popen(command, env=os.environ | {operator.ADDRESS: url}) as child:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            child.terminate()
+            raise
 
 
 if __name__ == "__main__":

@@ -1,5 +1,30 @@
 """What comes of prompts and limits that do not work out: an error in words, or a tree that ends
 early.
+
+Other input of strangers, and where it is tried:
+
+| input | tried in |
+|---|---|
+| run files: values, texts, bytes, order of events | record/test_hostile_runs.py, record/test_run_file.py |
+| run files that cost time or memory | record/test_run_file_cost.py |
+| run files on the page: long prompts, lone surrogates | app/pages/test_uploads.py |
+| run files in the exported page | browser/test_offline_page.py, share/test_html_page.py |
+| files of sweeps, tables of cells, sets of prompts | tuning/test_report.py, test_journal.py, test_prompt_sets.py |
+| lessons | lessons/test_reading.py, app/pages/test_learn.py |
+| links, and addresses of every page | app/server/test_links.py, app/pages/test_bad_links.py |
+| codes, keys and questions of a class | app/server/test_classroom.py |
+| rules of a server (eab.toml) | app/server/test_rules.py |
+| what one visitor may take, and how turns are shared | app/server/test_admission.py, test_queue.py, engine/test_fair_queue.py |
+| headers, names of the server, metrics, foreign hosts | browser/test_public_server.py, app/server/test_hosts.py |
+| the store: damaged, full, read-only, killed, many writers | app/server/test_store.py |
+| settings: any value, numbers beyond floats | test_config.py |
+| the command line: arguments, devices, full or narrow output | cli/test_commands.py |
+| names, devices, weights and indices of models | models/test_loading.py |
+| configurations that ask for too much | models/test_model_size.py |
+| families that a cache would serve wrongly, in any data type | models/test_causality.py, test_huggingface.py |
+| windows, and positions beyond the original length | models/test_context.py |
+| chat templates | models/test_huggingface.py |
+| servers of models | remote/test_bad_servers.py |
 """
 
 import math
@@ -25,6 +50,19 @@ def first_event(model, prompt: str, **settings: object) -> object:
 def test_an_empty_prompt_is_refused(twins, prompt):
     with pytest.raises(PromptError, match="the prompt is empty; write a few words"):
         first_event(twins("llama").ours, prompt)
+
+
+@pytest.mark.parametrize("prompt", [None, 3, b"w5", ["w5"]], ids=repr)
+def test_a_prompt_that_is_no_text_is_refused(twins, prompt):
+    with pytest.raises(PromptError, match=r"the prompt is .*; give a text"):
+        first_event(twins("llama").ours, prompt)
+
+
+@pytest.mark.parametrize("token", [1.5, "w5", None, -1, 72, 2**33, 10**400], ids=repr)
+def test_a_token_that_the_model_does_not_have_is_refused(twins, token):
+    request = Request("w5", BranchingConfig(), (token,))
+    with pytest.raises(PromptError, match=r"there is no token .*; llama knows 0 to 71"):
+        next(generate(twins("llama").ours, request))
 
 
 def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenised(monkeypatch):

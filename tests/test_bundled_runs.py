@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from app.server import bundled_runs
 from eab.bmc.separate_caches import separate_bytes
 from eab.config import SETTINGS, THRESHOLD_SCALES
+from eab.lessons import bundled_runs
 from eab.run import Path, Run, Sample, Token, fold
 from eab.settings import Slider
 

@@ -7,6 +7,7 @@ checkout nor its editable install. A hook records every Python file access below
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -87,9 +88,15 @@ def _check(command: list[str], **options: object) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+    """Built from what the Dockerfile copies, and nothing else."""
+    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
+    for name in container_sources():
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name)
+        else:
+            shutil.copy(ROOT / name, source)
     options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder)]
-    _check([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)])
+    _check([sys.executable, "-m", "pip", "wheel", *options, str(source)])
     [built] = folder.glob("*.whl")
     return built
 
@@ -125,7 +132,8 @@ def test_the_wheel_carries_every_file_of_the_page(names: set[str], folder: str) 
 def test_the_wheel_carries_the_licence_and_the_attribution_and_is_small(
     wheel: Path, names: set[str]
 ) -> None:
-    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    for file in ("LICENSE", "THIRD_PARTY.md"):
+        assert any(name.endswith(f".dist-info/licenses/{file}") for name in names)
     assert "eab/_bundle/assets/model/ATTRIBUTION.md" in names
     assert not any("test" in name or "training" in name or "__pycache__" in name for name in names)
     assert not {f"eab/_bundle/{file}" for file in LEFT_OUT} & names
@@ -182,6 +190,14 @@ def test_the_page_opens_with_its_own_settings_from_any_folder(installed: Install
             )
         session.close()
     installed.assert_checkout_untouched()
+
+
+def container_sources() -> list[str]:
+    """The files and folders of the checkout that the Dockerfile copies."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    return [
+        name for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.M) for name in line.split()
+    ]
 
 
 def container_lines(word: str) -> list[str]:

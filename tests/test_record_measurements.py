@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from app.server import bundled_runs
 from eab.analysis.variant_times import RunTimed
 from eab.analysis.variants import REPEATS, cache_variants
 from eab.bmc.results import EXPERIMENTS
@@ -18,6 +17,7 @@ from eab.engine.request import Request
 from eab.engine.variants import run_variants
 from eab.errors import RunsError
 from eab.events import Predicted, RunEnded
+from eab.lessons import bundled_runs
 from eab.timing import Claim, Timing
 from scripts.record_measurements import MEASUREMENTS, Measured, measure_variants, publish
 

@@ -33,12 +33,12 @@ class _Submitted(NamedTuple):
 class BatchedRuns:
     """All runs, by model. Models share nothing, so they take turns.
 
-    Args:
+    Attributes:
         max_running: How many runs of one model are served at the same time.
     """
 
     def __init__(self, max_running: int = MAX_RUNNING) -> None:
-        self._max_running = max_running
+        self.max_running = max_running
         self._schedulers: dict[LanguageModel, Scheduler] = {}
         self._lives: dict[Handle, LiveRun] = {}
         # What `tidy` will queue: only the thread that serves may give a scheduler a run.
@@ -67,7 +67,7 @@ class BatchedRuns:
             waiting = [self._lives[handle] for handle in scheduler.waiting]
             if live in waiting:
                 running = [self._lives[handle] for handle in scheduler.running]
-                return position_in(waiting, live, running, self._max_running)
+                return position_in(waiting, live, running, self.max_running)
         return None
 
     def tidy(self) -> None:
@@ -86,7 +86,7 @@ class BatchedRuns:
 
         for live, model, request, draft in self._submitted:
             if model not in self._schedulers:
-                self._schedulers[model] = Scheduler(model, max_running=self._max_running)
+                self._schedulers[model] = Scheduler(model, max_running=self.max_running)
             handle = self._schedulers[model].submit(
                 request,
                 owner=live.owner,

@@ -4,13 +4,16 @@ Knows nothing of Streamlit.
 """
 
 import hmac
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnected
 
 from app.server import metrics
 from app.server.rules import Rules, current
@@ -56,6 +59,69 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+
+class ClosedTabs:
+    """ASGI middleware that ends quietly what was for a browser tab that has been closed.
+
+    If a tab goes while something is sent to it, Streamlit tries to close its WebSocket once more;
+    each time would be a traceback in the log.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            await self._app(scope, receive, send)
+        except WebSocketDisconnected:
+            if scope["type"] != "websocket":
+                raise
+
+
+class KnownHosts:
+    """ASGI middleware that refuses requests to names which are not those of this server.
+
+    Else a website whose name suddenly leads to this machine (DNS rebinding) could use the page, and
+    the browser would take both for the same site.
+
+    Args:
+        app: The application.
+        only_this_machine: Whether nobody else reaches the server.
+    """
+
+    def __init__(self, app: ASGIApp, only_this_machine: bool) -> None:
+        self._app = app
+        self._names = frozenset(name.lower() for name in current().hosts)
+        self._any = not (self._names or only_this_machine)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] in ("http", "websocket"):
+            name = host_name(Headers(scope=scope).get("host", ""))
+            if not (self._any or name in self._names or is_this_machine_or_number(name)):
+                words = "This server does not answer to that name. Whoever runs it can add the name"
+                refused = PlainTextResponse(f"{words} to `hosts` in its rules.\n", status_code=421)
+                await refused(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def host_name(header: str) -> str:
+    """The name or the address in the header Host, without the port; empty if it makes no sense."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def is_this_machine_or_number(name: str) -> bool:
+    """Whether it is localhost or an IP address: neither can be made to lead elsewhere."""
+    try:
+        return name == "localhost" or name.endswith(".localhost") or bool(ip_address(name))
+    except ValueError:
+        return False
 
 
 async def health(_request: Request) -> Response:

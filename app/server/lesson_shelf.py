@@ -9,9 +9,9 @@ import threading
 from collections import OrderedDict
 from typing import Final
 
-from app.server import bundled_runs
 from eab.errors import LessonError
 from eab.formatting import quoted
+from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson
 from eab.lessons.reading import loads

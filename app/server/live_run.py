@@ -3,9 +3,11 @@
 Knows nothing of Streamlit.
 """
 
+import logging
 import secrets
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from eab.engine.request import Request
     from eab.models.base import LanguageModel
 
+_LOG: Final = logging.getLogger(__name__)
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
@@ -181,12 +184,27 @@ class LiveTask(Generic[State]):
                 metrics.RUNS.labels("failed").inc()
 
 
-def explain(error: Exception) -> str:
+def explain(error: BaseException) -> str:
     """Why a run failed, for its user."""
     if isinstance(error, EabError):
         return str(error)
-    cause = f"{type(error).__name__}: {error}"
+    cause = ": ".join(filter(None, (type(error).__name__, str(error))))
     return f"the run stopped with an error ({cause}). What it had is kept; try other settings"
+
+
+def explain_restart(error: BaseException) -> str:
+    """Note that the worker broke, in the log without prompts and texts.
+
+    Returns:
+        Why the runs failed that were in the making, for their users.
+    """
+    metrics.RESTARTS.inc()
+    name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+    _LOG.error("The worker stopped with %s and was started again.\n%s", name, frames)
+    return (
+        f"the server's worker stopped with an error ({name}) and was started again. What the run "
+        "had is kept; start it again"
+    )
 
 
 LiveRun: TypeAlias = LiveTask[RunFold]

@@ -12,6 +12,7 @@ PREFIX: Final = "eab_"
 RUNS: Final = Counter(
     "eab_runs", "Runs, sweeps and measurements that ended, by how they ended", ["reason"]
 )
+RESTARTS: Final = Counter("eab_worker_restarts", "How often the worker broke and began anew")
 TOKENS: Final = Counter("eab_generated_tokens", "Tokens that were appended to paths")
 FIRST_TOKEN: Final = Histogram(
     "eab_first_token_seconds",

@@ -45,6 +45,12 @@ class RunRegistry:
         with self._lock:
             return list(self._runs.values())
 
+    def fail_begun(self, message: str) -> None:
+        """End every run that waits or is in the making with this explanation."""
+        for run in self.runs:
+            if run.status != "loading":
+                run.fail(message)
+
     def stop_all(self) -> None:
         """Stop every run."""
         with self._lock:

@@ -6,6 +6,7 @@ the server starts. Knows nothing of Streamlit.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,15 +32,25 @@ Visitor = Literal["tab", "address"]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A list of names; empty means any name."""
+    """A list of names.
+
+    Attributes:
+        example: One of them.
+        empty: What an empty list means.
+    """
+
+    example: str
+    empty: str
 
     def check(self, name: str, value: object) -> None:
         """See eab.settings.Values.check."""
         if not isinstance(value, tuple) or not all(isinstance(one, str) and one for one in value):
-            raise ConfigError(f'{name} is {quoted(value)}; it must be a list such as ["embedded"]')
+            raise ConfigError(
+                f'{name} is {quoted(value)}; it must be a list such as ["{self.example}"]'
+            )
 
     def __str__(self) -> str:
-        return "a list of names; empty: any"
+        return f"a list of names; empty: {self.empty}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class Rules:
     )
     models: tuple[str, ...] = setting(
         (),
-        Names(),
+        Names("embedded", "any"),
         MODELS,
         "Models",
         "The models that can be chosen: embedded, folders, ids of the Hub. With an empty list, "
@@ -65,8 +76,9 @@ class Rules:
         True,
         Switch(),
         MODELS,
-        "Saved runs",
-        "Whether runs can be saved on the server, where all visitors see, rename and delete them.",
+        "Saved runs and sweeps",
+        "Whether runs and sweeps can be saved on the server, where all visitors see, rename and "
+        "delete them.",
     )
     upload_mib: int = setting(
         32, Whole(1, 32), MODELS, "Upload", "The largest run file that can be opened, in MiB."
@@ -116,6 +128,13 @@ class Rules:
         "Time per visitor",
         "How many seconds the runs of a visitor may take within an hour.",
     )
+    max_classes: int = setting(
+        20,
+        Whole(0, 100),
+        LIMITS,
+        "Classes",
+        "How many classes there can be at the same time; 0 for none.",
+    )
     visitor: Visitor = setting(
         "tab",
         Choice(("tab", "address")),
@@ -123,6 +142,15 @@ class Rules:
         "Visitor",
         "Who counts as one visitor: a browser tab, or everybody at one network address.",
         more="A class behind one address needs tab.",
+    )
+    hosts: tuple[str, ...] = setting(
+        (),
+        Names("example.org", "see its meaning"),
+        SERVER,
+        "Hosts",
+        "The names under which browsers may ask for the page, beside localhost and IP addresses. "
+        "If it is empty, a server that only its own machine reaches answers to no other name, and "
+        "a server that others reach answers to any.",
     )
     frame_ancestors: str = setting(
         "'self'",
@@ -144,6 +172,12 @@ class Rules:
             declared.values.check(name, getattr(self, name))
         if any(not " " < sign <= "~" for sign in self.key):
             raise ConfigError("key has spaces or unusual characters; use letters, digits and signs")
+        for host in self.hosts:
+            if not re.fullmatch(r"[A-Za-z0-9.-]+", host):
+                raise ConfigError(
+                    f"hosts has {quoted(host)}; write the name alone, such as example.org, without "
+                    "http:// and without a port"
+                )
         if any(sign in ";,\r\n" for sign in self.frame_ancestors):
             raise ConfigError(
                 f"frame_ancestors is {quoted(self.frame_ancestors)}; it must be 'none', 'self' or "

@@ -2,7 +2,8 @@
 
 Runs of one model share their forward passes, so that all trees grow at the same time. Comparisons,
 sweeps and measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only
-that run. Models load in threads of their own. A run that nobody watches any more is stopped.
+that run; after one that would end the thread, all runs end and the thread goes on with new ones.
+Models load in threads of their own. A run that nobody watches any more is stopped.
 
 Knows nothing of Streamlit.
 """
@@ -27,6 +28,7 @@ from app.server.live_run import (
     LiveVariants,
     State,
     explain,
+    explain_restart,
 )
 from app.server.model_cache import DRAFT, ModelCache
 from app.server.queue import QueuePosition
@@ -39,7 +41,7 @@ from eab.analysis.variants import REPEATS, VariantEvent, VariantRuns
 from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.errors import EabError, ModelError
+from eab.errors import ModelError
 from eab.events import RunStarted
 from eab.quantization.results import FormatReport
 from eab.quantization.results import ReportEvent as FormatEvent
@@ -92,7 +94,6 @@ class Worker:
         Returns:
             The run, which is `loading` at first.
         """
-
         config = self._admission.limited(config)
 
         def begin(_model: "LanguageModel") -> Request:
@@ -197,18 +198,10 @@ class Worker:
 
             return compare_ways(model, workload, describe_machine())
 
-        first = workload.requests[0]
+        configs = [workload.config(request) for request in workload.requests]
+        prompt, state = workload.requests[0].prompt, BatchingComparison()
         return self._launch(
-            LiveTask(
-                first.prompt,
-                workload.config(first),
-                model_name,
-                BatchingComparison(),
-                begin,
-                owner,
-                max_turns=1,
-            ),
-            [workload.config(request) for request in workload.requests],
+            LiveTask(prompt, configs[0], model_name, state, begin, owner, max_turns=1), configs
         )
 
     def start_formats(self, prompt: str, model_name: str, owner: str = "") -> LiveFormats:
@@ -334,7 +327,7 @@ class Worker:
         timer.start()
 
     def _warm_up_now(self, model_name: str) -> None:
-        with suppress(EabError):  # whoever runs it gets the message
+        with suppress(Exception):  # whoever runs it gets the message
             self._models.get(model_name)
 
     def _draft(self, *drafters: str) -> "LanguageModel | None":
@@ -346,7 +339,13 @@ class Worker:
     ) -> LiveTask[State]:
         self._admission.admit(run, configs or [run.config])
         self._registry.add(run)
-        threading.Thread(target=self._prepare, args=(run,), name="eab-loading", daemon=True).start()
+        loading = threading.Thread(
+            target=self._prepare, args=(run,), name="eab-loading", daemon=True
+        )
+        try:
+            loading.start()
+        except RuntimeError as error:  # this process may have no more threads
+            run.fail(f"this server cannot begin another run now ({error}). Try again in a minute")
         return run
 
     def _prepare(self, run: LiveTask[Any]) -> None:
@@ -361,7 +360,7 @@ class Worker:
             check_and_calibrate(model, request)
             asked = run.begin(model)
             draft = self._draft(run.config.drafter) if isinstance(asked, Request) else None
-        except Exception as error:
+        except BaseException as error:  # a panic in compiled code is no Exception
             run.fail(explain(error))
             return
         with self._wake:
@@ -372,6 +371,19 @@ class Worker:
             self._wake.notify()
 
     def _work(self) -> None:
+        while not self._closed:
+            try:
+                self._serve()
+            except BaseException as error:  # nobody else would tell those who wait
+                self._begin_anew(error)
+
+    def _begin_anew(self, error: BaseException) -> None:
+        words = explain_restart(error)
+        with self._wake:
+            self._registry.fail_begun(words)
+            self._runs, self._turns = BatchedRuns(self._runs.max_running), Turns()
+
+    def _serve(self) -> None:
         while True:
             with self._wake:
                 self._wake.wait_for(

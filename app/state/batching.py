@@ -3,11 +3,11 @@
 from functools import partial
 from typing import Final
 
-from app.server import bundled_runs
 from app.server.live_run import LiveBatching
 from app.state.process import owner, worker
 from app.state.slot import Slot
 from eab.analysis.batching import BatchingComparison, Workload
+from eab.lessons import bundled_runs
 
 
 def _is_complete(live: LiveBatching) -> bool:

@@ -8,7 +8,6 @@ from typing import Final, Literal, cast
 
 import streamlit as st
 
-from app.server import bundled_runs
 from app.server.live_run import LiveRun
 from app.state import history, tab
 from app.state.process import owner, worker
@@ -17,6 +16,7 @@ from app.state.slot import note_in_url as note_parameters
 from eab import record
 from eab.analysis.diff import Budget, independent_config, same_prompt
 from eab.config import BranchingConfig
+from eab.lessons import bundled_runs
 from eab.run import Run, RunFold, fold
 
 Source = Literal["explore", "independent", "file", "pinned", "cell"] | bundled_runs.Recording

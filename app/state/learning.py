@@ -1,12 +1,13 @@
 """Where one browser tab is in the lessons: which one, at which stage, and what feeds it."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import streamlit as st
 
-from app.server import bundled_runs, lesson_shelf
-from app.state import tab, weight_matrix, what_if
+from app.server import lesson_shelf
+from app.state import tab, what_if
 from app.state.batching import COMPARISON
 from app.state.messages import notify
 from app.state.quantization import FORMATS
@@ -14,17 +15,18 @@ from app.state.slot import Entry, Slot, note_in_url
 from app.state.tab import Details, OpenRun
 from app.state.variants import CACHES, DRAFT_LENGTHS
 from eab.errors import LessonError
+from eab.lessons import bundled_runs, examples
 from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson, Reading
 from eab.lessons.sources import Source, Sources
 from eab.lessons.uses import uses
-from eab.quantization.grid import Floats
 from eab.run import Run, fold_prefix
 
 BOARD: Final = "lesson_what_if"  # what the board of a lesson asked for
 OWN: Final = "lesson_own"  # key of the switch between the example and what was made in this tab
 _LESSON, _STAGE, _ENTERED = "lesson_id", "lesson_stage", "lesson_entered"
 _GUESSES, _SOLVED = "lesson_guesses", "lesson_solved"
+_FED, _GUEST = "lesson_fed", "lesson_guest"
 _SLOTS: Final[dict[str, Slot[Any]]] = {
     "caches": CACHES,
     "draft lengths": DRAFT_LENGTHS,
@@ -38,14 +40,14 @@ class Fed:
     """What feeds the lesson.
 
     Attributes:
-        key: Names it, for the guesses and the board.
+        key: Names it, for the guesses and the board, and where two are compared.
         run: The run on the board.
         sources: Where its numbers come from.
     """
 
     key: str
-    run: OpenRun
-    sources: Sources
+    run: OpenRun = field(compare=False)
+    sources: Sources = field(compare=False)
 
 
 def lesson() -> Lesson:
@@ -88,13 +90,40 @@ def own_exists(chosen: Lesson) -> bool:
 
 
 def fed(chosen: Lesson) -> Fed:
-    """The example of the lesson, or what was made in this tab if the user has chosen that."""
+    """The example of the lesson, or what was made in this tab if the user has chosen that.
+
+    In a class: what the lecturer's lesson was fed with, until the user chooses or leaves.
+    """
+    lesson_id, guest = st.session_state.get(_GUEST, ("", None))
+    found = guest if guest is not None and lesson_id == chosen.id else _fed(chosen)
+    st.session_state[_FED] = found
+    return cast(Fed, found)
+
+
+def shown_feed() -> Fed | None:
+    """What fed the lesson when it was last drawn in this tab."""
+    return cast(Fed | None, st.session_state.get(_FED))
+
+
+def feed(chosen: Lesson, guest: Fed | None) -> None:
+    """Feed this lesson with what another tab made; None: with what this tab has."""
+    st.session_state[_GUEST] = chosen.id, guest
+
+
+def feed_oneself() -> None:
+    """Feed the lessons with what this tab has."""
+    st.session_state.pop(_GUEST, None)
+
+
+def _fed(chosen: Lesson) -> Fed:
     own = bool(st.session_state.get(OWN)) and own_exists(chosen)
     run = _own_run() if own and _is_own("run") else _example(chosen)
     assert run.run is not None
-    slots = {name: slot.displayed() if own else None for name, slot in _SLOTS.items()}
-    keys = [run.key, *(entry.key for entry in slots.values() if entry is not None)]
-    return Fed(" ".join(keys), run, _sources(run.run, own))
+    if not own:
+        return Fed(run.key, run, examples.sources(run.run))
+    shown = {name: slot.displayed() for name, slot in _SLOTS.items()}
+    keys = [run.key, *(entry.key for entry in shown.values())]
+    return Fed(" ".join(keys), run, _sources(run.run, shown))
 
 
 def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
@@ -160,27 +189,13 @@ def _example(chosen: Lesson) -> OpenRun:
     return OpenRun(Entry(f"lesson-{recording.file}", fold_prefix(events)), details)
 
 
-def _sources(run: Run, own: bool) -> Sources:
-    if not own:
-        return Sources(
-            run,
-            bundled_runs.caches,
-            bundled_runs.draft_lengths,
-            bundled_runs.batching,
-            bundled_runs.formats,
-            _matrix,
-        )
+def _sources(run: Run, shown: Mapping[str, Entry[Any]]) -> Sources:
+    """What was made in this tab, also for the tabs that follow it."""
     return Sources(
         run,
-        lambda: CACHES.displayed().state,
-        lambda: DRAFT_LENGTHS.displayed().state,
-        lambda: COMPARISON.displayed().state,
-        lambda: FORMATS.displayed().state,
-        _matrix,
+        lambda: shown["caches"].state,
+        lambda: shown["draft lengths"].state,
+        lambda: shown["batching"].state,
+        lambda: shown["formats"].state,
+        examples.matrix,
     )
-
-
-def _matrix() -> Floats:
-    """A matrix of the first layer of the embedded model."""
-    name = weight_matrix.names("embedded")[1]
-    return weight_matrix.matrix("embedded", name)[0]

@@ -5,10 +5,10 @@ with weights in fewer bits.
 from functools import partial
 from typing import Final
 
-from app.server import bundled_runs
 from app.server.live_run import LiveFormats, LiveRun
 from app.state.process import owner, worker
 from app.state.slot import Slot
+from eab.lessons import bundled_runs
 from eab.quantization.results import FormatReport
 from eab.run import Run, RunFold
 from eab.weight_formats import AS_LOADED, full_name, split_name

@@ -20,11 +20,13 @@ class Entry(Generic[State]):
         key: Names it for the board and the charts.
         state: Its events, folded.
         live: What makes it or made it; None if it was recorded.
+        guest: Whether it is somebody else's, whom this tab follows: it cannot be stopped here.
     """
 
     key: str
     state: State
     live: LiveTask[State] | None = None
+    guest: bool = False
 
     @property
     def active(self) -> bool:
@@ -111,10 +113,10 @@ class Slot(Generic[State]):
         return before
 
     def stop(self) -> None:
-        """Stop the current entry, if it is active; what it has so far stays."""
-        live = self._held[0].live if self.filled else None
-        if live is not None:
-            live.stop()
+        """Stop the current entry, if it is active and no guest; what it has so far stays."""
+        held = self._held[0] if self.filled else None
+        if held is not None and held.live is not None and not held.guest:
+            held.live.stop()
 
     def watch(
         self,

@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import streamlit as st
 
-from app.server import bundled_runs, links
+from app.server import links
 from app.server.links import Link
 from app.server.live_run import LiveRun
 from app.server.store import default_store
@@ -21,6 +21,7 @@ from eab.analysis.graft import is_new
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
 from eab.events import Event, RunEnded, RunStarted
+from eab.lessons import bundled_runs
 from eab.run import Run, RunFold, fold_prefix
 
 _DETAILS: Final = "run_details"
@@ -216,7 +217,9 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
 
 
 def stop() -> None:
-    """Stop the current run, if it is active."""
+    """Stop the current run, if it is active; that of a class only its lecturer stops."""
+    if _SLOT.filled and _SLOT.current().guest and _SLOT.current().active:
+        notify("This is the lecturer's run, and only they can stop it. Let go to explore alone")
     _SLOT.stop()
 
 
@@ -262,7 +265,7 @@ def retitle_saved(run_id: str, title: str) -> None:
 
 def open_live(live: LiveRun) -> None:
     """Show a run of this process again."""
-    stop()
+    _SLOT.stop()
     _show(live_entry(live), _live_details(live))
 
 
@@ -274,6 +277,14 @@ def open_recorded(key: str, details: Details) -> None:
         details: What is known of it.
     """
     _open(key.removeprefix("recorded-"), details)
+
+
+def open_guest(run: OpenRun) -> None:
+    """Show a run of another tab, as it is there; nothing here changes it."""
+    if current().key != run.key:
+        _SLOT.stop()
+        details = replace(run.details, autoplay=False, cursor=None)
+        _show(replace(run.entry, guest=True), details)
 
 
 def _follow(link: Link) -> None:
@@ -304,7 +315,7 @@ def _open(key: str, details: Details) -> None:
     state = fold_prefix(details.events)
     state.started_run()
     first = not _SLOT.filled
-    stop()
+    _SLOT.stop()
     if not first:
         st.query_params.clear()  # they name what the tab showed before
     _show(Entry(f"recorded-{key}", state), replace(details, autoplay=True, cursor=None))

@@ -12,11 +12,13 @@ from typing import Final, Literal, cast
 
 import streamlit as st
 
-from app.server import bundled_runs
 from app.server.live_run import LiveTuning
+from app.server.sweep_store import default_sweep_store
+from app.state import messages
 from app.state.process import owner, worker
-from app.state.slot import Entry, Slot
-from eab.errors import ConfigError
+from app.state.slot import Entry, Slot, note_in_url
+from eab.errors import ConfigError, StoreError
+from eab.lessons import bundled_runs
 from eab.tuning.grid import Grid
 from eab.tuning.prompt_sets import TuningPrompt
 from eab.tuning.report import TuningReport, loads
@@ -26,6 +28,7 @@ MAX_KEPT: Final = 12
 MAX_NAME: Final = 60  # characters
 RECORDED: Final = "Recorded sweep"
 _KEPT: Final = "kept_sweeps"
+_SAVED: Final = "sweep"  # the URL parameter of a saved sweep
 
 
 def _is_for(purpose: Purpose, live: LiveTuning) -> bool:
@@ -98,16 +101,47 @@ def open_file(data: bytes, name: str) -> None:
         RecordError: It is no file of a sweep; the page keeps what it shows.
     """
     report = loads(data, name)
-    key = f"file-{hashlib.sha256(data).hexdigest()[:16]}"
-    found = next((one.name for one in kept() if one.entry.key == key), "")
-    if not found:
-        found = next(
-            one
-            for number in itertools.count(1)
-            if (one := f"{name[:MAX_NAME]}{f' ({number})' if number > 1 else ''}") not in names()
-        )
-        st.session_state[_KEPT] = [*kept(), KeptSweep(found, Entry(key, report))][-MAX_KEPT:]
-    show(found)
+    _open(f"file-{hashlib.sha256(data).hexdigest()[:16]}", name, report)
+
+
+def open_saved(sweep_id: str) -> None:
+    """Keep and show a sweep of the store.
+
+    Raises:
+        StoreError: The store does not have it; the page keeps what it shows.
+        RecordError: Its file is damaged; the page keeps what it shows.
+    """
+    store = default_sweep_store()
+    if store is None:
+        raise StoreError("saved sweeps are switched off on this server; open a sweep file instead")
+    saved, report = store.load(sweep_id)
+    _open(_saved_key(sweep_id), saved.name, report)
+
+
+def follow_link() -> None:
+    """In a new tab, show the saved sweep that the URL names; explain why if it cannot be opened."""
+    sweep_id = st.query_params.get(_SAVED, "")
+    if not SWEEP.filled and sweep_id and SWEEP.find(st.query_params.get(SWEEP.name, "")) is None:
+        with messages.telling():
+            open_saved(sweep_id)
+
+
+def note_saved_in_url() -> None:
+    """Write the saved sweep on the page into the URL, by which a reload and a link find it."""
+    key = SWEEP.displayed().key
+    if key.startswith(_saved_key("")):
+        note_in_url({_SAVED: key.removeprefix(_saved_key(""))})
+    else:
+        st.query_params.pop(_SAVED, None)
+
+
+def rename_saved(sweep_id: str, name: str) -> None:
+    """Give a sweep of the store its new name in this tab, too, if it was opened here."""
+    key = _saved_key(sweep_id)
+    st.session_state[_KEPT] = [
+        KeptSweep(_free(name, one.name), one.entry) if one.entry.key == key else one
+        for one in kept()
+    ]
 
 
 def kept() -> list[KeptSweep]:
@@ -133,6 +167,27 @@ def show(name: str) -> None:
     found = next((one.entry for one in kept() if one.name == name), None)
     st.query_params.pop(SWEEP.name, None)
     SWEEP.show(Entry("recorded", bundled_runs.tuning()) if found is None else found)
+
+
+def _open(key: str, name: str, report: TuningReport) -> None:
+    """Show a sweep that was made earlier; it is kept once."""
+    found = next((one.name for one in kept() if one.entry.key == key), "")
+    if not found:
+        found = _free(name)
+        st.session_state[_KEPT] = [*kept(), KeptSweep(found, Entry(key, report))][-MAX_KEPT:]
+    show(found)
+
+
+def _free(name: str, own: str = "") -> str:
+    """This name, with a number if another sweep than the one that is called `own` has it."""
+    numbered = (
+        f"{name[:MAX_NAME]}{f' ({number})' if number > 1 else ''}" for number in itertools.count(1)
+    )
+    return next(one for one in numbered if one == own or one not in names())
+
+
+def _saved_key(sweep_id: str) -> str:
+    return f"saved-{sweep_id}"
 
 
 def rename(old: str, new: str) -> None:

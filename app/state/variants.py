@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Final
 
-from app.server import bundled_runs
 from app.server.live_run import LiveVariants
 from app.state.process import owner, worker
 from app.state.slot import Slot
 from eab.analysis.variants import VariantRuns
 from eab.config import BranchingConfig
+from eab.lessons import bundled_runs
 
 
 def _has_runs(live: LiveVariants) -> bool:

@@ -79,10 +79,21 @@ def ask(
     st.session_state[board] = Asked(key, threshold, chosen)
 
 
+def asked_of(key: str, board: str = EXPLORE) -> Asked | None:
+    """What was asked for on a board that shows the run of this key; None if nothing."""
+    asked: Asked | None = st.session_state.get(board)
+    return asked if asked is not None and asked.run == key else None
+
+
+def ask_again(asked: Asked | None, board: str = EXPLORE) -> None:
+    """Show what another tab asked for; None as recorded."""
+    st.session_state[board] = asked
+
+
 def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
     """The run with the settings that were asked for on a board; None if they are its own."""
-    asked: Asked | None = st.session_state.get(board)
-    if recorded.run is None or asked is None or asked.run != recorded.key:
+    asked = asked_of(recorded.key, board)
+    if recorded.run is None or asked is None:
         return None
     if asked.threshold is None and asked.r == recorded.run.started.config.r:
         return None

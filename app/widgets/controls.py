@@ -53,13 +53,13 @@ def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) ->
 def _choose_model(name: str) -> None:
     """Set the widgets of the model to a name as `model_name` gives it."""
     name, st.session_state.set_weights = split_name(name)
-    dialect, _, on_server = name.partition(":")
+    dialect, _, at_server = name.partition(":")
     if offered := rules.current().models:
         st.session_state.set_model_listed = name if name in offered else offered[0]
-    elif dialect in operator.DIALECTS and operator.is_allowed():
+    elif operator.is_on_server(name) and operator.is_allowed():
         st.session_state.set_model_kind = SERVER
         st.session_state.set_model_dialect = dialect
-        st.session_state.set_model_server = on_server
+        st.session_state.set_model_server = at_server
     elif name == "embedded":
         st.session_state.set_model_kind = EMBEDDED
     elif name.startswith((".", "/", "~")) or "\\" in name or os.path.isdir(name):
@@ -73,6 +73,7 @@ def run_bar(
     on_stop: Callable[[], None],
     active: bool,
     before: Callable[[], None] | None = None,
+    here: bool = False,
 ) -> None:
     """Draw one line with the prompt, and Run, or Stop while a run is going on.
 
@@ -81,6 +82,7 @@ def run_bar(
         on_stop: Called when Stop is pressed.
         active: Whether a run is going on.
         before: Draws what stands before the prompt.
+        here: Whether this machine must run the model; see `model_missing`.
     """
     with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
         if before is not None:
@@ -93,14 +95,15 @@ def run_bar(
             **KEPT,
         )
         with st.container(key="run_or_stop"):
-            _run_or_stop(on_run, on_stop, active)
+            _run_or_stop(on_run, on_stop, active, model_missing(here))
 
 
-def _run_or_stop(on_run: Callable[[], None], on_stop: Callable[[], None], active: bool) -> None:
+def _run_or_stop(
+    on_run: Callable[[], None], on_stop: Callable[[], None], active: bool, missing: str
+) -> None:
     if active:
         st.button("Stop", on_click=on_stop, icon=":material/stop:", key="stop_button")
         return
-    missing = model_missing()
     st.button(
         "Run",
         on_click=on_run,
@@ -112,20 +115,34 @@ def _run_or_stop(on_run: Callable[[], None], on_stop: Callable[[], None], active
     )
 
 
-def model_missing() -> str:
-    """Why the chosen model cannot run; empty if nothing is known to be missing."""
-    if not model_name():
-        return "Type the model's folder or Hub id first"
-    return model_cache.missing(model_name())
+def model_missing(here: bool = False) -> str:
+    """Why the chosen model cannot run; empty if nothing is known to be missing.
+
+    Args:
+        here: Whether this machine must run it, because the page measures its caches or weights.
+    """
+    name = model_name()
+    return name_missing(name, here) if name else "Type the model's folder or Hub id first"
 
 
-def sidebar(varied: str = "") -> None:
+def name_missing(name: str, here: bool = False) -> str:
+    """Why the model of this name cannot run; see `model_missing`."""
+    if here and operator.is_on_server(name):
+        return (
+            f"{name} runs on a server, and this page measures caches and weights on this machine. "
+            "Choose another model"
+        )
+    return model_cache.missing(name)
+
+
+def sidebar(varied: str = "", here: bool = False) -> None:
     """Draw all widgets of a run; `model_name` and `settings` read them.
 
     Args:
         varied: The setting that this page varies, so that there is nothing to choose.
+        here: Whether this machine must run the model; see `model_missing`.
     """
-    choose_model()
+    choose_model(here)
     hidden = _VARIED_WITH.get(varied, (varied,))
     names = [name for name in SETTINGS if _has_widget(name) and name not in hidden]
     presets.draw()
@@ -238,14 +255,18 @@ def settings() -> dict[str, Any]:
     return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
 
 
-def choose_model() -> None:
-    """Draw the widgets of the model; `model_name` reads them."""
+def choose_model(here: bool = False) -> None:
+    """Draw the widgets of the model; `model_name` reads them.
+
+    Args:
+        here: Whether this machine must run it; see `model_missing`.
+    """
     if offered := rules.current().models:
         if len(offered) > 1:
             st.selectbox("Model", offered, key="set_model_listed", **KEPT)
     else:
         _name_model()
-    if missing := model_cache.missing(model_name()):
+    if model_name() and (missing := model_missing(here)):
         st.info(f"Replay only: {plain(missing)}. Recorded runs still open.")
 
 

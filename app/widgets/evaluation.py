@@ -5,9 +5,9 @@ from typing import Final
 
 import streamlit as st
 
-from app.server import bundled_runs
 from app.widgets.charts import downloads, draw, white_background
 from app.widgets.markdown import plain
+from eab.lessons import bundled_runs
 
 ABOUT: Final = """
 The embedded model answered questions with known answers: by one tree each, by independent texts at

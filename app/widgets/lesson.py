@@ -1,7 +1,6 @@
 """A lesson on the page: its words at the left, the board or a chart at the right."""
 
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import streamlit as st
@@ -14,7 +13,7 @@ from app.widgets.markdown import plain
 from eab.errors import EabError
 from eab.formatting import as_sentence
 from eab.lessons.guiding import guide
-from eab.lessons.lesson import Exercise, Goal, Lesson, Question, Reading, Script, Section
+from eab.lessons.lesson import Exercise, Goal, Lesson, Question, Script
 from eab.lessons.measures import MEASURES, Quantity, Unit, parse, written
 from eab.lessons.pictures import PICTURES
 from eab.lessons.reading import numbers_in, with_numbers
@@ -61,26 +60,12 @@ def draw_picture(lesson: Lesson, fed: Fed, view: what_if.WhatIfView | None) -> N
         with st.container(key="lesson_not_yet"):
             st.caption(NOT_YET)
         return
-    script = script_at(lesson, learning.stage())
+    script = lesson.script_at(learning.stage())
     if script.picture:
         sentence, figure = PICTURES[script.picture].draw(fed.sources)
         draw_chart("", sentence, figure, "lesson", f"{script.picture}-{fed.key}")
     else:
         _board(lesson, script, fed, view)
-
-
-def script_at(lesson: Lesson, stage: int) -> Script:
-    """What a stage shows; the introduction and the last section have no script of their own."""
-    if stage == 0:
-        return Script(picture=_script(lesson.sections[0]).picture)
-    section = lesson.sections[stage - 1]
-    if isinstance(section, Reading):
-        return Script(picture=_script(lesson.sections[stage - 2]).picture)
-    return section.script
-
-
-def _script(section: Section) -> Script:
-    return Script() if isinstance(section, Reading) else section.script
 
 
 def _board(lesson: Lesson, script: Script, fed: Fed, view: what_if.WhatIfView | None) -> None:
@@ -111,7 +96,7 @@ def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
     if value is None:
         st.info("This run has no such number. Choose the example above.")
         return
-    ranges = range_words(question.bounds, unit)
+    ranges = question.ranges()
     guess = learning.guess(lesson, fed.key)
     if guess is None:
         chosen = st.radio(
@@ -136,13 +121,6 @@ def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
     else:
         st.info(f"You guessed {plain(ranges[guess])}. It is {plain(written(value, unit))}.")
     words(question.explanation, fed.sources)
-
-
-def range_words(bounds: tuple[float, ...], unit: Unit) -> list[str]:
-    """The ranges between the bounds, as people write them."""
-    at = [written(bound, unit) for bound in bounds]
-    between = [f"{low} to {high}" for low, high in pairwise(at)]
-    return [f"less than {at[0]}", *between, f"{at[-1]} or more"]
 
 
 def _exercise(lesson: Lesson, exercise: Exercise, fed: Fed, shown: Run) -> None:

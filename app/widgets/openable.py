@@ -1,15 +1,19 @@
 """What can be opened on Explore: examples, saved runs, run files, and the runs of this tab."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import streamlit as st
 
-from app.server import bundled_runs, rules
+from app.server import rules
+from app.server.store import RUNS, default_store
 from app.state import history, messages, tab
-from app.widgets import controls, saved_runs
+from app.widgets import controls
 from app.widgets.markdown import plain
+from app.widgets.saved import Gallery
 from eab.errors import EabError
+from eab.events import Event
+from eab.lessons import bundled_runs
 
 _OPEN: Final = "open_run"  # key of the popover
 _RECORDING: Final = "recording"  # keys of what is chosen in it
@@ -45,9 +49,7 @@ def _draw_list(active: bool) -> None:
     with saved:
         displayed = tab.displayed()
         started = None if active else displayed.started
-        saved_runs.gallery(
-            _open_saved, displayed.events if started else None, started.prompt if started else ""
-        )
+        _SAVED.draw(displayed.events if started else None, started.prompt if started else "")
     with file:
         st.file_uploader(
             "Open a run file",
@@ -65,7 +67,7 @@ def open_again(past: history.PastRun) -> None:
 
 def clear_choices(keep: str = "") -> None:
     """Let what was chosen last be chosen again, except in the list of this key."""
-    for choice in {_RECORDING, saved_runs.CHOSEN} - {keep}:
+    for choice in {_RECORDING, _SAVED.chosen} - {keep}:
         st.session_state[choice] = None
 
 
@@ -84,9 +86,9 @@ def _open_recording() -> None:
 
 
 def _open_saved() -> None:
-    run_id = st.session_state[saved_runs.CHOSEN]
+    run_id = st.session_state[_SAVED.chosen]
     if run_id is not None:
-        _open(lambda: tab.open_saved(run_id), keep=saved_runs.CHOSEN)
+        _open(lambda: tab.open_saved(run_id), keep=_SAVED.chosen)
 
 
 def _open_upload() -> None:
@@ -109,7 +111,12 @@ def _open(act: Callable[[], None], keep: str = "") -> None:
         messages.notify(str(error))
         return
     clear_choices(keep)
-    if keep != saved_runs.CHOSEN:  # a saved run can be renamed or deleted next
+    if keep != _SAVED.chosen:  # a saved run can be renamed or deleted next
         st.session_state[_OPEN] = False
     current = tab.current()
     controls.fill_from(current.prompt, current.config, current.model)
+
+
+_SAVED: Final[Gallery[Sequence[Event]]] = Gallery(
+    RUNS, default_store, _open_saved, tab.retitle_saved
+)

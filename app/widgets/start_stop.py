@@ -14,6 +14,7 @@ def start_and_stop(
     active: bool,
     on_stop: Callable[[], None],
     on_start: Callable[[], None] | None = None,
+    here: bool = False,
 ) -> bool:
     """Draw them; the one that starts is off where the chosen model is missing.
 
@@ -25,11 +26,12 @@ def start_and_stop(
         active: Whether it is going on.
         on_stop: Called when Stop is pressed.
         on_start: Called when the other one is pressed.
+        here: Whether this machine must run the model; see `controls.model_missing`.
 
     Returns:
         Whether the button that starts was pressed.
     """
-    missing = controls.model_missing()
+    missing = controls.model_missing(here)
     pressed: bool = places[0].button(
         label,
         on_click=on_start,

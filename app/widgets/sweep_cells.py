@@ -48,7 +48,8 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
     prompts = {one.prompt_id: one.prompt for one in sorted(cells, key=_prompt_order)}
     if st.session_state.get(_PROMPT) not in prompts:
         st.session_state[_PROMPT] = next(iter(prompts))
-    setting, prompt, seed = st.columns([5, 4, 2])
+    with st.container(key="tune_cell"):
+        setting, prompt, seed = st.columns([5, 4, 2])
     number = setting.selectbox(
         "Setting (or click it in a chart)",
         range(len(points)),

@@ -180,12 +180,13 @@ def draw_parallel(
     names = varying(point.config for point in points)
     if len(names) <= _FEW:
         return
-    draw(
-        "All settings at once",
-        tuning_words.effects_sentence(points, names, gain),
-        tuning.parallel_figure(points, names, cost, gain),
-        "parallel",
-        f"{key}-{cost.column}-{gain.column}-{len(points)}",
-        white,
-    )
+    with st.container(key="tune_parallel"):
+        draw(
+            "All settings at once",
+            tuning_words.effects_sentence(points, names, gain),
+            tuning.parallel_figure(points, names, cost, gain),
+            "parallel",
+            f"{key}-{cost.column}-{gain.column}-{len(points)}",
+            white,
+        )
     st.caption("Drag along an axis to keep only the lines that pass there.")

@@ -22,7 +22,13 @@ OWN: Final = "Your own, one per line"
 MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000
 _BRANCH_FACTORS: Final = (2, 3, 4, 5, 8)
 _MAX_PATHS: Final = (2, 4, 8, 12, 16, 24, 32, 48, 64)
-_POLICIES: Final[tuple[PolicyName, ...]] = ("fair", "independent", "original")
+POLICIES: Final[tuple[PolicyName, ...]] = (
+    "fair",
+    "independent",
+    "original",
+    "arithmetic",
+    "stochastic-beam",
+)
 _SETS, _NUMBER, _OWN, _RANGE, _COUNT, _FACTORS, _LIMITS, _CHOSEN_POLICIES, _SEEDS, _TOKENS = (
     f"tune_{name}"
     for name in (
@@ -127,7 +133,7 @@ def choose_ranges() -> None:
     for key, name, values in (
         (_LIMITS, "max_paths", _MAX_PATHS),
         (_FACTORS, "branch_factor", _BRANCH_FACTORS),
-        (_CHOSEN_POLICIES, "policy", _POLICIES),
+        (_CHOSEN_POLICIES, "policy", POLICIES),
     ):
         declared = SETTINGS[name]
         st.pills(

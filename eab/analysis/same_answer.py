@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
-from eab.errors import ConfigError
-
 _ARTICLE: Final = re.compile(r"\b(?:a|an|the) (?=\w)")
 _IN_NUMBER: Final = re.compile(r"(?<=\d)[.,:/](?=\d)|(?<!\w)[-−](?=[.\d])|(?<!\w)\.(?=\d)")
 _APOSTROPHE: Final = re.compile(r"(?<=\w)['’](?=\w)")
@@ -91,19 +89,6 @@ def content(question: str, one: str, other: str) -> bool:
 
 
 RULES: Final[dict[str, SameAnswer]] = {"exact": exact, "spelling": spelling, "content": content}
-
-
-def rule_named(name: str) -> SameAnswer:
-    """The rule of this name.
-
-    Raises:
-        ConfigError: There is no such rule.
-    """
-    if name not in RULES:
-        raise ConfigError(
-            f"answers are compared by {name!r}; it must be one of: {', '.join(RULES)}"
-        )
-    return RULES[name]
 
 
 def grouped(question: str, texts: Sequence[str], same: SameAnswer = exact) -> list[int]:

@@ -176,7 +176,8 @@ def _token_record(token: Token, piece: str) -> list[Any]:
 
     Returns:
         [piece of the path's text, text of the token alone, probability, entropy,
-        [[text, probability] of each candidate], index of the taken candidate or -1]
+        [[text, probability] of each candidate], index of the taken candidate or -1; then, where
+        a server named only some tokens, the bounds of the whole entropy]
     """
     candidates = [
         [token_text.visible(candidate.text), candidate.probability]
@@ -193,6 +194,7 @@ def _token_record(token: Token, piece: str) -> list[Any]:
         round(token.entropy, 4),
         candidates,
         taken,
+        *((round(bound, 4) for bound in token.whole) if token.whole else ()),
     ]
 
 

@@ -253,6 +253,12 @@ class Predictions:
         self._look_up(pairs)
         return [self._known[index][token] for index, token in pairs]
 
+    def best_scores(self, count: int) -> Tensor:
+        """The scores of the most likely tokens, (P, count): logits over the temperature; minus
+        infinity for what top-k and top-p leave out.
+        """
+        return self._scores.topk(min(count, self._scores.shape[1])).values
+
     def _look_up(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Know ln p of these pairs of batch index and token."""
         new = [(index, token) for index, token in pairs if token not in self._known[index]]

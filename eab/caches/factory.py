@@ -14,7 +14,12 @@ from eab.config import CacheName
 
 
 def make_cache(
-    name: CacheName, shape: KVShape, r: int | GrowthRule, byte_limit: int, padded: bool = False
+    name: CacheName,
+    shape: KVShape,
+    r: int | GrowthRule,
+    byte_limit: int,
+    padded: bool = False,
+    top_k: int = 1,
 ) -> KVCache:
     """Make an empty cache for one run.
 
@@ -25,9 +30,10 @@ def make_cache(
         byte_limit: The most bytes that the cache may hold.
         padded: Whether attention visits the spare rows of the tree cache; the other caches have
             none.
+        top_k: How many of the most likely tokens a server shall name.
     """
     if shape.blocks is not None:
-        return ServerCache(shape, shape.blocks, byte_limit)
+        return ServerCache(shape, shape.blocks, byte_limit, top_k)
     match name:
         case "tree":
             return TreeCache(shape, r, byte_limit, padded)

@@ -3,10 +3,13 @@
 The server has K and V. It finds the beginning of a text in its prefix cache by the tokens alone, so
 a fork sends nothing. Rows and bytes are computed from the texts; how many tokens the server did not
 have to compute is measured by the server.
+
+A server that runs ahead answers more than the next step needs. The rest of an answer is kept: where
+a path, or a child of it, goes on as the server did, the next pass asks nothing.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 import torch
@@ -22,6 +25,35 @@ UNKNOWN: Final = -1  # a token that the server will choose
 
 
 @dataclass(slots=True)
+class Answer:
+    """How the server continues one text.
+
+    Attributes:
+        length: Tokens of the text.
+        chosen: The tokens that the server chose by itself after it.
+        tops: The most likely tokens and their ln p: after the text, and after each of `chosen`.
+        followed: How many of `chosen` some path has taken, too.
+    """
+
+    length: int
+    chosen: Sequence[int]
+    tops: Sequence[Mapping[int, float]]
+    followed: int = 0
+
+    def follow(self, text: Sequence[int]) -> int | None:
+        """Note how far a longer text goes on as the server did.
+
+        Returns:
+            Which of `tops` comes after the text; None if it has left `chosen`.
+        """
+        new, same = text[self.length :], 0
+        while same < min(len(new), len(self.chosen)) and new[same] == self.chosen[same]:
+            same += 1
+        self.followed = max(self.followed, same)
+        return same if same == len(new) else None
+
+
+@dataclass(slots=True)
 class Question:
     """What a pass asks about one path.
 
@@ -31,29 +63,46 @@ class Question:
         known: After how many of the last of them a prediction is wanted.
         ahead: How many tokens the server shall choose by itself after them; a prediction is wanted
             after each.
-        chosen: Those that it chose.
+        answer: The server's answer, at once if an earlier one reaches as far.
+        at: Which of the answer's `tops` comes after the known tokens.
     """
 
     path: int
     tokens: list[int]
     known: int
     ahead: int
-    chosen: list[int] = field(default_factory=list)
+    answer: Answer | None = None
+    at: int = 0
+
+    @property
+    def chosen(self) -> Sequence[int]:
+        """The tokens that the server chose by itself: `ahead` of them, or fewer."""
+        return self.answer.chosen[self.at : self.at + self.ahead] if self.answer else ()
 
 
 class ServerCache:
     """See KVCache.
 
     Attributes:
+        top_k: How many of the most likely tokens the server shall name.
         questions: What the prepared batch asks, path after path.
+        ahead: How many tokens the server shall choose by itself in the prepared batch.
+        drafts: For each path of the batch about which new is known how it took the server's own
+            tokens: how many of them were verified since, and how many accepted.
     """
 
-    def __init__(self, shape: KVShape, blocks: ServerBlocks, byte_limit: int) -> None:
+    def __init__(
+        self, shape: KVShape, blocks: ServerBlocks, byte_limit: int, top_k: int = 1
+    ) -> None:
         self._books = BlockLedger(blocks.size, shape.row_bytes, blocks.shared)
         self._row_bytes, self._byte_limit = shape.row_bytes, byte_limit
         self._texts: dict[int, list[int]] = {0: []}
+        self._answers: dict[int, Answer] = {}  # the latest about each path
         self._sent = self._cached = 0
+        self.top_k = top_k
         self.questions: list[Question] = []
+        self.ahead = 0
+        self.drafts: list[tuple[int, int]] = []
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
         """See KVCache.reserve: the server allocates as it likes."""
@@ -65,31 +114,46 @@ class ServerCache:
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.prepare. New tokens may end in UNKNOWN ones, which the server chooses."""
+        """See KVCache.prepare. New tokens may end in UNKNOWN ones, which the server chooses. The
+        batch holds the tokens of the paths that the server must be asked about.
+        """
         self._check_room(paths, tokens)
-        counts = [len(new) for new in tokens]
-        keep = logits_to_keep or [1] * len(counts)
-        starts = [self._books.length(path) for path in paths]
-        self.questions = []
+        keep = logits_to_keep or [1] * len(tokens)
+        ids: list[int] = []
+        positions: list[int] = []
+        self.questions, self.drafts = [], []
         for path, new, kept in zip(paths, tokens, keep, strict=True):
-            known = [token for token in new if token != UNKNOWN]
-            ahead = len(new) - len(known)
-            self._texts[path] = [*self._texts[path], *known]
+            start, ahead = self._books.length(path), list(new).count(UNKNOWN)
             self._books.append(path, len(new))
-            self.questions.append(Question(path, self._texts[path], kept - ahead, ahead))
+            self._texts[path] = [*self._texts[path], *new[: len(new) - ahead]]
+            question = self._question(path, kept - ahead, ahead)
+            self.questions.append(question)
+            if question.answer is None:
+                ids += new
+                positions += range(start, start + len(new))
+        self.ahead = ids.count(UNKNOWN)
         return ForwardBatch(
             cache=self,
-            ids=torch.tensor([token for new in tokens for token in new], dtype=torch.int64),
-            positions=torch.tensor(
-                [
-                    start + index
-                    for start, count in zip(starts, counts, strict=True)
-                    for index in range(count)
-                ]
-            ),
-            logits_indices=torch.tensor(logits_indices(counts, keep)),
+            ids=torch.tensor(ids, dtype=torch.int64),
+            positions=torch.tensor(positions, dtype=torch.int64),
+            logits_indices=torch.tensor(logits_indices(list(map(len, tokens)), keep)),
             growths=(),
         )
+
+    def _question(self, path: int, known: int, ahead: int) -> Question:
+        """The question about a path, with its answer if the latest one reaches as far."""
+        text, answer = self._texts[path], self._answers.get(path)
+        if answer is None:
+            return Question(path, text, known, ahead)
+        before, at = answer.followed, answer.follow(text)
+        accepted = answer.followed - before
+        rejected = at is None and answer.followed < len(answer.chosen)
+        if accepted or rejected:
+            self.drafts.append((accepted + rejected, accepted))
+        if at is None:
+            del self._answers[path]
+            return Question(path, text, known, ahead)
+        return Question(path, text, known, ahead, answer, at)
 
     def _check_room(self, paths: Sequence[int], tokens: Sequence[Sequence[int]]) -> None:
         size = self._books.block_size
@@ -107,17 +171,21 @@ class ServerCache:
         """Never called: a server computes its attention itself."""
         raise NotImplementedError("K and V are on a server")
 
-    def note_answer(self, chosen: Sequence[Sequence[int]], sent: int, cached: int) -> None:
+    def note_answers(self, answers: Sequence[Answer], sent: int, cached: int) -> None:
         """Note what the server answered.
 
         Args:
-            chosen: The tokens that it chose by itself, for each question.
+            answers: To the questions that have none yet.
             sent: How many tokens it got.
             cached: How many of them it did not have to compute.
         """
-        for question, tokens in zip(self.questions, chosen, strict=True):
-            question.chosen = list(tokens)
-            self._texts[question.path] = [*question.tokens, *tokens]
+        new = iter(answers)
+        for question in self.questions:
+            if question.answer is None:
+                question.answer = next(new)
+                if question.answer.chosen:
+                    self._answers[question.path] = question.answer
+            self._texts[question.path] = [*question.tokens, *question.chosen]
         self._sent += sent
         self._cached += cached
 
@@ -130,11 +198,14 @@ class ServerCache:
         self._books.fork(path, children)
         text = self._texts.pop(path)
         self._texts |= {child: text for child in children}  # never changed in place
+        if answer := self._answers.pop(path, None):
+            self._answers |= dict.fromkeys(children, answer)
 
     def release(self, path: int) -> None:
         """See KVCache.release: the server forgets the text when it needs the room."""
         self._books.release(path)
         del self._texts[path]
+        self._answers.pop(path, None)
 
     def trim(self, path: int, length: int) -> None:
         """See KVCache.trim."""

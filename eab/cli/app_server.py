@@ -31,7 +31,11 @@ def open_app(
         str, typer.Option(help="Path of the page behind a reverse proxy, such as eab.")
     ] = "",
     store: Annotated[
-        str, typer.Option(help="File of the saved runs; off: none (also EAB_STORE).")
+        str,
+        typer.Option(
+            help="File of the saved runs, with one for sweeps beside it; off: none (also "
+            "EAB_STORE)."
+        ),
     ] = "",
 ) -> None:
     """Open the explorer in the browser."""

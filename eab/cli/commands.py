@@ -18,10 +18,10 @@ from eab.analysis.variants import REPEATS
 from eab.cli import files, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
-from eab.cli.same_answer import load_rule
 from eab.cli.sweep import sweep
 from eab.config import BranchingConfig
 from eab.errors import EabError, RunsError
+from eab.evaluation.same_answer import load_rule
 from eab.events import RunEnded
 from eab.figures.captions import variants_sentence
 from eab.formatting import as_sentence, human_bytes

@@ -38,6 +38,7 @@ MEASURES: Final = (  # columns of cells, with their heading and format
     ("probability_seen", "seen", "{:.1%}"),
     ("distribution_error", "error", "{:.3f}"),
     ("correct", "correct", "{:.1%}"),
+    ("brier", "Brier", "{:.3f}"),
 )
 
 

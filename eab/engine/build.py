@@ -73,6 +73,7 @@ def new_cache(model: LanguageModel, config: BranchingConfig, prompt_length: int)
         _growth_rule(model, config, prompt_length),
         config.kv_limit_mib * 2**20,
         config.attention == "padded",
+        config.top_k,
     )
 
 

@@ -11,21 +11,20 @@ from itertools import groupby
 
 from eab.branching.policy import Child, Leaf, Member, Policy, grown
 from eab.branching.random_streams import ROOT
-from eab.branching.sampling import CANDIDATES, Predictions
+from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
 from eab.caches.recomputation import Recomputation
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
 from eab.engine.lookahead import MAX_AHEAD, Lookahead
+from eab.engine.predicted import predicted_events
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import (
-    Candidate,
     Event,
     Forked,
     KvMeasured,
     LimitActed,
     PathFinished,
-    Predicted,
     Pruned,
     Reweighted,
     RowsAllocated,
@@ -37,7 +36,6 @@ from eab.models.base import LanguageModel
 from eab.speculation.drafter import DraftRequest
 from eab.speculation.speculator import Speculator
 
-MIN_RECORDED_PROBABILITY = 0.0005  # of a candidate; rarer ones only make run files larger
 PREFILL_CHUNK = 512  # tokens
 MIN_PREFILL_CHUNK = 16  # tokens
 MAX_MASK_CELLS = 2**23  # tokens of a chunk times the rows they see; bounds the attention mask
@@ -271,9 +269,7 @@ class Generation:
         predictions = Predictions.joined(
             [self._lookahead[leaf.path].predictions.popleft() for leaf in live]
         )
-        events: list[Event] = [
-            self._predicted(leaf, index, predictions) for index, leaf in enumerate(live)
-        ]
+        events = predicted_events(self._model, self.config, live, predictions, self.step)
         families = iter(self.policy.branch(live, predictions, self.step))
         population = [
             member
@@ -297,16 +293,6 @@ class Generation:
         self.leaves = [self._finish(leaf, events) for leaf in leaves]
         self.step += 1
         return events
-
-    def _predicted(self, leaf: Leaf, index: int, predictions: Predictions) -> Predicted:
-        probabilities = [
-            round(probability, 6)
-            for probability in predictions.top_probabilities[index][:CANDIDATES]
-            if probability >= MIN_RECORDED_PROBABILITY
-        ]
-        tokens = predictions.top_tokens[index][: len(probabilities)]
-        candidates = map(Candidate, tokens, map(self._model.text, tokens), probabilities)
-        return Predicted(self.step, leaf.path, predictions.entropies[index], tuple(candidates))
 
     def _commit_path(
         self, family: Sequence[tuple[Member, float | None]], events: list[Event]

@@ -8,7 +8,7 @@ whose pending tokens the next pass must compute, and is sent the events of that 
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
@@ -22,6 +22,10 @@ from eab.models.base import LanguageModel, Stopped
 
 Passes: TypeAlias = Generator[Generation, list[Event], None]
 
+OUT_OF_MEMORY: Final = (
+    "the memory of this machine does not suffice for the run. What it had is kept; use fewer paths "
+    "or new tokens, or a smaller model"
+)
 PROBE_STEPS = 64
 PROBE_FLOOR = 0.3  # nats; without it a confident prompt would fork at its own low quantile
 
@@ -50,18 +54,20 @@ def passes(
             steps = generation.step
     except Stopped:
         events.append(RunEnded(steps, "stopped"))
-    except (MemoryLimitError, ServerError, RuntimeError) as error:
-        if not (isinstance(error, ServerError) or _is_out_of_memory(error)):
-            raise
+    except (MemoryLimitError, ServerError) as error:
         events.append(RunEnded(steps, "failed", str(error)))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        events.append(RunEnded(steps, "failed", OUT_OF_MEMORY))
     else:
         events.append(RunEnded(steps, "finished"))
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Our own limit, CUDA's error, or the CPU allocator's, which is a plain RuntimeError."""
+    """Python's error, CUDA's, or that of the CPU allocator, which is a plain RuntimeError."""
     return isinstance(
-        error, MemoryLimitError | torch.OutOfMemoryError
+        error, MemoryError | torch.OutOfMemoryError
     ) or "can't allocate memory" in str(error)
 
 

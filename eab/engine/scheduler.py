@@ -316,7 +316,14 @@ class Scheduler:
         if not self._running:
             self._served.clear()
         elif all(handle.owner != owner for handle in self._running):
-            least = min(self._served[handle.owner] for handle in self._running)
+            running = {handle.owner for handle in self._running}
+            least = min(self._served[one] for one in running)
+            # Who left with no more than that comes back as if new.
+            self._served = {
+                one: tokens
+                for one, tokens in self._served.items()
+                if one in running or tokens > least
+            }
             self._served[owner] = max(self._served.get(owner, 0), least)
         self._served.setdefault(owner, 0)
 
@@ -327,7 +334,9 @@ class Scheduler:
         left = self.token_budget
         reserved = MIN_PREFILL_CHUNK if prompts else 0  # else many paths would stall all prompts
         chosen: dict[Handle, Part] = {}
-        for handle in _within_shares([one for one in order if one not in prompts]):
+        decoding = [handle for handle in order if handle not in prompts]
+        owners = {handle.owner for handle in order}
+        for handle in _within_shares(decoding, alone=len(owners) == 1):
             tokens = handle.generation.pending_tokens
             if tokens + reserved <= left or not chosen:
                 chosen[handle] = Part(handle.generation, given_up=handle.is_given_up)
@@ -345,9 +354,10 @@ class Scheduler:
         self._running = [handle for handle in handles if not handle.ended]
 
 
-def _within_shares(decoding: Sequence[Handle]) -> list[Handle]:
+def _within_shares(decoding: Sequence[Handle], alone: bool) -> list[Handle]:
     """Those that the share of their owner holds. One that is larger goes as often as it fits into
-    the shares of all passes since it was served.
+    the shares of all passes since it was served. An owner who is alone has no other limit than the
+    pass; prompts that wait are those of others, too.
     """
     asked, taken = Counter[str](), Counter[str]()
     for handle in decoding:
@@ -356,7 +366,7 @@ def _within_shares(decoding: Sequence[Handle]) -> list[Handle]:
     for handle in decoding:
         owner, tokens = handle.owner, handle.generation.pending_tokens
         others = everyone - asked[owner]
-        share = max(OWNER_TOKENS, others) if others else asked[owner]
+        share = asked[owner] if alone else max(OWNER_TOKENS, others)
         handle.passes_left_out += 1
         is_its_turn = not taken[owner] and tokens <= handle.passes_left_out * share
         if taken[owner] + tokens <= share or is_its_turn:

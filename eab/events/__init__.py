@@ -12,11 +12,12 @@ from typing import Annotated, Literal, TypeAlias
 from eab import token_text
 from eab.config import BranchingConfig
 from eab.events import fields
-from eab.events.values import Candidate, Growth, KVUsage, ModelCard, PathRows
+from eab.events.values import Candidate, EntropyBounds, Growth, KVUsage, ModelCard, PathRows
 
 __all__ = [
     "Candidate",
     "EndReason",
+    "EntropyBounds",
     "Event",
     "FinishReason",
     "Forked",
@@ -127,12 +128,15 @@ class Predicted:
     Attributes:
         entropy: Of the processed distribution, in nats.
         candidates: Its most likely tokens, most likely first.
+        whole: Bounds of the entropy of the model's own distribution, before temperature, top-k and
+            top-p, where a server names only its most likely tokens; else None.
     """
 
     step: fields.StepIndex
     path: int
     entropy: fields.Nats
     candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
+    whole: EntropyBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,17 @@ class Candidate(NamedTuple):
     probability: float
 
 
+class EntropyBounds(NamedTuple):
+    """Between what an entropy lies for certain.
+
+    Attributes:
+        low, high: In nats.
+    """
+
+    low: fields.Nats
+    high: fields.Nats
+
+
 class PathRows(NamedTuple):
     """The KV rows that one live path reads.
 

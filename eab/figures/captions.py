@@ -148,6 +148,18 @@ def _entropy_words(run: Run, highest: Token | None) -> str:
     return (
         f"Highest entropy {highest.entropy:.2f} nats, {_options(highest.entropy, 'option')}, at "
         f"step {highest.step}; the threshold is {run.started.threshold_nats:.2f} nats."
+        f"{_whole_words(highest)}"
+    )
+
+
+def _whole_words(highest: Token) -> str:
+    """What is certain of the entropy of all tokens, where a server named only some."""
+    if highest.whole is None:
+        return ""
+    low, high = highest.whole
+    return (
+        f" The server named only its most likely tokens: over all tokens, before temperature, the "
+        f"entropy there is between {low:.2f} and {high:.2f} nats for certain (the band)."
     )
 
 

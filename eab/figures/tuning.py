@@ -122,8 +122,8 @@ def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
     on_front = [point for point in front if not point.is_baseline]
     groups = (
         ("other settings", others, GREY, "circle-open", None),
-        ("independent sampling", line, ORANGE, "square", "dash"),
-        ("on the Pareto front", on_front, BLUE, "diamond", None),
+        ("independent", line, ORANGE, "square", "dash"),
+        ("on the front", on_front, BLUE, "diamond", None),
     )
     numbers = {id(point): number for number, point in enumerate(points)}
     _add_front(figure, front, scale)
@@ -148,8 +148,9 @@ def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
                 hovertemplate="%{hovertext}<extra></extra>",
             )
     figure.update_xaxes(title=f"{cost.label} ({unit}) per run", rangemode="tozero")
-    better = "" if gain.more_is_better else ", less is better"
-    figure.update_yaxes(title=f"{gain.axis}{better}", rangemode="tozero")
+    notes = ", ".join(filter(None, (gain.unit, "" if gain.more_is_better else "less is better")))
+    title = "<br>".join(filter(None, (gain.label, notes)))
+    figure.update_yaxes(title=title, rangemode="tozero")
     return laid_out(figure, 335)
 
 

@@ -154,7 +154,7 @@ def _against(
     outside = len(differences) - len(inside)
     words = (
         f"Against independent sampling at equal {_cost_noun(cost)}, {better} of "
-        f"{counted(len(inside), 'branching setting')} {'does' if better == 1 else 'do'} better and "
+        f"{counted(len(inside), 'other setting')} {'does' if better == 1 else 'do'} better and "
         f"{worse} worse; for {len(inside) - better - worse}, {NO_DIFFERENCE}."
     )
     more = " lies" if outside == 1 else " lie"

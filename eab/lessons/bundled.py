@@ -4,6 +4,8 @@ from functools import lru_cache
 from typing import Final
 
 from eab.assets import ASSETS
+from eab.errors import LessonError
+from eab.formatting import quoted
 from eab.lessons.lesson import Lesson
 from eab.lessons.reading import load
 
@@ -27,3 +29,18 @@ ORDER: Final = (
 def lessons() -> tuple[Lesson, ...]:
     """All of them."""
     return tuple(load(FOLDER / f"{name}.md") for name in ORDER)
+
+
+def named(lesson_id: str) -> Lesson:
+    """The lesson of this id.
+
+    Raises:
+        LessonError: There is none.
+    """
+    found = next((one for one in lessons() if one.id == lesson_id), None)
+    if found is None:
+        raise LessonError(
+            f"there is no lesson {quoted(lesson_id)}; choose one of: {', '.join(ORDER)}; or give "
+            "the path of a lesson file, which ends in .md"
+        )
+    return found

@@ -1,11 +1,12 @@
 """What a lesson is made of: frozen values, as `eab.lessons.reading` finds them in a file."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from eab.board.guide import Drawer
 from eab.config import AllocationStep
-from eab.lessons.measures import Quantity
+from eab.lessons.measures import Quantity, written
 
 NamedPlace = Literal["first fork", "highest entropy", "most paths", "first step", "last step"]
 Place: TypeAlias = NamedPlace | int
@@ -64,6 +65,12 @@ class Question:
     def range_of(self, value: float) -> int:
         """The number of the range that holds this value; a bound belongs to the range above it."""
         return sum(value >= bound for bound in self.bounds)
+
+    def ranges(self) -> list[str]:
+        """The ranges between the bounds, as people write them."""
+        at = [written(bound, self.quantity.unit) for bound in self.bounds]
+        between = [f"{low} to {high}" for low, high in pairwise(at)]
+        return [f"less than {at[0]}", *between, f"{at[-1]} or more"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +183,20 @@ class Lesson:
         """
         asked_at = self.sections.index(self.question) + 1
         return not answered and (stage == asked_at or (stage == 0 and asked_at == 1))
+
+    def script_at(self, stage: int) -> Script:
+        """What a stage shows; the introduction and the last section show the chart beside them.
+
+        Args:
+            stage: 0 is the introduction, 1 the first section.
+        """
+        if stage == 0:
+            return Script(picture=_script(self.sections[0]).picture)
+        section = self.sections[stage - 1]
+        if isinstance(section, Reading):
+            return Script(picture=_script(self.sections[stage - 2]).picture)
+        return section.script
+
+
+def _script(section: Section) -> Script:
+    return Script() if isinstance(section, Reading) else section.script

@@ -4,6 +4,7 @@ As in semantic entropy (Kuhn et al., 2023; Farquhar et al., 2024): two answers a
 entails the other, given the question.
 """
 
+import os
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from eab.errors import ModelError
 from eab.formatting import quoted
 from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
+from eab.models.model_size import read_config, refuse_absurd_size
 
 ENTAILMENT: Final = "entailment"
 
@@ -68,6 +70,8 @@ def load_entailment(name: str) -> Entailment:
     options: dict[str, Any] = {"trust_remote_code": False}
     try:
         refuse_other_shards(name)
+        config, folder = read_config(name, name, options), name if os.path.isdir(name) else None
+        refuse_absurd_size(name, config, folder, torch.float32, AutoModelForSequenceClassification)
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         options |= {"use_safetensors": True, "output_loading_info": True}
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, **options)

@@ -30,9 +30,12 @@ from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import ModelCard
+from eab.models.causality import AttentionRecord, refuse_other_attention
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
+from eab.models.families import refuse_by_config, refuse_uneven_layers
 from eab.models.prompts import encode_prompt
+from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
 from eab.models.token_bytes import TokenTexts
 from eab.models.weight_matrices import matrix_modules
@@ -70,7 +73,7 @@ class HuggingFaceModel:
         Raises:
             ModelError: The model cannot be driven through a tree cache. It is left as it was.
         """
-        _refuse_by_config(model)
+        refuse_by_config(model)
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._texts = TokenTexts(tokenizer)
@@ -98,7 +101,10 @@ class HuggingFaceModel:
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
         try:
+            refuse_other_attention(model, self._tokens_to_check, self.kv_shape)
             self._check_against_plain_forward()
+            if method := quantized_by(model):
+                refuse_dependent_rows(model, method)
         except Exception as error:
             model.set_attn_implementation(before)
             if isinstance(error, ModelError):
@@ -185,10 +191,15 @@ class HuggingFaceModel:
             )
 
     @property
+    def _tokens_to_check(self) -> list[int]:
+        return [(7 + 31 * index) % self.card.vocab_size for index in range(min(12, self.context))]
+
+    @property
     def _max_error(self) -> float:
         """Rounded weights and activations turn a rounding of attention into a larger one."""
         precise = self.kv_shape.dtype in (torch.float32, torch.float64)
-        return 1e-3 if precise and self.stored.weights == AS_LOADED else 0.1
+        rounded = self.stored.weights != AS_LOADED or quantized_by(self._model)
+        return 1e-3 if precise and not rounded else 0.1
 
     @torch.inference_mode()
     def _cache_error(self, padded: bool = False) -> float:
@@ -199,7 +210,7 @@ class HuggingFaceModel:
             padded: Process its end token by token, in batches of fixed shape, which are captured
                 as CUDA graphs where this is possible.
         """
-        tokens = [(7 + 31 * index) % self.card.vocab_size for index in range(min(12, self.context))]
+        tokens = self._tokens_to_check
         cache = TreeCache(self.kv_shape, len(tokens) if padded else 1, _NO_LIMIT, padded)
         parts = (
             [tokens[:-5], *([token] for token in tokens[-5:])]
@@ -226,6 +237,7 @@ def cache_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     eab_batches: Sequence[ForwardBatch] | None = None,
+    eab_record: AttentionRecord | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention function for transformers.
@@ -239,18 +251,22 @@ def cache_attention(
         scaling: Factor of the scores; by default 1 / sqrt(D).
         dropout: Used without `eab_batches` only.
         eab_batches: The batches of this forward pass; None outside of this project.
+        eab_record: Notes what is asked for without `eab_batches`; None except while a model is
+            checked.
         **kwargs: What else transformers gives.
 
     Returns:
         The attention output, (1, T, H, D), and no attention weights.
     """
+    if kwargs.get("s_aux") is not None:
+        raise ModelError("this model's attention has sinks, which the tree cache does not support")
     if eab_batches is None:
+        if eab_record is not None:
+            eab_record.add(module, key, value, attention_mask, kwargs)
         plain: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
         return plain
-    if kwargs.get("s_aux") is not None:
-        raise ModelError("this model's attention has sinks, which the tree cache does not support")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     lengths = [len(batch.ids) for batch in eab_batches]
     parts = zip(
@@ -270,34 +286,14 @@ AttentionInterface.register(ATTENTION, cache_attention)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
-def _refuse_by_config(model: PreTrainedModel) -> None:
-    """Refuse model families that a cache of K and V rows under a mask cannot serve.
+def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
+    """What a KV row of a model with this configuration holds.
 
     Raises:
-        ModelError: The family is not supported.
+        ModelError: The rows of its layers differ.
     """
-    config = model.config.get_text_config()
-    family, reason = config.model_type, None
-    supported = {"full_attention", "sliding_attention"}
-    others = set(getattr(config, "layer_types", None) or ["full_attention"]) - supported
-    if model.config.is_encoder_decoder:
-        reason = "is an encoder-decoder model; the engine needs a decoder-only one"
-    elif not model.can_generate() or not getattr(model, "_supports_attention_backend", False):
-        reason = "has no attention that can be given another cache (recurrent, or its own kernel)"
-    elif others:
-        reason = f"has layers of kind {', '.join(sorted(others))}"
-    elif getattr(config, "attn_logit_softcapping", None) is not None:
-        reason = "caps its attention scores, which the fused attention kernels do not do"
-    if reason:
-        raise ModelError(
-            f"the model family {family!r} {reason}. Choose a Llama, Qwen, Mistral, GPT-2, "
-            "GPT-NeoX, OPT or Phi"
-        )
-
-
-def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
-    """What a KV row of a model with this configuration holds."""
     config = model_config.get_text_config()
+    refuse_uneven_layers(config)
     heads = config.num_attention_heads
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     return KVShape(

@@ -17,7 +17,6 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
@@ -32,7 +31,9 @@ from eab.errors import ModelError
 from eab.formatting import quoted
 from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
 from eab.models.huggingface import HuggingFaceModel
+from eab.models.model_size import read_config, refuse_absurd_size
 from eab.models.quantized.formats import refuse_if_unusable
+from eab.models.quantized_checkpoint import quantized_by
 from eab.models.stored_weights import store_weights
 from eab.weight_formats import AS_LOADED, AUTO, check_names
 
@@ -81,16 +82,11 @@ def load_model(
     try:
         if not local:
             _check_hub(source)
-        tokenizer, model = _load(source, _dtype(dtype, target), target, local)
+        tokenizer, model = _load(name, source, _dtype(dtype, target), target, local)
     except ModelError:
         raise
     except Exception as error:  # transformers raises anything for a damaged or hostile folder
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
-    if weights != AS_LOADED and (method := _quantized_by(model)):
-        raise ModelError(
-            f"the weights of {name!r} are quantized already ({method}); load them with weights "
-            f"{AS_LOADED}"
-        )
     return HuggingFaceModel(model, tokenizer, name, store_weights(model, weights, layout))
 
 
@@ -111,8 +107,8 @@ def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig
     try:
         if not local:
             _check_hub(source)
+        config = read_config(name, source, options)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        config = AutoConfig.from_pretrained(source, **options)
         with suppress(OSError):
             return tokenizer, config, GenerationConfig.from_pretrained(source, **options)
         return tokenizer, config, None
@@ -122,35 +118,43 @@ def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
 
 
-def _load(source: str, dtype: torch.dtype, target: torch.device, local: bool) -> tuple[Any, Any]:
+def _load(
+    name: str, source: str, dtype: torch.dtype, target: torch.device, local: bool
+) -> tuple[Any, Any]:
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
     bars = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # for the weights; downloads keep theirs
     try:
         refuse_other_shards(source)
+        refuse_absurd_size(name, read_config(name, source, options), _folder(source), dtype)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         loaded: Any = AutoModelForCausalLM.from_pretrained(source, **options)
         model, found = loaded
         refuse_missing_weights(source, found)
         # The libraries of quantized checkpoints place their tensors themselves.
-        return tokenizer, model if _quantized_by(model) else model.to(target)
+        return tokenizer, model if quantized_by(model) else _apart_from_file(model.to(target))
     finally:
         if bars:
             progress.enable_progress_bar()
 
 
-def _quantized_by(model: PreTrainedModel) -> str:
-    """The method by which the checkpoint itself is quantized; empty if it is not."""
-    config = getattr(model.config, "quantization_config", None)
-    method = (
-        config.get("quant_method") if isinstance(config, dict) else config and config.quant_method
-    )
-    return str(getattr(method, "value", method)) if method else ""
+def _apart_from_file(model: Any) -> Any:
+    """Copy the weights that are pages of the file: if it was written again while the model is in
+    use, they would change, and if it became shorter, the process would be killed (SIGBUS).
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu":
+            tensor.data = tensor.data.clone()
+    return model
 
 
-def _is_cached(source: str) -> bool:
-    return isinstance(try_to_load_from_cache(source, "config.json"), str)
+def _folder(source: str) -> str | None:
+    """Where the files of the model are; None if they are not on this machine."""
+    if os.path.isdir(source):
+        return source
+    config = try_to_load_from_cache(source, "config.json")
+    return os.path.dirname(config) if isinstance(config, str) else None
 
 
 def _check_hub(source: str) -> None:
@@ -233,7 +237,7 @@ def _source(name: str) -> tuple[str, bool]:
             raise ModelError(f"the folder {name!r} holds no model: its config.json is missing")
         return folder, True
     try:
-        return name, _is_cached(name)
+        return name, _folder(name) is not None
     except HFValidationError as error:  # so it can only be meant as a folder
         raise ModelError(
             f"the model {quoted(name)} cannot be found: there is no such folder. Give {_NAMES}"

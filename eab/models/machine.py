@@ -24,3 +24,20 @@ def _processor() -> str:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def free_memory() -> int:
+    """Bytes of memory that are free now; 0 if the system does not say."""
+    return _memory("SC_AVPHYS_PAGES")
+
+
+def total_memory() -> int:
+    """Bytes of memory of this machine; 0 if the system does not say."""
+    return _memory("SC_PHYS_PAGES")
+
+
+def _memory(pages: str) -> int:
+    try:
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0

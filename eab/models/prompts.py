@@ -1,11 +1,15 @@
 """From a prompt to token ids."""
 
-from typing import Any
+from typing import Final
 
 from transformers import PreTrainedTokenizerBase
 
 from eab.config import BranchingConfig
 from eab.errors import ModelError
+from eab.formatting import reason_of
+from eab.settings import MAX_TEXT
+
+_MOST_CHARACTERS: Final = 4 * MAX_TEXT  # that a chat template may make of prompt and system message
 
 
 def encode_prompt(
@@ -20,7 +24,7 @@ def encode_prompt(
         config: The settings.
 
     Raises:
-        ModelError: The config asks for a chat template, but the model has none.
+        ModelError: The config asks for a chat template, but the model has none that can be used.
     """
     if not config.chat:
         return tuple(tokenizer.encode(prompt))
@@ -28,7 +32,17 @@ def encode_prompt(
         raise ModelError(f"{name} has no chat template; run it without chat")
     messages = [{"role": "system", "content": config.system}] if config.system else []
     messages.append({"role": "user", "content": prompt})
-    rendered: Any = tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, return_dict=True
-    )
-    return tuple(rendered["input_ids"])
+    try:
+        text = str(
+            tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        )
+    except Exception as error:  # a template is a program that came with the model
+        raise ModelError(
+            f"the chat template of {name} cannot be used ({reason_of(error)}); run it without chat"
+        ) from error
+    if len(text) > _MOST_CHARACTERS:
+        raise ModelError(
+            f"the chat template of {name} makes {len(text):,} characters of this prompt; at most "
+            f"{_MOST_CHARACTERS:,} are allowed. Run it without chat"
+        )
+    return tuple(tokenizer.encode(text, add_special_tokens=False))

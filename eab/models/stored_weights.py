@@ -9,8 +9,10 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from eab.errors import ModelError
 from eab.models.quantized.formats import FORMATS, quantize
 from eab.models.quantized.layer import QuantizedLinear
+from eab.models.quantized_checkpoint import quantized_by
 from eab.models.weight_layouts import PrepackedLinear, apply_fastest_layout, apply_layout
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 
@@ -34,12 +36,33 @@ AS_LOADED_WEIGHTS: Final = StoredWeights()
 
 
 def store_weights(model: PreTrainedModel, weights: str, layout: str) -> StoredWeights:
-    """Store the weights of a loaded model in this format or layout; see eab.weight_formats."""
+    """Store the weights of a loaded model in this format or layout; see eab.weight_formats.
+
+    Raises:
+        ModelError: The checkpoint is quantized already, or the layout cannot be had.
+    """
+    if method := quantized_by(model):
+        refuse_other_storage(method, weights, layout)
+        return AS_LOADED_WEIGHTS
     if weights != AS_LOADED:
         return StoredWeights(weights, kept=quantize(model, FORMATS[weights]))
     if layout == AUTO:
         return StoredWeights(layout=apply_fastest_layout(model))
     return StoredWeights(layout=apply_layout(model, layout))
+
+
+def refuse_other_storage(method: str, weights: str, layout: str) -> None:
+    """Refuse to store the weights of a quantized checkpoint in any other way.
+
+    Raises:
+        ModelError: A format or a layout was asked for.
+    """
+    if weights != AS_LOADED or layout not in (AUTO, PLAIN):
+        raise ModelError(
+            f"the weights of this model are quantized already ({method}), and weights {weights!r} "
+            f"with layout {layout!r} would store them anew; choose weights {AS_LOADED} and layout "
+            f"{AUTO}"
+        )
 
 
 def bytes_by_kind(model: nn.Module) -> Mapping[str, int]:
@@ -64,5 +87,6 @@ def bytes_by_kind(model: nn.Module) -> Mapping[str, int]:
 def _kind(module: nn.Module, is_bias: bool) -> str:
     if isinstance(module, nn.Embedding):
         return "embeddings"
-    is_linear = isinstance(module, nn.Linear | Conv1D | PrepackedLinear | QuantizedLinear)
+    ours = isinstance(module, nn.Linear | Conv1D | PrepackedLinear | QuantizedLinear)
+    is_linear = ours or hasattr(module, "in_features")  # of another library
     return "linear layers" if is_linear and not is_bias else "norms and biases"

@@ -9,7 +9,6 @@ same shapes on this machine. No weights are held twice, except those of an outpu
 them with the input embedding, if there is enough memory.
 """
 
-import os
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from eab.errors import ModelError
 from eab.models import layout_memory
-from eab.models.machine import describe_machine
+from eab.models.machine import describe_machine, free_memory
 from eab.timing import (
     Measure,
     Timing,
@@ -201,7 +200,7 @@ def _all_cpu_float32(linears: Mapping[str, nn.Linear]) -> bool:
 
 def _apply(model: nn.Module, linears: Mapping[str, nn.Linear], name: str) -> None:
     """Replace the layers one after the other, so that at most one matrix is held twice
-    meanwhile.
+    meanwhile. Where the system does not say how much memory is free, none of the embeddings is.
     """
     if name == PLAIN:
         return
@@ -209,14 +208,6 @@ def _apply(model: nn.Module, linears: Mapping[str, nn.Linear], name: str) -> Non
         id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
     }
     for path, linear in linears.items():
-        if id(linear.weight) in embeddings and linear.weight.nbytes > MEMORY_SHARE * _free_memory():
+        if id(linear.weight) in embeddings and linear.weight.nbytes > MEMORY_SHARE * free_memory():
             continue
         model.set_submodule(path, LAYOUTS[name](linear))
-
-
-def _free_memory() -> int:
-    """Bytes that are free now; 0 if the system does not say, so that no weights are held twice."""
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return 0

@@ -13,7 +13,13 @@ _KINDS: Final = (nn.Linear, nn.Embedding, Conv1D, PrepackedLinear)
 
 def matrix_modules(model: nn.Module) -> Mapping[str, nn.Module]:
     """The linear layers and embeddings that are not quantized, by their names in the model."""
-    return {name: one for name, one in model.named_modules() if isinstance(one, _KINDS)}
+    return {name: one for name, one in model.named_modules() if _is_matrix(one)}
+
+
+def _is_matrix(module: nn.Module) -> bool:
+    """Quantized layers of other libraries derive from nn.Linear, but hold packed integers."""
+    weight = getattr(module, "weight", None)
+    return isinstance(module, _KINDS) and weight is not None and weight.is_floating_point()
 
 
 def matrix_of(module: nn.Module) -> Tensor:

@@ -10,15 +10,17 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import cattrs
+from cattrs.gen import make_dict_unstructure_fn
 from cattrs.strategies import configure_tagged_union
 
 from eab.config import AUTO, MAX_SEED
 from eab.errors import ConfigError, RecordError
-from eab.events import Event, RunEnded, RunStarted, Speculated
+from eab.events import Event, Predicted, RunEnded, RunStarted, Speculated
 from eab.events.fields import AtMost, Within
 from eab.formatting import quoted
 
 _LONGEST_REASON: Final = 300  # characters
+_NAMES: Final = [kind.__name__ for kind in get_args(Event)]
 
 Hook = Callable[[Any, Any], Any]
 
@@ -37,6 +39,8 @@ def from_json(value: Any) -> Event:
     """
     if type(value) is not dict:
         raise RecordError(f"expected an object, got {quoted(value)}")
+    if (name := value.get("event")) not in _NAMES:
+        raise RecordError(f"there is no event {quoted(name)}")
     try:
         event: Event = _converter.structure(value, Event)  # type: ignore[arg-type]
         _check_consistency(event)
@@ -57,6 +61,8 @@ def _check_consistency(event: Event) -> None:
             _within("the length of the prompt", tokens, 1, math.inf)
             _within("the number of its texts", len(event.prompt_texts), tokens, tokens)
             _within("continued", event.continued, 0, tokens)
+        case Predicted(whole=bounds) if bounds is not None:
+            _within("whole", bounds.low, 0.0, bounds.high)
         case Speculated():
             drafted = len(event.draft_tokens)
             _within("verified", event.verified, 0, drafted)
@@ -226,6 +232,10 @@ def _make_converter() -> cattrs.Converter:
     for declares, make in ((_declares_limit, _declared), (_is_row, _row)):
         converter.register_structure_hook_factory(declares, make)
     converter.register_structure_hook_factory(_is_choice, _one_of)
+    # A run of a model on this machine says nothing of bounds.
+    converter.register_unstructure_hook(
+        Predicted, make_dict_unstructure_fn(Predicted, converter, _cattrs_omit_if_default=True)
+    )
     configure_tagged_union(Event, converter, tag_name="event")
     return converter
 

@@ -5,8 +5,10 @@ distribution is made of just these tokens. So entropies, draws, weights and boun
 of the same settings on this machine, up to the rounding of its numbers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, Final
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from eab.caches.base import ForwardBatch
-from eab.caches.server import Question, ServerCache
+from eab.caches.server import Answer, Question, ServerCache
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
@@ -116,29 +118,35 @@ class RemoteModel:
         return self._texts.is_special(token)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """See LanguageModel.forward: one request for the texts of all batches.
+        """See LanguageModel.forward: one request for the texts of all batches; none if all answers
+        are known.
 
-        The logits are ln p of the K most likely tokens, and minus infinity for the others.
+        The logits are ln p of the most likely tokens, and minus infinity for the others.
 
         Raises:
             ServerError: There was no good answer, also at a second try where that may help.
             ModelError: A batch belongs to a cache on this machine.
         """
         caches = [_server_cache(batch) for batch in batches]
-        questions = [question for cache in caches for question in cache.questions]
-        asked = [text for question in questions for text in _texts_of(question)]
-        found = iter(self._ask(asked, self._length(questions), batches))
+        asked = [[one for one in cache.questions if one.answer is None] for cache in caches]
+        found = iter(self._ask(caches, asked, batches) if any(asked) else ())
         rows: list[Mapping[int, float]] = []
-        for cache in caches:
-            answers = [[next(found) for _ in range(one.known)] for one in cache.questions]
-            chosen = []
-            for question, continuations in zip(cache.questions, answers, strict=True):
-                rows += _predictions(question, continuations)
-                ahead = min(question.ahead, len(continuations[-1].tops) - 1)
-                chosen.append(continuations[-1].tokens[:ahead])
-            cached = (one.cached or 0 for ours in answers for one in ours)
-            sent = (len(text) for one in cache.questions for text in _texts_of(one))
-            cache.note_answer(chosen, sum(sent), sum(cached))
+        for cache, questions in zip(caches, asked, strict=True):
+            earlier: dict[int, list[Continuation]] = {}  # of the known tokens but the last
+            answers, sent, cached = [], 0, 0
+            for question in questions:
+                texts = _texts_of(question)
+                *earlier[question.path], last = continuations = [next(found) for _ in texts]
+                answers.append(
+                    Answer(len(question.tokens), last.tokens[: len(last.tops) - 1], last.tops)
+                )
+                sent += sum(map(len, texts))
+                cached += sum(one.cached or 0 for one in continuations)
+            cache.note_answers(answers, sent, cached)
+            for question in cache.questions:
+                wanted = [one.tops[0] for one in earlier.get(question.path, ())]
+                wanted += _predictions(question)
+                rows += [_most_likely(one, cache.top_k) for one in wanted]
         return self._logits(rows)
 
     def _length(self, questions: Sequence[Question]) -> int:
@@ -147,23 +155,34 @@ class RemoteModel:
         return 1 + min(max(one.ahead for one in questions), self.context - longest - 1)
 
     def _ask(
-        self, texts: list[list[int]], length: int, batches: Sequence[ForwardBatch]
+        self,
+        caches: Sequence[ServerCache],
+        asked: Sequence[Sequence[Question]],
+        batches: Sequence[ForwardBatch],
     ) -> list[Continuation]:
+        """Ask the server about these questions of each cache, a second time where that may help."""
+        questions = [question for own in asked for question in own]
+        texts = [text for question in questions for text in _texts_of(question)]
+        top = max(cache.top_k for cache, own in zip(caches, asked, strict=True) if own)
+        length = self._length(questions)
+
         def given_up() -> bool:
             return all(batch.given_up() for batch in batches)
 
         try:
-            return self._ask_once(texts, length, given_up)
+            return self._ask_once(texts, top, length, given_up)
         except ServerError as error:
             if error.retry_after is None:
                 raise
             self._connection.pause(error.retry_after, given_up)
-        return self._ask_once(texts, length, given_up)
+        return self._ask_once(texts, top, length, given_up)
 
-    def _ask_once(self, texts: list[list[int]], length: int, given_up: Any) -> list[Continuation]:
+    def _ask_once(
+        self, texts: list[list[int]], top: int, length: int, given_up: Callable[[], bool]
+    ) -> list[Continuation]:
         if given_up():
             raise Stopped
-        found = self._server.continue_texts(texts, self.top, length, given_up)
+        found = self._server.continue_texts(texts, top, length, given_up)
         if any(max(top) >= self.card.vocab_size for one in found for top in one.tops):
             raise bad_answer("it names a token that the model does not have")
         return found
@@ -187,12 +206,15 @@ def _texts_of(question: Question) -> list[list[int]]:
     return [question.tokens[:last] for last in range(end - question.known + 1, end + 1)]
 
 
-def _predictions(
-    question: Question, continuations: Sequence[Continuation]
-) -> list[Mapping[int, float]]:
-    """The predictions that a question asks for. Those after tokens that the server did not choose
-    repeat the last one; nothing uses them.
+def _predictions(question: Question) -> list[Mapping[int, float]]:
+    """The predictions after a question's known tokens and the server's own. Where the server chose
+    fewer tokens than wanted, the last one is repeated; nothing uses that.
     """
-    last = continuations[-1].tops[: question.ahead + 1]
-    missing = question.ahead + 1 - len(last)
-    return [*(one.tops[0] for one in continuations[:-1]), *last, *[last[-1]] * missing]
+    assert question.answer is not None
+    found = [*question.answer.tops[question.at :][: question.ahead + 1]]
+    return found + found[-1:] * (question.ahead + 1 - len(found))
+
+
+def _most_likely(top: Mapping[int, float], count: int) -> Mapping[int, float]:
+    """The `count` most likely tokens; another run in the request may have asked for more."""
+    return top if len(top) <= count else dict(nlargest(count, top.items(), key=itemgetter(1)))

@@ -32,6 +32,11 @@ class Address:
     key: str = field(default="", repr=False)
 
 
+def is_on_server(model: str) -> bool:
+    """Whether a model's name is that of a model on a server, such as `vllm:NAME`."""
+    return model.partition(":")[0] in DIALECTS and ":" in model
+
+
 def is_allowed() -> bool:
     """Whether the operator has named a server."""
     return bool(os.environ.get(ADDRESS, "").strip())

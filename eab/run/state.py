@@ -131,6 +131,7 @@ class Run:
                 event.log_prob,
                 seen.entropy,
                 seen.candidates,
+                seen.whole,
             )
         )
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from eab.events import (
     Candidate,
+    EntropyBounds,
     FinishReason,
     Growth,
     KVUsage,
@@ -23,6 +24,7 @@ class Token:
         token, text, special, log_prob: As in TokenAppended.
         entropy: Of the distribution that it was drawn from, in nats.
         candidates: The most likely tokens of that distribution.
+        whole: As in Predicted.
     """
 
     step: int
@@ -32,6 +34,7 @@ class Token:
     log_prob: float
     entropy: float
     candidates: tuple[Candidate, ...]
+    whole: EntropyBounds | None = None
 
 
 @dataclass(slots=True)

@@ -1,11 +1,13 @@
 """The explorer in a notebook.
 
-`eab.show(run)` replays a run; `eab.explore(model, prompt)` makes one and shows it live.
+`eab.show(run)` replays a run; `eab.explore(model, prompt)` makes one and shows it live;
+`eab.show_lesson("forks")` teaches.
 """
 
 import threading
 from collections.abc import Iterable
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eab.errors import NotebookError
@@ -13,6 +15,7 @@ from eab.events import Event
 from eab.run import Run, fold
 
 if TYPE_CHECKING:
+    from eab.share.lesson_widget import LessonWidget
     from eab.share.widget import BoardWidget, LiveWidget
 
 
@@ -54,6 +57,30 @@ def explore(model: Any, prompt: str, **settings: Any) -> "LiveWidget":
     events = stop_when(EntropyAdaptiveBranching(model, **settings).stream(prompt), stop.is_set)
     first = next(events)  # here, so that a bad prompt raises its error in this cell
     return LiveWidget(chain([first], events), stop)
+
+
+def show_lesson(lesson: Path | str, events: Iterable[Event] | None = None) -> "LessonWidget":
+    """A lesson of the page Learn: its words, its question and what they are about.
+
+    Args:
+        lesson: The name of a lesson of the project (`forks`), or the path of a lesson file.
+        events: A finished run of yours, as `explore(...).events` or `load(...)`; without it the
+            lesson shows the recorded run that it was written for.
+
+    Raises:
+        NotebookError: anywidget is not installed.
+        LessonError: There is no such lesson, or the file breaks a rule.
+        RecordError: The run has not started.
+    """
+    _need_anywidget()
+    from eab.lessons import bundled, bundled_runs, reading
+    from eab.share.lesson_widget import LessonWidget
+
+    is_file = Path(lesson).suffix == ".md"
+    found = reading.load(Path(lesson)) if is_file else bundled.named(str(lesson))
+    if events is None:
+        events = bundled_runs.events_of(bundled_runs.named(found.run))
+    return LessonWidget(found, list(events))
 
 
 def _need_anywidget() -> None:

@@ -4,10 +4,11 @@ run.
 A pass of T tokens takes a + b T seconds. One more draft token costs b + d: one more token in the
 pass, and the drafter's time for it. If the token is accepted, b comes back, because that token need
 not be computed again, and w passes are saved. For a single path w = 1. In a tree a step is over
-only when all paths have reached it, so w is about 1 / P for P paths, or less. The j-th draft token
-is accepted with probability alpha^j. So draft as long as alpha^j (b + w a) > b + d, with a, b, d, w
-and alpha as the latest passes of this run show them. Leviathan et al. (2023, theorem 3.8) find the
-same rule for w = 1 and b = 0, where a longer pass costs nothing.
+only when all paths have reached it, so w is about 1 / P for P paths, or less; w P is what is
+estimated. The j-th draft token is accepted with probability alpha^j. So draft as long as
+alpha^j (b + w a) > b + d, with a, b, d, w and alpha as the latest passes of this run show them.
+Leviathan et al. (2023, theorem 3.8) find the same rule for w = 1 and b = 0, where a longer pass
+costs nothing.
 
 Where drafting does not pay off, a single draft token is tried from time to time, because the text
 may have changed. Such trials lose at most the share TRIAL_SHARE of the run's time.
@@ -33,12 +34,15 @@ class PassOutcome:
     """What a forward pass did.
 
     Attributes:
-        tokens: Tokens that went through the model.
+        tokens: Tokens that went through the model; 0 where the earlier answers of a server were
+            enough.
         seconds: Time of the pass, and of verifying its draft tokens.
         draft_seconds: Time of the drafter before the pass.
+        drafted: Draft tokens in the pass.
         asked: Whether the drafter was asked.
-        drafts: For each path with draft tokens, how many there were, and how many were accepted. A
-            draft token at a possible fork cannot be verified, and costs as much as a rejected one.
+        drafts: For each path with draft tokens that are verified now, how many there were, and how
+            many were accepted. A draft token at a possible fork cannot be verified, and costs as
+            much as a rejected one (but see eab.speculation.run_ahead).
         paths: Paths in the pass.
         steps: Steps that were decided after it.
     """
@@ -46,6 +50,7 @@ class PassOutcome:
     tokens: int
     seconds: float
     draft_seconds: float
+    drafted: int
     asked: bool
     drafts: Sequence[tuple[int, int]]
     paths: int
@@ -97,7 +102,7 @@ class AdaptiveLength:
         # Decaying counts. The first two begin as if a few tokens had been drafted.
         self._accepted = 2.0  # draft tokens
         self._rejected = 1.0  # paths of which not all draft tokens were accepted
-        self._passes_saved = 0.0
+        self._saved = 0.0  # passes, each times its paths
         self._drafted = self._draft_seconds = 0.0
         self._trial_seconds = 0.0  # time that a trial may lose
         self._lost_seconds = 0.0  # what the latest draft tokens lost; 0 before the first
@@ -119,7 +124,7 @@ class AdaptiveLength:
         The estimates of w and d begin as if two tokens had been drafted.
         """
         alpha = self._accepted / (self._accepted + self._rejected)
-        saved_per_token = min(1.0, (self._passes_saved + 2 / self._paths) / (self._accepted + 2))
+        saved_per_token = min(1.0, (self._saved + 2) / ((self._accepted + 2) * self._paths))
         draft_cost = (
             self._draft_seconds + 2 * self._initial_draft_cost * self._pass_seconds.mean
         ) / (self._drafted + 2)
@@ -132,26 +137,24 @@ class AdaptiveLength:
 
     def observe(self, outcome: PassOutcome) -> None:
         """See DraftLength.observe."""
-        self._pass_seconds.add(outcome.tokens, outcome.seconds)
         self._paths = outcome.paths
-        self._trial_seconds += TRIAL_SHARE * outcome.seconds
-        if not outcome.asked:
+        if outcome.tokens:
+            self._pass_seconds.add(outcome.tokens, outcome.seconds)
+            self._trial_seconds += TRIAL_SHARE * outcome.seconds
+        if not (outcome.asked or outcome.drafts):
             return
-        drafted = sum(count for count, _ in outcome.drafts)
         accepted = sum(count for _, count in outcome.drafts)
         rejected = sum(accepted < drafted for drafted, accepted in outcome.drafts)
-        saved = outcome.steps - 1
+        saved = outcome.steps - bool(outcome.tokens)
         self._accepted = DECAY * self._accepted + accepted
         self._rejected = DECAY * self._rejected + rejected
-        self._passes_saved = DECAY * self._passes_saved + saved
-        self._drafted = DECAY * self._drafted + drafted
+        self._saved = DECAY * self._saved + saved * outcome.paths
+        self._drafted = DECAY * self._drafted + outcome.drafted
         self._draft_seconds = DECAY * self._draft_seconds + outcome.draft_seconds
-        self._lost_seconds = max(
-            0.0,
-            outcome.draft_seconds
-            + self._pass_seconds.slope * (drafted - accepted)
-            - saved * self._pass_seconds.start,
-        )
+        slope, start = self._pass_seconds.slope, self._pass_seconds.start
+        if outcome.asked:
+            self._lost_seconds = outcome.draft_seconds + slope * outcome.drafted
+        self._lost_seconds = max(0.0, self._lost_seconds - slope * accepted - saved * start)
 
 
 class _LinearFit:

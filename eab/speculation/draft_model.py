@@ -19,7 +19,7 @@ from eab.caches.tree import TreeCache
 from eab.config import AUTO, BranchingConfig
 from eab.errors import ModelError
 from eab.models.base import LanguageModel
-from eab.speculation.drafter import DraftRequest
+from eab.speculation.drafter import DraftRequest, Verified
 
 CHUNK = 256  # tokens of a path that go through the draft model at once
 
@@ -108,6 +108,10 @@ class DraftModel:
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
         """See Drafter.drafted."""
         return proposed
+
+    def outcomes(self, verified: Verified) -> tuple[int, Verified]:
+        """See Drafter.outcomes."""
+        return sum(drafted for drafted, _ in verified), verified
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""

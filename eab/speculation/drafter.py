@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+# For each path with draft tokens, how many there were, and how many were accepted.
+Verified: TypeAlias = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,17 @@ class Drafter(Protocol):
 
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
         """After the pass: what was drafted for this path, where `propose` gave `proposed`."""
+        ...
+
+    def outcomes(self, verified: Verified) -> tuple[int, Verified]:
+        """What became of draft tokens, for `PassOutcome`.
+
+        Args:
+            verified: Of the pass.
+
+        Returns:
+            How many draft tokens were in the pass, and those that are verified now.
+        """
         ...
 
     def fork(self, path: int, children: Sequence[int]) -> None:

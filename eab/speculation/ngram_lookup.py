@@ -8,7 +8,7 @@ siblings repeat each other.
 from collections.abc import Sequence
 from typing import Final
 
-from eab.speculation.drafter import DraftRequest
+from eab.speculation.drafter import DraftRequest, Verified
 
 MAX_NGRAM, MIN_NGRAM = 3, 2  # tokens that must be the same
 
@@ -67,6 +67,10 @@ class NgramLookup:
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
         """See Drafter.drafted."""
         return proposed
+
+    def outcomes(self, verified: Verified) -> tuple[int, Verified]:
+        """See Drafter.outcomes."""
+        return sum(drafted for drafted, _ in verified), verified
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""

@@ -2,13 +2,14 @@
 
 Asked for several tokens instead of one, a server answers with its own most likely tokens, and with
 the prediction before each of them. As long as they are the tokens that the run draws anyway, one
-request serves several steps.
+request serves several steps. At a fork the child that takes the server's token goes on with its
+predictions.
 """
 
 from collections.abc import Sequence
 
 from eab.caches.server import UNKNOWN, ServerCache
-from eab.speculation.drafter import DraftRequest
+from eab.speculation.drafter import DraftRequest, Verified
 
 
 class RunAhead:
@@ -28,6 +29,12 @@ class RunAhead:
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
         """See Drafter.drafted: the server may have ended earlier."""
         return self._cache.run_ahead(path)
+
+    def outcomes(self, verified: Verified) -> tuple[int, Verified]:
+        """See Drafter.outcomes: where a path may fork, the decision verifies the next token. So
+        these are the tokens that were verified up to the beginning of the pass.
+        """
+        return self._cache.ahead, self._cache.drafts
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See Drafter.fork."""

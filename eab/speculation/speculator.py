@@ -15,7 +15,7 @@ from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel
 from eab.speculation.draft_length import AdaptiveLength, DraftLength, FixedLength, PassOutcome
 from eab.speculation.draft_model import DraftModel, check_same_vocabulary
-from eab.speculation.drafter import Drafter, DraftRequest
+from eab.speculation.drafter import Drafter, DraftRequest, Verified
 from eab.speculation.ngram_lookup import NgramLookup
 from eab.speculation.run_ahead import RunAhead
 
@@ -54,15 +54,19 @@ class Speculator:
         return self._before_stop(self.drafter.drafted(path, proposed))
 
     def observe(
-        self, tokens: int, seconds: float, drafts: Sequence[tuple[int, int]], paths: int, steps: int
+        self, tokens: int, seconds: float, verified: Verified, paths: int, steps: int
     ) -> None:
         """Note what the pass with the latest draft tokens did.
 
         Args:
-            tokens, seconds, drafts, paths, steps: See `eab.speculation.draft_length.PassOutcome`.
+            tokens, seconds, paths, steps: See `eab.speculation.draft_length.PassOutcome`.
+            verified: The draft tokens of the pass.
         """
+        drafted, drafts = self.drafter.outcomes(verified)
         self._length.observe(
-            PassOutcome(tokens, seconds, self.draft_seconds, self._asked, drafts, paths, steps)
+            PassOutcome(
+                tokens, seconds, self.draft_seconds, drafted, self._asked, drafts, paths, steps
+            )
         )
 
     def _before_stop(self, draft: list[int]) -> list[int]:

@@ -9,6 +9,7 @@ from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, RecordError
 from eab.formatting import quoted
 from eab.record import SUFFIX
+from eab.settings import Choice, Real, Text, Values, Whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,8 @@ class Cell:
             probability of the known answers and of all others together; None if no distribution is
             known.
         correct: Weight of the right answers; None if none is known.
+        brier: Brier score of the answers' weights, 0 (best) to 2, see
+            `eab.evaluation.calibration.brier_score`; None if no right answer is known.
         run_file: Name of the file with its run; None if there is none.
     """
 
@@ -65,6 +68,7 @@ class Cell:
     semantic_entropy_error: float | None
     distribution_error: float | None
     correct: float | None
+    brier: float | None
     run_file: str | None
 
     @property
@@ -85,18 +89,21 @@ class Cell:
 COLUMNS: Final = tuple(
     name for each in fields(Cell) for name in (SETTINGS if each.name == "config" else (each.name,))
 )
-_KINDS: Final[dict[str, tuple[type, ...]]] = {
-    **dict.fromkeys(("key", "prompt_id", "group", "prompt", "made"), (str,)),
+_COUNT, _SHARE = Whole(0, 2**50), Real(0.0, 1.001)  # rounding may lift a sum slightly above 1
+_NATS: Final = Real(-1e-3, 100.0)  # ... or an entropy slightly below 0
+_VALUES: Final[dict[str, Values]] = {
+    **dict.fromkeys(("prompt_id", "group", "prompt"), Text()),
+    "made": Choice(get_args(Made)),
+    "seconds": Real(0.0, 1e9),
     **dict.fromkeys(
-        ("tokens", "forks", "paths", "kv_bytes", "distinct_texts", "distinct_answers"), (int,)
+        ("tokens", "forks", "paths", "kv_bytes", "distinct_texts", "distinct_answers"), _COUNT
     ),
-    **dict.fromkeys(("probability_seen", "semantic_entropy"), (float, int)),
-    **dict.fromkeys(
-        ("seconds", "semantic_entropy_error", "distribution_error", "correct"),
-        (float, int, type(None)),
-    ),
-    "run_file": (str, type(None)),
+    **dict.fromkeys(("probability_seen", "distribution_error", "correct"), _SHARE),
+    **dict.fromkeys(("semantic_entropy", "semantic_entropy_error"), _NATS),
+    "brier": Real(0.0, 2.001),
 }
+_MAY_LACK: Final = ("seconds", "semantic_entropy_error", "distribution_error", "correct", "brier")
+_LATER: Final = {"brier": None}  # columns that older sweeps do not have
 
 
 def run_file_name(key: str) -> str:
@@ -105,30 +112,32 @@ def run_file_name(key: str) -> str:
 
 
 def cell_from_row(row: Mapping[str, Any]) -> Cell:
-    """The cell with these columns.
+    """The cell with these columns. A value that older sweeps did not measure is None.
 
     Raises:
         RecordError: A column is missing, or has a value that is not allowed.
     """
+    row = _LATER | dict(row)
     missing = [name for name in COLUMNS if name not in row]
     if missing:
         raise RecordError(f"the cell has no column {missing[0]!r}; it has {quoted([*row])}")
-    for name, kinds in _KINDS.items():
-        if not isinstance(row[name], kinds) or isinstance(row[name], bool):
-            raise RecordError(f"the cell has {name} = {quoted(row[name])}; that is not allowed")
     # The name of its run file is taken for a file in the folder, and for nothing else.
-    if not _KEY.fullmatch(row["key"]) or row["run_file"] not in (None, run_file_name(row["key"])):
+    key, run_file = row["key"], row["run_file"]
+    if not (
+        isinstance(key, str) and _KEY.fullmatch(key) and run_file in (None, run_file_name(key))
+    ):
         raise RecordError(
-            f"the cell has key {quoted(row['key'])} and run_file {quoted(row['run_file'])}; that "
-            "is not allowed"
+            f"the cell has key {quoted(key)} and run_file {quoted(run_file)}; that is not allowed"
         )
-    if row["made"] not in get_args(Made):
-        raise RecordError(f"the cell has made = {quoted(row['made'])}; that is not allowed")
     try:
+        for name, values in _VALUES.items():
+            if row[name] is not None or name not in _MAY_LACK:
+                values.check(name, row[name])
         config = BranchingConfig.from_settings({name: row[name] for name in SETTINGS})
     except ConfigError as error:
-        raise RecordError(f"the cell has settings that are not allowed: {error}") from error
-    return Cell(config=config, **{name: row[name] for name in _KINDS})
+        raise RecordError(f"the cell has a value that is not allowed: {error}") from error
+    own = {one.name: row[one.name] for one in fields(Cell) if one.name != "config"}
+    return Cell(config=config, **own)
 
 
 def cells_table(cells: Iterable[Cell]) -> "pd.DataFrame":

@@ -16,6 +16,7 @@ from eab.engine.many_runs import ManyRuns, RunInWork
 from eab.engine.passes import threshold_in_nats
 from eab.engine.request import Request
 from eab.errors import EabError, RecordError
+from eab.evaluation.same_answer import load_rule
 from eab.events import Event, ModelCard, Probed
 from eab.models.base import LanguageModel
 from eab.run import fold
@@ -61,6 +62,9 @@ class InProcess:
         model: The model.
         measurement: How the answers are read.
         draft: The draft model, for the drafter `model`.
+
+    Raises:
+        ModelError: The NLI model that compares the answers cannot be used.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class InProcess:
         draft: LanguageModel | None = None,
     ) -> None:
         self._model, self._draft, self._measurement = model, draft, measurement
+        load_rule(measurement.same_answer)  # it is remembered; what fails, fails before any run
 
     @property
     def card(self) -> ModelCard:

@@ -1,14 +1,16 @@
 """From a run to its cell."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from eab.analysis.answers import Answers, check_part, group_answers
-from eab.analysis.same_answer import SameAnswer, rule_named
+from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig
+from eab.evaluation.calibration import brier_score
+from eab.evaluation.same_answer import check_rule, load_rule
 from eab.run import Run
 from eab.tuning.cell import Cell
 from eab.tuning.prompt_sets import TuningPrompt
@@ -23,7 +25,8 @@ class Measurement:
 
     Attributes:
         part: What of a text is its answer: `text` or `sentence`.
-        same_answer: The rule that says which texts are the same answer, also for right and wrong.
+        same_answer: The name of the rule that says which texts are the same answer, also for right
+            and wrong; see `eab.evaluation.same_answer`.
         keep_runs: Whether the runs are kept as run files.
 
     Raises:
@@ -36,7 +39,7 @@ class Measurement:
 
     def __post_init__(self) -> None:
         check_part(self.part)
-        rule_named(self.same_answer)
+        check_rule(self.same_answer)
 
     def cell(
         self,
@@ -58,9 +61,10 @@ class Measurement:
             seconds: None if the run was resimulated.
             run_file: The name of its run file, if there is one.
         """
-        question, same = prompt.question, rule_named(self.same_answer)
+        question, same = prompt.question, load_rule(self.same_answer)
         answers = group_answers(run, self.part, same)
         scores = uncertainty(run, answers)
+        right, wrong = _split(question.prompt, question.answers, answers, same)
         last = run.last_kv()
         return Cell(
             key=key,
@@ -82,20 +86,23 @@ class Measurement:
             distribution_error=_distribution_error(
                 question.prompt, question.distribution, answers, same
             ),
-            correct=_weight_of(question.prompt, question.answers, answers, same)
-            if question.answers
-            else None,
+            correct=right if question.answers else None,
+            brier=brier_score(right, wrong) if question.answers else None,
             run_file=run_file,
         )
 
 
-def _weight_of(prompt: str, texts: tuple[str, ...], answers: Answers, same: SameAnswer) -> float:
-    """The weight of the answers that are the same as one of these texts."""
-    return math.fsum(
-        answer.weight
-        for answer in answers.ranked
-        if any(same(prompt, answer.text, text) for text in texts)
-    )
+def _split(
+    prompt: str, texts: Sequence[str], answers: Answers, same: SameAnswer
+) -> tuple[float, list[float]]:
+    """The weight of the answers that are the same as one of these texts, and the weight of each
+    other answer.
+    """
+    among, others = list[float](), list[float]()
+    for answer in answers.ranked:
+        found = any(same(prompt, answer.text, text) for text in texts)
+        (among if found else others).append(answer.weight)
+    return math.fsum(among), others
 
 
 def _distribution_error(
@@ -103,7 +110,7 @@ def _distribution_error(
 ) -> float | None:
     if not known:
         return None
-    found = [_weight_of(prompt, (text,), answers, same) for text in known]
+    found = [_split(prompt, (text,), answers, same)[0] for text in known]
     differences = [one - other for one, other in zip(found, known.values(), strict=True)]
     differences.append(math.fsum(answer.weight for answer in answers.ranked) - math.fsum(found))
     return math.sqrt(math.fsum(one**2 for one in differences) / len(differences))

@@ -89,6 +89,14 @@ GAINS: Final = {
             True,
             "Of all weight, what stands on right answers; for prompts with a known answer.",
         ),
+        Quantity(
+            "brier",
+            "Brier score of the answers",
+            "",
+            False,
+            "Calibration: how far the weights of the answers are from the truth, from 0 (best) to "
+            "2; for prompts with a known answer.",
+        ),
     )
 }
 QUANTITIES: Final = (

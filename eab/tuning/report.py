@@ -7,12 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from eab.errors import RecordError
+from eab.errors import EabError, RecordError
 from eab.events import Progressed, RunEnded
+from eab.formatting import reason_of
 from eab.record import report as reports
+from eab.settings import Text, Whole
 from eab.tuning.cell import COLUMNS, Cell, cell_from_row
 
 MAX_BYTES: Final = 64 * 2**20  # of the JSON in a file
+MAX_VALUES: Final = 2_000_000
+MAX_CELLS: Final = 20_000
+_WORDS, _MANY = Text(5000), Whole(0, 2**50)  # a model may be the path of a folder
 _HEAD: Final = {"format": "eab-tuning", "version": 1}
 
 
@@ -80,10 +85,15 @@ def loads(data: bytes, name: str) -> TuningReport:
         RecordError: Says what is wrong with it.
     """
     try:
-        content = json.loads(_unpacked(data, name))
+        text = _unpacked(data, name)
+        if text.count(b",") > MAX_VALUES:
+            raise RecordError(f"the sweep {name} has more than {MAX_VALUES:,} values")
+        content = json.loads(text)
         if not isinstance(content, dict) or {key: content.get(key) for key in _HEAD} != _HEAD:
             raise RecordError(f"{name} is no sweep of this version")
-        began, columns = Began(**content["began"]), content["columns"]
+        began, columns = _began(content["began"]), content["columns"]
+        if len(content["cells"]) > MAX_CELLS:
+            raise RecordError(f"the sweep {name} has more than {MAX_CELLS:,} cells")
         cells = [_cell(row, columns) for row in content["cells"]]
     except (
         OSError,
@@ -94,9 +104,10 @@ def loads(data: bytes, name: str) -> TuningReport:
         TypeError,
         RecursionError,
     ) as error:
-        raise RecordError(f"the sweep {name} cannot be read: {error!r:.120}") from error
+        said = str(error) if isinstance(error, EabError) else reason_of(error)
+        raise RecordError(f"the sweep {name} cannot be read: {said}") from error
     report = TuningReport()
-    for event in (_checked(began, name), *cells, RunEnded(0, "finished")):
+    for event in (began, *cells, RunEnded(0, "finished")):
         report.apply(event)
     return report
 
@@ -121,8 +132,8 @@ def _cell(row: Any, columns: Any) -> Cell:
     return cell_from_row(dict(zip(columns, row, strict=True)))
 
 
-def _checked(began: Began, name: str) -> Began:
-    words = (began.model, began.dtype, began.machine)
-    if not all(isinstance(one, str) for one in words) or type(began.cells) is not int:
-        raise RecordError(f"the sweep {name} does not say which model made it, and where")
-    return began
+def _began(value: Any) -> Began:
+    for name in ("model", "dtype", "machine"):
+        _WORDS.check(name, value[name])
+    _MANY.check("cells", value["cells"])
+    return Began(**value)

@@ -134,7 +134,7 @@ def test_a_damaged_file_is_explained(tmp_path: Path, data: bytes) -> None:
 
 
 def test_request_events_make_the_runs_of_the_requests() -> None:
-    from app.server import bundled_runs
+    from eab.lessons import bundled_runs
 
     recorded = bundled_runs.batching()
     assert [run.started.prompt for run in recorded.runs] == [

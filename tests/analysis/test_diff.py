@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_model import TableModel, random_table
 
-from app.server import bundled_runs
 from eab.analysis.diff import (
     Side,
     independent_config,
@@ -35,6 +34,7 @@ from eab.figures.diff import (
     measures_of,
     takeaway_sentence,
 )
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
 LENGTH = 6

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from app.server import bundled_runs
 from eab.analysis.fork_diff import moved, same_request
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Event
+from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.run import Run, fold
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from policies import EVERY
 from table_model import TableModel, random_table
 
-from app.server import bundled_runs
 from eab.analysis.kv_allocation import (
     SCHEMES,
     KvAllocation,
@@ -22,6 +21,7 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import ConfigError, RecordError
 from eab.events import KvMeasured, KVUsage, PathRows
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
 COIN = np.full((2, 2), 0.5)

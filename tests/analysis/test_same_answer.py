@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.analysis.same_answer import RULES, exact, grouped, normalised, rule_named
-from eab.errors import ConfigError
+from eab.analysis.same_answer import RULES, exact, grouped, normalised
 
 CAPITAL = "What is the capital of France?"
 LEGS = "How many legs does a spider have?"
@@ -119,9 +118,3 @@ def test_a_text_joins_the_first_group_whose_first_text_is_the_same() -> None:
     assert grouped(CAPITAL, texts, RULES["content"]) == [0, 1, 0, 1, 0]
     assert grouped(CAPITAL, texts, lambda question, one, other: True) == [0] * 5
     assert grouped(CAPITAL, []) == []
-
-
-def test_an_unknown_rule_is_refused_in_words() -> None:
-    assert rule_named("exact") is exact
-    with pytest.raises(ConfigError, match="must be one of: exact, spelling, content"):
-        rule_named("fuzzy")

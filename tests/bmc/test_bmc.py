@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import invented_run
 
-from app.server import bundled_runs
 from eab.bmc.demand import demand_of
 from eab.caches.calibration import MAX_TOKENS, calibrate, calibrated
 from eab.caches.growth import Calibration, CostModel, auto_growth_rule
@@ -24,6 +23,7 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events import KvMeasured, Progressed, RowsAllocated, RunStarted, StepTimed
+from eab.lessons import bundled_runs
 from eab.record import dumps, loads
 from eab.run import Run, fold
 

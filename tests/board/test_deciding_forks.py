@@ -2,12 +2,12 @@
 
 import pytest
 
-from app.server import bundled_runs
 from eab.analysis.answers import group_answers
 from eab.board.deciding_forks import deciding_forks
 from eab.board.diff import diff_message
 from eab.board.messages import Feed
 from eab.events import Event, RunEnded
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import invented_run
 
-from app.server import bundled_runs
 from eab.board.layout import (
     BOX_HEIGHT,
     GAP,
@@ -21,6 +20,7 @@ from eab.board.layout import (
     text_width,
     tidy,
 )
+from eab.lessons import bundled_runs
 from eab.run import Path, Run, Token, fold
 from eab.token_text import from_bytes
 

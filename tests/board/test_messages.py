@@ -1,6 +1,7 @@
 """What the browser is sent: JSON, idempotent, complete; and the sentences under the pictures."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 
-from app.server import bundled_runs
 from eab.bmc.separate_caches import separate_bytes
 from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.events import StepTimed
+from eab.events import EntropyBounds, Predicted, StepTimed
 from eab.figures.captions import entropy_sentence, memory_sentence, sentences_at, tree_sentence
+from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 
@@ -48,6 +49,20 @@ def test_every_beginning_of_a_run_gives_a_json_message() -> None:
             message = board_message(run)
             assert len(message["paths"]) == len(run.paths)
             json.dumps(message, allow_nan=False)
+
+
+def test_bounds_follow_a_token_only_where_they_are_known() -> None:
+    run = Run(STORY[0])
+    for event in STORY[1:]:
+        known = isinstance(event, Predicted) and event.step == 1
+        run.apply(replace(event, whole=EntropyBounds(1.0, 2.5)) if known else event)
+    found = {
+        path["born"] + index: token[6:]
+        for path in board_message(run)["paths"]
+        for index, token in enumerate(path["tokens"])
+    }
+    assert found.pop(1) == [1.0, 2.5]
+    assert not any(found.values())
 
 
 def test_messages_from_some_steps_back_add_up_to_the_whole_even_when_some_are_lost() -> None:

@@ -4,8 +4,8 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from app.server import bundled_runs
 from eab.board.thumbnail import HEIGHT, WIDTH, thumbnail
+from eab.lessons import bundled_runs
 from eab.run import fold
 
 

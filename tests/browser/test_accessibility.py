@@ -12,7 +12,7 @@ from contrast import contrast
 from invented_runs import invented_run
 from playwright.sync_api import Browser, Page, expect
 
-from app.server import bundled_runs
+from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.share.html_page import save_html
 

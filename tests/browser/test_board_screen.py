@@ -10,9 +10,9 @@ from board_page import BOARD, LIGHT, BoardPage
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import Browser, Page, expect
 
-from app.server import bundled_runs
 from eab.events import StepTimed
 from eab.figures.captions import limit_sentence
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
@@ -68,27 +68,83 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
     assert outside(shown.page, *size) == []
 
 
+# The size of what is read from the last row, as it is on the screen.
+TEXT_SIZES = """() => {
+  const root = document.getElementById("host").shadowRoot;
+  const what = ".tree .path:not(.stub) .label, .tree .prompt .label, .share, .weight, .tick-label, " +
+    ".axis-title, .threshold-label, h2, .sentence, .key-entry, .step-label";
+  const seen = [...root.querySelectorAll(what)].filter((one) => one.getClientRects().length);
+  return Object.fromEntries(seen.map((one) => {
+    const drawn = one.getScreenCTM?.().a ?? 1;
+    return [(one.className.baseVal ?? one.className) || one.localName, parseFloat(getComputedStyle(one).fontSize) * drawn];
+  }));
+}"""
+
+
 @pytest.mark.parametrize("size", [(1024, 768), (1366, 768), (1920, 1080)])
+@pytest.mark.parametrize("by_step", [False, True])
 def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
-    screen: Callable[..., BoardPage], size: tuple[int, int]
+    screen: Callable[..., BoardPage], size: tuple[int, int], by_step: bool
 ) -> None:
     shown = screen(*size, reduced_motion="reduce")
-    shown.feed(RECORDED[0], offers={"link": LINK})
+    shown.feed(LIMITED, offers={"link": LINK})
     expect(shown.page.get_by_role("button", name="PNG").first).to_be_visible()
     shown.root.focus()
     shown.press("p")
     expect(shown.page.locator(".eab.presenting")).to_be_visible()
+    if by_step:
+        shown.page.get_by_role("button", name="By step").click()
     shown.page.wait_for_timeout(300)
     assert outside(shown.page, *size) == []
     assert shown.page.get_by_role("button", name="PNG").filter(visible=True).count() == 0
     expect(shown.page.get_by_role("button", name="Copy link")).to_be_hidden()
-    scale = shown.page.evaluate(f"{BOARD}.getRootNode().__board.tree.camera.at.k")
-    assert 13 * scale >= 18
-    tree = shown.page.locator("svg.tree").bounding_box()
-    assert tree is not None
-    assert tree["width"] > 0.93 * size[0]
+    sizes = shown.page.evaluate(TEXT_SIZES)
+    seen = {name.split()[0] for name in sizes}
+    assert {"label", "tick-label", "axis-title", "h2", "sentence", "step-label"} <= seen
+    assert by_step or {"share", "weight"} <= seen
+    assert {name: drawn for name, drawn in sizes.items() if drawn < 23.99} == {}
     shown.press("Escape")
     expect(shown.page.locator(".eab.presenting")).to_have_count(0)
+
+
+def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(
+    screen: Callable[..., BoardPage],
+) -> None:
+    shown = screen(1024, 768, reduced_motion="reduce")
+    shown.feed(STORY)
+    shown.root.focus()
+    shown.press("p", "Home")
+    line = shown.page.locator("svg.entropy line.cursor")
+    start = line.bounding_box()
+    shown.press("End")
+    end = line.bounding_box()
+    assert start is not None
+    assert end is not None
+    middle = start["x"] + (end["x"] - start["x"]) * 7 / 19
+    shown.page.mouse.click(middle, start["y"] + start["height"] / 2)
+    shown.expect_cursor(7)
+
+
+def test_a_remote_goes_from_fork_to_fork_wherever_the_focus_is(
+    screen: Callable[..., BoardPage],
+) -> None:
+    shown = screen(1024, 768, reduced_motion="reduce")
+    shown.feed(STORY)
+    forks = sorted({path.born for path in STORY.paths if path.parent >= 0} | {0, 19})
+    shown.root.focus()
+    shown.press("Home", "PageDown")
+    shown.expect_cursor(0)  # the page's own keys, as long as nothing is presented
+    shown.press("p")
+    shown.page.locator(".transport input").focus()
+    for step in forks[1:]:
+        shown.press("PageDown")
+        shown.expect_cursor(step)
+    shown.press("PageDown")
+    shown.expect_cursor(19)
+    shown.page.get_by_role("button", name="Play").focus()
+    for step in forks[-2::-1]:
+        shown.press("PageUp")
+        shown.expect_cursor(step)
 
 
 def test_presenter_fills_the_window_where_full_screen_is_refused(

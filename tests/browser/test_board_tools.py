@@ -4,14 +4,16 @@ tables, growing.
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from board_page import BOARD, BoardPage
 from invented_runs import invented_run
 from playwright.sync_api import expect
 
-from app.server import bundled_runs
+from eab.events import EntropyBounds, Predicted
 from eab.figures.captions import sentences_at
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
@@ -125,6 +127,41 @@ def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
         expect(shown.page.locator(".inspector .why")).to_contain_text(
             re.compile("path limit|weighed less than")
         )
+
+
+def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(
+    board: Callable[..., BoardPage],
+) -> None:
+    bounded = fold(
+        replace(event, whole=EntropyBounds(event.entropy + 0.3, event.entropy + 0.7))
+        if isinstance(event, Predicted)
+        else event
+        for event in invented_run(seed=3, steps=12, paths=6)
+    )
+    shown = board(reduced_motion="reduce")
+    entry = shown.page.locator(".entropy-panel .only-bands")
+    shown.feed(STORY)
+    expect(entry).to_be_hidden()
+    expect(shown.page.locator("svg.entropy polygon.band")).to_have_count(0)
+    shown.feed(bounded, name="another")
+    expect(entry).to_be_visible()
+    grown = [path for path in bounded.paths if path.tokens]
+    expect(shown.page.locator("svg.entropy polygon.band")).to_have_count(len(grown))
+    expect(shown.page.locator(".entropy-panel .sentence")).to_contain_text("for certain (the band)")
+    # The band ends at the right of its path's line, above it; its two ends are 0.4 nats apart.
+    band, line = (
+        shown.page.locator(f"svg.entropy {name}").first.evaluate(
+            "shape => [...shape.points].map(({ x, y }) => [x, y])"
+        )
+        for name in ("polygon.band", "polyline.trace")
+    )
+    assert len(band) == 2 * len(line)
+    for (x, y), (low_x, low), (high_x, high) in zip(
+        line, band[: len(line)], reversed(band[len(line) :]), strict=True
+    ):
+        assert (low_x, high_x) == (x, x)
+        assert high < low < y
+        assert (low - high) / (y - low) == pytest.approx(4 / 3, rel=0.05)
 
 
 def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., BoardPage]) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Download, Locator, Page, expect
 
-from app.server import bundled_runs
 from eab import record
 from eab.events import Candidate, Event, Predicted, RunStarted, TokenAppended
+from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.token_text import from_bytes
 

@@ -131,6 +131,54 @@ def test_the_page_is_no_wider_than_the_screen(
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= width
 
 
+@pytest.mark.parametrize("size", [(1024, 768), (1366, 768)])
+def test_the_answer_and_the_three_pictures_are_in_sight_together(
+    open_page: Callable[..., Page], size: tuple[int, int]
+) -> None:
+    page = open_page("/learn?lesson=forks&stage=1", reduced_motion="reduce")
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    answer(page)
+    picture_is_drawn(page, "")
+    page.mouse.move(size[0] - 5, 5)  # not over the sidebar
+    seen = ["[data-testid=stAlert]", ".eab svg.tree", ".eab svg.entropy", ".eab svg.memory"]
+    for part in seen:
+        expect(page.locator(part)).to_be_in_viewport(ratio=1)
+    words, picture = page.locator(seen[0]).bounding_box(), page.locator(".eab").bounding_box()
+    assert words is not None
+    assert picture is not None
+    assert words["x"] + words["width"] <= picture["x"]
+    assert picture["width"] > 640  # the pictures stand beside each other
+
+
+def test_on_a_small_screen_the_sidebar_is_whole_while_it_is_used(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page("/learn?lesson=forks")
+    page.set_viewport_size({"width": 1024, "height": 768})
+    sidebar = page.get_by_test_id("stSidebar")
+    expect(sidebar).to_have_css("clip-path", "inset(0px 216px 0px 0px)")
+    sidebar.get_by_role("link", name="Memory").focus()
+    expect(sidebar).to_have_css("clip-path", "none")
+    expect(page.get_by_text("Open a lesson file")).to_be_visible()
+
+
+def test_a_lesson_can_be_presented(open_page: Callable[..., Page]) -> None:
+    page = open_page("/learn?lesson=forks&stage=2", reduced_motion="reduce")
+    page.set_viewport_size({"width": 1024, "height": 768})
+    picture_is_drawn(page, "")
+    page.get_by_role("button", name="Presenter").click()
+    board = page.locator(".eab.presenting")
+    expect(board).to_be_visible()
+    for part in ("svg.tree", "svg.entropy", "svg.memory"):
+        expect(board.locator(part)).to_be_in_viewport(ratio=1)
+    expect(board).to_have_css("font-size", "24px")
+    page.keyboard.press("Escape")  # the drawer that the lesson opened
+    page.keyboard.press("PageDown")
+    expect(board).to_have_attribute("data-cursor", re.compile("^(2|35)$"))
+    page.keyboard.press("Escape")
+    expect(board).to_have_count(0)
+
+
 def test_a_word_is_explained_by_the_keyboard_by_hover_and_by_tap(
     open_page: Callable[..., Page],
 ) -> None:

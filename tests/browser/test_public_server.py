@@ -1,6 +1,8 @@
 """A server for strangers: `eab app --public`, as a browser and as curl see it."""
 
+import base64
 import os
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -10,16 +12,27 @@ from urllib.parse import urlsplit
 import pytest
 from explorer_server import free_port, serve_command, serving
 from places import ROOT
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from websockets import Subprotocol
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from eab.assets import ASSETS
 
 KEY = "a-key-of-the-tests"
+NAME = "explorer.example"
+OUR_ICON = (
+    f"data:image/svg+xml;base64,{base64.b64encode((ASSETS / 'icon.svg').read_bytes()).decode()}"
+)
+PAGES = ("", "learn", "compare", "tune", "memory", "bmc", "speculative", "batching", "quantization")
 
 
 @pytest.fixture(scope="module")
 def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a public server that allows 20 paths."""
     rules: Path = tmp_path_factory.mktemp("rules") / "eab.toml"
-    rules.write_text(f'max_paths = 20\nkey = "{KEY}"\n', encoding="utf-8")
+    text = f'max_paths = 20\nkey = "{KEY}"\nhosts = ["{NAME}"]\n'
+    rules.write_text(text, encoding="utf-8")
     environment = os.environ | {"EAB_PUBLIC": "1", "EAB_RULES": str(rules)}
     port = free_port()
     with serving(serve_command(port), port, cwd=ROOT, env=environment) as (address, _):
@@ -33,9 +46,10 @@ def page(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def answer(address: str, key: str = "") -> tuple[int, str, dict[str, str]]:
+def answer(address: str, key: str = "", host: str = "") -> tuple[int, str, dict[str, str]]:
     """Status, text and headers of a GET request."""
-    asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {key}"})
+    sent = {"Authorization": f"Bearer {key}"} | ({"Host": host} if host else {})
+    asked = urllib.request.Request(address, headers=sent)
     try:
         with urllib.request.urlopen(asked, timeout=30) as response:
             return response.status, response.read().decode(), dict(response.headers)
@@ -58,6 +72,47 @@ def test_health_is_for_everybody_and_metrics_are_for_the_key(public: str) -> Non
     status, text, _ = answer(f"{public}/metrics", KEY)
     assert status == 200
     assert "eab_generated_tokens_total" in text
+
+
+def test_it_answers_to_its_own_names_alone(public: str) -> None:
+    assert answer(f"{public}/healthz", host=f"{NAME}:443")[0] == 200
+    for path in ("/", "/healthz", "/_stcore/health"):
+        status, text, headers = answer(public + path, host="evil.example")
+        assert (status, "add the name to `hosts`" in text) == (421, True)
+        assert "X-Content-Type-Options" in {name.title() for name in headers}
+
+
+@pytest.mark.parametrize(("host", "status"), [(NAME, 101), ("evil.example", 421)])
+def test_a_websocket_has_to_come_by_such_a_name(public: str, host: str, status: int) -> None:
+    port = urlsplit(public).port
+    address = f"ws://{host}:{port}/_stcore/stream"
+    here = socket.create_connection(("127.0.0.1", port))
+    try:
+        with connect(address, sock=here, subprotocols=[Subprotocol("streamlit")]) as opened:
+            found = opened.response.status_code if opened.response else 0
+    except InvalidStatus as refused:
+        found = refused.response.status_code
+    assert found == status
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_wants_anything_that_the_policy_forbids(public: str, page: Page, name: str) -> None:
+    wrong: list[str] = []
+
+    def note(said: ConsoleMessage) -> None:
+        # Streamlit first looks for its server below the path of the page.
+        if said.type == "error" and not (
+            "404" in said.text and "/_stcore/" in said.location["url"]
+        ):
+            wrong.append(said.text)
+
+    page.on("console", note)
+    page.on("requestfailed", lambda request: wrong.append(request.url))
+    page.goto(f"{public}/{name}")
+    expect(page.locator("h1, .eab").first).to_be_visible()
+    expect(page.locator("link[rel='shortcut icon']")).to_have_attribute("href", OUR_ICON)
+    page.wait_for_load_state("networkidle")
+    assert wrong == []
 
 
 def test_a_run_asks_nobody_but_the_server_and_is_counted(public: str, page: Page) -> None:

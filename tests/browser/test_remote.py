@@ -1,6 +1,7 @@
 """A run of the page on a real llama.cpp server, which the operator has named."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from explorer_server import free_port, serving
 from places import ROOT
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from eab.remote import operator
 from scripts.llama_server import llama_server
@@ -30,22 +31,35 @@ def explorer(tmp_path: Path) -> Iterator[str]:
             yield address
 
 
-def test_a_run_on_a_server_is_shown_with_what_is_computed_and_measured(
-    browser: Browser, explorer: str
-) -> None:
-    context = browser.new_context(viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    page.goto(explorer)
+MEASURES_HERE = ("Memory", "BMC", "Batching", "Quantization")
+
+
+def choose_server(page: Page) -> None:
     page.get_by_role("radio", name="Server").or_(
         page.get_by_role("button", name="Server", exact=True)
     ).first.click()
     name = page.get_by_role("textbox", name="Model on the server")
     name.fill("embedded")
     name.press("Enter")
+
+
+def test_a_run_on_a_server_is_shown_and_pages_that_measure_this_machine_refuse_its_model(
+    browser: Browser, explorer: str
+) -> None:
+    context = browser.new_context(viewport={"width": 1366, "height": 768}, reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(explorer)
+    choose_server(page)
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("on the server (computed, row by row)").first).to_be_attached(
         timeout=90_000
     )
     assert "the-key" not in page.content()
+    for name in MEASURES_HERE:
+        page.get_by_role("link", name=name, exact=True).first.click()
+        words = page.get_by_text("this page measures caches and weights on this machine")
+        expect(words.first).to_be_visible()
+        start = page.get_by_role("button", name=re.compile("^(Run|Measure)$"))
+        expect(start.locator("visible=true").first).to_be_disabled()
     context.close()

@@ -85,6 +85,51 @@ def test_nothing_is_wider_than_the_screen(open_page: Callable[..., Page], width:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [1024, 1366])
+def test_what_is_chosen_can_be_read_whole(open_page: Callable[..., Page], width: int) -> None:
+    page = opened(open_page, width=width)
+    expect(page.get_by_text("This cell (")).to_be_visible(timeout=60 * SECONDS)
+    settled(page)
+    boxes = page.locator(".stMain .stSelectbox input")
+    assert boxes.count() == 7
+    for box in boxes.all():
+        wide, room = box.evaluate("one => [one.scrollWidth, one.clientWidth]")
+        assert wide <= room, box.input_value()
+
+
+def test_a_wide_chart_scrolls_by_itself_on_a_phone(open_page: Callable[..., Page]) -> None:
+    page = opened(open_page, width=390, height=844)
+    chart = page.locator(".st-key-tune_parallel .js-plotly-plot")
+    expect(chart).to_be_visible(timeout=60 * SECONDS)
+    settled(page)
+    wide, room = page.locator(".st-key-tune_parallel").evaluate(
+        "one => [one.scrollWidth, one.clientWidth]"
+    )
+    assert wide > 800 > 390 > room
+
+
+def test_a_sweep_is_saved_opened_deleted_and_brought_back(open_page: Callable[..., Page]) -> None:
+    page = opened(open_page)
+    page.locator("[data-testid=stPopoverButton]", has_text="Open").click()
+    page.get_by_role("tab", name="Saved sweeps").click()
+    name = page.get_by_role("textbox", name="Save as")
+    name.fill("coins and dice")
+    name.blur()
+    settled(page)
+    page.get_by_role("button", name="Save this sweep").click()
+    settled(page)
+    page.get_by_role("combobox", name="Open").click()
+    page.get_by_role("option", name=re.compile("^coins and dice · ")).click()
+    expect(page.get_by_role("textbox", name="Name of this sweep")).to_have_value("coins and dice")
+    expect(page.locator(".st-key-tune_line").get_by_text("coins and dice")).to_be_visible()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("Deleted: coins and dice")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Deleted: coins and dice")).to_be_hidden()
+    page.get_by_role("combobox", name="Open").click()
+    expect(page.get_by_role("option", name=re.compile("^coins and dice · "))).to_be_visible()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("query", ["/tune", "/tune?view=threshold"])
 def test_readable_by_all(open_page: Callable[..., Page], scheme: str, query: str) -> None:

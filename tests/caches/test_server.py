@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from eab.caches.server import UNKNOWN, ServerCache
+from eab.caches.server import UNKNOWN, Answer, ServerCache
 from eab.caches.shape import KVShape, ServerBlocks
 from eab.errors import MemoryLimitError
 
@@ -53,7 +53,7 @@ def test_tokens_that_the_server_chose_stay_as_far_as_they_are_accepted(accepted:
     cache.prepare([0], [[3, UNKNOWN, UNKNOWN]], [3])
     [question] = cache.questions
     assert (question.known, question.ahead) == (1, 2)
-    cache.note_answer([[7, 8]], sent=3, cached=2)
+    cache.note_answers([Answer(3, [7, 8], [{}, {}, {}])], sent=3, cached=2)
     assert cache.run_ahead(0) == [7, 8]
     if accepted < 2:
         cache.trim(0, 3 + accepted)
@@ -72,3 +72,40 @@ def test_the_limit_is_kept_and_the_cache_stays_usable() -> None:
     cache.trim(0, 4)
     cache.prepare([0], [[3]])
     assert cache.questions[0].tokens == [1, 1, 1, 1, 3]
+
+
+def asked(cache: ServerCache) -> list[tuple[int, list[int]]]:
+    """The paths that the server must be asked about, and their tokens."""
+    return [(one.path, one.tokens) for one in cache.questions if one.answer is None]
+
+
+def test_where_a_child_goes_on_as_the_server_did_nothing_is_asked() -> None:
+    cache = cache_of(1, shared=True)
+    cache.prepare([0], [[1, 2, UNKNOWN, UNKNOWN]], [3])
+    tops = [{7: -0.1}, {8: -0.2}, {9: -0.3}]
+    cache.note_answers([Answer(2, [7, 8], tops)], sent=2, cached=0)
+    cache.trim(0, 2)
+    cache.fork(0, [1, 2])
+    batch = cache.prepare([1, 2], [[7, UNKNOWN], [5, UNKNOWN]], [2, 2])
+    assert asked(cache) == [(2, [1, 2, 5])]
+    assert (batch.ids.tolist(), batch.positions.tolist()) == ([5, UNKNOWN], [2, 3])
+    assert batch.logits_indices.tolist() == [0, 1, 2, 3]
+    followed = cache.questions[0]
+    assert followed.answer is not None
+    assert list(followed.answer.tops[followed.at :]) == tops[1:]
+    assert cache.run_ahead(1) == [8]
+    # One token was accepted by one child; the other child rejected it.
+    assert cache.drafts == [(1, 1), (1, 0)]
+
+
+def test_what_a_path_has_left_and_what_it_has_used_up_is_asked_anew() -> None:
+    cache = cache_of(1, shared=True)
+    cache.prepare([0], [[1, UNKNOWN]], [2])
+    cache.note_answers([Answer(1, [7], [{}, {}])], sent=1, cached=0)
+    cache.prepare([0], [[5]])
+    assert asked(cache) == [(0, [1, 7, 5])]
+    assert cache.drafts == [(1, 1)], "the token was accepted, and none was left to reject"
+    cache.note_answers([Answer(3, [], [{}])], sent=3, cached=2)
+    cache.prepare([0], [[6]])
+    assert asked(cache) == [(0, [1, 7, 5, 6])]
+    assert not cache.drafts

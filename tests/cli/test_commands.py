@@ -1,6 +1,7 @@
 """The command line, run as people run it: exit codes, files, messages."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -267,6 +268,25 @@ def test_bad_input_is_explained_on_stderr_with_exit_code_1(
     assert out.returncode == 1
     assert message in " ".join(out.stderr.split())
     assert "Traceback" not in out.stderr
+
+
+def test_an_output_that_takes_nothing_more_is_explained() -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no device that is always full")
+    with full.open("w") as file:
+        command = [sys.executable, "-m", "eab", "replay", "assets/runs/sum.eab"]
+        out = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+    assert out.returncode == 1
+    assert "No space left on device" in out.stderr
+    assert "Traceback" not in out.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_terminal_that_does_not_know_all_signs_gets_others(encoding: str) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    out = eab("replay", "assets/runs/sum.eab", env=environment, encoding=encoding)
+    assert (out.returncode, out.stderr) == (0, "")
 
 
 def test_wrong_usage_has_exit_code_2() -> None:

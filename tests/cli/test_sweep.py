@@ -1,9 +1,7 @@
 """eab sweep: a grid on the command line; the same command goes on, whatever ended it."""
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +20,8 @@ from eab.run import fold
 from eab.tuning.cell import COLUMNS
 from eab.tuning.journal import JOURNAL, TABLE
 
+SEEDS = 6  # of a sweep that is ended early
+CELLS = 2 * SEEDS * 3  # two prompts; two thresholds, and independent, which has none
 SHORT = ("--max-new-tokens", "4", "--max-paths", "4")
 LINES = [
     {"prompt": "I tossed a coin and it landed on", "distribution": {"heads.": 0.5, "tails.": 0.5}},
@@ -166,7 +166,7 @@ def test_a_cell_that_fails_is_listed_and_the_others_are_made(tmp_path: Path) -> 
 
 
 def sweep_command(prompts: str, out: Path) -> list[str]:
-    grid = ["--threshold", "0.3,0.9", "--seeds", "10", *SHORT, "--policy", "fair,independent"]
+    grid = ["--threshold", "0.3,0.9", "--seeds", str(SEEDS), *SHORT, "--policy", "fair,independent"]
     return [sys.executable, "-m", "eab", "sweep", prompts, "--out", str(out), *grid]
 
 
@@ -187,7 +187,7 @@ def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
                 assert time.monotonic() < deadline
                 time.sleep(0.002)
             time.sleep(moments.random() * 0.1)
-            os.kill(killed.pid, signal.SIGKILL)
+            killed.kill()
         data = (out / JOURNAL).read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         assert whole.startswith(kept), "what was finished stays"
@@ -195,7 +195,7 @@ def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
     with (out / JOURNAL).open("ab") as file:
         file.write(b'{"item": "half a li')
     printed = done(*sweep_command(prompts, out)[4:])
-    assert f"{len(LINES) * 10 * 3} cells (" in printed
+    assert f"{CELLS} cells (" in printed
     assert (out / JOURNAL).read_bytes().startswith(kept)
     done(*sweep_command(prompts, tmp_path / "whole")[4:])
     pd.testing.assert_frame_equal(
@@ -232,8 +232,8 @@ def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: P
     )
     assert out.returncode == 130, out.stderr
     made = len(table_of(tmp_path / "out"))
-    assert 0 < made < 60
+    assert 0 < made < CELLS
     assert out.stderr == (
-        f"Stopped with {60 - made} cells left. The same command goes on with them.\n"
+        f"Stopped with {CELLS - made} cells left. The same command goes on with them.\n"
     )
-    assert f"60 cells ({made} of them before)" in done(*command[4:])
+    assert f"{CELLS} cells ({made} of them before)" in done(*command[4:])

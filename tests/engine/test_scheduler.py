@@ -216,6 +216,36 @@ def test_whoever_asks_for_much_does_not_make_the_passes_of_the_others_long(paths
     assert all(handle.ended for handle in greedy)
 
 
+def test_owners_who_left_are_forgotten():
+    scheduler = Scheduler(TableModel(random_table(3, 12)))
+    scheduler.submit(chain_request(max_new_tokens=200, max_paths=1), owner="stays")
+    known = []
+    for number in range(30):
+        short = scheduler.submit(
+            chain_request(max_new_tokens=2, max_paths=1, seed=number), owner=str(number)
+        )
+        while not short.ended:
+            scheduler.step()
+        known.append(len(scheduler._served))
+    assert scheduler.running, "one of them is always there"
+    assert max(known) <= 3
+
+
+def test_waiting_prompts_are_not_delayed_by_whoever_asks_for_much():
+    """Their passes have one of the greedy owner's runs, not all of them."""
+    scheduler = Scheduler(TableModel(random_table(3, 12)), max_running=40)
+    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
+    for seed in range(3):
+        scheduler.submit(Request("0", replace(wide, seed=seed)), owner="greedy")
+    for _ in range(12):
+        scheduler.step()
+    assert len(scheduler.step()) == 3, "alone, it has the whole pass"
+    small = [scheduler.submit(chain_request(seed=seed), owner=f"small {seed}") for seed in range(5)]
+    served = scheduler.step()
+    assert set(small) <= set(served)
+    assert [handle.owner for handle in served].count("greedy") == 1
+
+
 def replace_tokens(request: Request, new_tokens: int) -> Request:
     return replace(request, config=replace(request.config, max_new_tokens=new_tokens))
 

@@ -4,9 +4,9 @@ import contrast
 import plotly.colors
 import pytest
 
-from app.server import bundled_runs
 from eab.figures.mass import mass_figure
 from eab.figures.tuning import heat_figure
+from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.tuning.frontier import setting_points
 from eab.tuning.quantities import GAINS

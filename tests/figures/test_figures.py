@@ -10,7 +10,6 @@ import pytest
 from places import ROOT
 from table_model import TableModel, random_table
 
-from app.server import bundled_runs
 from eab.analysis.answers import Answers, group_answers
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -20,6 +19,7 @@ from eab.figures.answers import DRAWN, answers_figure
 from eab.figures.captions import answers_sentence, limit_sentence, weight_sentence
 from eab.figures.mass import mass_figure
 from eab.figures.tables import answers_table, samples_table, steps_table, tokens_table
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 from eab.share.graphml import to_graphml, tree_graph
 

@@ -3,7 +3,6 @@
 import pytest
 from table_model import TableModel, random_table
 
-from app.server import bundled_runs
 from eab.analysis.kv_allocation import SCHEMES, KvAllocation, kv_allocation
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -16,6 +15,7 @@ from eab.figures.kv_allocation import (
     allocation_table,
 )
 from eab.formatting import human_bytes
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 from eab.what_if.resimulate import resimulate
 

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from page_walk import opened
 
-from app.server import bundled_runs
 from eab.analysis.answers import group_answers
 from eab.events import RunStarted
 from eab.figures.tables import answers_table, readable, samples_table, steps_table, tokens_table
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
 

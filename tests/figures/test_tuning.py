@@ -96,9 +96,9 @@ def test_the_pareto_chart_has_intervals_and_the_line_to_beat() -> None:
     found = points()
     figure = tuning.pareto_figure(found, TOKENS, ANSWERS)
     series = {trace.name: trace for trace in figure.data}
-    assert list(series["independent sampling"].x) == [100, 400]
-    assert list(series["independent sampling"].y) == [1.0, 3.0]
-    assert series["on the Pareto front"].error_y.array[0] == pytest.approx(0.248, abs=0.001)
+    assert list(series["independent"].x) == [100, 400]
+    assert list(series["independent"].y) == [1.0, 3.0]
+    assert series["on the front"].error_y.array[0] == pytest.approx(0.248, abs=0.001)
     shown = sorted(number for one in figure.data if one.customdata for number in one.customdata)
     assert shown == list(range(len(found)))
     assert figure.layout.xaxis.title.text == "Tokens through the model (tokens) per run"
@@ -115,12 +115,10 @@ def test_the_sentence_of_the_front_counts_what_beats_independent_sampling() -> N
     found = points()
     words = tuning_words.pareto_sentence(found, TOKENS, ANSWERS)
     assert words.startswith(f"{len(pareto_front(found, ANSWERS))} of 6 settings are on the Pareto")
-    assert "at equal tokens, 3 of 4 branching settings do better and 1 worse; for 0," in words
+    assert "at equal tokens, 3 of 4 other settings do better and 1 worse; for 0," in words
     assert "Add the policy independent" in tuning_words.pareto_sentence(fair(), TOKENS, ANSWERS)
     noisy = tuning_words.pareto_sentence(points(spread=20.0), TOKENS, ANSWERS)
-    assert (
-        "0 of 4 branching settings do better and 0 worse; for 4, no difference measured." in noisy
-    )
+    assert "0 of 4 other settings do better and 0 worse; for 4, no difference measured." in noisy
 
 
 def test_settings_outside_of_the_line_are_not_compared() -> None:

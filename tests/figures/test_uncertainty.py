@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from app.server import bundled_runs
 from eab.analysis.answers import group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.same_answer import RULES
@@ -12,6 +11,7 @@ from eab.analysis.uncertainty import uncertainty
 from eab.assets import ASSETS
 from eab.figures.tables import forks_table, uncertainty_table
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
+from eab.lessons import bundled_runs
 from eab.record import load
 from eab.run import Run, fold
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.server import bundled_runs
 from eab.figures import roofline, weight_formats
 from eab.figures.charts import NOTHING_YET
+from eab.lessons import bundled_runs
 from eab.quantization.results import (
     Began,
     FormatMeasured,

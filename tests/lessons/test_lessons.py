@@ -10,7 +10,7 @@ from lesson_answers import ANSWERS, highest_entropy
 from lesson_sources import example_events, example_sources
 from places import ROOT
 
-from app.server import bundled_runs
+from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
 from eab.lessons.calculators import CALCULATORS
 from eab.lessons.guiding import guide

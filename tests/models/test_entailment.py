@@ -1,21 +1,31 @@
 """Answers compared by a model of natural language inference: the mechanics, on tiny random models."""
 
+import json
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from saying_model import saying_model
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from eab.analysis.same_answer import grouped
-from eab.cli.same_answer import load_rule
+from eab.analysis.same_answer import exact, grouped
+from eab.config import BranchingConfig
 from eab.errors import ConfigError, ModelError
+from eab.evaluation.questions import Question
+from eab.evaluation.same_answer import load_rule
 from eab.models.entailment import Entailment, load_entailment
+from eab.tuning.grid import Grid
+from eab.tuning.measuring import Measurement
+from eab.tuning.prompt_sets import TuningPrompt
+from eab.tuning.sweeping import sweep
 
 WORDS = ["[PAD]", "[UNK]", "It", "is", "Paris", "Lyon", "Where", "?"]
+GRID = Grid(base=BranchingConfig(max_new_tokens=4), seeds=range(3))
 LABELS = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
 
 
@@ -25,18 +35,23 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
 
 
-def tiny_model(folder: Path, labels: dict[int, str]) -> Path:
-    torch.manual_seed(0)
+def tiny_model(folder: Path, labels: dict[int, str], weights: float | None = None) -> Path:
+    """Save a model with random weights, or with all of them the same."""
+    torch.manual_seed(3)
     config = BertConfig(
         vocab_size=len(WORDS),
         hidden_size=8,
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=8,
+        initializer_range=3.0,  # says each label of some pairs
         id2label=labels,
         label2id={label: number for number, label in labels.items()},
     )
-    BertForSequenceClassification(config).save_pretrained(folder)
+    model = BertForSequenceClassification(config)
+    for parameter in model.parameters() if weights is not None else ():
+        torch.nn.init.constant_(parameter, weights)
+    model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder
 
@@ -89,11 +104,22 @@ def test_a_text_joins_the_first_group_as_entailment_is_not_transitive() -> None:
     assert grouped("Q", ["b", "a", "c"], same) == [0, 0, 0]
 
 
-def test_a_model_from_a_folder_decides_by_its_own_label(tmp_path: Path) -> None:
-    folder = tiny_model(tmp_path / "nli", LABELS)
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_a_model_from_a_folder_decides_by_its_own_label(
+    tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """Models number their labels differently: the name counts."""
+    labels = {number: LABELS[label] for number, label in enumerate(order)}
+    [entailment] = [number for number, label in labels.items() if label == "ENTAILMENT"]
+    folder = tiny_model(tmp_path / "nli", labels)
     same = load_rule(f"nli:{folder}")
     model = BertForSequenceClassification.from_pretrained(folder).eval()
-    pairs = [("Where?", one, other) for one in WORDS[2:6] for other in WORDS[2:6]]
+    pairs = [
+        (question, one, other)
+        for question in WORDS[2:]
+        for one, other in combinations(WORDS[2:6], 2)
+    ]
+    said = set[bool]()
     for question, one, other in pairs:
         likeliest = [
             int(
@@ -103,7 +129,9 @@ def test_a_model_from_a_folder_decides_by_its_own_label(tmp_path: Path) -> None:
             )
             for a, b in ((one, other), (other, one))
         ]
-        assert same(question, one, other) == (likeliest == [2, 2])
+        said.add(likeliest == [entailment] * 2)
+        assert same(question, one, other) == (likeliest == [entailment] * 2)
+    assert said == {True, False}
 
 
 def test_a_model_without_the_label_is_refused_in_words(tmp_path: Path) -> None:
@@ -112,9 +140,45 @@ def test_a_model_without_the_label_is_refused_in_words(tmp_path: Path) -> None:
         load_entailment(str(folder))
 
 
+@pytest.mark.parametrize("change", [{"num_hidden_layers": 10**9}, {"vocab_size": 10**9}], ids=str)
+def test_a_model_that_asks_for_too_much_is_refused_in_words(
+    tmp_path: Path, change: dict[str, int]
+) -> None:
+    file = tiny_model(tmp_path / "nli", LABELS) / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ModelError, match=r"cannot be loaded: its config\.json"):
+        load_entailment(str(file.parent))
+
+
 def test_what_is_no_model_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_entailment(str(tmp_path))
     for name in ("nli:", "nli: ", "fuzzy"):
         with pytest.raises(ConfigError, match="must be one of: exact, spelling, content, or nli:"):
             load_rule(name)
+    assert load_rule("exact") is exact
+
+
+def test_the_model_is_loaded_when_a_sweep_begins_and_not_before(tmp_path: Path) -> None:
+    model, prompt = saying_model(3), TuningPrompt("a", Question("0", ("0",), {}, ""))
+    steps = sweep(model, [prompt], GRID, measurement=Measurement("text", f"nli:{tmp_path}"))
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        next(steps)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_sweep_compares_answers_by_the_model(tmp_path: Path, label: int) -> None:
+    """A model with weights of 0 finds all labels as likely, and says the first one."""
+    labels = {label: "entailment", 1 - label: "neutral", 2: "contradiction"}
+    folder = tiny_model(tmp_path / "nli", labels, weights=0.0)
+    prompt = TuningPrompt("a", Question("0", ("no such text",), {}, ""))
+    how = Measurement("text", f"nli:{folder}")
+    cells = [
+        cell
+        for step in sweep(saying_model(3), [prompt], GRID, measurement=how)
+        for cell in step.cells
+    ]
+    for cell in cells:
+        assert cell.distinct_texts > 2
+        assert (cell.distinct_answers == 1) == (label == 0)
+        assert cell.correct == pytest.approx(1.0 if label == 0 else 0.0)

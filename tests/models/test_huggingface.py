@@ -164,6 +164,25 @@ def test_chat_without_a_template_is_refused_in_words(twins):
         next(generate(twins("llama").ours, Request("w5", BranchingConfig(chat=True))))
 
 
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{{ ''.__class__.__mro__ }}", r"SecurityError: access to attribute '__class__'"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
+        ("{{ raise_exception('no system role') }}", "TemplateError: no system role"),
+        ("{{ messages[9].content }}", "UndefinedError"),
+        ("{%", "TemplateSyntaxError"),
+        ("{{ range(10 ** 9) }}", "OverflowError"),
+        ("{{ 'w5 ' * 10 ** 7 }}", "makes 30,000,000 characters of this prompt; at most 800,000"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_said_in_words(template, why, words):
+    words.chat_template = template
+    model = wrap_model(causal("LlamaConfig"), words)
+    with pytest.raises(ModelError, match=f"the chat template of .*{why}"):
+        next(generate(model, Request("w5", BranchingConfig(chat=True))))
+
+
 def test_every_id_that_ends_a_text_stops_a_path(words):
     model = causal("LlamaConfig", eos_token_id=2)
     model.generation_config.eos_token_id = [2, 40, 41]

@@ -167,7 +167,7 @@ def test_output_weights_shared_with_the_embedding_are_not_held_twice_where_memor
     monkeypatch.setattr(weight_layouts, "measure_layouts", lambda linears: timings)
     for free, kept in ((10**12, False), (1000, True)):
         model = Tied()
-        monkeypatch.setattr(weight_layouts, "_free_memory", lambda free=free: free)
+        monkeypatch.setattr(weight_layouts, "free_memory", lambda free=free: free)
         apply_fastest_layout(model)
         assert (model.head.weight is model.embedding.weight) is kept
         assert not model.body.weight.is_contiguous()

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from app.server import bundled_runs
 from eab.errors import RecordError
 from eab.events import StepTimed
+from eab.lessons import bundled_runs
 from eab.quantization import held_out
 from eab.quantization.results import FormatMeasured, MachineMeasured, dumps, load
 from eab.quantization.roofline import bound, ridge, run_point

@@ -13,7 +13,7 @@ from invented_runs import invented_run
 
 from eab.config import MAX_SEED, BranchingConfig
 from eab.errors import RecordError
-from eab.events import Event, RunStarted, Speculated
+from eab.events import EntropyBounds, Event, Predicted, RunStarted, Speculated
 from eab.events.fields import AtMost, Within
 from eab.record.event_json import from_json, to_json
 
@@ -57,6 +57,8 @@ def consistent(event: Event) -> Event:
             tokens = event.prompt_tokens or (0,)
             texts = tuple(map(str, tokens))
             return replace(event, prompt_tokens=tokens, prompt_texts=texts, continued=len(tokens))
+        case Predicted(whole=bounds) if bounds is not None:
+            return replace(event, whole=EntropyBounds(*sorted(bounds)))
         case Speculated():
             drafted = len(event.draft_tokens)
             texts = tuple(map(str, event.draft_tokens))
@@ -73,6 +75,16 @@ def test_every_event_comes_back_equal(kind):
         assert repr(found) == repr(event)  # also the types of its values
 
     comes_back()
+
+
+def test_bounds_in_the_wrong_order_are_refused():
+    event = to_json(Predicted(0, 0, 1.0, (), EntropyBounds(1.0, 2.0))) | {"whole": [2.0, 1.0]}
+    with pytest.raises(RecordError, match="whole is 2"):
+        from_json(event)
+
+
+def test_a_prediction_without_bounds_does_not_name_them():
+    assert "whole" not in to_json(Predicted(0, 0, 1.0, ()))
 
 
 # --------------------------------------------------------------------------------- declared limits

@@ -4,7 +4,7 @@ exception.
 
 import gzip
 import json
-from collections.abc import Callable
+import string
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from invented_runs import invented_run
 from places import ROOT
 from rich.console import Console
+from strange_runs import LINES, bush, chain, changed, comb, packed
 
-from app.server import bundled_runs
 from eab import record
 from eab.analysis.variants import cache_variants, fold_variants
 from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.errors import EabError, RecordError
-from eab.events import Event, Forked, Predicted, StepTimed, TokenAppended
+from eab.events import Event, StepTimed
 from eab.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
 from eab.figures import caches
 from eab.figures.captions import cost_sentence, variants_sentence, weight_sentence
@@ -36,27 +36,12 @@ from eab.figures.tables import (
     variant_steps_table,
 )
 from eab.record import run_file
-from eab.record.event_json import to_json
 from eab.run import fold
 from eab.share.graphml import to_graphml
+from eab.share.html_page import to_html
 
-LINES = (
-    gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.recordings()[1])))
-    .decode()
-    .split("\n")
-)
 NUMBERS = [0, -1, 1, 0.5, 1e4, 1e300, 1.7e308, -1e300, 10**20, 10**400]
 TEXTS = ["", "\ud800", "\udc80", "\x1b[2J", "<b>", "\x00", "\ufffe", "=1+1", "x" * 10_000]
-
-
-def changed(kind: str, change: Callable[[dict[str, Any]], None]) -> bytes:
-    """The recording with its first event of this kind changed."""
-    lines = list(LINES)
-    place = next(index for index, line in enumerate(lines) if f'"event":"{kind}"' in line)
-    event = json.loads(lines[place])
-    change(event)
-    lines[place] = json.dumps(event)
-    return gzip.compress("\n".join(lines).encode())
 
 
 def show_everything(data: bytes) -> bool:
@@ -69,6 +54,7 @@ def show_everything(data: bytes) -> bool:
         return False
     json.dumps(board_message(run), allow_nan=False).encode()
     samples_table(run), tokens_table(run), steps_table(run), to_graphml(run)
+    to_html(run).encode("utf-8")
     mass_figure(run).to_json()
     if run.ended is not None:
         show_comparison(events)
@@ -154,45 +140,6 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
 
 
 # ------------------------------------------------------------------------- files that are too large
-
-
-def chain(steps: int, text: str) -> list[Event]:
-    """One path, each of its tokens with this text."""
-    started = invented_run(0, 1, 1)[0]
-    tokens: list[Event] = []
-    for step in range(steps):
-        tokens += [Predicted(step, 0, 1.0, ()), TokenAppended(step, 0, 7, text, -1.0, False)]
-    return [started, *tokens]
-
-
-def comb(forks: int) -> list[Event]:
-    """Of the two children at each fork, the first one forks again; the other one is a leaf."""
-    events, stem = invented_run(0, 1, 1)[:1], 0
-    for step in range(forks):
-        children = (2 * step + 1, 2 * step + 2)
-        events += [
-            Predicted(step, stem, 3.0, ()),
-            Forked(step, stem, children, (0.5, 0.5), children[0]),
-            *(TokenAppended(step, child, 7, "a", -1.0, False) for child in children),
-        ]
-        stem = children[0]
-    return events
-
-
-def bush(children: int) -> list[Event]:
-    """Paths without tokens: 256 children of the prompt, 256 of the first of these, and so on."""
-    events, born = invented_run(0, 1, 1)[:1], 1
-    while born <= children:
-        ids = tuple(range(born, born + 256))
-        parent = max(0, born - 256)
-        events += [Predicted(0, parent, 1.0, ()), Forked(0, parent, ids, (0.0,) * 256, -1)]
-        born += 256
-    return events
-
-
-def packed(events: list[Event], more: str = "") -> bytes:
-    lines = [LINES[0], *(json.dumps(to_json(event)) for event in events)]
-    return gzip.compress(("\n".join(lines) + more).encode("ascii"), 1)
 
 
 @pytest.mark.parametrize(
@@ -294,6 +241,43 @@ def test_no_order_of_events_is_a_traceback(cut: int, swap: tuple[int, int], twic
     lines[swap[0]], lines[swap[1]] = lines[swap[1]], lines[swap[0]]
     lines.insert(twice, lines[twice])
     show_everything(gzip.compress("\n".join(lines[:cut]).encode()))
+
+
+# What is put into the text of a file, as it is in the JSON
+PIECES = st.one_of(
+    st.sampled_from(
+        [*'{}[],:"\n\\', "null", "-1", "1e999", "NaN", '"\\ud800"', "9" * 5000, "[" * 5000]
+    ),
+    st.text(string.printable, max_size=12),
+    st.sampled_from(LINES[:60]),
+)
+SMALL_TEXT = "\n".join(LINES[:60])
+
+
+@settings(max_examples=150)
+@given(
+    changes=st.lists(
+        st.tuples(st.integers(0, len(SMALL_TEXT)), st.integers(0, 40), PIECES),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_no_changed_text_is_a_traceback(changes: list[tuple[int, int, str]]) -> None:
+    text = SMALL_TEXT
+    for place, length, piece in changes:
+        text = text[:place] + piece + text[place + length :]
+    show_everything(gzip.compress(text.encode()))
+
+
+@settings(max_examples=50)
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4)
+)
+def test_no_changed_byte_is_a_traceback(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(gzip.compress(SMALL_TEXT.encode(), mtime=0))
+    for place, byte in changes:
+        data[place % len(data)] = byte
+    show_everything(bytes(data))
 
 
 def test_the_limits_in_the_docs_are_those_of_the_code() -> None:

@@ -1,4 +1,6 @@
-"""A real llama.cpp server with the embedded model, and a fake one that answers badly."""
+"""A real llama.cpp server with the embedded model, a fake one that answers badly, and a vLLM server
+if there is one.
+"""
 
 import os
 from collections.abc import Iterator
@@ -48,3 +50,17 @@ def fake(embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.setenv(operator.ADDRESS, server.url)
         monkeypatch.setenv(operator.KEY, KEY)
         yield server
+
+
+@pytest.fixture(scope="session")
+def vllm() -> Iterator[RemoteModel]:
+    """The embedded model on the vLLM server that EAB_VLLM_URL names."""
+    url = os.environ.get("EAB_VLLM_URL", "")
+    if not url:
+        pytest.skip("EAB_VLLM_URL names no vLLM server")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(operator.ADDRESS, url)
+        patch.delenv(operator.KEY, raising=False)
+        model = connect("vllm", "embedded")
+    yield model
+    model.close()

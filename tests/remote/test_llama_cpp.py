@@ -4,14 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from eab.caches.factory import make_cache
 from eab.config import BranchingConfig
 from eab.engine.continuing import continue_from
 from eab.engine.loop import generate, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokenAppended
-from eab.figures.captions import memory_detail, memory_sentence
+from eab.figures.captions import entropy_sentence, memory_detail, memory_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.record import load, save
 from eab.remote.connection import always_wanted
@@ -106,6 +108,33 @@ def test_one_request_of_a_run_ahead_serves_several_steps(llama: RemoteModel) -> 
     assert sum(isinstance(event, StepTimed) for event in events) <= 4
 
 
+@pytest.mark.parametrize(("max_paths", "most"), [(1, 0.65), (2, 0.85)])
+def test_a_run_ahead_goes_on_through_forks(
+    llama: RemoteModel, monkeypatch: pytest.MonkeyPatch, max_paths: int, most: float
+) -> None:
+    """At the default threshold nearly every step of a story may fork."""
+    requests = 0
+    asked = llama._server.continue_texts
+
+    def counted(*arguments):  # type: ignore[no-untyped-def]
+        nonlocal requests
+        requests += 1
+        return asked(*arguments)
+
+    monkeypatch.setattr(llama._server, "continue_texts", counted)
+    steps = 0
+    for seed, prompt in enumerate(PROMPTS[:2]):
+        config = replace(BASE, max_paths=max_paths, max_new_tokens=32, seed=seed)
+        plain_run = run_of(llama, prompt, config)
+        steps += len(plain_run.steps)
+        before, requests = requests, 0
+        ahead = replace(config, drafter="run-ahead", draft_length=4)
+        assert_same(run_of(llama, prompt, ahead), plain_run)
+        assert before == len(plain_run.steps)
+        assert requests < most * before
+        requests = 0
+
+
 def test_the_books_name_what_is_computed_and_what_is_measured(
     llama: RemoteModel, tmp_path: Path
 ) -> None:
@@ -123,6 +152,45 @@ def test_the_books_name_what_is_computed_and_what_is_measured(
     assert "held (computed)" in memory_detail(run)
     save(events, tmp_path / "run.eab")
     assert load(tmp_path / "run.eab") == events
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(BASE, max_paths=3),
+        replace(BASE, max_paths=3, temperature=0.6, drafter="run-ahead", draft_length=3),
+        replace(BASE, max_paths=3, top_k=100, top_p=0.8),
+    ],
+    ids=["plain", "cold and ahead", "nucleus"],
+)
+def test_the_entropy_of_all_tokens_lies_within_its_bounds(
+    llama: RemoteModel, embedded: HuggingFaceModel, tmp_path: Path, config: BranchingConfig
+) -> None:
+    events = list(generate(llama, Request(PROMPTS[0], config)))
+    run = fold(events)
+    prompt = list(run.started.prompt_tokens)
+    narrow = 0
+    for leaf in run.leaves():
+        tokens = list(run.tokens(leaf.id))
+        for index, token in enumerate(tokens):
+            text = [*prompt, *(before.token for before in tokens[:index])]
+            cache = make_cache("recompute", embedded.kv_shape, 1, 2**40)
+            with torch.inference_mode():
+                logs = embedded.forward([cache.prepare([0], [text])])[0].double().log_softmax(-1)
+            assert token.whole is not None
+            whole = -float((logs.exp() * logs).sum())
+            assert token.whole.low - ROUNDING <= whole <= token.whole.high + ROUNDING
+            narrow += token.whole.high - token.whole.low < 2.0
+    assert narrow > 10
+    assert "nats for certain (the band)" in entropy_sentence(run)
+    save(events, tmp_path / "run.eab")
+    assert load(tmp_path / "run.eab") == events
+
+
+def test_a_run_on_this_machine_has_no_bounds(embedded: HuggingFaceModel) -> None:
+    run = run_of(embedded, PROMPTS[0], BASE)
+    assert all(token.whole is None for path in run.paths for token in path.tokens)
+    assert "the band" not in entropy_sentence(run)
 
 
 def test_a_prompt_longer_than_a_chunk_is_refused_or_read(llama: RemoteModel) -> None:

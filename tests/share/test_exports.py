@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from app.server import bundled_runs
 from eab.api import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Event, RunStarted, StepTimed
 from eab.figures.tables import steps_table, tokens_table
+from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
 from eab.share.python_code import as_python

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import WORDS, invented_run
 
-from app.server import bundled_runs
 from eab.board.messages import board_message
 from eab.errors import RecordError
+from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.share.html_page import save_html, to_html
 

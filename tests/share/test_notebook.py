@@ -151,8 +151,9 @@ def test_the_notebook_runs_and_shows_the_board(
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     shown = [output["data"] for output in outputs if WIDGET in output.get("data", {})]
-    assert len(shown) == 2
+    assert len(shown) == 3
     assert "image/svg+xml" in shown[1]
+    assert "### Where it forks" in shown[2]["text/markdown"]
     states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"][
         "state"
     ].values()

@@ -31,6 +31,7 @@ def cell(
         "semantic_entropy_error": None,
         "distribution_error": None,
         "correct": None,
+        "brier": None,
         "run_file": None,
     }
     return Cell(

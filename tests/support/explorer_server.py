@@ -18,20 +18,15 @@ def serving(command: list[str], port: int, **options: Any) -> Iterator[tuple[str
     Args:
         command: what starts the server; it must stay the same process.
         port: where the server listens, on this machine.
-        options: for `subprocess.Popen`.
+        options: for `subprocess.Popen`. What the server writes is dropped if they do not say more.
 
     Yields:
         The address of the explorer and the id of its process.
     """
     quiet = {"STREAMLIT_SERVER_HEADLESS": "true"}  # no browser is opened
     environment = options.pop("env", os.environ) | quiet
-    server = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        **options,
-    )
+    dropped = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen(command, env=environment, **(dropped | options))
     address = f"http://127.0.0.1:{port}"
     try:
         _wait_until_healthy(address, server)

@@ -5,8 +5,8 @@ lessons do.
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from app.server import bundled_runs
 from eab.events import Event, Forked, KvMeasured, Predicted
+from eab.lessons import bundled_runs
 from eab.run import fold
 
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.server import bundled_runs, weight_matrices
+from app.server import weight_matrices
 from eab.events import Event
+from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson
 from eab.lessons.sources import Sources
 from eab.quantization.grid import Floats

@@ -9,7 +9,7 @@ from places import MAIN
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Block
 
-from app.server.bundled_runs import Recording
+from eab.lessons.bundled_runs import Recording
 
 
 def opened(page: str = "explore", **query: object) -> AppTest:

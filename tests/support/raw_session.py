@@ -6,8 +6,10 @@ Streamlit.
 """
 
 import json
+import re
 import time
 from contextlib import ExitStack
+from socket import SHUT_RDWR
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -23,35 +25,38 @@ class RawSession:
     Attributes:
         boards: messages to the board, in order.
         progress: progress texts, without repeats.
+        problems: the messages of the page that say what went wrong, in order.
         tabs: the labels of the page's tabs as they were drawn last.
         polled: ids of the fragments that Streamlit asked it to poll.
+        code: of the class that the page shows; empty without one.
+        answers: the keys of the questions of the class and their options.
+        led: where the class led the board last, and when that arrived (`time.perf_counter`).
         finished: how many runs of the script or of a fragment have ended.
         config: what Streamlit sent of its settings.
+        session: Streamlit's name of what it remembers of this tab.
     """
 
     def __init__(self, address: str, query: str = "") -> None:
-        url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
+        self._url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
         self._tab = ExitStack()
-        self._socket = self._tab.enter_context(
-            connect(
-                url,
-                subprotocols=[Subprotocol("streamlit")],
-                max_size=None,
-                max_queue=None,
-                ping_interval=None,
-            )
-        )
+        self._connect()
         self._query = query
+        self.session = ""
         # The hash of the page goes into every message: without it, Streamlit opens another page.
         self._page = ""
-        self._ids: dict[str, str] = {}  # widget key -> widget id
+        self._ids: dict[str, str] = {}  # widget key, or name of a component -> widget id
+        self._places: dict[str, str] = {}  # the same -> id of its fragment; "" for the page
         self._polls: dict[
             str, tuple[float, float]
         ] = {}  # fragment id -> interval in seconds, next time
         self.finished = 0
         self.polled: list[str] = []
         self.boards: list[dict[str, Any]] = []
+        self.code = ""
+        self.answers: dict[str, list[str]] = {}
+        self.led: tuple[dict[str, Any], float] = ({}, 0.0)
         self.progress: list[str] = []
+        self.problems: list[str] = []
         self.tabs: list[str] = []
         self.config: Any = None
         self._rerun()
@@ -68,8 +73,22 @@ class RawSession:
         return self.boards[-1]
 
     def press(self, key: str) -> None:
-        """Click a button."""
-        self._rerun(button=self._ids[key])
+        """Click a button, as soon as the page has it."""
+        self.until(lambda: self.offers(key))
+        self._rerun(self._places[key], button=self._ids[key])
+
+    def choose(self, key: str, option: str) -> None:
+        """Choose an option of a radio widget."""
+        self._rerun(self._places[key], widget={"id": self._ids[key], "string_value": option})
+
+    def report(self, component: str, event: str, value: Any) -> None:
+        """Tell Python something by a component of the page."""
+        state = {"id": self._ids[component], "json_value": json.dumps({event: value})}
+        self._rerun(self._places[component], widget=state)
+
+    def offers(self, key: str) -> bool:
+        """Whether a widget with this key was on the page."""
+        return key in self._ids
 
     def poll(self, fragment: str) -> None:
         """Ask for a fragment of the page."""
@@ -90,13 +109,40 @@ class RawSession:
         """Close the tab."""
         self._tab.close()
 
-    def _rerun(self, fragment: str = "", button: str = "") -> None:
+    def cut(self) -> None:
+        """Lose the connection without a word, as where a cable is pulled."""
+        self._socket.socket.shutdown(SHUT_RDWR)
+        self._tab.close()
+
+    def come_back(self) -> None:
+        """Connect again as the same tab, as a browser does after `cut`."""
+        self._connect(self.session)
+        self._rerun()
+
+    def _connect(self, session: str = "") -> None:
+        # The second name would be a token that only a browser has.
+        names = ["streamlit", "none", session] if session else ["streamlit"]
+        self._socket = self._tab.enter_context(
+            connect(
+                self._url,
+                subprotocols=[Subprotocol(name) for name in names],
+                max_size=None,
+                max_queue=None,
+                ping_interval=None,
+            )
+        )
+
+    def _rerun(
+        self, fragment: str = "", button: str = "", widget: dict[str, Any] | None = None
+    ) -> None:
         message = BackMsg()
         message.rerun_script.query_string = self._query
         message.rerun_script.page_script_hash = self._page
         message.rerun_script.fragment_id = fragment
-        message.rerun_script.is_auto_rerun = bool(fragment)
-        if button:
+        message.rerun_script.is_auto_rerun = bool(fragment) and not button and widget is None
+        if widget is not None:
+            message.rerun_script.widget_states.widgets.add(**widget)
+        elif button:
             message.rerun_script.widget_states.widgets.add(id=button, trigger_value=True)
         else:
             message.rerun_script.widget_states.SetInParent()
@@ -114,6 +160,7 @@ class RawSession:
             case "new_session" if not message.metadata.run.fragment_ids:  # the whole page
                 self._page = message.new_session.page_script_hash
                 self.config = message.new_session.config
+                self.session = message.new_session.initialize.session_id
                 self._polls.clear()
                 self.tabs.clear()
             case "auto_rerun":
@@ -125,16 +172,32 @@ class RawSession:
             case "script_finished":
                 self.finished += 1
             case "delta" if message.delta.WhichOneof("type") == "new_element":
-                self._keep(message.delta.new_element)
+                self._keep(message.delta.new_element, message.delta.fragment_id)
             case "delta" if message.delta.add_block.WhichOneof("type") == "tab":
                 self.tabs.append(message.delta.add_block.tab.label)
 
-    def _keep(self, element: Any) -> None:
+    def _keep(self, element: Any, fragment: str) -> None:
         kind = element.WhichOneof("type")
-        if kind == "button":
-            self._ids[element.button.id.rsplit("-", 1)[-1]] = element.button.id
+        if kind in ("button", "radio"):
+            widget = getattr(element, kind).id
+            key = widget.rsplit("-", 1)[-1]
+            self._ids[key], self._places[key] = widget, fragment
+            if key.startswith("class_answer_"):
+                self.answers[key] = list(element.radio.options)
+        elif kind == "markdown" and (
+            found := re.search(r"lass \*\*(\w+)\*\*", element.markdown.body)
+        ):
+            self.code = found[1]
+        elif kind == "bidi_component" and element.bidi_component.component_name == "eab_class":
+            component = element.bidi_component
+            self._ids["eab_class"], self._places["eab_class"] = component.id, fragment
+            [told] = json.loads(component.json)
+            if told["lead"] is not None:
+                self.led = (told["lead"], time.perf_counter())
         elif kind == "bidi_component" and element.bidi_component.component_name == "eab_board":
             self.boards += json.loads(element.bidi_component.json)
         elif kind == "progress" and element.progress.text not in self.progress[-1:]:
             self.progress.append(element.progress.text)
+        elif kind == "alert":
+            self.problems.append(element.alert.body.replace("\\", ""))  # of Markdown
         assert kind != "exception", element.exception.message

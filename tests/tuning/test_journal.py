@@ -105,6 +105,19 @@ def test_runs_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
     assert [cell.key for step in others for cell in step.cells] == [cells[0].key]
 
 
+def test_a_journal_from_before_the_brier_score_goes_on(tmp_path: Path) -> None:
+    whole = steps_of(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()]
+    for item in lines[1:]:
+        for row in item["cells"]:
+            del row["brier"]
+    (tmp_path / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines[:-1]))
+    first, *others = steps_of(tmp_path)
+    assert {cell.brier for cell in first.cells} == {None}
+    assert first.done < whole[-1].done == others[-1].done
+    assert pd.read_parquet(tmp_path / TABLE)["brier"].isna().all(), "no right answer is known"
+
+
 def test_another_model_or_rule_is_refused_in_words(tmp_path: Path) -> None:
     steps_of(tmp_path)
     before = (tmp_path / JOURNAL).read_bytes()
@@ -124,10 +137,10 @@ def test_another_model_or_rule_is_refused_in_words(tmp_path: Path) -> None:
     [
         ("run_file", "../../etc/passwd", "run_file '../../etc/passwd'; that is not allowed"),
         ("key", "../a", "the cell has key '../a'"),
-        ("tokens", "many", "the cell has tokens = 'many'"),
-        ("seconds", True, "the cell has seconds = True"),
-        ("made", "guessed", "the cell has made = 'guessed'"),
-        ("max_paths", 0, "settings that are not allowed: the setting max_paths is 0"),
+        ("tokens", "many", "tokens is 'many'; it must be a whole number"),
+        ("seconds", True, "seconds is True; it must be a number"),
+        ("made", "guessed", "made is 'guessed'; it must be one of: run, resim"),
+        ("max_paths", 0, "a value that is not allowed: the setting max_paths is 0"),
     ],
 )
 def test_a_damaged_cell_is_named_with_its_line(

@@ -31,7 +31,8 @@ from eab.tuning.ray_actors import RayActors
 from eab.tuning.sweeping import sweep, sweep_with
 
 PROMPTS = [TuningPrompt(name, Question("0", (), {}, "")) for name in ("a", "b")]
-GRID = Grid({"entropy_threshold": [0.2, 0.9]}, BranchingConfig(max_new_tokens=4), range(8))
+GRID = Grid({"entropy_threshold": [0.2, 0.9]}, BranchingConfig(max_new_tokens=4), range(6))
+SEEDS = 40  # of the sweep whose driver is killed
 HOW = Measurement()
 # Workers import the models of the tests.
 PATHS = os.pathsep.join([str(Path(dying_model.__file__).parent), str(HOME), *sys.path])
@@ -89,17 +90,17 @@ from eab.tuning.ray_actors import RayActors
 from eab.tuning.sweeping import sweep_with
 
 prompts = [TuningPrompt("a", Question("0", (), {}, ""))]
-with RayActors(partial(saying_model, 3), Measurement()) as actors:
-    steps = sweep_with(actors, prompts, Grid(seeds=range(100)), Path(sys.argv[1]), Measurement())
-    first, *others = steps
-print(first.done, others[-1].done, others[-1].failed)
+folder, address, grid = Path(sys.argv[1]), sys.argv[2], Grid(seeds=range(int(sys.argv[3])))
+with RayActors(partial(saying_model, 3), Measurement(), address, workers=1) as actors:
+    for step in sweep_with(actors, prompts, grid, folder, Measurement()):
+        pass
 """
 
 
 @pytest.mark.ray
-def test_a_driver_that_is_killed_goes_on(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
-    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
+def test_a_driver_that_is_killed_goes_on(cluster: ModuleType, tmp_path: Path) -> None:
+    address = cluster.get_runtime_context().gcs_address
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), address, str(SEEDS)]
     environment = os.environ | {"PYTHONPATH": PATHS}
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as killed:
         deadline = time.monotonic() + 100
@@ -111,13 +112,13 @@ def test_a_driver_that_is_killed_goes_on(tmp_path: Path) -> None:
         os.kill(killed.pid, signal.SIGKILL)
     data = journal.read_bytes()
     kept = data[: data.rfind(b"\n") + 1]
-    again = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=200, check=False
-    )
-    assert again.returncode == 0, again.stderr
+    with RayActors(partial(saying_model, 3), HOW, workers=1) as actors:
+        first, *others = sweep_with(actors, PROMPTS[:1], Grid(seeds=range(SEEDS)), tmp_path, HOW)
     assert journal.read_bytes().startswith(kept)
-    assert again.stdout.split() == [str(kept.count(b"\n") - 1), "100", "0"]
-    assert len(pd.read_parquet(tmp_path / TABLE)) == 100
+    assert first.done == kept.count(b"\n") - 1
+    assert (others[-1].done, others[-1].failed) == (SEEDS, 0)
+    assert len(pd.read_parquet(tmp_path / TABLE)) == SEEDS
+    assert cluster.cluster_resources()["CPU"] == 2, "the cluster outlives its drivers"
 
 
 def test_without_ray_the_way_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,14 +127,29 @@ def test_without_ray_the_way_is_explained(monkeypatch: pytest.MonkeyPatch) -> No
         RayActors(no_model, HOW)
 
 
-def test_a_cluster_that_cannot_be_reached_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unreachable(ModuleType):
-        def init(self, **_: object) -> None:
+class Unreachable(ModuleType):
+    """Ray where no cluster runs; one can be started."""
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.asked: list[object] = []
+
+    def init(self, address: str, **_: object) -> None:
+        self.asked.append(address)
+        if address != "local":
             raise ConnectionError("nobody answers")
 
-        def is_initialized(self) -> bool:
-            return False
+    def is_initialized(self) -> bool:
+        return False
 
-    monkeypatch.setattr(ray_actors, "_import_ray", lambda: Unreachable("ray"))
+
+def test_a_cluster_that_cannot_be_reached_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_actors, "_import_ray", Unreachable)
     with pytest.raises(RunsError, match="no Ray cluster at 'host:1': nobody answers"):
         RayActors(no_model, HOW, "host:1")
+
+
+def test_where_no_cluster_runs_auto_starts_one_here() -> None:
+    ray = Unreachable()
+    ray_actors._connect(ray, ray_actors.AUTO)
+    assert ray.asked == ["auto", "local"]

@@ -2,15 +2,22 @@
 
 import gzip
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cells import cell
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eab.errors import RecordError
 from eab.events import RunEnded
+from eab.figures import tuning as figures
+from eab.figures import tuning_words
+from eab.tuning.cell import COLUMNS, cells_table
+from eab.tuning.frontier import setting_points
+from eab.tuning.quantities import COSTS, GAINS, Quantity
 from eab.tuning.report import MAX_BYTES, Began, TuningReport, dumps, load, loads
 
 
@@ -36,6 +43,17 @@ def test_a_sweep_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert dumps(found) == dumps(report())
 
 
+def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
+    content = json.loads(gzip.decompress(dumps(report())))
+    place = content["columns"].index("brier")
+    rows = [*content["cells"], content["columns"]]
+    for row in rows:
+        del row[place]
+    old = loads(gzip.compress(json.dumps(content).encode()), "an old sweep")
+    assert old.cells == report().cells
+    assert {one.brier for one in old.cells} == {None}
+
+
 def test_what_has_not_begun_is_not_written() -> None:
     assert TuningReport().model_name == ""
     with pytest.raises(RecordError, match="has not begun"):
@@ -55,10 +73,15 @@ def test_what_has_not_begun_is_not_written() -> None:
         changed(cells=5),
         changed(columns=None),
         changed(began={"model": 1}),
+        changed(began=[]),
+        changed(began={"model": "a", "dtype": "b", "machine": "\ud800", "cells": 3}),
+        changed(began={"model": "a", "dtype": "b", "machine": "c", "cells": 10**400}),
+        changed(cells=[[]] * 20_001),
+        changed(cells=[0] * 2_000_001),
         changed(began={"model": 1, "dtype": "a", "machine": "b", "cells": 3}),
         gzip.compress(bytes(MAX_BYTES + 1)),
     ],
-    ids=range(12),
+    ids=range(17),
 )
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(RecordError, match="sweep"):
@@ -69,6 +92,88 @@ def test_anything_else_is_refused(data: bytes) -> None:
 def test_no_bytes_crash_it(data: bytes) -> None:
     with pytest.raises(RecordError):
         loads(data, "bytes")
+
+
+# In place of a value of a cell or of the head
+STRANGE = st.sampled_from(
+    [
+        None,
+        True,
+        "",
+        "x",
+        "�",
+        0,
+        -1,
+        2,
+        0.5,
+        1e300,
+        -1e300,
+        math.nan,
+        math.inf,
+        10**20,
+        10**400,
+        [],
+        {},
+        "x" * 200001,
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def content() -> dict[str, Any]:
+    """The JSON of a sweep of two settings, two prompts and two seeds."""
+    made = TuningReport()
+    cells = [
+        cell(threshold, seed, prompt, seconds=0.5, distribution_error=0.1, correct=0.5)
+        for threshold in (0.5, 0.9)
+        for prompt in "ab"
+        for seed in (1, 2)
+    ]
+    for event in (Began("tiny", "float32", "a machine", 8), *cells, RunEnded(0, "finished")):
+        made.apply(event)
+    return dict(json.loads(gzip.decompress(dumps(made))))
+
+
+def draw_everything(found: TuningReport, cost: Quantity, gain: Quantity) -> None:
+    points = setting_points(found.cells, cost, gain)
+    if points:
+        figures.pareto_figure(points, cost, gain).to_json()
+        figures.parallel_figure(points, ["entropy_threshold"], cost, gain).to_json()
+        tuning_words.settings_table(points, cost, gain).to_csv()
+        tuning_words.pareto_sentence(points, cost, gain).encode()
+        tuning_words.heat_sentence(points, gain).encode()
+    tuning_words.saving_sentence(found.cells).encode()
+    tuning_words.over_words(points).encode()
+    cells_table(found.cells).to_parquet(None)
+    dumps(found)
+
+
+@settings(max_examples=150)
+@given(
+    in_cells=st.lists(
+        st.tuples(st.integers(0, 7), st.integers(0, len(COLUMNS) - 1), STRANGE), max_size=3
+    ),
+    in_head=st.dictionaries(st.sampled_from(["model", "dtype", "machine", "cells"]), STRANGE),
+    cost=st.sampled_from([*COSTS.values()]),
+    gain=st.sampled_from([*GAINS.values()]),
+)
+def test_a_changed_sweep_is_drawn_or_refused_in_few_words(
+    content: dict[str, Any],
+    in_cells: list[tuple[int, int, Any]],
+    in_head: dict[str, Any],
+    cost: Quantity,
+    gain: Quantity,
+) -> None:
+    rows = [[*row] for row in content["cells"]]
+    for number, column, value in in_cells:
+        rows[number][column] = value
+    strange = content | {"cells": rows, "began": content["began"] | in_head}
+    said = ""
+    try:
+        draw_everything(loads(gzip.compress(json.dumps(strange).encode()), "a sweep"), cost, gain)
+    except RecordError as error:
+        said = str(error)
+    assert len(said.encode()) < 1000
 
 
 def test_a_missing_file_is_explained(tmp_path: Path) -> None:

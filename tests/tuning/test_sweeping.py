@@ -133,6 +133,34 @@ def test_what_is_known_of_a_prompt_is_in_its_cells(embedded: HuggingFaceModel) -
     assert (story.distribution_error, story.correct) == (None, None)
 
 
+def test_the_brier_score_is_that_of_the_answers_weights(embedded: HuggingFaceModel) -> None:
+    grid = Grid({"entropy_threshold": [0.1, 0.65]}, SHORT, range(3))
+    many = replace(CAPITAL.question, prompt="My favorite color is", answers=("red.", "blue."))
+    cells = cells_of(embedded, [CAPITAL, TuningPrompt("color", many)], grid)
+    assert any(cell.correct is not None and 0 < cell.correct < 1 for cell in cells)
+    for cell in cells:
+        assert cell.correct is not None
+        assert cell.brier is not None
+        wrong = 1 - cell.correct
+        least, most = wrong**2 * (1 + 1 / cell.distinct_answers), 2 * wrong**2
+        assert least - 1e-9 <= cell.brier <= most + 1e-9, "evenly spread, or on one answer"
+    no_answer, coin = (
+        cells_of(embedded, [prompt], Grid(base=SHORT))[0] for prompt in (STORY, COIN)
+    )
+    assert (no_answer.brier, coin.brier) == (None, None)
+
+
+def test_a_wrong_text_has_the_worst_brier_score(embedded: HuggingFaceModel) -> None:
+    greedy = Grid(base=replace(SHORT, policy="greedy"))
+    wrong = replace(CAPITAL.question, answers=("Lyon",))
+    right, lyon = (
+        cells_of(embedded, [TuningPrompt(question.prompt, question)], greedy)[0]
+        for question in (CAPITAL.question, wrong)
+    )
+    assert (right.brier, right.correct) == (0.0, 1.0)
+    assert (lyon.brier, lyon.correct) == (2.0, 0.0)
+
+
 def test_the_distribution_error_by_hand(embedded: HuggingFaceModel) -> None:
     """A single text is all heads or all tails: off by a half twice, and by nothing at the rest."""
     greedy = replace(SHORT, policy="greedy")

@@ -19,7 +19,6 @@ from policies import EVERY
 from table_model import TableModel, random_table
 from typer.testing import CliRunner
 
-from app.server import bundled_runs
 from eab import record
 from eab.cli.commands import app
 from eab.config import BranchingConfig
@@ -37,6 +36,7 @@ from eab.events import (
     RunStarted,
     StepTimed,
 )
+from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 from eab.what_if.trace import Unknown
@@ -369,7 +369,7 @@ def test_the_what_if_of_a_what_if_that_was_not_exact_is_not_exact() -> None:
 
 def test_a_trace_of_a_recorded_run_needs_no_torch() -> None:
     code = (
-        "import sys; from eab.what_if.trace import Trace; from app.server import bundled_runs; "
+        "import sys; from eab.what_if.trace import Trace; from eab.lessons import bundled_runs; "
         "events = bundled_runs.events_of(bundled_runs.recordings()[0]); Trace(events); "
         "assert events[0].what_if == ''; assert 'torch' not in sys.modules"
     )

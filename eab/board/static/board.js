@@ -38,7 +38,7 @@ import { WhatIfBar } from "./what_if_bar.js";
 
 const ANNOUNCE_MS = 5000; // between two announcements to screen readers
 const EASE = 0.28; // the part of its way that a box goes in a frame
-const PHONE = 700; // px; on a narrower board the tree begins laid out by step
+const PHONE = 640; // px; on a narrower board the tree begins laid out by step
 
 export class Board {
   // What a host may set.
@@ -53,6 +53,8 @@ export class Board {
   onRunAt = null;
   /** Show the run in the tree that it was grown from, or alone. @type {(() => void) | null} */
   onGraft = null;
+  /** The cursor or the selection may have moved. @type {(() => void) | null} */
+  onLook = null;
   /** Whether it is shown in that tree. */
   grafted = false;
   /** The growth steps to offer for a what-if. @type {(number | string)[]} */
@@ -368,6 +370,7 @@ export class Board {
     dataset.cursor = String(this.cursor);
     dataset.paths = String(this.shownPaths().length);
     dataset.playing = String(this.replay.playing);
+    this.onLook?.();
     this.requestFrame();
   }
 
@@ -382,6 +385,7 @@ export class Board {
   redraw() {
     if (this.version < 0) return;
     this.applyTheme();
+    this.presentation.measure();
     this.arrange();
     this.render();
   }

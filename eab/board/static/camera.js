@@ -1,14 +1,14 @@
 // Which part of the tree is in view, and how large.
 
 /** @import { TreeView } from "./tree.js" */
+import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
 const READABLE = 0.85; // scale; before texts are drawn smaller than this, they are shortened
-const READABLE_PRESENTED = 18 / 13; // texts of 18 px
 const SMALLEST_WHOLE = 0.1;
 const NOTE = 30; // px at the bottom, for the note on the path limit
 const LARGEST = 1.3;
-const LARGEST_PRESENTED = 2.2;
+const LARGEST_PRESENTED = 1.2; // times what is readable
 export const TINY = 0.45; // below this scale boxes show their entropies only
 
 export class Camera {
@@ -87,7 +87,7 @@ export class Camera {
   /** The part of the picture that the tree may fill. */
   room() {
     const { width, height } = this.view();
-    const note = this.board.run.limit ? NOTE : 0;
+    const note = this.board.run.limit && !this.board.presentation.isOn ? NOTE : 0;
     return {
       width: Math.max(50, width - 2 * MARGIN),
       height: Math.max(50, height - 2 * MARGIN - note),
@@ -96,7 +96,8 @@ export class Camera {
 
   /** The scale below which texts are shortened before they are drawn smaller. */
   get readable() {
-    return this.board.presentation.isOn ? READABLE_PRESENTED : READABLE;
+    const { isOn, textSize } = this.board.presentation;
+    return isOn ? textSize / FONT_SIZE : READABLE;
   }
 
   /** All of the tree, or what grows in it. */
@@ -105,7 +106,9 @@ export class Camera {
     const { aligned } = this.board;
     const { width, height } = this.tree.extent();
     const room = this.room();
-    const k = aligned ? 1 : this.scaleFor(room.width / width, room.height / height);
+    const k = aligned
+      ? this.board.presentation.chartScale
+      : this.scaleFor(room.width / width, room.height / height);
     const centre = this.tree.centre();
     const x = MARGIN - follow(width * k - room.width, centre.right * k - room.width);
     const overflow = height * k - room.height;
@@ -118,9 +121,9 @@ export class Camera {
 
   /** @param {number[]} fitting scales at which the tree fits */
   scaleFor(...fitting) {
-    const presenting = this.board.presentation.isOn;
+    const { isOn } = this.board.presentation;
     const smallest = this.showsWhole ? SMALLEST_WHOLE : this.readable;
-    const largest = presenting ? LARGEST_PRESENTED : LARGEST;
+    const largest = isOn ? LARGEST_PRESENTED * this.readable : LARGEST;
     return Math.max(smallest, Math.min(largest, ...fitting));
   }
 

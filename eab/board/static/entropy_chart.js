@@ -1,8 +1,18 @@
-// Entropy against step: one line per path, the threshold, and the cursor.
+// Entropy against step: one line per path, the threshold, and the cursor. Where a server named only
+// the most likely tokens, a band for each path shows what is certain of the entropy of all tokens.
 
 /** @import { Board } from "./board.js" */
-/** @import { Path } from "./types.d.ts" */
-import { axisTitle, BOTTOM, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
+/** @import { Path, Token } from "./types.d.ts" */
+import {
+  axisTitle,
+  fitUnits,
+  frameOf,
+  gridLine,
+  LEFT,
+  pointIn,
+  RIGHT,
+  TOP,
+} from "./chart_frame.js";
 import { diamond, set, shape } from "./elements.js";
 import { missedFork } from "./fork_reasons.js";
 import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
@@ -18,6 +28,11 @@ const CIRCLE = "a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0Z";
 /** @param {Event} event */
 function isGrip(event) {
   return /** @type {Element} */ (event.target).classList.contains("grip");
+}
+
+/** @param {number[][]} points */
+function pointList(points) {
+  return points.map((point) => point.map((value) => value.toFixed(1)).join()).join(" ");
 }
 
 export class EntropyChart {
@@ -73,7 +88,7 @@ export class EntropyChart {
   /** @param {PointerEvent} event */
   scrub(event) {
     const { innerWidth } = frameOf(this.board, this.svg);
-    const share = (event.clientX - this.svg.getBoundingClientRect().left - LEFT) / innerWidth;
+    const share = (pointIn(this.board, this.svg, event).x - LEFT) / innerWidth;
     this.board.replay.goTo(Math.round(share * (this.lastStep() + 1) - 0.5));
   }
 
@@ -92,11 +107,12 @@ export class EntropyChart {
   }
 
   /**
-   * The middle of a step's band; the tree by step uses it, too.
+   * The middle of a step's band; the tree by step and the KV chart use it, too.
    * @param {number} step
+   * @param {SVGSVGElement} [svg] the chart
    */
-  x(step) {
-    const { innerWidth } = frameOf(this.board, this.svg);
+  x(step, svg = this.svg) {
+    const { innerWidth } = frameOf(this.board, svg);
     return LEFT + ((step + 0.5) / (this.lastStep() + 1)) * innerWidth;
   }
 
@@ -110,8 +126,10 @@ export class EntropyChart {
     const x = (/** @type {number} */ step) => LEFT + (step + 0.5) * band;
     const y = (/** @type {number} */ entropy) => TOP + innerHeight * (1 - entropy / highest);
     const at = { x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight };
+    fitUnits(board, this.svg);
     this.svg.replaceChildren(
       ...this.axes(x, y),
+      ...this.bands(x, y),
       ...this.traces(x, y),
       ...this.missed(x, y),
       ...this.forks(x, y),
@@ -120,7 +138,8 @@ export class EntropyChart {
       shape("line", { class: "cursor", ...at }),
     );
     set(this.svg, { "aria-label": board.sentences().entropy || "Entropy per step" });
-    board.whatIfBar.place(y(board.run.threshold), frameOf(board, this.svg).height);
+    const { chartScale } = board.presentation;
+    board.whatIfBar.place(y(board.run.threshold) * chartScale);
   }
 
   /**
@@ -128,17 +147,17 @@ export class EntropyChart {
    * @param {Scale} y
    */
   axes(x, y) {
-    const { width, height, innerWidth } = frameOf(this.board, this.svg);
+    const { width, height, bottom, isLow, innerWidth } = frameOf(this.board, this.svg);
     const steps = ticks(this.lastStep(), Math.max(2, innerWidth / 90)).filter(Number.isInteger);
-    const numberY = height - BOTTOM + 15;
+    const title = { x: LEFT + innerWidth / 2, y: height - 4 };
     return [
       ...ticks(this.highest()).flatMap((value) =>
         gridLine(String(value), y(value), LEFT, width - RIGHT),
       ),
       ...steps.map((step) =>
-        shape("text", { class: "tick-label middle", x: x(step), y: numberY }, String(step)),
+        shape("text", { class: "tick-label middle", x: x(step), y: bottom + 15 }, String(step)),
       ),
-      axisTitle("step (token of the path)", { x: LEFT + innerWidth / 2, y: height - 4 }),
+      ...(isLow ? [] : [axisTitle("step (token of the path)", title)]),
       shape("text", { class: "axis-title", x: 2, y: 10 }, "entropy (nats)"),
     ];
   }
@@ -169,14 +188,30 @@ export class EntropyChart {
    * @param {Scale} x
    * @param {Scale} y
    */
+  bands(x, y) {
+    return this.board.shownPaths().flatMap((path) => {
+      const known = this.points(path).filter(([, token]) => token.whole);
+      if (!known.length) return [];
+      const edge = (/** @type {"low" | "high"} */ side) =>
+        known.map(([step, { whole }]) => [x(step), y(whole?.[side] ?? 0)]);
+      const highlight = this.board.highlight.classOf(path.id);
+      const points = [...edge("low"), ...edge("high").reverse()];
+      return [shape("polygon", { class: `band${highlight}`, points: pointList(points) })];
+    });
+  }
+
+  /**
+   * @param {Scale} x
+   * @param {Scale} y
+   */
   traces(x, y) {
     return this.board.shownPaths().flatMap((path) => {
-      const points = this.points(path).map(([step, entropy]) => [x(step), y(entropy)]);
+      const points = this.points(path).map(([step, { entropy }]) => [x(step), y(entropy)]);
       const highlight = this.board.highlight.classOf(path.id);
       const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.board.cursor));
       const trace = shape("polyline", {
         class: `trace ${statusAt(path, this.board.cursor)}${highlight}`,
-        points: points.map((point) => point.map((value) => value.toFixed(1)).join()).join(" "),
+        points: pointList(points),
         "stroke-opacity": opacity.toFixed(2),
       });
       if (points.length !== 1) return [trace];
@@ -186,16 +221,16 @@ export class EntropyChart {
   }
 
   /**
-   * Steps and entropies of a path, from the last token of its parent on.
+   * Steps and tokens of a path, from the last token of its parent on.
    * @param {Path} path
-   * @returns {[step: number, entropy: number][]}
+   * @returns {[step: number, token: Token][]}
    */
   points(path) {
     const before = this.board.paths.get(path.parent)?.tokens.at(-1);
     const tokens = path.tokens.slice(0, tokenCountAt(path, this.board.cursor));
-    /** @type {[number, number][]} */
-    const points = tokens.map((token, index) => [path.born + index, token.entropy]);
-    return before ? [[path.born - 1, before.entropy], ...points] : points;
+    /** @type {[number, Token][]} */
+    const points = tokens.map((token, index) => [path.born + index, token]);
+    return before ? [[path.born - 1, before], ...points] : points;
   }
 
   /**

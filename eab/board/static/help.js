@@ -56,6 +56,7 @@ const KEYS = [
   ["/", "find words"],
   ["T", "tables"],
   ["P", "presenter"],
+  ["Page Down Page Up", "in the presenter: next or previous fork"],
   ["Escape", "close, clear the selection"],
   ["?", "open or close this help"],
 ];

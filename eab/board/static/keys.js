@@ -20,13 +20,23 @@ export function takeKeysOf(page, board) {
  * @param {KeyboardEvent} event
  */
 export function onKey(board, event) {
-  if (isForControl(event)) return;
+  if (!isRemote(board, event) && isForControl(event)) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const action = actionOf(board, key, event.shiftKey);
   if (!action) return;
   event.preventDefault();
   event.stopPropagation(); // the page around the board may have keys of its own
   action();
+}
+
+/**
+ * A presenter's remote sends Page Down and Page Up, wherever the focus is.
+ * @param {Board} board
+ * @param {KeyboardEvent} event
+ */
+function isRemote(board, { key, ctrlKey, metaKey, altKey }) {
+  const plain = !ctrlKey && !metaKey && !altKey;
+  return plain && board.presentation.isOn && ["PageDown", "PageUp"].includes(key);
 }
 
 /** @param {KeyboardEvent} event */
@@ -69,5 +79,9 @@ function actionOf(board, key, shift) {
     "/": () => board.finder.open(),
     "?": () => board.toggleDrawer("help"),
   };
+  if (board.presentation.isOn) {
+    actions.PageDown = () => replay.present(1);
+    actions.PageUp = () => replay.present(-1);
+  }
   return actions[key];
 }

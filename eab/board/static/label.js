@@ -4,6 +4,7 @@
 import { textWidth } from "./text.js";
 
 const ELLIPSIS = " … ";
+const SHORTEST_END = 4; // characters; less of the end of a text says nothing
 
 /**
  * A character that is shown, or the ellipsis of those that are left out.
@@ -51,7 +52,7 @@ export function wrappedSize(pieces, perLine, most) {
     if (!leftOut) return glyphsOf([...head], []);
     const kept = keptEnds(longest);
     const begin = wordsBefore([...head].slice(0, kept.head));
-    const text = [...begin, ELLIPSIS, ...wordsAfter([...tail].slice(-kept.tail))];
+    const text = [...begin, ELLIPSIS, ...wordsAfter(lastOf([...tail], kept.tail))];
     return text.map((glyph) => ({ text: glyph, from: 0, to: 1 }));
   });
   return { lines: lines.length, width: Math.max(0, ...lines.map(widthOf)), leftOut };
@@ -110,8 +111,17 @@ function endOfPieces(pieces, length) {
  * @param {number} longest characters
  */
 function keptEnds(longest) {
+  const room = longest - ELLIPSIS.length;
   const head = Math.floor((longest * 3) / 5);
-  return { head, tail: longest - head - ELLIPSIS.length };
+  return room - head < SHORTEST_END ? { head: room, tail: 0 } : { head, tail: room - head };
+}
+
+/**
+ * @param {string[]} characters
+ * @param {number} count
+ */
+function lastOf(characters, count) {
+  return characters.slice(Math.max(0, characters.length - count));
 }
 
 /**
@@ -259,7 +269,7 @@ function gapsOf(characters, all, longest, shown) {
   if (length <= longest) return [];
   const { head, tail } = keptEnds(longest);
   const from = wordsBefore(all.slice(0, head)).length;
-  const middle = { from, to: length - wordsAfter(all.slice(-tail)).length };
+  const middle = { from, to: length - wordsAfter(lastOf(all, tail)).length };
   if (shown < 0) return [middle];
   const begin = characters.slice(0, shown).reduce((sum, piece) => sum + piece.length, 0);
   const end = begin + characters[shown].length;

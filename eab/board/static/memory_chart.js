@@ -3,18 +3,20 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { PathRows, Step } from "./types.d.ts" */
-import { axisTitle, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
+import { axisTitle, fitUnits, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
 import { set, shape } from "./elements.js";
 import { bytes } from "./format.js";
 import { tokenCountAt } from "./path_state.js";
 import { ticks } from "./scales.js";
 
 const GAP = 56; // between the two parts; the numbers of the second axis are there
-const NARROWEST_NUMBERED = { usual: 16, presented: 28 }; // px; narrower bars have no number below
+const NARROWEST_NUMBERED = 16; // px; narrower bars have no number below
 const NARROWEST_NAMED = 48; // px of a bar; beside narrower ones "separate caches" has no room
 const KIB = 2 ** 10;
 const LINES_SHARE = 0.28; // of the height, for the lines over the steps
+const LOWEST_WITH_LINES = 150; // px; a lower chart has only the bars
 const LINES_GAP = 26; // px over them; the numbers of the bars are there
+const NUMBERS = 20; // px under the bars, where nothing is below them
 const LINES_BOTTOM = 16; // px under them; their numbers stand under the entropy chart
 
 /** @typedef {{ shared: number, private: number, spare: number }} Parts in bytes */
@@ -29,7 +31,8 @@ export class MemoryChart {
 
   render() {
     const step = this.board.records.stepAt(this.board.cursor);
-    const drawn = step ? [...this.bars(step), ...this.lines()] : [];
+    const drawn = step ? [...this.bars(step), ...(this.hasLines() ? this.lines() : [])] : [];
+    fitUnits(this.board, this.svg);
     this.svg.replaceChildren(this.hatch(), ...drawn);
     set(this.svg, { "aria-label": this.board.sentences().memory || "KV cache" });
   }
@@ -75,9 +78,14 @@ export class MemoryChart {
     return { highest, scale: (this.bottom() - TOP) / highest, left, right };
   }
 
+  hasLines() {
+    return frameOf(this.board, this.svg).height >= LOWEST_WITH_LINES;
+  }
+
   /** Where the bars stand. */
   bottom() {
     const { height } = frameOf(this.board, this.svg);
+    if (!this.hasLines()) return height - NUMBERS;
     return TOP + (height - TOP - LINES_BOTTOM) * (1 - LINES_SHARE) - LINES_GAP;
   }
 
@@ -91,11 +99,11 @@ export class MemoryChart {
     const steps = [...board.records.steps.values()].sort((one, other) => one.step - other.step);
     const line = (/** @type {string} */ kind, /** @type {(step: Step) => number} */ count) => {
       const points = steps.map(
-        (step) => `${board.entropy.x(step.step).toFixed(1)},${y(count(step)).toFixed(1)}`,
+        (step) => `${board.entropy.x(step.step, this.svg).toFixed(1)},${y(count(step)).toFixed(1)}`,
       );
       return shape("polyline", { class: `bytes-line ${kind}`, points: points.join(" ") });
     };
-    const x = board.entropy.x(board.cursor);
+    const x = board.entropy.x(board.cursor, this.svg);
     return [
       ...this.axis(
         { highest, scale: (bottom - top) / highest, left: LEFT, right: this.right() },
@@ -174,12 +182,11 @@ export class MemoryChart {
     const width = Math.max(2, Math.min(34, slot - 3));
     const spare = step.spare / Math.max(1, step.paths.length);
     const { rank } = this.board.layout;
-    const numbered = NARROWEST_NUMBERED[this.board.presentation.isOn ? "presented" : "usual"];
     const inTreeOrder = [...step.paths].sort((one, other) => rank[one.path] - rank[other.path]);
     const bars = inTreeOrder.flatMap((path, index) => {
       const x = left + index * slot + (slot - width) / 2;
       const bar = this.pathBar({ ...path, spare }, { x, width }, scale);
-      if (slot < numbered) return [bar];
+      if (slot < NARROWEST_NUMBERED) return [bar];
       const number = { x: left + (index + 0.5) * slot, y: this.bottom() + 15 };
       return [bar, shape("text", { class: "tick-label middle", ...number }, String(path.path))];
     });

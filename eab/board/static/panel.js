@@ -11,9 +11,11 @@ import { savePng, saveSvg } from "./pictures.js";
 /**
  * @typedef LegendEntry
  * @property {string} words
+ * @property {string} [detail] more words, which are not presented
+ * @property {boolean} [isDetail] whether the entry is not presented
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "deciding"} [only] where it is shown, if not always
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "deciding" | "bands"} [only] where it is shown, if not always
  * @property {"diff"} [notIn] where it is not shown
  */
 
@@ -32,32 +34,38 @@ const LEGENDS = {
     },
     {
       swatch: "unsure",
-      words: "unsure (at or above the threshold)",
+      words: "unsure",
+      detail: " (at or above the threshold)",
       help: "High entropy: several next tokens are about as likely. Here a path may fork.",
     },
     { words: "◆ fork", help: "The path goes on as several paths from here." },
     {
+      isDetail: true,
       only: "missed",
       swatch: "missed-key",
       words: "unsure, but no fork",
       help: "The path limit or the minimum weight kept the path from forking: point at a token to see why.",
     },
     {
+      isDetail: true,
       notIn: "diff",
       words: "48% on an edge: share at its fork",
       help: "How much of its parent's weight this branch received.",
     },
     {
+      isDetail: true,
       notIn: "diff",
       words: "12% after a text: its weight",
       help: "The part of all probability that this text stands for. The weights sum to 100%.",
     },
-    { words: "■ ended", help: "The model ended this text." },
+    { isDetail: true, words: "■ ended", help: "The model ended this text." },
     {
+      isDetail: true,
       words: "… length limit",
       help: "This text reached the longest length that the settings allow.",
     },
     {
+      isDetail: true,
       only: "pruned",
       words: "× pruned",
       help: "This path was dropped because of the path limit.",
@@ -104,6 +112,14 @@ const LEGENDS = {
       words: "unsure, but no fork",
       help: "The path limit or the minimum weight kept the path from forking.",
     },
+    {
+      only: "bands",
+      swatch: "band-key",
+      words: "all tokens",
+      help:
+        "The server named only its most likely tokens. The entropy of its whole distribution, before " +
+        "temperature, top-k and top-p, lies in this band for certain.",
+    },
   ],
   memory: [
     {
@@ -132,11 +148,13 @@ function legend(entries) {
   const key = element("span", { class: "key" });
   // What is shown only sometimes comes last, so that nothing moves when it comes.
   const inOrder = [...entries.filter(({ only }) => !only), ...entries.filter(({ only }) => only)];
-  for (const { swatch, words, only, notIn, help } of inOrder) {
+  for (const { swatch, words, detail, isDetail, only, notIn, help } of inOrder) {
     const where = `${only ? ` only-${only}` : ""}${notIn ? ` not-${notIn}` : ""}`;
-    const entry = element("span", { class: `key-entry${where}`, title: help });
+    const kind = `key-entry${isDetail ? " detail" : ""}${where}`;
+    const entry = element("span", { class: kind, title: help });
     if (swatch) entry.append(element("i", { class: `swatch ${swatch}` }));
     entry.append(words);
+    if (detail) entry.append(element("span", { class: "detail" }, detail));
     key.append(entry);
   }
   return key;
@@ -153,6 +171,10 @@ export function markLegends(board) {
     path.tokens.some((_, index) => missedFork(board, path, index)),
   );
   classList.toggle("has-missed", missed);
+  classList.toggle(
+    "has-bands",
+    shown.some((path) => path.tokens.some((token) => token.whole)),
+  );
   classList.toggle("has-deciding", board.deciding.shown);
   classList.toggle(
     "has-pruned",

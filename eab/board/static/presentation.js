@@ -2,14 +2,28 @@
 
 /** @import { Board } from "./board.js" */
 
+const CHART_TEXT = 11.5; // px, as `.tick-label` in charts.css
+
 export class Presentation {
   /** @param {Board} board */
   constructor(board) {
     this.board = board;
     this.isOn = false;
+    /** px; of the board's own text, from presenting.css. */
+    this.textSize = 0;
     board.root.addEventListener("fullscreenchange", () => {
       if (!document.fullscreenElement) this.set(false);
     });
+  }
+
+  /** How much larger the charts are drawn, so that their numbers are as large as the texts. */
+  get chartScale() {
+    return this.isOn ? this.textSize / CHART_TEXT : 1;
+  }
+
+  /** The window may have another size. */
+  measure() {
+    this.textSize = Number.parseFloat(getComputedStyle(this.board.root).fontSize);
   }
 
   toggle() {
@@ -32,6 +46,7 @@ export class Presentation {
       root.popover = "manual";
       root.showPopover?.();
     }
+    root.focus({ preventScroll: true }); // the remote's keys come to the board
   }
 
   leave() {
@@ -44,6 +59,7 @@ export class Presentation {
     if (this.isOn === isOn) return;
     this.isOn = isOn;
     this.board.root.classList.toggle("presenting", isOn);
+    this.measure();
     this.board.tree.camera.reset();
     this.board.rearrange();
   }

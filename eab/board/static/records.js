@@ -51,9 +51,10 @@ export function decodeRun(message) {
  * @param {TokenTuple} tuple
  * @returns {Token}
  */
-function decodeToken([piece, text, probability, entropy, pairs, taken]) {
+function decodeToken([piece, text, probability, entropy, pairs, taken, low, high]) {
   const candidates = pairs.map(([candidate, share]) => ({ text: candidate, probability: share }));
-  return { piece, text, probability, entropy, candidates, taken };
+  const whole = low === undefined || high === undefined ? null : { low, high };
+  return { piece, text, probability, entropy, candidates, taken, whole };
 }
 
 /**
@@ -121,8 +122,8 @@ export class Records {
     this.paths.set(path.id, path);
     const parent = this.paths.get(path.parent);
     if (parent) parent.firstChild = Math.min(parent.firstChild ?? path.id, path.id);
-    for (const { entropy } of path.tokens.slice(message.first_token)) {
-      this.highestEntropy = Math.max(this.highestEntropy, entropy);
+    for (const { entropy, whole } of path.tokens.slice(message.first_token)) {
+      this.highestEntropy = Math.max(this.highestEntropy, entropy, whole?.high ?? 0);
     }
     return true;
   }

@@ -85,8 +85,25 @@ export class Replay {
 
   /** @param {-1 | 1} direction */
   goToFork(direction) {
-    const steps = this.board.records.forkSteps().sort((one, other) => direction * (one - other));
-    this.goTo(steps.find((step) => direction * (step - this.cursor) > 0) ?? this.cursor);
+    this.goToNext(direction, this.board.records.forkSteps());
+  }
+
+  /**
+   * What a presenter's remote goes through: the beginning, every fork, the end.
+   * @param {-1 | 1} direction
+   */
+  present(direction) {
+    const { lastStep, records } = this.board;
+    this.goToNext(direction, [0, ...records.forkSteps(), lastStep]);
+  }
+
+  /**
+   * @param {-1 | 1} direction
+   * @param {number[]} steps the places to choose from
+   */
+  goToNext(direction, steps) {
+    const inOrder = steps.sort((one, other) => direction * (one - other));
+    this.goTo(inOrder.find((step) => direction * (step - this.cursor) > 0) ?? this.cursor);
   }
 
   toggleFollow() {

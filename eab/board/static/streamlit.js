@@ -9,7 +9,28 @@ import { Tour } from "./tour.js";
 function newBoard(host) {
   const board = new Board(host);
   takeKeysOf(document, board);
+  board.onLook = () => tellLook(board);
+  const { signal } = board.closing;
+  document.addEventListener("eab-look-asked", () => tellLook(board), { signal });
+  document.addEventListener("eab-lead", () => goAlong(board), { signal });
   return board;
+}
+
+// A class leads the boards of other tabs (app/widgets/static/class.js).
+
+/** @param {Board} board */
+function tellLook(board) {
+  const { run, replay, selection } = board;
+  if (run.key === null) return;
+  const cursor = replay.follow ? null : replay.cursor;
+  const token = selection.path === null ? null : [selection.path, selection.token];
+  document.dispatchEvent(new CustomEvent("eab-look", { detail: { run: run.key, cursor, token } }));
+}
+
+/** @param {Board} board */
+function goAlong(board) {
+  const lead = document.documentElement.dataset.eabLead;
+  if (lead) board.guidance.lead(JSON.parse(lead));
 }
 
 /** @param {StreamlitArguments} component */
@@ -28,7 +49,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
   board.grafted = graft === true;
   board.growthSteps = message?.offers?.growth_steps ?? [];
   board.link = message?.offers?.link ?? null;
-  if (message) board.update(message);
+  if (message) {
+    board.update(message);
+    goAlong(board);
+  }
   if (message?.offers?.tour && !parentElement.__tour) {
     parentElement.__tour = new Tour(board);
     parentElement.__tour.offer();

@@ -16,7 +16,7 @@ export class ThresholdDrag {
     /** The threshold last asked for. @type {number | null} */
     this.requested = null;
     this.highest = 0; // the scale of the chart stays while the line is dragged
-    this.top = 0;
+    this.top = 0; // px
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.pause = undefined;
   }
@@ -33,7 +33,8 @@ export class ThresholdDrag {
   /** @param {PointerEvent} event */
   move(event) {
     const { innerHeight } = frameOf(this.board, this.chart.svg);
-    const share = 1 - (event.clientY - this.top - TOP) / innerHeight;
+    const { chartScale } = this.board.presentation;
+    const share = 1 - ((event.clientY - this.top) / chartScale - TOP) / innerHeight;
     this.threshold = Math.round(100 * this.highest * Math.min(1, Math.max(0, share))) / 100;
     this.pause ??= setTimeout(() => this.request(), PAUSE_MS);
     this.chart.render();

@@ -121,7 +121,10 @@ export class TreeView {
   spread() {
     const room = this.camera.room();
     const { width, height } = this.board.layout;
-    if (this.board.aligned) return Math.max(TIGHTEST, Math.min(WIDEST, room.height / height));
+    if (this.board.aligned) {
+      const fitting = room.height / (height * this.board.presentation.chartScale);
+      return Math.max(TIGHTEST, Math.min(WIDEST, fitting));
+    }
     const scale = this.camera.scaleFor(room.width / (width + MARKS));
     const fitting = room.height / (height * scale);
     if (this.camera.showsWhole && room.height / height < TINY) return 0.5;
@@ -184,7 +187,7 @@ export class TreeView {
     }
     for (const [id, box] of this.boxes) box.hide(!shown.has(id));
     if (this.board.aligned) {
-      const x = this.board.entropy.x(this.board.cursor);
+      const x = this.board.entropy.x(this.board.cursor) * this.board.presentation.chartScale;
       set(this.cursor, { x1: x, x2: x, y1: 0, y2: 2000 });
     }
     this.camera.aim();

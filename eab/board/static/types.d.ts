@@ -11,7 +11,10 @@ import type { Tour } from "./tour.js";
 export type Status = "live" | "forked" | "finished" | "pruned";
 export type Side = "both" | "a" | "b";
 
-/** piece: its part of the path's text. text: the token alone. taken: index of a candidate or -1. */
+/**
+ * piece: its part of the path's text. text: the token alone. taken: index of a candidate or -1.
+ * low, high: bounds of the whole entropy (nats), where a server named only some tokens.
+ */
 export type TokenTuple = [
   piece: string,
   text: string,
@@ -19,6 +22,8 @@ export type TokenTuple = [
   entropy: number, // nats
   candidates: [text: string, probability: number][],
   taken: number,
+  low?: number,
+  high?: number,
 ];
 
 export interface PathMessage {
@@ -97,6 +102,14 @@ export interface Guide {
   drawer: "tables" | "help" | null; // to open
 }
 
+/** Where the board of the lecturer stands; a board of another run leaves it alone. */
+export interface Lead {
+  id: string;
+  run: string;
+  cursor: number | null; // a step; null: the newest
+  token: [path: number, token: number] | null; // the selected one
+}
+
 /** What the Streamlit page lets its board ask for. */
 export interface Offers {
   grow?: boolean;
@@ -158,6 +171,12 @@ export interface Token {
   entropy: number;
   candidates: Candidate[];
   taken: number;
+  whole: Bounds | null; // of the entropy of all tokens; null if `entropy` says all that is known
+}
+
+export interface Bounds {
+  low: number; // nats
+  high: number;
 }
 
 export interface Path {

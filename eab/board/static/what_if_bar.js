@@ -29,10 +29,10 @@ export class WhatIfBar {
 
   /**
    * @param {number} y pixels from the top of the chart to the threshold line
-   * @param {number} height of the chart
    */
-  place(y, height) {
+  place(y) {
     const { board } = this;
+    const { height } = board.sizes.of(board.entropy.svg);
     this.root.hidden = board.onWhatIf === null;
     this.slider.hidden = !board.canMoveThreshold;
     this.reset.hidden = board.whatIf === "";

@@ -4,6 +4,7 @@ Both kinds of rounding are symmetric, so that there are no zero points: x is abo
 and the integer lies between -127 and 127.
 """
 
+from functools import cache
 from typing import Final
 
 import torch
@@ -12,21 +13,52 @@ from torch import Tensor, nn
 from eab.models.quantized.layer import QuantizedLinear
 
 LARGEST: Final = 127
-ZERO_POINT: Final = 128  # of an input whose integers are counted from 0 to 255
+_LARGEST_OF_7_BITS: Final = 63
 
 
-def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Round to eight bits, with one scale per row.
+def quantize_rows(x: Tensor, largest: int = LARGEST) -> tuple[Tensor, Tensor]:
+    """Round to eight bits or fewer, with one scale per row.
 
     Args:
         x: (R, C), float.
+        largest: The integer that the largest number of a row becomes.
 
     Returns:
         Integers, (R, C) int8, and the scales, (R, 1) float32. A row of zeros has a tiny scale.
     """
     x = x.float().contiguous()
-    scale = x.abs().amax(1, keepdim=True).div_(LARGEST).clamp_(min=torch.finfo(x.dtype).tiny)
+    scale = x.abs().amax(1, keepdim=True).div_(largest).clamp_(min=torch.finfo(x.dtype).tiny)
     return (x / scale).round_().to(torch.int8), scale
+
+
+@cache
+@torch.inference_mode()
+def largest_input() -> int:
+    """The largest integer of an input whose products this processor adds up without saturating.
+
+    Processors without VNNI add pairs of products in 16 bits, which do not hold 2 x 255 x 127.
+    There the input has 7 bits; PyTorch's observers call this `reduce_range`.
+    """
+    ones = torch.ones(32, 32)
+    integers, scale = quantize_rows(ones)
+    weight = torch.ops.onednn.qlinear_prepack(integers, None)
+    zero_point = torch.zeros(32, dtype=torch.int32)
+    sums = _products(integers, LARGEST, weight, scale[:, 0].contiguous(), zero_point)
+    right = torch.allclose(sums * scale, ones @ ones, rtol=0.01)
+    return LARGEST if right else _LARGEST_OF_7_BITS
+
+
+def _products(
+    integers: Tensor, largest: int, weight: Tensor, scale: Tensor, zero_point: Tensor
+) -> Tensor:
+    """The input goes in unsigned, as oneDNN multiplies two signed integers fast only with AMX."""
+    unsigned = integers.view(torch.uint8) + (largest + 1)  # modulo 256
+    # The operator has one scale for all of its input, here 1; those of the rows come after it.
+    sums: Tensor = torch.ops.onednn.qlinear_pointwise(
+        *(unsigned, 1.0, largest + 1, weight, scale, zero_point, None),
+        *(1.0, 0, torch.float32, "none", [], ""),
+    )
+    return sums
 
 
 class Int8Linear(QuantizedLinear):
@@ -55,14 +87,8 @@ class Int8Linear(QuantizedLinear):
         return True
 
     def _product(self, rows: Tensor) -> Tensor:
-        integers, scale = quantize_rows(rows)
-        # Unsigned, as oneDNN multiplies two signed integers fast only on processors with AMX.
-        unsigned = integers.view(torch.uint8).bitwise_xor_(ZERO_POINT)
-        # The operator has one scale for all of its input, here 1; those of the rows come after it.
-        sums: Tensor = torch.ops.onednn.qlinear_pointwise(
-            *(unsigned, 1.0, ZERO_POINT, self.weight, self.scale, self.zero_point, None),
-            *(1.0, 0, torch.float32, "none", [], ""),
-        )
+        integers, scale = quantize_rows(rows, largest_input())
+        sums = _products(integers, largest_input(), self.weight, self.scale, self.zero_point)
         return sums.mul_(scale)
 
 

@@ -7,7 +7,6 @@ import pytest
 from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.server.workloads import CLASS, PRESETS
 from app.state.process import worker
 from app.widgets.request_editor import requests
@@ -21,6 +20,7 @@ from eab.figures.batching_table import (
 )
 from eab.figures.kv_allocation import allocation_sentence
 from eab.figures.serving_now import NOTHING_SERVED
+from eab.lessons import bundled_runs
 
 
 @pytest.fixture

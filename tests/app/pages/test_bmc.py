@@ -9,7 +9,6 @@ import pytest
 from page_walk import opened, run_to_its_end, words
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.state import measurements
 from eab.bmc.demand import demand_of
 from eab.bmc.results import (
@@ -25,6 +24,7 @@ from eab.bmc.results import (
 from eab.errors import RecordError
 from eab.figures import bmc, bmc_experiments
 from eab.figures.tables import allocations_table, points_table
+from eab.lessons import bundled_runs
 from eab.run import fold
 
 TABS: dict[Experiment, str] = {

@@ -4,10 +4,10 @@ import pytest
 from page_walk import board_message, boards, opened, run_to_its_end, words
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from eab import record
 from eab.analysis.diff import independent_config
 from eab.figures.diff import measures_of, takeaway_sentence
+from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
 RECORDINGS = {one.file: one for one in bundled_runs.recordings()}

@@ -12,12 +12,12 @@ from page_walk import board_message, open_example, open_file, run_to_its_end, st
 from places import MAIN, ROOT
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.state import process
 from eab import record
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
 from eab.events import RunStarted, TokenAppended
+from eab.lessons import bundled_runs
 from eab.run import fold
 
 

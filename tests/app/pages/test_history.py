@@ -5,8 +5,8 @@ from page_walk import board_message, boards, open_example, run_to_its_end, start
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.state import history
+from eab.lessons import bundled_runs
 
 COIN, ROAD = (
     next(one for one in bundled_runs.recordings() if one.file == file)

@@ -9,7 +9,6 @@ import pytest
 from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.state.process import worker
 from eab.analysis.kv_allocation import kv_allocation
 from eab.analysis.variants import CACHES, REPEATS, cache_variants
@@ -18,6 +17,7 @@ from eab.figures.captions import variants_sentence
 from eab.figures.kv_allocation import allocation_sentence
 from eab.figures.variant_table import gain_sentence, step_words, variant_rows
 from eab.formatting import times
+from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 
 

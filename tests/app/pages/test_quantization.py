@@ -4,12 +4,12 @@ import pytest
 from page_walk import boards, opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.state import weight_matrix
 from eab.analysis.fork_diff import moved
 from eab.figures import roofline, weight_formats
 from eab.figures import weight_matrix as pictures
 from eab.figures.fork_diff import moved_sentence
+from eab.lessons import bundled_runs
 from eab.quantization import experiments, held_out
 from eab.quantization.grid import ROW, Grid
 from eab.run import fold

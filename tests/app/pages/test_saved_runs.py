@@ -10,8 +10,8 @@ from page_walk import boards, container, open_example, status
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.server.store import Store
+from eab.lessons import bundled_runs
 from eab.run import fold
 
 
@@ -33,8 +33,8 @@ def opened_popover() -> AppTest:
 
 
 def save(page: AppTest, name: str) -> AppTest:
-    page.text_input(key="save_name").set_value(name)
-    return page.button(key="save_button").click().run()
+    page.text_input(key="name_run").set_value(name)
+    return page.button(key="save_run").click().run()
 
 
 def captions(page: AppTest) -> str:
@@ -76,7 +76,7 @@ def test_a_name_that_is_too_long_is_explained_and_kept_in_its_field(
     save(page, "x" * 100)
     message = "The name has 100 characters; at most 80 are allowed. Shorten it."
     assert page.error[0].value.replace("\\", "") == message
-    assert page.text_input(key="save_name").value == "x" * 100
+    assert page.text_input(key="name_run").value == "x" * 100
     assert store.all() == []
     assert not page.exception
 
@@ -85,15 +85,15 @@ def test_rename_delete_and_undo(page: AppTest, store: Store) -> None:
     save(page, "one")
     saved = store.all()[0]
     page.selectbox(key="saved_run").set_value(saved.id).run()
-    page.text_input(key=f"rename_{saved.id}").set_value("two")
-    page.button(key="rename_button").click().run()
+    page.text_input(key=f"rename_{saved.id}_run").set_value("two")
+    page.button(key="rename_run").click().run()
     assert [run.name for run in store.all()] == ["two"]
     assert "two" in container(page, "status").caption[0].value, "the title of the run on the page"
-    page.button(key="delete_button").click().run()
+    page.button(key="delete_run").click().run()
     assert not page.exception
     assert store.all() == []
     assert "Deleted: two" in captions(page)
-    page.button(key="undo_button").click().run()
+    page.button(key="undo_run").click().run()
     assert [run.name for run in store.all()] == ["two"]
     assert not page.exception
 
@@ -103,7 +103,7 @@ def test_a_run_that_another_user_deletes_is_no_problem(page: AppTest, store: Sto
     saved = store.all()[0]
     page.selectbox(key="saved_run").set_value(saved.id).run()
     store.delete(saved.id)
-    page.button(key="delete_button").click().run()
+    page.button(key="delete_run").click().run()
     assert not page.exception
     assert "somebody deleted it" in page.error[0].value
     assert boards(page)

@@ -6,10 +6,10 @@ import pytest
 from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from eab.analysis.variants import DRAFT_LENGTHS
 from eab.figures import speculation, speculation_speed
 from eab.figures.captions import variants_sentence
+from eab.lessons import bundled_runs
 
 
 @pytest.fixture

@@ -2,22 +2,29 @@
 recommender, and the ways to Explore and Compare.
 """
 
+from pathlib import Path
+
 import pytest
 from page_walk import opened, run_to_its_end, words
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs, default_sweep
+from app.server import default_sweep
+from app.server.named_store import NamedStore
+from app.server.sweep_store import default_sweep_store
+from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.figures.charts import NOTHING_YET
 from eab.figures.evaluation import ROW_HEADINGS, evaluation_sentence
 from eab.figures.tuning_words import pareto_sentence, saving_sentence
+from eab.lessons import bundled_runs
 from eab.tuning.frontier import setting_points
 from eab.tuning.prompt_sets import SETS, bundled_prompts
 from eab.tuning.quantities import COSTS, GAINS
 from eab.tuning.report import TuningReport, dumps
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
+NEED_ANSWERS = ("correct", "brier")  # gains that need prompts with right answers
 
 
 @pytest.fixture
@@ -47,6 +54,12 @@ def captions(page: AppTest) -> str:
 def swept(page: AppTest, own: str = "My favorite color is\nI tossed a coin. It") -> AppTest:
     small(page, own)
     return run_to_its_end(page.button(key="tune_start").click().run(), STOP).run()
+
+
+def listing(page: AppTest) -> AppTest:
+    """Open the list of sweeps."""
+    page.session_state["open_sweep"] = True
+    return page.run()
 
 
 def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
@@ -82,7 +95,7 @@ def test_every_bundled_set_is_on_offer_and_gives_as_many_prompts_as_asked() -> N
         assert len(default_sweep.some_prompts(name, 1000)) == len(bundled_prompts(name))
 
 
-@pytest.mark.parametrize("gain", [name for name in GAINS if name != "correct"])
+@pytest.mark.parametrize("gain", [name for name in GAINS if name not in NEED_ANSWERS])
 @pytest.mark.parametrize("cost", list(COSTS))
 def test_every_cost_and_gain_has_its_pictures(page: AppTest, cost: str, gain: str) -> None:
     page.selectbox(key="tune_cost").set_value(cost)
@@ -107,8 +120,36 @@ def test_a_sweep_of_ones_own_and_a_reload_finds_it(page: AppTest) -> None:
     assert page.table[0].value.equals(reloaded.table[0].value)
 
 
+def test_every_policy_can_be_weighed_against_independent_sampling(page: AppTest) -> None:
+    small(page)
+    page.slider(key="tune_prompts").set_value(1)
+    page.session_state["tune_policy"] = [*sweep_editor.POLICIES]
+    page = run_to_its_end(page.run().button(key="tune_start").click().run(), STOP).run()
+    assert not page.exception
+    assert not page.error
+    settings = [*page.table[0].value.reset_index()["Setting"]]
+    for policy in ("fair", "original"):
+        assert sum(f"policy {policy}" in one for one in settings) == 4, "thresholds, path limits"
+    for policy in ("independent", "arithmetic", "stochastic-beam"):
+        assert sum(f"policy {policy}" in one for one in settings) == 2, "path limits"
+    assert any("of 14 settings" in text for text in words(page))
+
+
+def test_where_right_answers_are_known_calibration_can_be_weighed(page: AppTest) -> None:
+    labels = [GAINS[name].label for name in NEED_ANSWERS]
+    assert not {*labels} & {*page.selectbox(key="tune_gain").options}, "chances have no right one"
+    page.selectbox(key="tune_set").set_value("facts").run()
+    page.slider(key="tune_prompts").set_value(2)
+    small(page)
+    run_to_its_end(page.button(key="tune_start").click().run(), STOP).run()
+    assert {*labels} <= {*page.selectbox(key="tune_gain").options}
+    page.selectbox(key="tune_gain").set_value("brier").run()
+    assert not page.exception
+    assert any(text.startswith("Brier score of the answers (policy") for text in words(page))
+
+
 def test_sweeps_are_kept_under_names(page: AppTest) -> None:
-    swept(page)
+    listing(swept(page))
     assert page.radio(key="tune_shown").value == "Sweep 1"
     page.text_input(key="tune_name").set_value("colours").run()
     assert page.radio(key="tune_shown").options == ["Recorded sweep", "colours"]
@@ -125,13 +166,96 @@ def test_a_downloaded_sweep_is_opened_again_and_anything_else_is_refused(page: A
     some = TuningReport()
     for event in (bundled_runs.tuning().began, *bundled_runs.tuning().cells[:500]):
         some.apply(event)
-    page.file_uploader(key="tune_upload").set_value(("mine.json.gz", dumps(some), "")).run()
+    listing(page).file_uploader(key="tune_upload").set_value(
+        ("mine.json.gz", dumps(some), "")
+    ).run()
     assert not page.exception
     assert page.radio(key="tune_shown").value == "mine.json.gz"
     assert "500 cells" in captions(page)
     page.file_uploader(key="tune_upload").set_value(("bad.gz", b"no sweep", "")).run()
     assert "bad.gz cannot be read" in page.error[0].value.replace("\\", "")
     assert page.radio(key="tune_shown").value == "mine.json.gz"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamedStore[TuningReport]:
+    monkeypatch.setenv("EAB_STORE", str(tmp_path / "runs.sqlite"))
+    found = default_sweep_store()
+    assert found is not None
+    return found
+
+
+def save_some(store: NamedStore[TuningReport], name: str) -> str:
+    some = TuningReport()
+    for event in (bundled_runs.tuning().began, *bundled_runs.tuning().cells[:500]):
+        some.apply(event)
+    return store.save(name, some).id
+
+
+def test_a_sweep_is_saved_and_opened_in_another_tab(store: NamedStore[TuningReport]) -> None:
+    page = listing(opened("tune"))
+    page.text_input(key="name_sweep").set_value("kept coins")
+    page.button(key="save_sweep").click().run()
+    assert not page.exception
+    [saved] = store.all()
+    assert saved.name == "kept coins"
+    assert store.load(saved.id)[1].cells == bundled_runs.tuning().cells
+    other = listing(opened("tune"))
+    other.selectbox(key="saved_sweep").set_value(saved.id).run()
+    assert not other.exception
+    assert other.radio(key="tune_shown").value == "kept coins"
+    assert "2,160 cells" in captions(other)
+    linked = listing(opened("tune", sweep=saved.id))
+    assert linked.radio(key="tune_shown").value == "kept coins"
+    assert saved.id in linked.query_params["sweep"]
+    assert saved.id in other.query_params["sweep"]
+    linked.radio(key="tune_shown").set_value("Recorded sweep").run()
+    assert "sweep" not in linked.query_params
+
+
+def test_a_saved_sweep_is_renamed_deleted_and_brought_back(
+    store: NamedStore[TuningReport],
+) -> None:
+    saved = save_some(store, "one")
+    page = listing(opened("tune"))
+    page.selectbox(key="saved_sweep").set_value(saved).run()
+    assert "500 cells" in captions(page)
+    page.text_input(key=f"rename_{saved}_sweep").set_value("two")
+    page.button(key="rename_sweep").click().run()
+    assert [one.name for one in store.all()] == ["two"]
+    assert page.radio(key="tune_shown").options == ["Recorded sweep", "two"]
+    page.button(key="delete_sweep").click().run()
+    assert store.all() == []
+    assert "500 cells" in captions(page), "what the tab shows stays"
+    page.button(key="undo_sweep").click().run()
+    assert [one.name for one in store.all()] == ["two"]
+    assert not page.exception
+
+
+def test_a_saved_sweep_that_cannot_be_opened_is_explained(store: NamedStore[TuningReport]) -> None:
+    saved = save_some(store, "one")
+    page = listing(opened("tune"))
+    store.delete(saved)
+    page.selectbox(key="saved_sweep").set_value(saved).run()
+    assert not page.exception
+    assert "This sweep is not saved here" in page.error[0].value
+    assert page.radio(key="tune_shown").value == "Recorded sweep"
+
+
+def test_a_link_to_a_sweep_that_is_not_there_is_explained(
+    store: NamedStore[TuningReport],
+) -> None:
+    page = opened("tune", sweep="no-such-sweep")
+    assert not page.exception
+    assert "This sweep is not saved here" in page.error[0].value
+    assert "Recorded: embedded" in captions(page)
+
+
+def test_saving_sweeps_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EAB_STORE", "off")
+    page = listing(opened("tune"))
+    assert not page.exception
+    assert "Saved sweeps are switched off on this server" in captions(page)
 
 
 def test_stop_keeps_what_is_there(page: AppTest) -> None:

@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 from page_walk import boards
 from places import MAIN
+from strange_runs import LINES
 from streamlit.testing.v1 import AppTest
-
-from app.server import bundled_runs
-from eab import record
-
-LINES = (
-    gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.recordings()[1])))
-    .decode("ascii")
-    .split("\n")
-)
 
 
 @pytest.fixture

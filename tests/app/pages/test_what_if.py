@@ -9,11 +9,11 @@ from page_walk import board_message, open_example
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.state.what_if import Asked
 from eab.config import AllocationStep
 from eab.events import RowsAllocated
 from eab.figures.captions import memory_sentence
+from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
 

@@ -5,10 +5,11 @@ from page_walk import run_to_its_end, start
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs, estimate
+from app.server import estimate
 from app.server.live_run import LiveTask
 from eab.config import BranchingConfig
 from eab.events import RunEnded
+from eab.lessons import bundled_runs
 from eab.run import RunFold
 from eab.tuning.report import TuningReport
 

@@ -5,15 +5,15 @@ from urllib.parse import parse_qsl
 
 import pytest
 from any_config import CONFIGS
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_walk import board_message, boards, opened
 
-from app.server import bundled_runs
 from app.server.links import MAX_PROMPT, Link, from_query, to_query
 from app.server.store import Store, default_store
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
+from eab.lessons import bundled_runs
 from eab.run import fold
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
@@ -79,6 +79,34 @@ def test_any_link_is_read_or_refused_in_few_words(values: dict[str, str]) -> Non
     said = ""
     try:
         from_query(values)
+    except LinkError as error:
+        said = str(error)
+    assert len(said.encode("utf-8")) < 1000
+
+
+@settings(max_examples=150)
+@given(
+    config=CONFIGS,
+    changes=st.lists(
+        st.tuples(
+            st.integers(0, 150),
+            st.integers(0, 12),
+            st.text("%&=+;0123456789abcdefxyz_-.", max_size=8)
+            | st.sampled_from(["%00", "%ed%a0%80", "%ff", "9" * 5000, "&seed=", "&&", "\ud800"]),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_a_changed_link_is_read_or_refused_in_few_words(
+    config: BranchingConfig, changes: list[tuple[int, int, str]]
+) -> None:
+    query = to_query(Link(prompt="the red ball", model="embedded", config=config, cursor=3))
+    for place, length, piece in changes:
+        query = query[:place] + piece + query[place + length :]
+    said = ""
+    try:
+        from_query(dict(parse_qsl(query)))
     except LinkError as error:
         said = str(error)
     assert len(said.encode("utf-8")) < 1000

@@ -1,10 +1,11 @@
 """The rules of a server: read once, checked in words, and what they admit."""
 
+import string
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.server.rules import PRIVATE, PUBLIC, RULES, Rules, load
@@ -47,6 +48,9 @@ def test_a_file_changes_single_rules(tmp_path):
         ('public = "yes"', "public is 'yes'; it must be true or false"),
         ('visitor = "me"', "visitor is 'me'; it must be one of: tab, address"),
         ('frame_ancestors = "x; script-src *"', "must be 'none', 'self' or addresses"),
+        ('hosts = "example.org"', r'hosts is .* list such as \["example.org"\]'),
+        ('hosts = ["http://example.org"]', "hosts has 'http://example.org'; write the name alone"),
+        ('hosts = ["example.org:443"]', "without http:// and without a port"),
         ('key = "a b"', "key has spaces"),
         ("max_paths = ", "cannot be read"),
         ("[limits]\nmax_paths = 3", "no rule 'limits'"),
@@ -73,3 +77,52 @@ def test_a_file_that_cannot_be_read_is_refused_in_words(name):
 def test_any_value_is_kept_or_refused_in_words(rule, value):
     with suppress(ConfigError):
         assert getattr(Rules(**{rule: value}), rule) == value
+
+
+# As in docs/server-rules.md, and what is put into it
+LINES = [
+    "public = true",
+    'models = ["embedded", "./mine"]',
+    "max_paths = 12",
+    "upload_mib = 4",
+    'visitor = "address"',
+    "frame_ancestors = \"'none'\"",
+    'hosts = ["example.org"]',
+    'key = "secret"',
+]
+PIECES = st.text(string.printable, max_size=12) | st.sampled_from(
+    [
+        "[[",
+        "]]",
+        "'''",
+        '"""',
+        "\\u0000",
+        "=",
+        ".",
+        "nan",
+        "-1",
+        "9" * 5000,
+        "[" * 5000,
+        "a." * 5000,
+    ]
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.permutations(LINES),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 20), PIECES), max_size=3),
+    st.binary(max_size=3),
+)
+def test_any_file_is_kept_or_refused_in_few_words(tmp_path_factory, lines, changes, more):
+    text = "\n".join(lines)
+    for place, length, piece in changes:
+        text = text[:place] + piece + text[place + length :]
+    file = tmp_path_factory.mktemp("rules") / "eab.toml"
+    file.write_bytes(text.encode() + more)
+    said = ""
+    try:
+        assert isinstance(load({"EAB_RULES": str(file)}), Rules)
+    except ConfigError as error:
+        said = str(error)
+    assert len(said.encode("utf-8")) < 1000

@@ -4,17 +4,16 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from places import ROOT
 
-from app.server import bundled_runs
-from app.server.store import MAX_NAME, Store, default_store
+from app.server.named_store import MAX_NAME
+from app.server.store import RUNS, Store, default_store
 from eab.errors import RecordError, StoreError
+from eab.lessons import bundled_runs
 
 EVENTS = bundled_runs.events_of(bundled_runs.recordings()[1])
 
@@ -65,7 +64,7 @@ def test_what_another_user_deleted_is_explained(store: Store) -> None:
 def test_only_the_last_deleted_runs_can_be_restored(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.server.store.MAX_DELETED", 2)
+    monkeypatch.setattr("app.server.named_store.MAX_DELETED", 2)
     runs = [store.save(str(number), EVENTS) for number in range(4)]
     for run in runs:
         store.delete(run.id)
@@ -92,14 +91,11 @@ def test_names_are_checked(store: Store, name: str, why: str) -> None:
     assert not store.path.exists()
 
 
-@pytest.mark.parametrize("bound", ["MAX_RUNS", "MAX_BYTES"])
-def test_the_store_is_bounded_and_says_so(
-    store: Store, monkeypatch: pytest.MonkeyPatch, bound: str
-) -> None:
+@pytest.mark.parametrize("bound", ["most", "most_bytes"])
+def test_the_store_is_bounded_and_says_so(store: Store, bound: str) -> None:
     first = store.save("one", EVENTS)
-    monkeypatch.setattr(
-        f"app.server.store.{bound}", {"MAX_RUNS": 2, "MAX_BYTES": 2 * first.size}[bound]
-    )
+    bounds = {"most": 2, "most_bytes": 2 * first.size}
+    store = Store(store.path, replace(RUNS, **{bound: bounds[bound]}))
     store.save("two", EVENTS)
     with pytest.raises(StoreError, match="Delete some"):
         store.save("three", EVENTS)
@@ -150,8 +146,8 @@ def test_a_file_of_something_else_is_left_unchanged(store: Store) -> None:
 def test_a_store_of_a_newer_program_is_left_unchanged(store: Store) -> None:
     store.save("one", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
-        db.execute("PRAGMA user_version = 2")
-    _refuses_and_leaves(store, "version 2; this program reads version 1")
+        db.execute("PRAGMA user_version = 3")
+    _refuses_and_leaves(store, "version 3; this program reads the versions up to 2")
 
 
 def test_a_file_that_is_no_database_is_left_unchanged(store: Store) -> None:
@@ -187,7 +183,7 @@ def test_a_damaged_store_is_set_aside_with_every_byte_and_a_new_one_begins(
 def test_a_healthy_store_is_never_set_aside(store: Store) -> None:
     saved = store.save("one", EVENTS)
     error = sqlite3.DatabaseError("what another session saw before the store was replaced")
-    assert "left unchanged" in store._set_aside(error)
+    assert "left unchanged" in store.file.set_aside(error)
     assert store.all() == [saved]
 
 
@@ -212,73 +208,16 @@ def test_what_counts_is_what_the_file_holds(store: Store) -> None:
     assert prompt not in repr(store.all())
 
 
-def test_undo_does_not_go_beyond_the_limit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undo_does_not_go_beyond_the_limit(store: Store) -> None:
     one = store.save("one", EVENTS)
     store.delete(one.id)
-    monkeypatch.setattr("app.server.store.MAX_RUNS", 1)
+    store = Store(store.path, replace(RUNS, most=1))
     two = store.save("two", EVENTS)
     with pytest.raises(StoreError, match="Delete some"):
         store.restore(one.id)
     store.delete(two.id)
     store.restore(one.id)
     assert store.all() == [one]
-
-
-SAVES = """
-import resource, signal, sys
-from pathlib import Path
-from app.server import bundled_runs
-from app.server.store import Store
-from eab.errors import StoreError
-
-if len(sys.argv) > 2:  # files may grow to this many bytes, as on a full disk
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
-events = bundled_runs.events_of(bundled_runs.recordings()[1])
-store = Store(Path(sys.argv[1]))
-try:
-    while True:
-        print(store.save("one", events).id, flush=True)
-except StoreError as error:
-    print(error, file=sys.stderr)
-"""
-
-
-def saving(store: Store, *more: str) -> "subprocess.Popen[str]":
-    """A process that saves runs until it is ended or fails; it prints the id of each."""
-    command = [sys.executable, "-c", SAVES, str(store.path), *more]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-def test_a_process_that_is_killed_while_it_saves_loses_nothing_that_was_saved(
-    store: Store,
-) -> None:
-    saved: list[str] = []
-    for pause in (0.0, 0.003, 0.011):
-        with saving(store) as process:
-            assert process.stdout is not None
-            saved += [process.stdout.readline().strip() for _ in range(3)]
-            time.sleep(pause)
-            process.kill()
-            saved += process.stdout.read().split()
-    assert {run.id for run in store.all()} >= set(saved)
-    for run_id in saved:
-        assert tuple(store.load(run_id)[1]) == EVENTS
-    store.save("one more", EVENTS)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files there")
-def test_a_full_disk_is_explained_and_loses_nothing(store: Store) -> None:
-    with saving(store, str(200_000)) as process:
-        shown, why = process.communicate()
-    assert "cannot be written" in why
-    assert "Traceback" not in why
-    assert [run.id for run in store.all()][::-1] == shown.split()
-    assert len(shown.split()) > 1
-    store.save("one more", EVENTS)
 
 
 def _refuses_and_leaves(store: Store, why: str) -> None:
@@ -314,14 +253,10 @@ def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
         Store(tmp_path).all()
 
 
-def test_a_first_save_that_failed_leaves_an_empty_store(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.store.MAX_RUNS", 0)
+def test_a_first_save_that_failed_leaves_an_empty_store(store: Store) -> None:
     with pytest.raises(StoreError, match="at most 0"):
-        store.save("one", EVENTS)
+        Store(store.path, replace(RUNS, most=0)).save("one", EVENTS)
     assert store.all() == []
-    monkeypatch.setattr("app.server.store.MAX_RUNS", 1)
     saved = store.save("one", EVENTS)
     assert store.all() == [saved]
 

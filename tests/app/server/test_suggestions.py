@@ -9,12 +9,12 @@ from page_walk import boards, run_to_its_end
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from app.server.suggestions import suggestions
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import RunEnded
+from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 

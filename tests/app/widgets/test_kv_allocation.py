@@ -2,21 +2,21 @@
 
 from streamlit.testing.v1 import AppTest
 
-from app.server import bundled_runs
 from eab.analysis.kv_allocation import kv_allocation
 from eab.figures.kv_allocation import allocation_sentence, allocation_table
+from eab.lessons import bundled_runs
 
 
 def all_caches() -> None:
-    from app.server import bundled_runs
     from app.widgets.kv_allocation import kv_allocation_section
+    from eab.lessons import bundled_runs
 
     kv_allocation_section(bundled_runs.caches().runs, "all")
 
 
 def one_after_the_other() -> None:
-    from app.server import bundled_runs
     from app.widgets.kv_allocation import kv_allocation_section
+    from eab.lessons import bundled_runs
 
     tree = bundled_runs.caches().runs[0]
     kv_allocation_section([tree, tree], "two", begins=[0, 10])

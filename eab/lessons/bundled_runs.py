@@ -1,4 +1,4 @@
-"""The recorded runs and comparisons that come with the project."""
+"""The recorded runs, comparisons and measurements that come with the project."""
 
 import json
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ DRAFT_LENGTHS: Final = FOLDER.parent / "speculation"
 TIMES: Final = "times.json"  # in both: how long the repeats of these runs took
 BATCHING: Final = FOLDER.parent / "batching"  # the same requests served in several ways
 BATCHING_FILE: Final = BATCHING / "servings.json.gz"
-EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 FORMATS: Final = FOLDER.parent / "quantization" / "formats.json"
+EVALUATION: Final = FOLDER.parent / "evaluation" / "embedded.json"
 TUNING: Final = FOLDER.parent / "tuning" / "sweep.json.gz"
 QUANTIZED: Final = FORMATS.parent / "int4.eab"  # the first recording with weights in four bits
 COMPARED: Final = "coins.eab"  # the run that Compare shows first
@@ -94,12 +94,6 @@ def draft_lengths() -> VariantRuns:
 
 
 @lru_cache(maxsize=1)
-def samples() -> RunFold:
-    """Independent samples with the prompt of `COMPARED`, at its budget in tokens."""
-    return fold_prefix(record.load(SAMPLES))
-
-
-@lru_cache(maxsize=1)
 def batching() -> BatchingComparison:
     """The same requests served in several ways, with the run of each request."""
     comparison = load_batching(BATCHING_FILE)
@@ -118,6 +112,12 @@ def request_file(number: int) -> Path:
 def formats() -> FormatReport:
     """The embedded model in every weight format."""
     return load_formats(FORMATS)
+
+
+@lru_cache(maxsize=1)
+def samples() -> RunFold:
+    """Independent samples with the prompt of `COMPARED`, at its budget in tokens."""
+    return fold_prefix(record.load(SAMPLES))
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,113 @@
+"""What a lecturer asks a class, and the answers: anonymous, and in memory only.
+
+Knows nothing of Streamlit.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from eab.errors import ClassError
+from eab.formatting import quoted
+
+FEWEST_OPTIONS: Final = 2
+MOST_OPTIONS: Final = 6
+LONGEST: Final = 200  # characters of a question or an option
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A multiple choice.
+
+    Attributes:
+        text: What is asked.
+        options: The answers to choose from, all different.
+        probabilities: What the model gave each of them; None if it has no opinion.
+        right: The number of the option that came true; None if there is none.
+        lesson: Id and feed of the lesson whose question it is; None if it is of no lesson.
+
+    Raises:
+        ClassError: Too few, too many, empty, equal or too long options; the message says which.
+    """
+
+    text: str
+    options: tuple[str, ...]
+    probabilities: tuple[float, ...] | None = None
+    right: int | None = None
+    lesson: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if not FEWEST_OPTIONS <= len(self.options) <= MOST_OPTIONS:
+            raise ClassError(
+                f"the question has {len(self.options)} options; give {FEWEST_OPTIONS} to "
+                f"{MOST_OPTIONS}, one per line"
+            )
+        for one in (self.text, *self.options):
+            if not one.strip() or len(one) > LONGEST:
+                raise ClassError(
+                    f"{quoted(one)} has {len(one)} characters; a question and its options have 1 "
+                    f"to {LONGEST} each"
+                )
+        if len(set(self.options)) < len(self.options):
+            raise ClassError("two options are the same; make them different")
+        if self.probabilities is not None and len(self.probabilities) != len(self.options):
+            raise ClassError("the question needs one probability for each option, or none at all")
+        if self.right is not None and not 0 <= self.right < len(self.options):
+            raise ClassError(f"the question has no option number {self.right}")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as the lecturer's screen shows it.
+
+    Attributes:
+        number: 1 for the first question of the class.
+        question: What was asked.
+        counts: How many chose each option.
+        revealed: Whether the class sees the counts and what the model says.
+    """
+
+    number: int
+    question: Question
+    counts: tuple[int, ...]
+    revealed: bool = False
+
+    @property
+    def answers(self) -> int:
+        """How many answered."""
+        return sum(self.counts)
+
+
+def as_csv(asked: Sequence[Asked]) -> str:
+    """A line per option of each question: who answered is not known, so it is not in it."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(
+        ["question", "text", "option", "answers", "model probability", "came true", "revealed"]
+    )
+    for one in asked:
+        for number, option in enumerate(one.question.options):
+            given = one.question.probabilities
+            probability = "" if given is None else f"{given[number]:.6f}"
+            right = one.question.right
+            came_true = "" if right is None else str(number == right).lower()
+            rows.writerow(
+                [
+                    one.number,
+                    _cell(one.question.text),
+                    _cell(option),
+                    one.counts[number],
+                    probability,
+                    came_true,
+                    str(one.revealed).lower(),
+                ]
+            )
+    return text.getvalue()
+
+
+def _cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

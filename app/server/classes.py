@@ -1,0 +1,73 @@
+"""The classes of this server process. Knows nothing of Streamlit."""
+
+import threading
+from collections.abc import Callable
+
+from app.server.classroom import Classroom
+from eab.errors import ClassError
+from eab.formatting import quoted
+
+
+class Classes:
+    """Classes by code and by key. Safe to use from several threads.
+
+    Args:
+        most: How many there can be at a time; 0 for none at all.
+        connected: Whether the tab of this name is connected.
+    """
+
+    def __init__(self, most: int, connected: Callable[[str], bool]) -> None:
+        self._most, self._connected = most, connected
+        self._lock = threading.Lock()
+        self._classes: list[Classroom] = []
+
+    @property
+    def allowed(self) -> bool:
+        """Whether there can be classes here."""
+        return self._most > 0
+
+    def start(self) -> Classroom:
+        """A new class.
+
+        Raises:
+            ClassError: There are too many already.
+        """
+        with self._lock:
+            going_on = self._going_on()
+            if len(going_on) >= self._most:
+                raise ClassError(
+                    f"this server has {len(going_on)} classes at a time at most; try again when "
+                    "another has ended"
+                )
+            room = Classroom(connected=self._connected)
+            self._classes.append(room)
+            return room
+
+    def by_code(self, code: str) -> Classroom:
+        """The class that students join with this code; case and spaces do not matter.
+
+        Raises:
+            ClassError: There is none (any more).
+        """
+        given = "".join(code.split()).upper()
+        with self._lock:
+            found = next((one for one in self._going_on() if one.code == given), None)
+        if found is None:
+            raise ClassError(f"there is no class {quoted(given)} here (any more); check the code")
+        return found
+
+    def by_key(self, key: str) -> Classroom:
+        """The class that this key leads.
+
+        Raises:
+            ClassError: There is none (any more).
+        """
+        with self._lock:
+            found = next((one for one in self._going_on() if one.leads(key)), None)
+        if found is None:
+            raise ClassError("the class of this lecturer's link has ended; start another")
+        return found
+
+    def _going_on(self) -> list[Classroom]:
+        self._classes = [one for one in self._classes if not one.state.ended]
+        return self._classes

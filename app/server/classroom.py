@@ -1,0 +1,247 @@
+"""A class: what the lecturer shows, who follows, and what was asked.
+
+Whoever has the key leads the class; the code lets others follow and answer, and nothing else. All
+of it is in memory and ends with the class. Knows nothing of Streamlit, nor of what is shown: that
+is a frozen value of the pages, which the class passes on.
+"""
+
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from app.server.class_questions import Asked, Question, as_csv
+from eab.errors import ClassError
+
+ENDS_AFTER: Final = 2 * 3600.0  # seconds without the lecturer
+MAX_MEMBERS: Final = 300  # tabs that follow one class
+MAX_QUESTIONS: Final = 200
+CODE_SIGNS: Final = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"  # none that is taken for another
+CODE_LENGTH: Final = 6
+
+Wake = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassState:
+    """A class at one moment, as its members see it.
+
+    Attributes:
+        version: Grows with every change.
+        shown: What the lecturer shows; None before the first view.
+        question: The question on the screens of the class, if there is one.
+        following: How many follow.
+        lecturer_here: Whether a tab of the lecturer is connected.
+        ended: Whether the class is over.
+    """
+
+    version: int = 0
+    shown: Any = None
+    question: Asked | None = None
+    following: int = 0
+    lecturer_here: bool = True
+    ended: bool = False
+
+
+class Classroom:
+    """One class. Safe to use from several threads.
+
+    Attributes:
+        code: What students type or have in their link.
+        key: What only the lecturer has.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        connected: Callable[[str], bool] = lambda _session: True,
+    ) -> None:
+        self.key: Final = secrets.token_urlsafe(24)
+        self.code: Final = "".join(secrets.choice(CODE_SIGNS) for _ in range(CODE_LENGTH))
+        self._now, self._connected = now, connected
+        self._lock = threading.Lock()
+        self._state = ClassState()
+        self._seen = now()
+        self._lecturers: dict[str, Wake] = {}
+        self._followers: dict[str, Wake] = {}
+        self._answers: dict[str, int] = {}  # to the question on the screens, by member
+        self._asked: list[Asked] = []
+
+    # ---- for everybody
+
+    @property
+    def state(self) -> ClassState:
+        """The class now; whoever has lost the connection is no longer counted."""
+        with self._lock:
+            self._look_around()
+            return self._state
+
+    def join(self, session: str, wake: Wake) -> ClassState:
+        """Follow, or go on following.
+
+        Args:
+            session: Names the tab.
+            wake: Called after each change, from any thread; it must return at once.
+
+        Raises:
+            ClassError: The class is over, or full.
+        """
+        with self._lock:
+            self._must_go_on()
+            self._look_around()
+            if session not in self._followers and len(self._followers) >= MAX_MEMBERS:
+                raise ClassError(
+                    f"{MAX_MEMBERS} follow this class already; one of them has to leave first"
+                )
+            self._followers[session] = wake
+            self._count()
+            return self._state
+
+    def leave(self, session: str) -> None:
+        """Follow no longer."""
+        with self._lock:
+            self._followers.pop(session, None)
+            self._count()
+
+    def answer(self, session: str, number: int, option: int) -> None:
+        """Answer the question on the screens; until the reveal, another answer replaces it.
+
+        Raises:
+            ClassError: It is no longer asked, it has no such option, or the tab is not in the
+                class.
+        """
+        with self._lock:
+            self._must_go_on()
+            asked = self._state.question
+            if asked is None or asked.number != number or asked.revealed:
+                raise ClassError("this question can no longer be answered")
+            if not 0 <= option < len(asked.question.options):
+                raise ClassError(f"the question has no option number {option}")
+            if session not in self._followers:
+                raise ClassError("join the class before you answer")
+            if self._answers.get(session) != option:
+                self._answers[session] = option
+                self._tell(self._counted(asked), self._lecturers)
+
+    def answer_of(self, session: str, number: int) -> int | None:
+        """What this tab answered to the question on the screens; None if nothing."""
+        with self._lock:
+            asked = self._state.question
+            return self._answers.get(session) if asked and asked.number == number else None
+
+    # ---- for whoever has the key
+
+    def leads(self, key: str) -> bool:
+        """Whether this is the key of the class."""
+        return hmac.compare_digest(key.encode("utf-8", "replace"), self.key.encode())
+
+    def lead(self, key: str, session: str, wake: Wake) -> ClassState:
+        """A tab of the lecturer is here; see `join`."""
+        with self._lock:
+            self._must_lead(key)
+            self._lecturers[session] = wake
+            self._look_around()
+            return self._state
+
+    def show(self, key: str, shown: Any) -> None:
+        """What the lecturer's screen shows now; nothing happens if it is the same as before."""
+        with self._lock:
+            self._must_lead(key)
+            if shown != self._state.shown:
+                self._tell(replace(self._state, shown=shown), self._followers)
+
+    def ask(self, key: str, question: Question) -> None:
+        """Put a question on the screens of the class, in the place of the one before."""
+        with self._lock:
+            self._must_lead(key)
+            if len(self._asked) >= MAX_QUESTIONS:
+                raise ClassError(
+                    f"the class has had {MAX_QUESTIONS} questions; download the answers and start "
+                    "another class"
+                )
+            self._answers.clear()
+            asked = Asked(len(self._asked) + 1, question, (0,) * len(question.options))
+            self._asked.append(asked)
+            self._tell(replace(self._state, question=asked))
+
+    def reveal(self, key: str) -> None:
+        """Show the class what it answered and what the model says."""
+        with self._lock:
+            self._must_lead(key)
+            if self._state.question is not None and not self._state.question.revealed:
+                self._asked[-1] = replace(self._state.question, revealed=True)
+                self._tell(replace(self._state, question=self._asked[-1]))
+
+    def dismiss(self, key: str) -> None:
+        """Take the question off the screens; its answers stay in the CSV file."""
+        with self._lock:
+            self._must_lead(key)
+            if self._state.question is not None:
+                self._answers.clear()
+                self._tell(replace(self._state, question=None))
+
+    def csv(self, key: str) -> str:
+        """All questions so far with the number of answers; see `class_questions.as_csv`."""
+        with self._lock:
+            self._must_have_key(key)
+            return as_csv(self._asked)
+
+    def end(self, key: str) -> None:
+        """The class is over for everybody."""
+        with self._lock:
+            self._must_lead(key)
+            self._end()
+
+    # ---- with the lock held
+
+    def _must_have_key(self, key: str) -> None:
+        if not self.leads(key):
+            raise ClassError("only the lecturer's link controls the class")
+
+    def _must_lead(self, key: str) -> None:
+        self._must_have_key(key)
+        self._must_go_on()
+        self._seen = self._now()
+
+    def _must_go_on(self) -> None:
+        if self._state.ended:
+            raise ClassError("this class is over")
+
+    def _look_around(self) -> None:
+        """Forget who has lost the connection, and end a class without a lecturer."""
+        for members in (self._lecturers, self._followers):
+            for session in [one for one in members if not self._connected(one)]:
+                del members[session]
+        if self._lecturers:
+            self._seen = self._now()
+        elif self._now() - self._seen > ENDS_AFTER:
+            self._end()
+        self._count()
+
+    def _count(self) -> None:
+        following, here = len(self._followers), bool(self._lecturers)
+        if following != self._state.following:
+            self._tell(replace(self._state, following=following), self._lecturers)
+        if here != self._state.lecturer_here:
+            self._tell(replace(self._state, lecturer_here=here))
+
+    def _counted(self, asked: Asked) -> ClassState:
+        chosen = list(self._answers.values())
+        counts = tuple(chosen.count(option) for option in range(len(asked.question.options)))
+        self._asked[-1] = replace(asked, counts=counts)
+        return replace(self._state, question=self._asked[-1])
+
+    def _end(self) -> None:
+        if not self._state.ended:
+            self._tell(replace(self._state, ended=True, shown=None, question=None))
+            self._answers.clear()
+
+    def _tell(self, state: ClassState, *whom: dict[str, Wake]) -> None:
+        """Take over the state and wake these members; all if none are given."""
+        self._state = replace(state, version=self._state.version + 1)
+        for members in whom or (self._lecturers, self._followers):
+            for wake in members.values():
+                wake()

@@ -1,0 +1,180 @@
+"""Named things of one kind, saved in one file on the machine that serves the page.
+
+Each operation is a transaction of its own. Knows nothing of Streamlit.
+"""
+
+import secrets
+import sqlite3
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Generic
+
+from app.server.store_file import Kept, Kind, StoreFile
+from eab.errors import StoreError
+from eab.formatting import counted, human_bytes
+
+MAX_NAME: Final = 80  # characters
+MAX_DELETED: Final = 10  # deleted things that can still be restored
+_COLUMNS: Final = "id, CAST(name AS TEXT), CAST(saved_at AS TEXT), CAST(size AS INTEGER)"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Something saved, without what is in it.
+
+    Attributes:
+        id: Its id in the store.
+        name: Its name.
+        saved_at: When it was saved: UTC, ISO 8601.
+        size: Bytes of its file.
+    """
+
+    id: str
+    name: str
+    saved_at: str
+    size: int
+
+
+class NamedStore(Generic[Kept]):
+    """Things of one kind, by id.
+
+    All methods raise StoreError if the file cannot be read or written.
+
+    Args:
+        path: The file; it need not exist.
+        kind: What it keeps.
+    """
+
+    def __init__(self, path: Path, kind: Kind[Kept]) -> None:
+        self.path, self.kind = path, kind
+        self.file = StoreFile(path, kind)
+
+    def all(self) -> list[Saved]:
+        """All that is saved, what was saved last first, whatever the clock said."""
+        if self.file.empty:
+            return []
+        with self.file.reading() as db:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM {self.kind.many} WHERE deleted_at IS NULL "
+                "ORDER BY rowid DESC"
+            ).fetchall()
+        return [Saved(*row) for row in rows]
+
+    def save(self, name: str, content: Kept) -> Saved:
+        """Save it under this name.
+
+        Raises:
+            StoreError: The name is not allowed, it is too large, or the store is full.
+            RecordError: It cannot be written as a file.
+        """
+        file = self.kind.dumps(content)
+        saved = Saved(secrets.token_urlsafe(9), _checked(name), _now(), len(file))
+        if len(file) > self.kind.largest:
+            raise StoreError(
+                f"the {self.kind.one} takes {human_bytes(len(file))}; at most "
+                f"{human_bytes(self.kind.largest)} can be saved. {self.kind.smaller}"
+            )
+        with self.file.writing() as db:
+            self._check_room(db, len(file))
+            db.execute(
+                f"INSERT INTO {self.kind.many} (id, name, saved_at, size, file) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (saved.id, saved.name, saved.saved_at, saved.size, file),
+            )
+        return saved
+
+    def load(self, saved_id: str) -> tuple[Saved, Kept]:
+        """Something saved, with what is in it.
+
+        Raises:
+            StoreError: There is no such thing.
+            RecordError: Its bytes are damaged.
+        """
+        row = None
+        if not self.file.empty:
+            with self.file.reading() as db:
+                row = db.execute(
+                    f"SELECT {_COLUMNS}, CAST(file AS BLOB) FROM {self.kind.many} "
+                    "WHERE id = ? AND deleted_at IS NULL",
+                    (saved_id,),
+                ).fetchone()
+        one = self.kind.one
+        if row is None:
+            raise StoreError(f"this {one} is not saved here (any more); choose another one")
+        return Saved(*row[:4]), self.kind.loads(row[4], f"the saved {one} “{row[1]}”")
+
+    def rename(self, saved_id: str, name: str) -> str:
+        """Give it another name; returns that without spaces around it."""
+        name = _checked(name)
+        with self.file.writing() as db:
+            self._change(db, "SET name = ? WHERE id = ? AND deleted_at IS NULL", name, saved_id)
+        return name
+
+    def delete(self, saved_id: str) -> None:
+        """Delete it; the last MAX_DELETED that were deleted can be restored."""
+        many = self.kind.many
+        with self.file.writing() as db:
+            self._change(
+                db, "SET deleted_at = ? WHERE id = ? AND deleted_at IS NULL", _now(), saved_id
+            )
+            # What is deleted now stays, even if the clock has gone back.
+            db.execute(
+                f"DELETE FROM {many} WHERE deleted_at IS NOT NULL AND id NOT IN "
+                f"(SELECT id FROM {many} WHERE deleted_at IS NOT NULL "
+                "ORDER BY id = ? DESC, deleted_at DESC, id LIMIT ?)",
+                (saved_id, MAX_DELETED),
+            )
+
+    def restore(self, saved_id: str) -> None:
+        """Undo a deletion.
+
+        Raises:
+            StoreError: It was not deleted lately, or others have taken its room.
+        """
+        with self.file.writing() as db:
+            found = db.execute(
+                f"SELECT size FROM {self.kind.many} WHERE id = ?", (saved_id,)
+            ).fetchone()
+            self._check_room(db, found[0] if found else 0)
+            self._change(
+                db, "SET deleted_at = NULL WHERE id = ? AND deleted_at IS NOT NULL", saved_id
+            )
+
+    def _change(self, db: sqlite3.Connection, change: str, *values: str) -> None:
+        """Change one row; StoreError if there is none."""
+        if db.execute(f"UPDATE {self.kind.many} {change}", values).rowcount != 1:
+            raise StoreError(
+                f"this {self.kind.one} is not saved here any more: somebody deleted it"
+            )
+
+    def _check_room(self, db: sqlite3.Connection, more: int) -> None:
+        """StoreError if so many bytes have no room beside what is saved."""
+        kind = self.kind
+        count, size = db.execute(
+            f"SELECT count(*), coalesce(sum(size), 0) FROM {kind.many} WHERE deleted_at IS NULL"
+        ).fetchone()
+        if count >= kind.most or size + more > kind.most_bytes:
+            raise StoreError(
+                f"the store holds {counted(count, kind.one)} of {human_bytes(size)}; at most "
+                f"{kind.most} of {human_bytes(kind.most_bytes)} have room. Delete some, or "
+                "download this one as a file"
+            )
+
+
+def _checked(name: str) -> str:
+    """The name without spaces around it; StoreError if it is empty, too long or not printable."""
+    name = name.strip()
+    if not name:
+        raise StoreError(f"the name is empty; give 1 to {MAX_NAME} characters")
+    if len(name) > MAX_NAME:
+        raise StoreError(
+            f"the name has {len(name):,} characters; at most {MAX_NAME} are allowed. Shorten it"
+        )
+    if not name.isprintable():
+        raise StoreError("the name has line breaks or invisible characters; type it on one line")
+    return name
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,306 @@
+"""The class that this browser tab leads or follows, and what goes from one to the other.
+
+What the lecturer shows is collected after each drawing (`View`); a follower's tab is led to it by
+the state that its pages draw from anyway: the run of the tab, the what-if of a board, the lesson.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, cast
+
+import streamlit as st
+
+from app.server import lesson_shelf, rules
+from app.server.class_questions import Asked as AskedInClass
+from app.server.classes import Classes
+from app.server.classroom import Classroom, ClassState
+from app.state import learning, push, tab, what_if
+from app.state.learning import Fed
+from app.state.messages import notify
+from app.state.slot import note_in_url
+from app.state.tab import OpenRun
+from app.state.what_if import Asked
+from eab.errors import EabError
+
+CODE, KEY = "class", "lecture"  # parameters of the links of students and of the lecturer
+LEARN: Final = "learn"
+_MEMBERSHIP, _LOOK = "class_membership", "class_look"
+_ENTERED: Final = "class_entered"
+_TRIES: Final = 3  # drawings in which a tab may get to what the lecturer shows
+
+Role = Literal["lecturer", "student"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Where the lecturer's board is.
+
+    Attributes:
+        run: The key of the run on the board.
+        cursor: The step of the cursor; None: it stays at the newest.
+        token: Path and index of the selected token.
+    """
+
+    run: str
+    cursor: int | None
+    token: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the lecturer shows.
+
+    Attributes:
+        page: The page, as in its address.
+        key: The key of the run of Explore.
+        asked: The what-if on Explore.
+        lesson: Id and stage of the lesson, on Learn.
+        fed: What feeds the lesson.
+        lesson_asked: The what-if on the board of the lesson.
+        run: The run itself; `key` stands for it where views are compared.
+        look: Where the board is.
+    """
+
+    page: str
+    key: str
+    asked: Asked | None
+    lesson: tuple[str, int] | None
+    fed: Fed | None
+    lesson_asked: Asked | None
+    run: OpenRun = field(compare=False)
+    look: Look | None = None
+
+    @property
+    def place(self) -> tuple[str, str, tuple[str, int] | None]:
+        """What a student leaves by going elsewhere."""
+        return self.page, self.key, self.lesson
+
+
+@dataclass
+class Membership:
+    """This tab in a class.
+
+    Attributes:
+        room: The class.
+        role: Whether it leads or follows.
+        following: Whether a student's tab goes where the lecturer goes.
+        rounds: How often it began to follow.
+        view: The view that the tab was led to last, without the look.
+        tries: Drawings since then in which it is not there yet.
+        back_at: Where the board of a lecturer begins who came back by the link.
+    """
+
+    room: Classroom
+    role: Role
+    following: bool = True
+    rounds: int = 1
+    view: View | None = None
+    tries: int = 0
+    back_at: Look | None = None
+
+    def lead(self, look: Look) -> dict[str, Any]:
+        """JSON values; see Lead in eab/board/static/types.d.ts."""
+        at = {"run": look.run, "cursor": look.cursor, "token": look.token}
+        return {"id": f"{self.rounds} {at}", **at}
+
+
+@st.cache_resource(show_spinner=False)
+def classes() -> Classes:
+    """The classes of this process."""
+    return Classes(rules.current().max_classes, push.connected)
+
+
+def membership() -> Membership | None:
+    """The class of this tab; None if it is in none. A new tab enters by its link."""
+    if _ENTERED not in st.session_state:
+        st.session_state[_ENTERED] = True
+        key, code = st.query_params.get(KEY, ""), st.query_params.get(CODE, "")
+        try:
+            if key:
+                _enter(Membership(classes().by_key(key), "lecturer"))
+            elif code:
+                join(code)
+        except EabError as error:
+            notify(str(error))
+    return cast(Membership | None, st.session_state.get(_MEMBERSHIP))
+
+
+def start() -> None:
+    """Open a class and lead it from this tab.
+
+    Raises:
+        ClassError: There are too many already.
+    """
+    _enter(Membership(classes().start(), "lecturer", following=False))
+
+
+def join(code: str) -> None:
+    """Follow the class with this code.
+
+    Raises:
+        ClassError: There is none.
+    """
+    _enter(Membership(classes().by_code(code), "student"))
+
+
+def leave() -> None:
+    """Be in no class any more."""
+    member = membership()
+    if member is not None:
+        member.room.leave(push.session_id())
+    learning.feed_oneself()
+    del st.session_state[_MEMBERSHIP]
+    for name in (CODE, KEY):
+        if name in st.query_params:
+            del st.query_params[name]
+
+
+def let_go(member: Membership) -> None:
+    """Explore alone: what is on the screen stays, and goes its own way."""
+    member.following = False
+    member.room.leave(push.session_id())
+
+
+def follow_again(member: Membership) -> None:
+    """Go where the lecturer is."""
+    member.following, member.view = True, None
+    member.rounds += 1
+
+
+def note_in_link(member: Membership) -> None:
+    """Write into the address by what a reload finds the class."""
+    lecturer = member.role == "lecturer"
+    note_in_url({KEY: member.room.key} if lecturer else {CODE: member.room.code})
+
+
+def attend(member: Membership) -> ClassState:
+    """The class now; this tab is asked to draw this fragment again when it changes.
+
+    Raises:
+        ClassError: The class is over or full.
+    """
+    session, wake = push.session_id(), push.of_this_fragment()
+    if member.role == "lecturer":
+        return member.room.lead(member.room.key, session, wake)
+    return member.room.join(session, wake) if member.following else member.room.state
+
+
+def look(member: Membership, reported: dict[str, Any]) -> None:
+    """Where the lecturer's board is now, as the browser reports it."""
+    found = _look_of(reported)
+    shown = cast(View | None, member.room.state.shown)
+    if found is None or found == st.session_state.get(_LOOK):  # the last report stays
+        return
+    if member.role == "lecturer" and shown is not None:
+        st.session_state[_LOOK] = found
+        member.room.show(member.room.key, replace(shown, look=found))
+
+
+def publish(page: str) -> None:
+    """Show the class what is on the lecturer's screen; nothing in any other tab."""
+    member = membership()
+    if member is not None and member.role == "lecturer" and not member.following:
+        view = _view(page)
+        if not member.room.state.ended:
+            member.room.show(member.room.key, replace(view, look=_own_look(view)))
+
+
+def note_guess(member: Membership, asked: AskedInClass) -> bool:
+    """Once the question of a lesson is revealed, a student's answer is the guess there, and the
+    lecturer sees the picture. Who did not answer can still guess.
+
+    Returns:
+        Whether the page has to be drawn for that.
+    """
+    of, right = asked.question.lesson, asked.question.right
+    alone = member.role == "student" and not member.following
+    if alone or not asked.revealed or of is None or right is None:
+        return False
+    lesson, fed = learning.lesson(), learning.shown_feed()
+    if fed is None or (lesson.id, fed.key) != of or learning.guess(lesson, fed.key) is not None:
+        return False
+    is_student = member.role == "student"
+    guess = member.room.answer_of(push.session_id(), asked.number) if is_student else right
+    if guess is None:
+        return False
+    learning.note_guess(lesson, fed.key, guess)
+    return True
+
+
+def go_along(member: Membership, view: View | None, page: str) -> str | None:
+    """Lead this tab to what the lecturer shows.
+
+    Args:
+        member: A tab that follows, or one of a lecturer who came back by the link.
+        view: What the lecturer shows.
+        page: The page of this tab.
+
+    Returns:
+        The page that has to be drawn for that; None if all is there already.
+    """
+    if view is None:
+        member.following = member.role == "student"
+    if view is None or not member.following:
+        return None
+    here = _view(page)
+    goal = replace(view, look=None)
+    if member.view != goal:
+        member.view, member.tries = goal, 0
+    elif member.tries >= _TRIES:  # it was there
+        if here.place != goal.place:
+            let_go(member)
+        return None
+    if here == goal or member.tries == _TRIES - 1:
+        member.tries = _TRIES
+        if member.role == "lecturer":  # it is back where it was, and leads again
+            member.following, member.back_at = False, view.look
+        return None
+    member.tries += 1
+    _take_over(goal)
+    return goal.page
+
+
+def _take_over(goal: View) -> None:
+    tab.open_guest(goal.run)
+    what_if.ask_again(goal.asked)
+    if goal.lesson is not None:
+        try:
+            chosen = lesson_shelf.find(goal.lesson[0])
+            learning.choose(chosen, goal.lesson[1])
+            learning.feed(chosen, goal.fed)
+        except EabError as error:
+            notify(str(error))
+        what_if.ask_again(goal.lesson_asked, learning.BOARD)
+
+
+def _view(page: str) -> View:
+    """What this tab shows."""
+    run = tab.displayed()
+    lesson, fed, asked = None, None, None
+    if page == LEARN:
+        chosen = learning.lesson()
+        lesson, fed = (chosen.id, learning.stage()), learning.shown_feed()
+        asked = cast(Asked | None, st.session_state.get(learning.BOARD))
+    return View(page, run.key, what_if.asked_of(run.key), lesson, fed, asked, run)
+
+
+def _own_look(view: View) -> Look | None:
+    """Where the board of this tab was last; nothing of a run that it no longer shows."""
+    found = cast(Look | None, st.session_state.get(_LOOK))
+    on_board = found is not None and (view.lesson is not None or found.run.endswith(view.key))
+    return found if on_board else None
+
+
+def _look_of(reported: dict[str, Any]) -> Look | None:
+    """The look in a message of the browser; None if it is none."""
+    run, cursor, token = (reported.get(name) for name in ("run", "cursor", "token"))
+    if not isinstance(run, str) or len(run) > 500 or not isinstance(cursor, int | None):
+        return None
+    if token is None:
+        return Look(run, cursor, None)
+    if isinstance(token, list) and len(token) == 2 and all(isinstance(n, int) for n in token):
+        return Look(run, cursor, (token[0], token[1]))
+    return None
+
+
+def _enter(member: Membership) -> None:
+    st.session_state[_MEMBERSHIP] = member

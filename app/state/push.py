@@ -1,0 +1,79 @@
+"""How another thread asks a browser tab to draw one fragment of its page.
+
+A poll of thirty followers every 0.2 s takes most of a core even while nothing happens; a fragment
+that is asked for takes some milliseconds per follower and change (benchmarks/class.py). Streamlit
+offers no call for it: a message of the browser that asks for the fragment is handed to the session,
+on the thread that such messages arrive on. A slow poll of the same fragment mends what gets lost.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from streamlit import runtime
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
+
+_RETRY: Final = 0.02  # seconds
+_TRIES: Final = 50
+
+
+@dataclass
+class Push:
+    """Asks for one fragment of one tab; calls that come before it is drawn are one."""
+
+    session: str
+    fragment: str
+    page: str
+    query: str
+    _waiting: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self) -> None:
+        """Ask; from any thread, and at once."""
+        found = runtime.get_instance().get_app_session(self.session)
+        if found is None or self._waiting.is_set():
+            return
+        self._waiting.set()
+        found._call_soon_on_event_loop(lambda: self._ask(found, _TRIES))
+
+    def _ask(self, session: AppSession, tries: int) -> None:
+        """Wait while the tab draws: a request just after a drawing drops what was not sent yet."""
+        if session._scriptrunner is not None and tries:
+            session._event_loop.call_later(_RETRY, self._ask, session, tries - 1)
+            return
+        self._waiting.clear()
+        session.request_rerun(
+            ClientState(
+                query_string=self.query,
+                page_script_hash=self.page,
+                fragment_id=self.fragment,
+                is_auto_rerun=True,
+            )
+        )
+
+
+def of_this_fragment() -> Push:
+    """What asks for the fragment that is being drawn."""
+    context, fragment = get_script_run_ctx(), ThreadState.get().fragment_id
+    assert context is not None
+    assert fragment is not None
+    return Push(
+        context.session_id,
+        fragment,
+        context.page_script_hash,
+        context.query_string,
+    )
+
+
+def session_id() -> str:
+    """Names this tab."""
+    context = get_script_run_ctx()
+    assert context is not None
+    return context.session_id
+
+
+def connected(session: str) -> bool:
+    """Whether the browser of this tab is connected."""
+    return runtime.get_instance().is_active_session(session)

@@ -1,0 +1,201 @@
+"""Questions to a class: asking them, answering them, and what came of it."""
+
+from functools import partial
+from typing import Final
+
+import streamlit as st
+
+from app.server.class_questions import MOST_OPTIONS, Asked, Question
+from app.server.classroom import Classroom
+from app.state import learning, messages, push
+from app.state.class_of_tab import View
+from app.widgets import charts
+from app.widgets.markdown import plain
+from eab import token_text
+from eab.errors import ClassError
+from eab.formatting import quoted
+from eab.run import Run, Token
+
+NEXT_TOKEN: Final = "Which token comes next?"
+FORK: Final = "Will it fork here?"
+MENU: Final = "class_ask"  # whether the popover is open
+_TEXT, _OPTIONS = "class_question_text", "class_question_options"
+
+
+def ask(room: Classroom, shown: View | None) -> None:
+    """What a lecturer can ask.
+
+    Args:
+        room: The class.
+        shown: What the lecturer shows: its lesson or its selected token can be asked about.
+    """
+    if shown is not None and shown.lesson is not None:
+        title = plain(learning.lesson().question.title)
+        st.button(
+            f"The lesson’s question: {title}",
+            on_click=_ask_of_lesson,
+            args=(room, shown),
+            key="class_ask_lesson",
+        )
+    else:
+        _ask_about_token(room, None if shown is None else _selected(shown))
+    st.text_input("Your own question", key=_TEXT)
+    st.text_area(f"Answers, one per line (2 to {MOST_OPTIONS})", key=_OPTIONS)
+    st.button("Ask", on_click=_ask_own, args=(room,), key="class_ask_own")
+    if problem := messages.message():
+        st.error(plain(problem))
+    st.download_button(
+        "Answers so far (CSV)",
+        partial(room.csv, room.key),
+        "class.csv",
+        on_click="ignore",
+        key="class_csv",
+    )
+
+
+def _ask_about_token(room: Classroom, about: tuple[Run, Token, bool] | None) -> None:
+    for key, question in (("next", _next_token(about)), ("fork", _fork(about))):
+        st.button(
+            NEXT_TOKEN if key == "next" else FORK,
+            disabled=question is None,
+            on_click=_ask,
+            args=(room, question),
+            key=f"class_ask_{key}",
+        )
+    if about is None:
+        st.caption("Select a token on the board to ask about it.")
+
+
+def lecturer(room: Classroom, asked: Asked) -> None:
+    """The histogram beside the model's probabilities, while it fills in."""
+    _result(asked, f"lecturer-{asked.number}")
+    with st.container(horizontal=True, key="class_question_lecturer"):
+        if not asked.revealed:
+            st.button("Reveal", on_click=_reveal, args=(room,), type="primary", key="class_reveal")
+        st.button("Close the question", on_click=_dismiss, args=(room,), key="class_dismiss")
+
+
+def student(room: Classroom, asked: Asked) -> None:
+    """The question, or after the reveal what came of it."""
+    if asked.revealed:
+        _result(asked, f"student-{asked.number}")
+        return
+    options = [plain(one) for one in asked.question.options]
+    with st.container(key="class_question"):
+        st.radio(
+            plain(asked.question.text),
+            range(len(options)),
+            index=None,
+            format_func=options.__getitem__,
+            on_change=_answer,
+            args=(room, asked.number),
+            key=_answer_key(room, asked.number),
+        )
+    answered = room.answer_of(push.session_id(), asked.number) is not None
+    st.caption(
+        "Answered. You can change it until it is revealed."
+        if answered
+        else "Nobody sees who answered what."
+    )
+
+
+def _result(asked: Asked, place: str) -> None:
+    from eab.figures.class_answers import answers_figure, answers_sentence
+
+    question, counts = asked.question, asked.counts
+    model = question.probabilities
+    sentence = answers_sentence(question.options, counts, model)
+    if question.right is not None and asked.revealed:
+        sentence += f" In this run it was {quoted(question.options[question.right])}."
+    st.markdown(f"**{plain(question.text)}**")
+    figure = answers_figure(question.options, counts, model)
+    charts.draw("", sentence, figure, "class", place)
+
+
+def _selected(shown: View) -> tuple[Run, Token, bool] | None:
+    """The run and the selected token of the lecturer's board; whether the token began by a fork."""
+    run, look = shown.run.run, shown.look
+    if run is None or look is None or look.token is None or look.run != shown.key:
+        return None
+    with shown.run.locked:
+        path, index = look.token
+        if not 0 <= path < len(run.paths) or not 0 <= index < len(run.paths[path].tokens):
+            return None
+        begun = run.paths[path]
+        return run, begun.tokens[index], index == 0 and begun.parent >= 0
+
+
+def _next_token(about: tuple[Run, Token, bool] | None) -> Question | None:
+    """Which of the candidates comes; None if there are fewer than two."""
+    if about is None:
+        return None
+    token = about[1]
+    likely = {token_text.visible(one.text): one for one in token.candidates[:MOST_OPTIONS]}
+    if len(likely) < 2:
+        return None
+    taken = [one.token for one in likely.values()]
+    return Question(
+        NEXT_TOKEN,
+        tuple(likely),
+        tuple(one.probability for one in likely.values()),
+        taken.index(token.token) if token.token in taken else None,
+    )
+
+
+def _fork(about: tuple[Run, Token, bool] | None) -> Question | None:
+    """Whether the text forks before the selected token."""
+    if about is None:
+        return None
+    run, _, forked = about
+    words = f"{FORK} The threshold is {run.started.threshold_nats:.2f} nats."
+    return Question(words, ("Yes", "No"), None, 0 if forked else 1)
+
+
+def _ask(room: Classroom, question: Question) -> None:
+    with messages.telling():
+        _put(room, question)
+
+
+def _ask_of_lesson(room: Classroom, shown: View) -> None:
+    with messages.telling():
+        lesson, fed = learning.lesson(), shown.fed
+        question = lesson.question
+        value = None if fed is None else question.quantity.value(fed.sources)
+        if fed is None or value is None:
+            raise ClassError("your run has no such number; choose the example on the page")
+        title, ranges = f"{lesson.title}: {question.title}", tuple(question.ranges())
+        right = question.range_of(value)
+        _put(room, Question(title, ranges, right=right, lesson=(lesson.id, fed.key)))
+
+
+def _ask_own(room: Classroom) -> None:
+    lines = [line.strip() for line in st.session_state[_OPTIONS].splitlines()]
+    with messages.telling():
+        options = tuple(line for line in lines if line)
+        _put(room, Question(st.session_state[_TEXT].strip(), options))
+
+
+def _put(room: Classroom, question: Question) -> None:
+    """Ask it, and close the popover, which would lie over the answers."""
+    room.ask(room.key, question)
+    st.session_state[MENU] = False
+
+
+def _reveal(room: Classroom) -> None:
+    with messages.telling():
+        room.reveal(room.key)
+
+
+def _dismiss(room: Classroom) -> None:
+    with messages.telling():
+        room.dismiss(room.key)
+
+
+def _answer(room: Classroom, number: int) -> None:
+    chosen = st.session_state[_answer_key(room, number)]
+    with messages.telling():
+        room.answer(push.session_id(), number, chosen)
+
+
+def _answer_key(room: Classroom, number: int) -> str:
+    return f"class_answer_{room.code}_{number}"

@@ -1,0 +1,238 @@
+"""A class on the page: the way in, the bar over every page, and the board that goes along."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app.server.classroom import CODE_LENGTH, ClassState
+from app.state import class_of_tab, messages, polling
+from app.state.class_of_tab import CODE, Look, Membership, View
+from app.widgets import class_questions
+from app.widgets.markdown import plain
+from eab.errors import EabError
+from eab.formatting import as_sentence, counted
+
+ATTEND_SECONDS: Final = (
+    5.0  # changes are pushed; this notices who has gone, and mends what was lost
+)
+_KEY: Final = "class_board"
+_DRAWINGS: Final = count()
+_mount: Final[Callable[..., Any]] = st.components.v2.component(
+    "eab_class",
+    js=(Path(__file__).parent / "static" / "class.js").read_text(encoding="utf-8"),
+)
+
+
+Places = tuple[DeltaGenerator, DeltaGenerator]
+
+
+def reserve() -> Places:
+    """The places of the bar, over the page, and of the way in; before the page is drawn.
+
+    A tab enters by its link here, so that the page says what was wrong with the link.
+    """
+    class_of_tab.membership()
+    return st.container(key="class_bar"), st.sidebar.container(key="class_entry")
+
+
+def draw(places: Places, page: str) -> None:
+    """Draw the way into a class, or the bar of the class of this tab; after the page was drawn.
+
+    Args:
+        places: From `reserve`.
+        page: The page of this tab, as in its address.
+    """
+    if not class_of_tab.classes().allowed:
+        return
+    bar, entry = places
+    member = class_of_tab.membership()
+    if member is None:
+        with entry:
+            _entry()
+        return
+    class_of_tab.note_in_link(member)
+    class_of_tab.publish(page)
+
+    def attend() -> None:
+        if class_of_tab.membership() is not member:
+            st.rerun()  # this tab has left: the way in is drawn again
+        _attend(member, page)
+
+    with bar:
+        polling.fragment(attend, ATTEND_SECONDS)
+    polling.draw_fragments()
+
+
+def _entry() -> None:
+    with st.popover("Class", icon=":material/co_present:", key="class_menu", width="stretch"):
+        st.caption("Students follow your screen, and answer your questions on theirs.")
+        st.button(
+            "Start a class", on_click=_start, type="primary", key="class_start", width="stretch"
+        )
+        st.divider()
+        st.text_input(
+            "Join a class: its code", key="class_code", max_chars=4 * CODE_LENGTH, on_change=_join
+        )
+        if problem := messages.message():
+            st.error(plain(problem))
+
+
+def _start() -> None:
+    with messages.telling():
+        class_of_tab.start()
+
+
+def _join() -> None:
+    with messages.telling():
+        class_of_tab.join(st.session_state.class_code)
+
+
+def _attend(member: Membership, page: str) -> None:
+    """The bar, and what the class changed on this tab."""
+    try:
+        state = class_of_tab.attend(member)
+    except EabError as error:
+        _ended(as_sentence(str(error)))
+        return
+    if state.ended:
+        _ended("This class is over.")
+        return
+    asked = state.question
+    secret = asked is not None and asked.question.right is not None and not asked.revealed
+    _board(member, state.shown, asked is not None, secret and goes_along(member))
+    if member.role == "lecturer":
+        _lecturer(member, member.room.state)  # with what the board has just reported
+    else:
+        _student(member, state)
+    if asked is not None and class_of_tab.note_guess(member, asked):
+        st.rerun()
+    goal = class_of_tab.go_along(member, state.shown, page)
+    if goal is not None:
+        _draw_anew(goal, page)
+
+
+def _draw_anew(goal: str, page: str) -> None:
+    if goal == page:
+        st.rerun()
+    st.switch_page(f"../pages/{goal or 'explore'}.py")
+
+
+def _ended(words: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.info(plain(words))
+        st.button("Close", on_click=class_of_tab.leave, key="class_close")
+
+
+def _lecturer(member: Membership, state: ClassState) -> None:
+    room = member.room
+    with st.container(horizontal=True, vertical_alignment="center", key="class_lecturer"):
+        st.markdown(f"Class **{room.code}**: {counted(state.following, 'student')} following")
+        with st.popover("Invite", icon=":material/qr_code_2:", key="class_invite"):
+            _invitation(room.code)
+        shown: View | None = state.shown
+        with st.popover(
+            "Ask the class", icon=":material/quiz:", key=class_questions.MENU, on_change="rerun"
+        ):
+            class_questions.ask(room, shown)
+        st.button(
+            "End the class",
+            on_click=partial(_end, member),
+            icon=":material/logout:",
+            key="class_end",
+        )
+    if state.question is not None:
+        class_questions.lecturer(room, state.question)
+
+
+def _end(member: Membership) -> None:
+    with messages.telling():
+        member.room.end(member.room.key)
+
+
+def _invitation(code: str) -> None:
+    import segno
+
+    link = _link(code)
+    st.markdown(f"Code: **{code}**")
+    st.code(link, language=None)
+    drawn = segno.make(link, error="m", micro=False)
+    code_picture = drawn.svg_inline(scale=5, light="#ffffff", omitsize=True)
+    st.image(code_picture, caption=f"QR code of the link, {code}", width=320)
+    if urlsplit(link).hostname in ("localhost", "127.0.0.1", "::1"):
+        st.caption(
+            "This address reaches only this machine. For a class, start with --address 0.0.0.0 "
+            "and open the page by the name or number of this machine."
+        )
+
+
+def _link(code: str) -> str:
+    """The link of the students: the address of Explore, with the code."""
+    here = urlsplit(st.context.url or "http://localhost:8501")
+    query = urlencode({CODE: code})
+    return urlunsplit((here.scheme, here.netloc, _base_path(), query, ""))
+
+
+def _base_path() -> str:
+    from streamlit import config
+
+    base = str(config.get_option("server.baseUrlPath")).strip("/")
+    return f"/{base}/" if base else "/"
+
+
+def _student(member: Membership, state: ClassState) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="class_student"):
+        if member.following:
+            st.markdown(f"You follow class **{member.room.code}**.")
+            st.button("Let go", on_click=class_of_tab.let_go, args=(member,), key="class_let_go")
+        else:
+            st.markdown(f"You explore alone. Class **{member.room.code}** goes on without you.")
+            st.button(
+                "Follow again",
+                on_click=class_of_tab.follow_again,
+                args=(member,),
+                type="primary",
+                key="class_follow",
+            )
+        st.button("Leave the class", on_click=class_of_tab.leave, key="class_leave")
+    if not state.lecturer_here:
+        st.warning("The lecturer has lost the connection. What they showed last stays.")
+    if state.question is not None and goes_along(member):
+        class_questions.student(member.room, state.question)
+
+
+def goes_along(member: Membership) -> bool:
+    """Whether this is a student's tab that goes where the lecturer goes."""
+    return member.role == "student" and member.following
+
+
+def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -> None:
+    """What reports where the lecturer's board is, or leads the board of a student.
+
+    Args:
+        member: This tab in the class.
+        shown: What the lecturer shows.
+        asked: Whether there is a question on the screens.
+        covered: Whether the pictures are hidden, as they hold the answer to a question.
+    """
+    look: Look | None = shown.look if member.following and shown is not None else member.back_at
+    if look is not None and asked and goes_along(member):
+        look = replace(look, token=None)  # its sheet would lie over the question on a phone
+    leads = member.role == "lecturer" and not member.following
+    lead = member.lead(look) if look is not None else None
+    # The number makes each drawing differ: the browser drops what comes while it still loads the
+    # component, and would take no notice of the same again.
+    drawing = next(_DRAWINGS)
+    data = [{"leads": leads, "lead": lead, "covered": covered, "drawing": drawing}]
+    told = _mount(key=_KEY, data=data, on_look_change=lambda: None)
+    # A state and no trigger, and not in the callback: where a drawing was interrupted, the next one
+    # still finds it.
+    if isinstance(told.look, dict):
+        with messages.telling():
+            class_of_tab.look(member, told.look)

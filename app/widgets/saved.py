@@ -1,0 +1,151 @@
+"""What is saved on the server, runs or sweeps: save, open, rename, delete and undo."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic
+
+import streamlit as st
+
+from app.server.named_store import NamedStore, Saved
+from app.server.store_file import Kept, Kind
+from app.state import messages
+from app.widgets.markdown import plain
+from eab import token_text
+from eab.board.layout import shorten
+from eab.errors import EabError
+from eab.formatting import as_sentence
+
+
+@dataclass(frozen=True)
+class Gallery(Generic[Kept]):
+    """The list of what is saved, with all that can be done with it.
+
+    Attributes:
+        kind: What it lists.
+        find_store: The store; None if nothing can be saved on this server.
+        on_open: Called when another one is chosen in the list; its id is the value of `chosen`.
+        on_rename: Called with the id and the new name of one that was renamed.
+    """
+
+    kind: Kind[Kept]
+    find_store: Callable[[], NamedStore[Kept] | None]
+    on_open: Callable[[], None]
+    on_rename: Callable[[str, str], None]
+
+    @property
+    def chosen(self) -> str:
+        """The key of the list."""
+        return self._key("saved")
+
+    def draw(self, to_save: Kept | None, name: str) -> None:
+        """Draw it.
+
+        Args:
+            to_save: What the page shows; None if it cannot be saved now.
+            name: Its name if the user types none.
+        """
+        store, one = self.find_store(), self.kind.one
+        if store is None:
+            st.caption(
+                f"Saved {self.kind.many} are switched off on this server. Download the {one} file "
+                "instead."
+            )
+            return
+        try:
+            saved = {each.id: each for each in store.all()}
+        except EabError as error:
+            st.error(plain(as_sentence(str(error))))
+            return
+        self._choice(saved)
+        chosen = saved.get(st.session_state[self.chosen])
+        if chosen is not None:
+            self._change(store, chosen)
+        self._undo(store)
+        if to_save is not None:
+            self._save(store, to_save, name)
+        st.caption("Stored on the server: everyone with access can see, rename and delete these.")
+
+    def _key(self, part: str) -> str:
+        return f"{part}_{self.kind.one}"
+
+    def _choice(self, saved: dict[str, Saved]) -> None:
+        if st.session_state.get(self.chosen) not in saved:
+            st.session_state[self.chosen] = None  # another user may have deleted it
+        st.selectbox(
+            "Open",
+            list(saved),
+            index=None,
+            format_func=lambda saved_id: _label(saved[saved_id]),
+            key=self.chosen,
+            on_change=self.on_open,
+            placeholder="Choose one" if saved else "None yet",
+            disabled=not saved,
+        )
+
+    # The text fields have no `max_chars`: the browser would drop a longer text without a word,
+    # where the store says what is wrong with it.
+
+    def _change(self, store: NamedStore[Kept], chosen: Saved) -> None:
+        key = self._key(f"rename_{chosen.id}")
+        st.session_state.setdefault(key, chosen.name)
+        st.text_input(f"Name of this {self.kind.one}", key=key)
+        left, right = st.columns(2)
+        left.button(
+            "Rename",
+            on_click=self._rename,
+            args=(store, chosen.id, key),
+            key=self._key("rename"),
+            width="stretch",
+        )
+        right.button(
+            "Delete",
+            on_click=self._delete,
+            args=(store, chosen),
+            key=self._key("delete"),
+            width="stretch",
+        )
+
+    def _rename(self, store: NamedStore[Kept], saved_id: str, key: str) -> None:
+        with messages.telling():
+            self.on_rename(saved_id, store.rename(saved_id, st.session_state[key]))
+            # sent to the browser, which would keep the old name
+            st.session_state[self.chosen] = saved_id
+
+    def _delete(self, store: NamedStore[Kept], chosen: Saved) -> None:
+        with messages.telling():
+            store.delete(chosen.id)
+            st.session_state[self._key("deleted")] = chosen
+
+    def _undo(self, store: NamedStore[Kept]) -> None:
+        deleted: Saved | None = st.session_state.get(self._key("deleted"))
+        if deleted is None:
+            return
+        st.caption(f"Deleted: {plain(token_text.visible(deleted.name))}")
+        st.button("Undo", on_click=self._restore, args=(store, deleted), key=self._key("undo"))
+
+    def _restore(self, store: NamedStore[Kept], deleted: Saved) -> None:
+        st.session_state[self._key("deleted")] = None
+        with messages.telling():
+            store.restore(deleted.id)
+
+    def _save(self, store: NamedStore[Kept], content: Kept, name: str) -> None:
+        suggested = shorten(" ".join(token_text.visible(name).split()), 40)
+        st.text_input("Save as", key=self._key("name"), placeholder=suggested)
+        st.button(
+            f"Save this {self.kind.one}",
+            on_click=self._keep,
+            args=(store, content, suggested),
+            key=self._key("save"),
+            width="stretch",
+        )
+
+    def _keep(self, store: NamedStore[Kept], content: Kept, suggested: str) -> None:
+        key = self._key("name")
+        with messages.telling():
+            store.save(st.session_state[key].strip() or suggested, content)
+            st.session_state[key] = ""
+            st.toast("Saved")
+
+
+def _label(saved: Saved) -> str:
+    return f"{token_text.visible(saved.name)} · {saved.saved_at[:10]} {saved.saved_at[11:16]}"

@@ -1,0 +1,83 @@
+"""Which sweep the page Tune shows: one of this tab, a saved one, or a downloaded file."""
+
+from typing import Final
+
+import streamlit as st
+
+from app.server import rules
+from app.server.sweep_store import SWEEPS, default_sweep_store
+from app.state import messages, tuning
+from app.state.slot import Entry
+from app.widgets.markdown import plain
+from app.widgets.saved import Gallery
+from eab import token_text
+from eab.tuning.report import TuningReport
+
+_OPEN: Final = "open_sweep"  # key of the popover
+_SHOWN, _NAME, _UPLOAD = "tune_shown", "tune_name", "tune_upload"
+MAX_UPLOAD_MIB: Final = 16
+
+
+def draw(displayed: Entry[TuningReport]) -> None:
+    """Draw the name of the sweep on the page, and a button that opens the list; the list is drawn
+    only while it is open.
+
+    Args:
+        displayed: That sweep, which no longer changes.
+    """
+    st.caption(f"**{plain(token_text.visible(tuning.displayed_name()))}**", width="content")
+    popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
+    if not popover.open:
+        return
+    with popover:
+        own, saved, file = st.tabs(["This tab", "Saved sweeps", "Sweep file"])
+        with own:
+            _of_this_tab()
+        with saved:
+            report = displayed.state
+            _SAVED.draw(report if report.cells else None, tuning.displayed_name())
+        with file:
+            st.file_uploader(
+                "Open a sweep file",
+                type=["gz"],
+                key=_UPLOAD,
+                on_change=_open_upload,
+                max_upload_size=min(MAX_UPLOAD_MIB, rules.current().upload_mib),
+            )
+
+
+def _of_this_tab() -> None:
+    current = tuning.displayed_name()
+    st.session_state[_SHOWN] = current
+    st.radio("Sweeps of this tab", tuning.names(), key=_SHOWN, on_change=_show)
+    if current != tuning.RECORDED:
+        st.session_state[_NAME] = current
+        st.text_input("Name", key=_NAME, max_chars=tuning.MAX_NAME, on_change=_rename)
+
+
+def _show() -> None:
+    tuning.show(st.session_state[_SHOWN])
+
+
+def _rename() -> None:
+    with messages.telling():
+        tuning.rename(st.session_state[_SHOWN], st.session_state[_NAME])
+
+
+def _open_upload() -> None:
+    upload = st.session_state[_UPLOAD]
+    with messages.telling():
+        if upload is not None:
+            tuning.open_file(upload.getvalue(), upload.name)
+
+
+def _open_saved() -> None:
+    sweep_id = st.session_state[_SAVED.chosen]
+    with messages.telling():
+        if sweep_id is not None:
+            tuning.open_saved(sweep_id)
+
+
+_SAVED: Final[Gallery[TuningReport]] = Gallery(
+    SWEEPS, default_sweep_store, _open_saved, tuning.rename_saved
+)

@@ -1,0 +1,64 @@
+"""What the decisions of a step saw, as events."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from eab.branching.entropy_bounds import entropy_bounds
+from eab.branching.policy import Leaf
+from eab.branching.sampling import CANDIDATES, Predictions
+from eab.config import BranchingConfig
+from eab.events import Candidate, EntropyBounds, Event, Predicted
+from eab.models.base import LanguageModel
+
+MIN_RECORDED_PROBABILITY: Final = 0.0005  # of a candidate; rarer ones only make run files larger
+
+
+def predicted_events(
+    model: LanguageModel,
+    config: BranchingConfig,
+    leaves: Sequence[Leaf],
+    predictions: Predictions,
+    step: int,
+) -> list[Event]:
+    """One event for each live path.
+
+    Args:
+        model: The model that predicted.
+        config: The settings of the run.
+        leaves: The live paths; leaf i has batch index i in the predictions.
+        predictions: Of this step.
+        step: The step.
+    """
+    on_server = model.kv_shape.blocks is not None
+    bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
+    return [
+        Predicted(
+            step,
+            leaf.path,
+            predictions.entropies[index],
+            _candidates(model, predictions, index),
+            bounds[index],
+        )
+        for index, leaf in enumerate(leaves)
+    ]
+
+
+def _candidates(
+    model: LanguageModel, predictions: Predictions, index: int
+) -> tuple[Candidate, ...]:
+    probabilities = [
+        round(probability, 6)
+        for probability in predictions.top_probabilities[index][:CANDIDATES]
+        if probability >= MIN_RECORDED_PROBABILITY
+    ]
+    tokens = predictions.top_tokens[index][: len(probabilities)]
+    return tuple(map(Candidate, tokens, map(model.text, tokens), probabilities))
+
+
+def _bounds(
+    model: LanguageModel, config: BranchingConfig, predictions: Predictions
+) -> list[EntropyBounds | None]:
+    """Those of the model's own distribution: the logits of a model on a server are ln p."""
+    log_probs = predictions.best_scores(config.top_k) * config.temperature
+    found = entropy_bounds(log_probs, model.card.vocab_size)
+    return [EntropyBounds(*row) for row in found.tolist()]

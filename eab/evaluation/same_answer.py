@@ -1,0 +1,45 @@
+"""The rule that says which texts are the same answer, by its name; a model is loaded only if the
+name has one.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from eab.analysis.same_answer import RULES, SameAnswer
+from eab.errors import ConfigError
+
+NLI: Final = "nli:"
+
+
+def check_rule(name: str) -> None:
+    """Check the name of a rule; nothing is loaded.
+
+    Raises:
+        ConfigError: There is no such rule, or no model after `nli:`.
+    """
+    if name in RULES or (name.startswith(NLI) and _model_of(name)):
+        return
+    raise ConfigError(
+        f"answers are compared by {name!r}; it must be one of: {', '.join(RULES)}, or {NLI} and "
+        "the folder or Hub id of an NLI model"
+    )
+
+
+@lru_cache(maxsize=1)
+def load_rule(name: str) -> SameAnswer:
+    """The rule of this name; one model is remembered.
+
+    Raises:
+        ConfigError: See `check_rule`.
+        ModelError: The NLI model cannot be used.
+    """
+    check_rule(name)
+    if name in RULES:
+        return RULES[name]
+    from eab.models.entailment import load_entailment
+
+    return load_entailment(_model_of(name))
+
+
+def _model_of(name: str) -> str:
+    return name.removeprefix(NLI).strip()

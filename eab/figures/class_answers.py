@@ -1,0 +1,83 @@
+"""What a class answered, beside what the model says."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from eab.figures.charts import BLUE, ORANGE, bar_pattern, laid_out, text_label
+from eab.formatting import counted, listed, quoted
+
+_LONGEST_LABEL = 40  # characters
+
+
+def answers_sentence(
+    options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
+) -> str:
+    """Which option most chose, and which one the model thinks most likely.
+
+    Args:
+        options: The answers to choose from.
+        counts: How many chose each.
+        probabilities: What the model gave each; None to leave the model out.
+    """
+    most, given = max(counts), sum(counts)
+    if not given:
+        chosen = "Nobody has answered yet."
+    else:
+        first = [quoted(one) for one, n in zip(options, counts, strict=True) if n == most]
+        verb = "was chosen" if len(first) == 1 else "were each chosen"
+        chosen = f"{listed(first)} {verb} by {most} of {counted(given, 'student')}."
+    if probabilities is None:
+        return chosen
+    likely = max(range(len(options)), key=probabilities.__getitem__)
+    return (
+        f"{chosen} The model gives {quoted(options[likely])} {probabilities[likely]:.0%}, "
+        "more than any other."
+    )
+
+
+def answers_figure(
+    options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
+) -> go.Figure:
+    """The share of the answers per option, in percent, beside the model's probability.
+
+    Args:
+        options: The answers to choose from.
+        counts: How many chose each.
+        probabilities: What the model gave each; None to leave the model out.
+    """
+    labels = [text_label(one, _LONGEST_LABEL) for one in options]
+    given = sum(counts)
+    shares = [100 * count / given if given else 0.0 for count in counts]
+    figure = go.Figure()
+    _add_bars(figure, "the class", labels, shares, BLUE, "", [str(count) for count in counts])
+    if probabilities is not None:
+        percent = [100 * one for one in probabilities]
+        words = [f"{one:.0f} %" for one in percent]
+        _add_bars(figure, "the model", labels, percent, ORANGE, "/", words)
+    figure.update_yaxes(title="answers and probability (%)", range=[0, 112])
+    figure.update_xaxes(type="category", tickfont_size=16)
+    figure.update_layout(barmode="group")
+    return laid_out(figure, 300)
+
+
+def _add_bars(
+    figure: go.Figure,
+    name: str,
+    labels: Sequence[str],
+    percent: Sequence[float],
+    colour: str,
+    shape: str,
+    words: Sequence[str],
+) -> None:
+    figure.add_bar(
+        name=name,
+        x=list(labels),
+        y=list(percent),
+        text=list(words),
+        textposition="outside",
+        textfont_size=16,
+        cliponaxis=False,
+        marker={"color": colour, "pattern": bar_pattern(shape)},
+        hovertemplate=f"{name}, %{{x}}: %{{y:.1f}} %<extra></extra>",
+    )

@@ -1,0 +1,120 @@
+"""Whether a model asks for ordinary causal attention.
+
+A cache lets each token read its own path's earlier tokens, and nothing else. That the logits agree
+with those of the plain model shows it only as well as their rounding allows, which in 16 bits is
+not well. What a model asks of its attention function is exact in every data type.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from eab.caches.shape import KVShape
+from eab.errors import ModelError
+from eab.formatting import reason_of
+from eab.models.families import ADVICE
+
+_POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so rounding is alike
+
+
+class AttentionRecord:
+    """What a model asked of its attention function in one forward pass without a cache.
+
+    Attributes:
+        layers: The layer of each call.
+        rows: The KV heads and head sizes of all keys and values.
+        is_causal: Whether each call asked for causal attention of its queries, keys and values.
+    """
+
+    def __init__(self) -> None:
+        self.layers: list[int] = []
+        self.rows: set[tuple[int, int]] = set()
+        self.is_causal = True
+
+    def add(
+        self,
+        module: nn.Module,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        """Note one call.
+
+        Args:
+            module: The attention layer.
+            key: (1, G, T, D).
+            value: (1, G, T, D).
+            mask: What transformers' SDPA function would get as the mask.
+            arguments: Its other arguments by name.
+        """
+        self.layers.append(int(module.layer_idx))  # type: ignore[arg-type]
+        self.rows |= {(one.shape[1], one.shape[3]) for one in (key, value)}
+        self.is_causal &= _is_causal(module, key.shape[2], mask, arguments)
+
+
+def _is_causal(
+    module: nn.Module, length: int, mask: Tensor | None, arguments: Mapping[str, Any]
+) -> bool:
+    """The same rules as in transformers' sdpa_attention_forward.
+
+    A mask of numbers is added to the scores, so it can also depend on the text.
+    """
+    if arguments.get("position_bias") is not None:
+        return False
+    if mask is None:
+        told = arguments.get("is_causal")
+        return bool(getattr(module, "is_causal", True) if told is None else told)
+    triangle = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
+    return mask.dtype == torch.bool and bool((mask == triangle).all())
+
+
+@torch.inference_mode()
+def refuse_other_attention(model: PreTrainedModel, tokens: list[int], shape: KVShape) -> None:
+    """Refuse a model whose layers do not each ask once for causal attention of the rows that its
+    configuration describes, or whose positions do not begin at 0.
+
+    Args:
+        model: It uses the attention function of this project.
+        tokens: A text.
+        shape: The rows that the caches would hold.
+
+    Raises:
+        ModelError: Says which.
+    """
+    record = AttentionRecord()
+    plain = _plain_logits(model, tokens, eab_record=record)
+    positions = torch.arange(len(tokens), device=model.device)[None]
+    placed = _plain_logits(model, tokens, position_ids=positions)
+    reason = None
+    if not record.layers or record.layers != list(range(shape.layers)):
+        reason = "does not use the attention of transformers once in each layer"
+    elif record.rows != {(shape.kv_heads, shape.head_dim)}:
+        reason = "has keys and values of other sizes than its configuration says (latent attention)"
+    elif not record.is_causal:
+        reason = "lets a token read later ones, or adds to its attention scores"
+    elif not (placed - plain).abs().max() <= _POSITION_ERROR * plain.abs().max():
+        reason = "does not number the positions of a text from 0"
+    if reason:
+        raise ModelError(
+            f"the model family {model.config.get_text_config().model_type!r} {reason}, which the "
+            f"caches cannot serve. {ADVICE}"
+        )
+
+
+def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -> Tensor:
+    """Of a forward pass without a cache, in float32."""
+    try:
+        ids = torch.tensor([tokens], device=model.device)
+        logits: Tensor = model(ids, use_cache=False, **arguments).logits
+    except ModelError:
+        raise
+    except Exception as error:  # of any kernel
+        raise ModelError(
+            f"the model family {model.config.get_text_config().model_type!r} does not run in "
+            f"{model.dtype} on {model.device} ({reason_of(error)}). Choose another dtype or device"
+        ) from error
+    return logits.float()

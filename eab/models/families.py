@@ -1,0 +1,45 @@
+"""Model families that the caches cannot serve, as their configuration shows."""
+
+from typing import Final
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from eab.errors import ModelError
+
+ADVICE: Final = "Choose a Llama, Qwen, Mistral, GPT-2, GPT-NeoX, OPT or Phi"
+_LAYER_TYPES: Final = {"full_attention", "sliding_attention"}
+
+
+def refuse_by_config(model: PreTrainedModel) -> None:
+    """Refuse model families that a cache of K and V rows under a mask cannot serve.
+
+    Raises:
+        ModelError: The family is not supported.
+    """
+    config = model.config.get_text_config()
+    refuse_uneven_layers(config)
+    family, reason = config.model_type, None
+    others = set(getattr(config, "layer_types", None) or _LAYER_TYPES) - _LAYER_TYPES
+    if model.config.is_encoder_decoder:
+        reason = "is an encoder-decoder model; the engine needs a decoder-only one"
+    elif not model.can_generate() or not getattr(model, "_supports_attention_backend", False):
+        reason = "has no attention that can be given another cache (recurrent, or its own kernel)"
+    elif others:
+        reason = f"has layers of kind {', '.join(sorted(others))}"
+    elif getattr(config, "attn_logit_softcapping", None) is not None:
+        reason = "caps its attention scores, which the fused attention kernels do not do"
+    if reason:
+        raise ModelError(f"the model family {family!r} {reason}. {ADVICE}")
+
+
+def refuse_uneven_layers(config: PreTrainedConfig) -> None:
+    """Refuse a configuration in which single layers have settings of their own, as in Gemma 4.
+
+    Raises:
+        ModelError: It is one.
+    """
+    if config.is_heterogeneous:
+        raise ModelError(
+            f"the model family {config.model_type!r} has layers that differ, such as in the size "
+            f"of their heads; a cache needs the same rows in every layer. {ADVICE}"
+        )

@@ -1,0 +1,164 @@
+"""Whether the model that a config.json describes can be loaded, found out before it is built.
+
+The configuration of a stranger may ask for a million layers. Its model is built without numbers, on
+the `meta` device, until it is more than its files can hold.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+
+from eab.errors import ModelError
+from eab.formatting import human_bytes, quoted, reason_of
+from eab.models.machine import total_memory
+
+MOST_OF_A_KIND: Final = 2**16  # layers, heads, experts, labels: lists of this length are made
+_COUNT: Final = re.compile("num_|layer")
+# Per tensor and per byte of the files. Split tensors, buffers, and one bit per weight are allowed.
+_TENSORS_PER_TENSOR, _NUMBERS_PER_BYTE = 4, 16
+_MORE_TENSORS, _MORE_NUMBERS = 1000, 2**28  # such as tables of positions
+_BITS_OF_QUANTIZED: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """The most that a model may be made of.
+
+    Attributes:
+        tensors: Number of tensors.
+        numbers: Numbers in all of them.
+    """
+
+    tensors: int = 20_000
+    numbers: int = 2**43
+
+
+def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTrainedConfig:
+    """Read a configuration.
+
+    Args:
+        name: The name of the model.
+        source: A folder or a Hub id.
+        options: More arguments of `AutoConfig.from_pretrained`.
+
+    Raises:
+        ModelError: It asks for too much, or cannot be used.
+    """
+    _refuse_absurd_counts(name, PreTrainedConfig.get_config_dict(source, **options)[0])
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(source, **options)
+    except Exception as error:  # transformers raises anything for a damaged or hostile config
+        raise ModelError(
+            f"the model {quoted(name)} cannot be loaded: its config.json cannot be used "
+            f"({reason_of(error)})"
+        ) from error
+    return config
+
+
+def _refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse what would make very long lists already when the configuration is made."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            _refuse_absurd_counts(name, value)
+        elif isinstance(value, int) and value > MOST_OF_A_KIND and _COUNT.search(str(key)):
+            raise ModelError(
+                f"the model {quoted(name)} cannot be loaded: its config.json says that "
+                f"{quoted(key)} is {quoted(value)}; at most {MOST_OF_A_KIND:,} are allowed"
+            )
+
+
+def refuse_absurd_size(
+    name: str,
+    config: PreTrainedConfig,
+    folder: str | None,
+    dtype: torch.dtype,
+    auto_class: Any = AutoModelForCausalLM,
+) -> None:
+    """Refuse a configuration that describes another model than its files hold, or one that does not
+    fit into the memory of this machine.
+
+    Args:
+        name: The name of the model.
+        config: Its configuration.
+        folder: Where its files are; None if they are not on this machine.
+        dtype: The data type that it will have, unless it is quantized.
+        auto_class: What builds it.
+
+    Raises:
+        ModelError: Says which, or that the configuration describes no model.
+    """
+    limit = _limit_of_files(Path(folder)) if folder else SizeLimit()
+    try:
+        with torch.device("meta"), _CountedTensors(name, limit):
+            # A dtype of its own would become the default of all threads meanwhile.
+            model = auto_class.from_config(config, dtype=torch.get_default_dtype())
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises anything for a hostile configuration
+        raise ModelError(
+            f"the model {quoted(name)} cannot be loaded: its config.json describes no model that "
+            f"can be built ({reason_of(error)})"
+        ) from error
+    is_quantized = getattr(config, "quantization_config", None) is not None
+    bits = _BITS_OF_QUANTIZED if is_quantized else 8 * dtype.itemsize
+    needed = sum(weight.numel() for weight in model.parameters()) * bits // 8
+    if 0 < total_memory() < needed:
+        raise ModelError(
+            f"the weights of the model {quoted(name)} take {human_bytes(needed)}, and this machine "
+            f"has {human_bytes(total_memory())} of memory. Choose a smaller model"
+        )
+
+
+def _limit_of_files(folder: Path) -> SizeLimit:
+    """What the weights in this folder can be; the usual limit if they cannot be read."""
+    files, tensors = list(folder.glob("*.safetensors")), 0
+    with suppress(Exception):  # damaged files are refused when they are loaded
+        for file in files:
+            with safe_open(file, framework="pt") as weights:
+                tensors += len(weights.keys())
+    if not tensors:
+        return SizeLimit()
+    held = sum(file.stat().st_size for file in files)
+    return SizeLimit(
+        _TENSORS_PER_TENSOR * tensors + _MORE_TENSORS, _NUMBERS_PER_BYTE * held + _MORE_NUMBERS
+    )
+
+
+class _CountedTensors(TorchFunctionMode):
+    """Counts the tensors that this thread makes, and stops it beyond a limit."""
+
+    def __init__(self, name: str, limit: SizeLimit) -> None:
+        super().__init__()
+        self._name, self._limit, self._tensors, self._numbers = name, limit, 0, 0
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        given = (*args, *(kwargs or {}).values())
+        if isinstance(made, Tensor) and not any(isinstance(one, Tensor) for one in given):
+            self._tensors += 1
+            self._numbers += made.numel()
+            self._check()
+        return made
+
+    def _check(self) -> None:
+        if self._tensors > self._limit.tensors or self._numbers > self._limit.numbers:
+            raise ModelError(
+                f"the model {quoted(self._name)} cannot be loaded: its config.json describes more "
+                f"than {self._limit.tensors:,} tensors or {self._limit.numbers:,} numbers, far "
+                "more than its files hold or any model has. Copy or download it again"
+            )

@@ -1,0 +1,78 @@
+"""Checkpoints whose weights another library has quantized, and whether the engine can use them."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from eab.errors import ModelError
+
+LOUDER: Final = 30.0  # neighbours than the row itself: such rows find one scale or mask for all
+_NEIGHBOURS: Final = 7
+# Float products of another number of rows differ in their last bits; int8 rounding is off by 1 %.
+_TOLERANCE: Final = {torch.float64: 1e-3, torch.float32: 1e-3}
+_TOLERANCE_IN_16_BITS: Final = 5e-3
+
+
+def quantized_by(model: PreTrainedModel) -> str:
+    """The method by which the checkpoint itself is quantized; empty if it is not."""
+    config = getattr(model.config, "quantization_config", None)
+    method = (
+        config.get("quant_method") if isinstance(config, dict) else config and config.quant_method
+    )
+    return str(getattr(method, "value", method)) if method else ""
+
+
+@torch.inference_mode()
+def refuse_dependent_rows(model: PreTrainedModel, method: str) -> None:
+    """Refuse a model in which the result of a row depends on the rows beside it.
+
+    All live paths share a forward pass, so a text would depend on its siblings. bitsandbytes with
+    eight bits does this: an input column that is large in one row is multiplied in 16 bits for all
+    rows (Dettmers et al., LLM.int8(), 2022, arXiv 2208.07339, section 3.2).
+
+    Args:
+        model: As its library has loaded it, after a first forward pass.
+        method: What `quantized_by` says.
+
+    Raises:
+        ModelError: Names the kind of layer.
+    """
+    for layer in _one_of_each(model):
+        change = _change_beside_others(layer, model.device, model.dtype)
+        if not change <= _TOLERANCE.get(model.dtype, _TOLERANCE_IN_16_BITS):
+            advice = (
+                "Save it again with llm_int8_threshold=0"
+                if method == "bitsandbytes"
+                else "Choose another method"
+            )
+            raise ModelError(
+                f"the weights are quantized already ({method}), and the result of a row in "
+                f"{type(layer).__name__} changes by {change:.1%} when other rows stand beside it, "
+                f"so a text would depend on its siblings. {advice}, or load the model that it was "
+                "made from"
+            )
+
+
+def _one_of_each(model: nn.Module) -> Iterator[nn.Module]:
+    """A layer of every kind and shape, of those that multiply rows with a matrix."""
+    seen = set()
+    for layer in model.modules():
+        kind = (type(layer), getattr(layer, "in_features", 0), getattr(layer, "out_features", 0))
+        if all(kind) and kind not in seen:
+            seen.add(kind)
+            yield layer
+
+
+def _change_beside_others(layer: nn.Module, device: torch.device, dtype: torch.dtype) -> float:
+    """How much the result of a row changes, relative to its norm."""
+    generator = torch.Generator().manual_seed(0)
+    size = 1, 1 + _NEIGHBOURS, int(layer.in_features)  # type: ignore[arg-type]
+    rows = torch.randn(size, generator=generator)
+    rows[:, 1:] *= LOUDER
+    rows = rows.to(device, dtype)
+    alone: Tensor = layer(rows[:, :1]).float()
+    together: Tensor = layer(rows)[:, :1].float()
+    return float((together - alone).norm() / alone.norm().clamp(min=1e-12))

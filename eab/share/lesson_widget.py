@@ -1,0 +1,167 @@
+"""A lesson in a notebook: the words and the question of `eab.lessons` over the board.
+
+It has the same stages as the page Learn, and reads and computes with the same code. The charts and
+the board are those of the page, too. What needs the page's sliders is left out in words.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import ipywidgets as widgets
+from markdown_it import MarkdownIt
+
+from eab.board.messages import Feed
+from eab.events import Event
+from eab.figures.what_if import marks
+from eab.formatting import as_sentence
+from eab.lessons import examples
+from eab.lessons.guiding import guide
+from eab.lessons.lesson import Exercise, Lesson, Question, Script
+from eab.lessons.measures import parse, written
+from eab.lessons.pictures import PICTURES
+from eab.lessons.reading import numbers_in, with_numbers
+from eab.run import fold
+from eab.share.widget import BoardWidget
+
+NOT_YET: Final = "The picture comes after your guess."
+IN_THE_APP: Final = "*It is checked on the page Learn of the app, which has the sliders for it.*"
+_MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
+
+
+class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
+    """A lesson, stage by stage.
+
+    Attributes:
+        lesson: The lesson.
+        stage: 0 is the introduction, 1 the first section.
+        guess: The number of the range that was guessed; None before.
+        board: Shows the run; None until a stage has shown it.
+    """
+
+    def __init__(self, lesson: Lesson, events: Sequence[Event]) -> None:
+        """Begin at the introduction.
+
+        Args:
+            lesson: The lesson.
+            events: The finished run that feeds it.
+        """
+        self.lesson = lesson
+        self.stage = 0
+        self.guess: int | None = None
+        self.board: BoardWidget | None = None
+        self._events = events
+        self._run = fold(events)
+        self._sources = examples.sources(self._run)
+        self._words, self._picture = widgets.HTML(), widgets.VBox()
+        self._place = widgets.Label()
+        self._back = _button("Back", partial(self._go, -1))
+        self._next = _button("Next", partial(self._go, 1))
+        self._choices = widgets.RadioButtons(options=lesson.question.ranges(), index=None)
+        self._reveal = _button("Show me", self._note_guess)
+        self._asking = widgets.VBox([self._choices, self._reveal])
+        super().__init__(
+            [
+                self._words,
+                self._asking,
+                widgets.HBox([self._back, self._place, self._next]),
+                self._picture,
+            ]
+        )
+        self._show()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The widget, and the words of the stage for viewers that cannot show widgets."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        widget, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        words = self.words()
+        return {**widget, "text/markdown": words, "text/plain": words}, metadata
+
+    def words(self) -> str:
+        """The words of the stage as Markdown, with the numbers of the run."""
+        if self.stage == 0:
+            title, paragraphs = self.lesson.title, [self.lesson.summary, self.lesson.introduction]
+        else:
+            section = self.lesson.sections[self.stage - 1]
+            title, paragraphs = section.title, [section.text]
+            if isinstance(section, Question):
+                paragraphs += self._outcome(section)
+            elif isinstance(section, Exercise):
+                paragraphs.append(IN_THE_APP)
+        text = "\n\n".join([f"### {title}", *paragraphs])
+        return with_numbers(
+            text, {name: parse(name).in_words(self._sources) for name in numbers_in(text)}
+        )
+
+    def _outcome(self, question: Question) -> list[str]:
+        """What is said after the guess."""
+        value = question.quantity.value(self._sources)
+        if value is None:
+            return ["This run has no such number. Show the lesson without a run of your own."]
+        if self.guess is None:
+            return []
+        said = f"{written(value, question.quantity.unit)}."
+        if self.guess == question.range_of(value):
+            said = f"**Right: {said}**"
+        else:
+            said = f"**You guessed {question.ranges()[self.guess]}. It is {said}**"
+        return [said, question.explanation]
+
+    # ---- what the user does
+
+    def _go(self, direction: int) -> None:
+        self.stage = min(max(0, self.stage + direction), len(self.lesson.sections))
+        self._show()
+
+    def _note_guess(self) -> None:
+        if self._choices.index is not None:
+            self.guess = self._choices.index
+            self._show()
+
+    # ---- what the stage shows
+
+    def _show(self) -> None:
+        last = len(self.lesson.sections)
+        self._words.value = _MARKDOWN.render(self.words())
+        self._place.value = f"{self.stage + 1} of {last + 1}"
+        self._back.disabled, self._next.disabled = self.stage == 0, self.stage == last
+        self._asking.layout.display = "" if self._asks() else "none"
+        self._picture.children = [self._drawn()]
+
+    def _asks(self) -> bool:
+        section = self.lesson.sections[self.stage - 1] if self.stage else None
+        has_answer = self.lesson.question.quantity.value(self._sources) is not None
+        return isinstance(section, Question) and self.guess is None and has_answer
+
+    def _drawn(self) -> widgets.Widget:
+        if self.lesson.covers(self.stage, self.guess is not None):
+            return widgets.Label(NOT_YET)
+        script = self.lesson.script_at(self.stage)
+        if not script.picture:
+            return self._led_board(script)
+        import plotly.graph_objects as go  # takes half a second
+
+        sentence, figure = PICTURES[script.picture].draw(self._sources)
+        return widgets.VBox([widgets.Label(as_sentence(sentence)), go.FigureWidget(figure)])
+
+    def _led_board(self, script: Script) -> BoardWidget:
+        """The board, which is one and the same for all stages."""
+        run, more = self._run, {}
+        if script.threshold is not None or script.r is not None:
+            from eab.what_if.resimulate import resimulate  # needs torch
+
+            result = resimulate(self._events, script.threshold, script.r)
+            run = fold(result.events)
+            name = f"{script.threshold} {script.r}"
+            more = {"what_if": name, "unknowns": marks(run, result.unknowns)}
+        if self.board is None:
+            self.board = BoardWidget(run, autoplay=False)
+        lead = guide(script, run, f"{self.lesson.id} {self.stage} {self.guess}").as_message()
+        self.board.message = Feed().message(run, "notebook", "replay") | more | {"guide": lead}
+        return self.board
+
+
+def _button(words: str, action: Any) -> widgets.Button:
+    made = widgets.Button(description=words)
+    made.on_click(lambda _button: action())
+    return made

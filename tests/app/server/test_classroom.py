@@ -1,0 +1,282 @@
+"""A class without a page: who may do what, what everybody sees, and when it ends."""
+
+import csv
+import io
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.server import classroom
+from app.server.class_questions import MOST_OPTIONS, Question
+from app.server.classes import Classes
+from app.server.classroom import CODE_SIGNS, ENDS_AFTER, Classroom
+from eab.errors import ClassError
+
+COIN = Question("Which token comes next?", (" heads", " tails"), (0.75, 0.25), 0)
+
+
+class Door:
+    """Who is connected, what time it is, and who was woken."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.gone: set[str] = set()
+        self.woken: Counter[str] = Counter()
+
+    def room(self) -> Classroom:
+        return Classroom(now=lambda: self.time, connected=lambda one: one not in self.gone)
+
+    def wake(self, name: str) -> Callable[[], None]:
+        return lambda: self.woken.update([name])
+
+
+def test_followers_see_what_is_shown_and_are_woken_once_per_change() -> None:
+    door = Door()
+    room = door.room()
+    room.lead(room.key, "lecturer", door.wake("lecturer"))
+    assert room.join("ada", door.wake("ada")).shown is None
+    door.woken.clear()
+    room.show(room.key, "step 3")
+    room.show(room.key, "step 3")
+    assert door.woken["ada"] == 1
+    assert room.state.shown == "step 3"
+    late = room.join("bob", door.wake("bob"))
+    assert (late.shown, late.following) == ("step 3", 2)
+    room.leave("ada")
+    door.woken.clear()
+    room.show(room.key, "step 4")
+    assert (door.woken["ada"], door.woken["bob"], room.state.following) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("key", ["", "wrong", "é", "\udc80"])
+def test_without_the_key_nothing_can_be_controlled(key: str) -> None:
+    door = Door()
+    room = door.room()
+    room.lead(room.key, "lecturer", door.wake("lecturer"))
+    room.join("ada", door.wake("ada"))
+    room.show(room.key, "mine")
+    room.ask(room.key, COIN)
+    before = room.state
+    for act in (
+        lambda: room.lead(key, "ada", door.wake("ada")),
+        lambda: room.show(key, "yours"),
+        lambda: room.ask(key, COIN),
+        lambda: room.reveal(key),
+        lambda: room.dismiss(key),
+        lambda: room.csv(key),
+        lambda: room.end(key),
+        lambda: room.end(room.code),
+    ):
+        with pytest.raises(ClassError, match="only the lecturer"):
+            act()
+    assert room.state == before
+
+
+def test_an_answer_may_change_until_the_reveal() -> None:
+    door = Door()
+    room = door.room()
+    room.join("ada", door.wake("ada"))
+    room.join("bob", door.wake("bob"))
+    with pytest.raises(ClassError, match="no longer"):
+        room.answer("ada", 1, 0)
+    room.ask(room.key, COIN)
+    room.answer("ada", 1, 0)
+    room.answer("bob", 1, 0)
+    room.answer("ada", 1, 1)
+    asked = room.state.question
+    assert asked is not None
+    assert asked.counts == (1, 1)
+    assert room.answer_of("ada", 1) == 1
+    assert room.answer_of("carl", 1) is None
+    for wrong in (-1, 2):
+        with pytest.raises(ClassError, match="no option"):
+            room.answer("ada", 1, wrong)
+    with pytest.raises(ClassError, match="join the class"):
+        room.answer("carl", 1, 0)
+    room.reveal(room.key)
+    with pytest.raises(ClassError, match="no longer"):
+        room.answer("bob", 1, 1)
+    room.ask(room.key, Question("Will it fork here?", ("Yes", "No")))
+    with pytest.raises(ClassError, match="no longer"):
+        room.answer("bob", 1, 1)
+    asked = room.state.question
+    assert asked is not None
+    assert (asked.number, asked.counts, asked.revealed) == (2, (0, 0), False)
+
+
+def test_answers_wake_the_lecturer_alone() -> None:
+    door = Door()
+    room = door.room()
+    room.lead(room.key, "lecturer", door.wake("lecturer"))
+    for one in ("ada", "bob"):
+        room.join(one, door.wake(one))
+    room.ask(room.key, COIN)
+    door.woken.clear()
+    room.answer("ada", 1, 0)
+    room.answer("ada", 1, 0)
+    assert door.woken == {"lecturer": 1}
+
+
+def test_the_file_has_every_question_and_no_formula() -> None:
+    door = Door()
+    room = door.room()
+    room.join("ada", door.wake("ada"))
+    room.ask(room.key, COIN)
+    room.answer("ada", 1, 1)
+    room.reveal(room.key)
+    room.ask(room.key, Question("=HYPERLINK(1)", ("+1", 'a, "b"')))
+    rows = list(csv.reader(io.StringIO(room.csv(room.key))))
+    assert rows[1:] == [
+        ["1", COIN.text, " heads", "0", "0.750000", "true", "true"],
+        ["1", COIN.text, " tails", "1", "0.250000", "false", "true"],
+        ["2", "'=HYPERLINK(1)", "'+1", "0", "", "", "false"],
+        ["2", "'=HYPERLINK(1)", 'a, "b"', "0", "", "", "false"],
+    ]
+
+
+def test_a_class_ends_two_hours_after_the_lecturer_left() -> None:
+    door = Door()
+    room = door.room()
+    room.lead(room.key, "lecturer", door.wake("lecturer"))
+    room.join("ada", door.wake("ada"))
+    door.time = 10 * ENDS_AFTER
+    assert room.state.lecturer_here
+    door.gone.add("lecturer")
+    assert not room.state.lecturer_here
+    assert door.woken["ada"] > 0
+    door.time += ENDS_AFTER
+    assert not room.state.ended
+    door.time += 1
+    assert room.state.ended
+    with pytest.raises(ClassError, match="over"):
+        room.join("bob", door.wake("bob"))
+    with pytest.raises(ClassError, match="over"):
+        room.show(room.key, "late")
+
+
+def test_a_lecturer_who_reloads_goes_on() -> None:
+    door = Door()
+    room = door.room()
+    room.lead(room.key, "first tab", door.wake("first tab"))
+    room.show(room.key, "step 3")
+    door.gone.add("first tab")
+    assert not room.state.lecturer_here
+    again = room.lead(room.key, "second tab", door.wake("second tab"))
+    assert (again.shown, again.lecturer_here) == ("step 3", True)
+
+
+def test_a_class_has_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classroom, "MAX_MEMBERS", 2)
+    monkeypatch.setattr(classroom, "MAX_QUESTIONS", 1)
+    door = Door()
+    room = door.room()
+    for one in ("ada", "bob", "ada"):
+        room.join(one, door.wake(one))
+    with pytest.raises(ClassError, match="2 follow this class"):
+        room.join("carl", door.wake("carl"))
+    door.gone.add("bob")
+    assert room.join("carl", door.wake("carl")).following == 2
+    room.ask(room.key, COIN)
+    with pytest.raises(ClassError, match="1 questions"):
+        room.ask(room.key, COIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("Which?", ("a",), "2 to 6"),
+        ("Which?", tuple("abcdefg"), "2 to 6"),
+        ("Which?", ("a", " "), "1 to 200"),
+        ("", ("a", "b"), "1 to 200"),
+        ("Which?", ("a", "b" * 201), "1 to 200"),
+        ("Which?", ("a", "a"), "different"),
+    ],
+)
+def test_a_wrong_question_is_refused_in_words(
+    text: str, options: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(ClassError, match=words):
+        Question(text, options)
+
+
+def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
+    classes = Classes(2, connected=lambda _: True)
+    one, other = classes.start(), classes.start()
+    with pytest.raises(ClassError, match="2 classes"):
+        classes.start()
+    assert classes.by_code(f" {one.code.lower()} ") is one
+    assert classes.by_key(other.key) is other
+    assert set(one.code) <= set(CODE_SIGNS)
+    for wrong in ("", one.key, other.code[:-1]):
+        with pytest.raises(ClassError, match="check the code"):
+            classes.by_code(wrong)
+    for wrong in ("", one.code):
+        with pytest.raises(ClassError, match="has ended"):
+            classes.by_key(wrong)
+    one.end(one.key)
+    with pytest.raises(ClassError, match="check the code"):
+        classes.by_code(one.code)
+    assert classes.start() is not one
+    assert not Classes(0, connected=lambda _: True).allowed
+
+
+@given(st.text(st.characters() | st.sampled_from("\ud800\udc80\x00"), max_size=80))
+def test_any_code_and_key_is_looked_up_or_refused_in_few_words(text: str) -> None:
+    classes = Classes(1, connected=lambda _: True)
+    classes.start()
+    for find in (classes.by_code, classes.by_key):
+        with pytest.raises(ClassError) as refused:
+            find(text)
+        assert len(str(refused.value).encode("utf-8")) < 300
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcde"), st.integers(-1, MOST_OPTIONS), st.booleans()),
+        max_size=40,
+    ),
+    st.integers(2, MOST_OPTIONS),
+)
+def test_counts_are_those_of_the_last_answers(
+    answers: list[tuple[str, int, bool]], options: int
+) -> None:
+    door = Door()
+    room = door.room()
+    room.ask(room.key, Question("Which?", tuple(map(str, range(options)))))
+    last: dict[str, int] = {}
+    for name, option, joins in answers:
+        if joins:
+            room.join(name, door.wake(name))
+        try:
+            room.answer(name, 1, option)
+        except ClassError:
+            continue
+        last[name] = option
+    asked = room.state.question
+    assert asked is not None
+    assert asked.counts == tuple(list(last.values()).count(one) for one in range(options))
+    assert asked.answers == len(last)
+
+
+def test_thirty_threads_answer_at_once() -> None:
+    door = Door()
+    room = door.room()
+    names = [str(number) for number in range(30)]
+    for name in names:
+        room.join(name, lambda: None)
+    room.ask(room.key, COIN)
+    threads = [
+        threading.Thread(target=lambda one=name: [room.answer(one, 1, n % 2) for n in range(50)])
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asked = room.state.question
+    assert asked is not None
+    assert asked.counts == (0, 30)

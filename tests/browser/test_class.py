@@ -1,0 +1,178 @@
+"""A lecturer and two students in real browsers: following, exploring alone, questions, and what
+happens when the lecturer goes.
+"""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from axe import grave_findings
+from playwright.sync_api import Locator, Page, expect
+
+from eab.lessons import bundled_runs
+from eab.lessons.bundled import lessons
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+TOKENS = lessons()[0]
+OPTIONS = {"reduced_motion": "reduce"}
+
+
+def board(page: Page) -> Locator:
+    return page.locator(".eab")
+
+
+def to_step(page: Page, step: int) -> None:
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    board(page).focus()
+    page.keyboard.press("Home")
+    for _ in range(step):
+        page.keyboard.press("ArrowRight")
+    expect(board(page)).to_have_attribute("data-cursor", str(step))
+
+
+def answers(page: Page) -> Locator:
+    return page.locator(".st-key-class_question [role=radiogroup] label")
+
+
+def way_in(page: Page) -> Locator:
+    """The button in the sidebar that opens Start and Join."""
+    return page.locator(".st-key-class_menu button")
+
+
+def started(page: Page) -> str:
+    """Start a class; its code."""
+    expect(page.locator(".eab .box.path").first).to_be_visible()
+    way_in(page).click()
+    page.get_by_role("button", name="Start a class").click()
+    bar = page.locator(".st-key-class_lecturer")
+    expect(bar).to_contain_text("0 students following")
+    return bar.locator("strong").first.inner_text()
+
+
+def test_students_follow_let_go_come_back_and_come_late(open_page: Callable[..., Page]) -> None:
+    lecturer = open_page(**OPTIONS)
+    code = started(lecturer)
+    ada = open_page(f"/?class={code}", **OPTIONS)
+    expect(ada.get_by_text(f"You follow class {code}.")).to_be_visible()
+    expect(lecturer.get_by_text("1 student following")).to_be_visible()
+    to_step(lecturer, 3)
+    expect(board(ada)).to_have_attribute("data-cursor", "3")
+
+    ada.get_by_role("button", name="Let go").click()
+    expect(ada.get_by_text("You explore alone.")).to_be_visible()
+    expect(lecturer.get_by_text("0 students following")).to_be_visible()
+    to_step(ada, 6)
+    to_step(lecturer, 4)
+    expect(board(ada)).to_have_attribute("data-cursor", "6")
+    expect(board(lecturer)).to_have_attribute("data-cursor", "4")
+    ada.get_by_role("button", name="Follow again").click()
+    expect(board(ada)).to_have_attribute("data-cursor", "4")
+
+    bob = open_page(**OPTIONS)
+    expect(bob.locator(".eab .box.path").first).to_be_visible()
+    way_in(bob).click()
+    bob.get_by_role("textbox", name="Join a class: its code").fill(code.lower())
+    bob.keyboard.press("Enter")
+    expect(bob.get_by_text(f"You follow class {code}.")).to_be_visible()
+    expect(board(bob)).to_have_attribute("data-cursor", "4")
+    expect(lecturer.get_by_text("2 students following")).to_be_visible()
+
+    lecturer.get_by_role("link", name="Learn").click()
+    for student in (ada, bob):
+        expect(student).to_have_url(re.compile("/learn"))
+    lecturer.get_by_role("button", name=re.compile("^Next")).click()
+    for student in (ada, bob):
+        expect(student.get_by_text("2 of ", exact=False).first).to_be_visible()
+
+
+def test_a_question_is_answered_and_revealed(open_page: Callable[..., Page]) -> None:
+    lecturer = open_page(**OPTIONS)
+    code = started(lecturer)
+    students = [open_page(f"/?class={code}", **OPTIONS) for _ in range(2)]
+    expect(lecturer.get_by_text("2 students following")).to_be_visible()
+    to_step(lecturer, 0)
+    lecturer.keyboard.press("Enter")
+    expect(lecturer.locator(".eab .inspector li").first).to_be_visible()
+    lecturer.get_by_role("button", name="Ask the class").click()
+    lecturer.get_by_role("button", name="Which token comes next?").click()
+    run = fold(bundled_runs.events_of(bundled_runs.recordings()[0]))
+    token = next(path for path in run.paths if path.tokens).tokens[0]
+    highest = max(one.probability for one in token.candidates)
+    for student in students:
+        expect(answers(student)).to_have_count(min(6, len(token.candidates)))
+        expect(student.locator(".st-key-board")).to_be_hidden()
+        expect(student.locator(".js-plotly-plot")).to_have_count(0)
+    assert grave_findings(students[0]) == []
+    ada, bob = students
+    answers(ada).nth(0).click()
+    chart = lecturer.locator(".st-key-class_bar [data-testid=stPlotlyChart]")
+    expect(chart).to_be_visible()
+    expect(lecturer.get_by_text("was chosen by 1 of 1 student.")).to_be_visible()
+    answers(bob).nth(1).click()
+    expect(lecturer.get_by_text("were each chosen by 1 of 2 students.")).to_be_visible()
+    answers(ada).nth(1).click()
+    expect(lecturer.get_by_text("was chosen by 2 of 2 students.")).to_be_visible()
+    assert grave_findings(lecturer) == []
+    lecturer.get_by_role("button", name="Reveal").click()
+    for student in students:
+        expect(student.get_by_text("was chosen by 2 of 2 students.")).to_be_visible()
+        expect(student.get_by_text(f" {highest:.0%}, more than any other.")).to_be_visible()
+        expect(student.locator(".st-key-board")).to_be_visible()
+    lecturer.get_by_role("button", name="Close the question").click()
+    expect(ada.get_by_text("was chosen by 2 of 2 students.")).to_have_count(0)
+
+
+def test_the_question_of_a_lesson_is_answered_by_the_class(open_page: Callable[..., Page]) -> None:
+    lecturer = open_page(**OPTIONS)
+    code = started(lecturer)
+    ada = open_page(f"/?class={code}", **OPTIONS)
+    expect(lecturer.get_by_text("1 student following")).to_be_visible()
+    lecturer.get_by_role("link", name="Learn").click()
+    lecturer.get_by_role("button", name=re.compile("^Next")).click()
+    expect(ada.get_by_text("2 of ")).to_be_visible()
+    lecturer.get_by_role("button", name="Ask the class").click()
+    lecturer.get_by_role("button", name="The lesson’s question: How unsure is it?").click()
+    expect(answers(ada)).to_have_count(len(TOKENS.question.ranges()))
+    answers(ada).nth(0).click()
+    expect(lecturer.get_by_text("was chosen by 1 of 1 student.")).to_be_visible()
+    lecturer.get_by_role("button", name="Reveal").click()
+    run = fold(bundled_runs.events_of(bundled_runs.named(TOKENS.run)))
+    highest = max(token.entropy for path in run.paths for token in path.tokens)
+    assert highest >= TOKENS.question.bounds[0]
+    expect(
+        ada.get_by_text(f"You guessed less than 0.30 nats. It is {highest:.2f} nats.")
+    ).to_be_visible()
+    expect(lecturer.get_by_text(f"Right: {highest:.2f} nats.")).to_be_visible()
+
+
+def test_a_lecturer_is_missed_comes_back_and_ends_the_class(open_page: Callable[..., Page]) -> None:
+    lecturer = open_page(**OPTIONS)
+    code = started(lecturer)
+    ada = open_page(f"/?class={code}", **OPTIONS)
+    to_step(lecturer, 5)
+    bob = open_page(f"/?class={code}", **OPTIONS)
+    expect(board(ada)).to_have_attribute("data-cursor", "5")
+    expect(board(bob)).to_have_attribute("data-cursor", "5")
+    link = lecturer.url
+    assert "lecture=" in link
+    assert "lecture" not in ada.url
+    lecturer.goto(link.partition("?")[0] + "healthz")
+    expect(ada.get_by_text("The lecturer has lost the connection.")).to_be_visible()
+    expect(board(ada)).to_have_attribute("data-cursor", "5")
+    lecturer.goto(link)
+    expect(lecturer.get_by_text("2 students following")).to_be_visible()
+    expect(ada.get_by_text("The lecturer has lost the connection.")).to_have_count(0)
+    expect(board(lecturer)).to_have_attribute("data-cursor", "5")
+    to_step(lecturer, 2)
+    expect(board(ada)).to_have_attribute("data-cursor", "2")
+    bob.get_by_role("button", name="Leave the class").click()
+    expect(way_in(bob)).to_be_visible()
+    expect(lecturer.get_by_text("1 student following")).to_be_visible()
+    lecturer.get_by_role("button", name="End the class").click()
+    for page in (lecturer, ada):
+        expect(page.get_by_text("This class is over.")).to_be_visible()
+    late = open_page(f"/?class={code}", **OPTIONS)
+    expect(late.get_by_text(re.compile(f"There is no class .?{code}")).first).to_be_visible()
+    ada.get_by_role("button", name="Close").click()
+    expect(way_in(ada)).to_be_visible()

@@ -1,0 +1,138 @@
+"""A model that breaks while it generates: the run says why, keeps what it had, and the next one works."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from breaking_model import BreakingModel
+from prometheus_client import REGISTRY
+
+from app.server.live_run import LiveRun
+from app.server.model_cache import ModelCache
+from app.server.worker import Worker
+from eab.analysis.variants import cache_variants
+from eab.config import BranchingConfig
+from eab.errors import ModelError
+
+CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
+PROMPT = "1 2 3"
+OUT_OF_MEMORY = "the memory of this machine does not suffice for the run. What it had is kept; use"
+ENDINGS = [
+    (RuntimeError("a kernel failed"), "stopped with an error (RuntimeError: a kernel failed)"),
+    (ModelError("its logits are no numbers"), "its logits are no numbers"),
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), OUT_OF_MEMORY),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OUT_OF_MEMORY),
+    (MemoryError(), OUT_OF_MEMORY),
+]
+
+
+@pytest.fixture
+def workers() -> Iterator[list[Worker]]:
+    """Workers to be closed at the end."""
+    made: list[Worker] = []
+    yield made
+    for worker in made:
+        worker.close()
+
+
+def ended(*runs: LiveRun) -> None:
+    """Wait until these runs have ended."""
+    deadline = time.monotonic() + 60
+    while any(run.active for run in runs):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def serving(workers: list[Worker], error: BaseException) -> Worker:
+    """A worker with a model "0" that breaks with this error, and a model "1" that never does."""
+    models = [BreakingModel(error), BreakingModel(error, passes=10**9)]
+    workers.append(Worker(ModelCache(lambda name: models[int(name)])))
+    return workers[0]
+
+
+@pytest.mark.parametrize(("error", "words"), ENDINGS)
+def test_a_forward_pass_that_raises_ends_its_run_in_words(
+    workers: list[Worker], error: Exception, words: str
+) -> None:
+    worker = serving(workers, error)
+    run = worker.start_run(PROMPT, CONFIG, "0")
+    ended(run)
+    reason, why = run.ending
+    assert reason == "failed"
+    assert words in why
+    assert len(run.state.started_run().steps) == 4, "what it had is kept"
+    following = worker.start_run(PROMPT, CONFIG, "0")
+    ended(following)
+    assert following.ending == ("finished", "")
+
+
+def test_a_comparison_that_breaks_says_why_and_the_next_works(workers: list[Worker]) -> None:
+    worker = serving(workers, RuntimeError("a kernel failed"))
+    broken = worker.start_variants(PROMPT, CONFIG, "0", cache_variants())
+    ended(broken)  # type: ignore[arg-type]
+    assert broken.ending[0] == "failed"
+    assert "a kernel failed" in broken.ending[1]
+    following = worker.start_variants(PROMPT, CONFIG, "0", cache_variants())
+    ended(following)  # type: ignore[arg-type]
+    assert following.ending == ("finished", "")
+
+
+class Panic(BaseException):
+    """As compiled code raises it: no Exception, so that nothing on the way takes it."""
+
+
+def test_a_worker_that_breaks_tells_everybody_and_goes_on(
+    workers: list[Worker], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = restarts()
+    worker = serving(workers, Panic("its message may quote a prompt"))
+    long = BranchingConfig(max_new_tokens=4000, max_paths=4)
+    beside = worker.start_run(PROMPT, long, "1", "other")
+    compared = worker.start_variants(PROMPT, long, "1", cache_variants(), "another")
+    broken = worker.start_run(PROMPT, CONFIG, "0")
+    ended(beside, broken, compared)  # type: ignore[arg-type]
+    for run in (broken, beside, compared):
+        assert run.ending[0] == "failed"
+        assert "worker stopped with an error (Panic) and was started again" in run.ending[1]
+    assert restarts() == before + 1
+    [noted] = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert "The worker stopped with Panic and was started again" in noted.getMessage()
+    assert "breaking_model.py" in noted.getMessage()
+    assert "prompt" not in noted.getMessage()
+    following = [worker.start_run(PROMPT, CONFIG, name) for name in "01"]
+    ended(*following)
+    assert [run.ending for run in following] == [("finished", "")] * 2
+
+
+def restarts() -> float:
+    return REGISTRY.get_sample_value("eab_worker_restarts_total") or 0.0
+
+
+def test_a_server_without_another_thread_says_so(workers: list[Worker]) -> None:
+    worker = serving(workers, RuntimeError())
+    usual = threading.stack_size(2**47)  # there is no room for such a thread
+    try:
+        refused = worker.start_run(PROMPT, CONFIG, "1")
+    finally:
+        threading.stack_size(usual)
+    assert refused.ending[0] == "failed"
+    assert "cannot begin another run now (can't start new thread). Try again" in refused.ending[1]
+    following = worker.start_run(PROMPT, CONFIG, "1")
+    ended(following)
+    assert following.ending == ("finished", "")
+
+
+def test_a_model_that_panics_while_it_loads_says_so(workers: list[Worker]) -> None:
+    def load(name: str) -> BreakingModel:
+        if name == "panics":
+            raise Panic("a tokenizer of compiled code")
+        return BreakingModel(RuntimeError(), passes=1000)
+
+    workers.append(Worker(ModelCache(load)))
+    broken, following = (workers[0].start_run(PROMPT, CONFIG, name) for name in ("panics", "0"))
+    ended(broken, following)
+    assert "an error (Panic: a tokenizer of compiled code)" in broken.ending[1]
+    assert following.ending == ("finished", "")

@@ -1,0 +1,118 @@
+"""The clock of the machine jumps: nothing ends, nothing is lost, and the order stays."""
+
+import ast
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, tzinfo
+from itertools import count
+from pathlib import Path
+
+import pytest
+from breaking_model import BreakingModel
+from places import ROOT
+from saving_process import EVENTS
+
+from app.server.classroom import Classroom
+from app.server.model_cache import ModelCache
+from app.server.named_store import MAX_DELETED
+from app.server.rules import Rules
+from app.server.store import Store
+from app.server.worker import Worker
+from eab.config import BranchingConfig
+from eab.errors import LimitError
+
+OF_THE_DAY = {
+    "time",
+    "time_ns",
+    "localtime",
+    "gmtime",
+    "ctime",
+    "strftime",
+    "now",
+    "utcnow",
+    "today",
+}
+
+
+class Jumping(datetime):
+    """A clock that shows another day each time."""
+
+    days: Iterator[int]
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Jumping":
+        return cls(2026, 1, 1, tzinfo=tz) + timedelta(days=next(cls.days))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store on a machine whose clock goes back by a day at each look."""
+    monkeypatch.setattr(Jumping, "days", iter(range(1000, 0, -1)), raising=False)
+    monkeypatch.setattr("app.server.named_store.datetime", Jumping)
+    return Store(tmp_path / "runs.sqlite")
+
+
+def test_the_run_that_was_saved_last_comes_first_though_the_clock_goes_back(store: Store) -> None:
+    saved = [store.save(str(number), EVENTS) for number in range(3)]
+    assert saved[0].saved_at > saved[2].saved_at
+    assert store.all() == saved[::-1]
+
+
+def test_what_was_deleted_last_can_be_restored_though_the_clock_goes_back(store: Store) -> None:
+    saved = [store.save(str(number), EVENTS) for number in range(MAX_DELETED + 3)]
+    for run in saved:
+        store.delete(run.id)
+        store.restore(run.id)
+        store.delete(run.id)
+    store.restore(saved[-1].id)
+    assert store.all() == [saved[-1]]
+
+
+@pytest.mark.parametrize("day", [24 * 3600.0, -24 * 3600.0])
+def test_a_run_an_allowance_and_a_class_do_not_see_the_clock_jump(
+    monkeypatch: pytest.MonkeyPatch, day: float
+) -> None:
+    looks = count()
+    monkeypatch.setattr(time, "time", lambda: 1.8e9 + day * next(looks))
+    room, rules = Classroom(), Rules(seconds_per_hour=1)
+    worker = Worker(ModelCache(lambda _: working()), rules=rules)
+    run = worker.start_run("1 2", BranchingConfig(max_new_tokens=4000, max_paths=16), "any")
+    deadline = time.monotonic() + 60
+    while run.seconds < 1:
+        assert time.monotonic() < deadline
+        assert run.active
+        time.sleep(0.01)
+    run.stop()
+    while run.active:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert run.ending == ("stopped", "")
+    with pytest.raises(LimitError, match="Try again in "):
+        worker.start_run("1 2", run.config, "any")
+    assert not room.state.ended
+    worker.close()
+
+
+def working() -> BreakingModel:
+    return BreakingModel(RuntimeError(), passes=10**9)
+
+
+def test_only_stores_ask_for_the_time_of_day() -> None:
+    sources = [file for folder in ("app", "eab") for file in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 200
+    asking = {file.relative_to(ROOT).as_posix() for file in sources if asks_for_the_time(file)}
+    assert asking == {"app/server/named_store.py", "app/server/store_file.py"}
+
+
+def asks_for_the_time(file: Path) -> bool:
+    """Whether a source has a name such as `time.time` or `datetime.now`."""
+    names = [
+        node
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+    ]
+    modules = {"time", "datetime", "date"}
+    return any(
+        one.attr in OF_THE_DAY and isinstance(one.value, ast.Name) and one.value.id in modules
+        for one in names
+    )

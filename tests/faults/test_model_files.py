@@ -1,0 +1,91 @@
+"""The files of a model vanish or change: between choosing it and running it, or while it is in use."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.server.live_run import LiveFormats, LiveRun
+from app.server.model_cache import ModelCache
+from app.server.worker import Worker
+from eab.config import BranchingConfig
+from eab.models.loading import load_model
+from eab.quantization.results import FormatMissing
+
+CONFIG = BranchingConfig(max_new_tokens=8, max_paths=4)
+PROMPT = "w3 w5 w8"
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    """A worker that loads models from their files."""
+    made = Worker(ModelCache(load_model))
+    yield made
+    made.close()
+
+
+def ended(run: LiveRun | LiveFormats) -> tuple[str, str]:
+    """How the run ended."""
+    deadline = time.monotonic() + 120
+    while run.active:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return run.ending
+
+
+def texts(worker: Worker, folder: Path) -> list[tuple[int, ...]]:
+    """The tokens that a run with this model ends with."""
+    run = worker.start_run(PROMPT, CONFIG, str(folder))
+    assert ended(run) == ("finished", "")
+    return [sample.token_ids for sample in run.state.started_run().samples()]
+
+
+def test_a_folder_that_has_vanished_is_named_and_the_model_works_when_it_is_back(
+    worker: Worker, llama_folder: Path
+) -> None:
+    aside = llama_folder.rename(llama_folder.with_name(f"{llama_folder.name}-aside"))
+    reason, why = ended(worker.start_run(PROMPT, CONFIG, str(llama_folder)))
+    assert reason == "failed"
+    assert "cannot be found: there is no such folder. Give 'embedded', a folder, or an id" in why
+    aside.rename(llama_folder)
+    assert texts(worker, llama_folder)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_file_that_has_vanished_ends_in_words(
+    worker: Worker, llama_folder: Path, file: str
+) -> None:
+    aside = (llama_folder / file).rename(llama_folder / "aside")
+    reason, why = ended(worker.start_run(PROMPT, CONFIG, str(llama_folder)))
+    assert reason == "failed"
+    assert why.startswith(f"the model folder '{llama_folder}'") or "holds no model" in why
+    aside.rename(llama_folder / file)
+    assert texts(worker, llama_folder)
+
+
+def test_a_loaded_model_goes_on_without_its_files_and_what_needs_them_says_so(
+    worker: Worker, llama_folder: Path
+) -> None:
+    before = texts(worker, llama_folder)
+    shutil.rmtree(llama_folder)
+    assert texts(worker, llama_folder) == before
+    formats = worker.start_formats(PROMPT, str(llama_folder))
+    assert ended(formats) == ("finished", "")
+    missing = formats.state.of(FormatMissing)
+    assert missing
+    assert all("there is no such folder" in one.reason for one in missing)
+    assert texts(worker, llama_folder) == before
+
+
+def test_a_loaded_model_does_not_change_when_its_file_is_written_again(
+    worker: Worker, llama_folder: Path
+) -> None:
+    before = texts(worker, llama_folder)
+    with (llama_folder / "model.safetensors").open("r+b") as file:
+        header = int.from_bytes(file.read(8), "little")
+        length = file.seek(0, 2)
+        file.seek(8 + header)
+        file.write(bytes(length - 8 - header))
+    assert texts(worker, llama_folder) == before

@@ -1,0 +1,65 @@
+"""What was saved stays, whatever happens to the process or the disk that saves it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from saving_process import found
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
+OWN_MOUNTS = ("unshare", "--map-root-user", "--mount")  # the process mounts for itself only
+
+
+@pytest.fixture
+def own_disk() -> tuple[str, ...]:
+    """What a command is put behind, so that it can mount disks."""
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare here")
+    mounts = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+    if subprocess.run(mounts, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    return OWN_MOUNTS
+
+
+def test_a_hundred_processes_that_are_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
+    seen = found("killed", tmp_path, 100)
+    assert seen["lost"] == []
+    assert seen["told"] >= 100
+    assert seen["torn"] > 0, "no process was killed in the middle of a transaction"
+
+
+def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    seen = found("beside_each_other", tmp_path, 10)
+    assert seen == {"told": 40, "lost": [], "names": ["two"]}
+
+
+def test_a_damaged_store_that_many_find_at_once_is_set_aside_once(tmp_path: Path) -> None:
+    assert found("where_it_is_damaged", tmp_path, 20) == {"lost": [], "aside": 20}
+
+
+def test_where_files_cannot_grow_nothing_is_lost(tmp_path: Path) -> None:
+    seen = found("without_room", tmp_path)
+    assert "cannot be written" in seen.pop("why")
+    assert seen.pop("told") > 1
+    assert seen == {"lost": [], "again": ""}
+
+
+def test_a_full_disk_is_explained_and_loses_nothing(
+    tmp_path: Path, own_disk: tuple[str, ...]
+) -> None:
+    seen = found("on_a_full_disk", tmp_path, around=own_disk)
+    assert "cannot be written: database or disk is full. Set EAB_STORE" in seen.pop("why")
+    assert seen.pop("told") > 1
+    assert seen == {"lost": [], "again": ""}
+
+
+def test_a_read_only_disk_is_explained_and_its_runs_can_be_opened(
+    tmp_path: Path, own_disk: tuple[str, ...]
+) -> None:
+    seen = found("on_a_read_only_disk", tmp_path, around=own_disk)
+    for why in seen.pop("why"):
+        assert "cannot be written: " in why
+        assert "Set EAB_STORE" in why
+    assert seen == {"lost": [], "none": [], "again": ""}

@@ -1,0 +1,178 @@
+"""Tabs that are closed, cut off and doubled while their run is in the making: the run goes on or ends
+as it should, the next one works, and the log stays empty (without a browser: raw_session.py).
+"""
+
+import os
+import re
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from explorer_server import free_port, serve_command, serving
+from places import ROOT
+from raw_session import RawSession
+
+PROMPT = "Once upon a time, there was a"
+LONG = {"prompt": PROMPT, "seed": 1, "max_new_tokens": 60, "max_paths": 16, "min_fork_weight": 0.01}
+ENDLESS = LONG | {"max_new_tokens": 256, "max_paths": 64, "cache": "recompute"}
+KEY = "a-key-of-the-tests"
+# A server that stops a run when nobody has watched it for eight seconds, not for two minutes.
+IMPATIENT = (
+    "from app.server import live_run; live_run.UNWATCHED_SECONDS = 8.0;"
+    "from app.serve import main; main()"
+)
+
+
+@contextmanager
+def logging_server(folder: Path, *command: str, expected: str = "") -> Iterator[str]:
+    """Its address. It must log no other error than what is expected."""
+    rules, log, port = folder / "eab.toml", folder / "log", free_port()
+    rules.write_text(f'key = "{KEY}"\n', encoding="utf-8")
+    started = [*command, *serve_command(port)[-2:]] if command else serve_command(port)
+    with log.open("wb") as written:
+        options: dict[str, Any] = {"stdout": written, "stderr": written, "cwd": ROOT}
+        options["env"] = os.environ | {"EAB_RULES": str(rules)}
+        with serving(started, port, **options) as (address, _):
+            yield address
+    logged = log.read_text(encoding="utf-8")
+    assert (
+        re.findall("Traceback.*|.*Error.*|.*stopped with.*", logged) == [expected][: len(expected)]
+    )
+    assert PROMPT not in logged
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with logging_server(tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+def begun(address: str, settings: dict[str, Any]) -> RawSession:
+    """A tab with a run that grows."""
+    tab = RawSession(address, urlencode(settings))
+    run(tab)
+    return tab
+
+
+def run(tab: RawSession) -> None:
+    """Press Run, and wait until the new run is on the board."""
+    before = tab.run_id
+    tab.until(lambda: tab.offers("run_button"))
+    tab.press("run_button")
+    tab.until(lambda: tab.run_id != before)
+    tab.until(lambda: tab.board["run"] == f"live-{tab.run_id}" and tab.board["version"] > 0)
+
+
+def ending(tab: RawSession) -> str:
+    """How the run in the address bar ends."""
+    tab.until(lambda: tab.board["run"] == f"live-{tab.run_id}" and bool(tab.board["ended"]))
+    tab.until(lambda: "Texts" in tab.tabs)  # the page has been drawn anew
+    return str(tab.board["ended"])
+
+
+def test_a_connection_that_is_cut_comes_back_to_the_same_tab_and_its_run(address: str) -> None:
+    tab = begun(address, LONG)
+    run_id, session = tab.run_id, tab.session
+    for _ in range(3):
+        tab.cut()
+        seen = len(tab.boards)
+        tab.come_back()
+        tab.until(lambda seen=seen: len(tab.boards) > seen)
+    assert (tab.run_id, tab.session) == (run_id, session)
+    assert ending(tab) == "finished"
+    run(tab)
+    assert ending(tab) == "finished"
+    tab.close()
+
+
+def test_two_tabs_of_one_link_see_the_same_run_and_one_may_go(address: str) -> None:
+    first = begun(address, LONG)
+    second, third = (RawSession(address, f"run={first.run_id}") for _ in range(2))
+    first.close()
+    assert [ending(second), ending(third)] == ["finished"] * 2
+    whole = RawSession(address, f"run={first.run_id}").board
+    for tab in (second, third):
+        assert tab.board["run"] == whole["run"]
+        assert len(tab.board["steps"]) > 0
+        assert tab.board["steps"][-1] == whole["steps"][-1]
+        run(tab)
+    assert second.run_id != third.run_id
+    assert [ending(second), ending(third)] == ["finished"] * 2
+    for tab in (second, third):
+        tab.close()
+
+
+def test_stop_in_one_of_two_tabs_ends_the_run_in_both(address: str) -> None:
+    first = begun(address, ENDLESS)
+    second = RawSession(address, f"run={first.run_id}")
+    second.press("stop_button")
+    assert [ending(first), ending(second)] == ["stopped"] * 2
+    for tab in (first, second):
+        tab.close()
+
+
+def test_a_run_whose_browser_was_closed_ends_and_the_next_visitor_is_served(
+    tmp_path: Path,
+) -> None:
+    with logging_server(tmp_path, sys.executable, "-c", IMPATIENT) as address:
+        tab = begun(address, ENDLESS)
+        tab.close()
+        deadline = time.monotonic() + 120
+        while metrics(address)["eab_active"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert metrics(address)['eab_runs_total{reason="unwatched"}'] == 1
+        later = RawSession(address, f"run={tab.run_id}")
+        assert ending(later) == "unwatched"
+        assert 0 < len(later.board["steps"]) < ENDLESS["max_new_tokens"]
+        later.close()
+        other = begun(address, LONG)
+        other.until(lambda: bool(other.board["ended"]))
+        other.close()
+
+
+def test_a_worker_that_breaks_tells_every_tab_and_the_next_runs_work(tmp_path: Path) -> None:
+    told = "The worker stopped with Panic and was started again."
+    command = (sys.executable, str(ROOT / "tests" / "support" / "breaking_server.py"))
+    with logging_server(tmp_path, *command, expected=told) as address:
+        tabs = [RawSession(address, urlencode(LONG | {"max_new_tokens": 256})) for _ in range(2)]
+        for tab in tabs:
+            tab.press("run_button")
+        for tab in tabs:
+            tab.until(lambda tab=tab: bool(tab.problems))
+            assert "worker stopped with an error (Panic) and was started again" in tab.problems[-1]
+        for tab in tabs:
+            run(tab)
+            tab.press("stop_button")
+            assert ending(tab) in ("stopped", "finished")
+            tab.close()
+
+
+def test_a_tab_outlives_a_server_that_is_killed_and_started_again() -> None:
+    port = free_port()
+    with serving(serve_command(port), port, cwd=ROOT) as (address, server):
+        tab = begun(address, LONG)
+        os.kill(server, signal.SIGKILL)
+        tab.close()
+    with serving(serve_command(port), port, cwd=ROOT):
+        tab.come_back()
+        tab.until(lambda: bool(tab.problems))
+        assert "The run of this link is not known here (any more)" in tab.problems[-1]
+        run(tab)
+        tab.close()
+
+
+def metrics(address: str) -> dict[str, float]:
+    """The metrics of the server, by name and label."""
+    asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"})
+    with urllib.request.urlopen(asked, timeout=60) as response:
+        lines = response.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("eab_"))
+    return {name: float(value) for name, value in pairs}

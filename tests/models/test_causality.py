@@ -1,0 +1,91 @@
+"""A model is taken if it asks for ordinary causal attention, in every data type: judged by what it
+asks, because in 16 bits a wrong result can hide behind rounding.
+"""
+
+import pytest
+import torch
+from tiny_models import CONFIGS, causal
+
+from eab.errors import ModelError
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import wrap_model
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+NOT_CAUSAL = "lets a token read later ones, or adds to its attention scores"
+OTHER_LAYERS = "does not use the attention of transformers once in each layer"
+OTHER_POSITIONS = "does not number the positions of a text from 0"
+OTHER_ROWS = "has keys and values of other sizes than its configuration says"
+MHA = {"num_key_value_heads": 4}
+REFUSED = {
+    "an encoder": ("BertConfig", MHA, NOT_CAUSAL),
+    "an encoder with its own positions": ("RobertaConfig", MHA, NOT_CAUSAL),
+    "a decoder whose positions begin at 2": (
+        "RobertaConfig",
+        MHA | {"is_decoder": True, "pad_token_id": 1},
+        OTHER_POSITIONS,
+    ),
+    "a mask that depends on the text": ("DogeConfig", {}, NOT_CAUSAL),
+    "heads that its configuration does not have": ("OPTConfig", {}, OTHER_ROWS),
+    "attention of its own": ("DiffLlamaConfig", {}, OTHER_LAYERS),
+    "another attention of its own": ("NemotronConfig", {"head_dim": 8}, OTHER_LAYERS),
+}
+TAKEN = {
+    "BertConfig": MHA | {"is_decoder": True},
+    "Qwen3MoeConfig": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "MixtralConfig": {"num_local_experts": 4, "pad_token_id": 0},
+    "Gemma3TextConfig": {"head_dim": 8},
+    "GPTBigCodeConfig": {"num_key_value_heads": 1},
+    "GraniteConfig": {},
+    "Olmo2Config": {"pad_token_id": 0},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_ordinary_causal_attention_is_refused(kind, dtype, words, monkeypatch):
+    name, more, reason = REFUSED[kind]
+    monkeypatch.setattr(HuggingFaceModel, "_check_against_plain_forward", lambda self: None)
+    model = causal(name, **more | {"initializer_range": 0.002}).to(dtype)
+    with pytest.raises(ModelError, match=f"the model family .* {reason}"):
+        wrap_model(model, words)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", TAKEN)
+def test_other_families_are_taken(kind, dtype, words):
+    model = causal(kind, **TAKEN[kind] | {"initializer_range": 0.1}).to(dtype)
+    assert wrap_model(model, words).kv_shape.layers == 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("family", CONFIGS)
+def test_the_families_of_the_other_tests_are_taken(family, dtype, make_model, words):
+    model = make_model(CONFIGS[family]()).to(dtype)
+    assert wrap_model(model, words).card.family == family
+
+
+def test_in_16_bits_the_logits_alone_would_not_show_it(words, monkeypatch):
+    monkeypatch.setattr("eab.models.huggingface.refuse_other_attention", lambda *_: None)
+    encoder = wrap_model(causal("BertConfig", **MHA).bfloat16(), words)
+    assert encoder._cache_error() < 0.01
+
+
+@pytest.mark.parametrize("kind", ["Gemma4TextConfig", "Gemma4UnifiedTextConfig"])
+def test_layers_that_differ_in_the_size_of_their_heads_are_refused_in_words(kind, words):
+    sizes = {"head_dim": 8, "global_head_dim": 16, "pad_token_id": 0, "num_hidden_layers": 6}
+    sizes |= {"vocab_size_per_layer_input": 72, "hidden_size_per_layer_input": 8}
+    with pytest.raises(ModelError, match="has layers that differ, such as in the size of their h"):
+        wrap_model(causal(kind, **sizes), words)
+
+
+def test_latent_attention_is_refused_in_words(words):
+    sizes = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+    with pytest.raises(ModelError, match=r"'deepseek_v3' .*\(latent attention\)"):
+        wrap_model(causal("DeepseekV3Config", v_head_dim=8, **sizes, **experts), words)
+
+
+def test_a_data_type_that_the_model_itself_cannot_use_is_said_in_words(words):
+    model = causal("MixtralConfig", num_local_experts=4, pad_token_id=0).double()
+    with pytest.raises(ModelError, match=r"'mixtral' does not run in torch.float64 on cpu \(.*ble"):
+        wrap_model(model, words)

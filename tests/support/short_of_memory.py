@@ -1,0 +1,54 @@
+"""A process whose memory runs out in the middle of a run, and is there again for the next one.
+
+It prints how each run of a worker ended, as JSON.
+"""
+
+import json
+import resource
+import time
+from pathlib import Path
+
+import torch
+
+from app.server.model_cache import ModelCache
+from app.server.worker import Worker
+from eab.config import BranchingConfig
+from eab.models.loading import load_model
+
+ROOM = 30 * 2**20  # bytes for the run: enough for its first steps
+LARGE = BranchingConfig(
+    max_new_tokens=200, max_paths=128, entropy_threshold=0.1, min_fork_weight=0.0, kv_limit_mib=4096
+)
+SMALL = BranchingConfig(max_new_tokens=8, max_paths=4)
+
+
+def bytes_in_use() -> int:
+    """Bytes of memory that this process has reserved."""
+    [line] = [one for one in Path("/proc/self/status").read_text().splitlines() if "VmSize" in one]
+    return int(line.split()[1]) * 2**10
+
+
+def ending(worker: Worker, prompt: str, config: BranchingConfig) -> tuple[str, str, int]:
+    """How a run ends, why, and after how many steps."""
+    run = worker.start_run(prompt, config, "embedded")
+    while run.active:
+        run.mark_watched()
+        time.sleep(0.05)
+    return (*run.ending, len(run.state.started_run().steps))
+
+
+def main() -> None:
+    """Run, run out of memory, and run again."""
+    torch.set_num_threads(1)
+    model = load_model("embedded")
+    worker = Worker(ModelCache(lambda _: model))
+    found = [ending(worker, "Once upon a time", SMALL)]
+    resource.setrlimit(resource.RLIMIT_AS, (bytes_in_use() + ROOM, resource.RLIM_INFINITY))
+    found.append(ending(worker, "Once upon a time " * 40, LARGE))
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+    found.append(ending(worker, "Once upon a time", SMALL))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

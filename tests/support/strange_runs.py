@@ -1,0 +1,68 @@
+"""Run files as a stranger could make them."""
+
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from invented_runs import invented_run
+
+from eab import record
+from eab.events import Event, Forked, Predicted, TokenAppended
+from eab.lessons import bundled_runs
+from eab.record.event_json import to_json
+
+LINES: Final = (
+    gzip.decompress(record.dumps(bundled_runs.events_of(bundled_runs.recordings()[1])))
+    .decode()
+    .split("\n")
+)
+
+
+def changed(kind: str, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """The recording with its first event of this kind changed."""
+    lines = list(LINES)
+    place = next(index for index, line in enumerate(lines) if f'"event":"{kind}"' in line)
+    event = json.loads(lines[place])
+    change(event)
+    lines[place] = json.dumps(event)
+    return gzip.compress("\n".join(lines).encode())
+
+
+def chain(steps: int, text: str) -> list[Event]:
+    """One path, each of its tokens with this text."""
+    started = invented_run(0, 1, 1)[0]
+    tokens: list[Event] = []
+    for step in range(steps):
+        tokens += [Predicted(step, 0, 1.0, ()), TokenAppended(step, 0, 7, text, -1.0, False)]
+    return [started, *tokens]
+
+
+def comb(forks: int) -> list[Event]:
+    """Of the two children at each fork, the first one forks again; the other one is a leaf."""
+    events, stem = invented_run(0, 1, 1)[:1], 0
+    for step in range(forks):
+        children = (2 * step + 1, 2 * step + 2)
+        events += [
+            Predicted(step, stem, 3.0, ()),
+            Forked(step, stem, children, (0.5, 0.5), children[0]),
+            *(TokenAppended(step, child, 7, "a", -1.0, False) for child in children),
+        ]
+        stem = children[0]
+    return events
+
+
+def bush(children: int) -> list[Event]:
+    """Paths without tokens: 256 children of the prompt, 256 of the first of these, and so on."""
+    events, born = invented_run(0, 1, 1)[:1], 1
+    while born <= children:
+        ids = tuple(range(born, born + 256))
+        parent = max(0, born - 256)
+        events += [Predicted(0, parent, 1.0, ()), Forked(0, parent, ids, (0.0,) * 256, -1)]
+        born += 256
+    return events
+
+
+def packed(events: list[Event], more: str = "") -> bytes:
+    lines = [LINES[0], *(json.dumps(to_json(event)) for event in events)]
+    return gzip.compress(("\n".join(lines) + more).encode("ascii"), 1)
