@@ -5,12 +5,14 @@ the files they write.
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import transformers
 
 from eab.models.machine import describe_machine
+from eab.timing import Clock
 
 
 def command_line(description: str | None, quick: str) -> argparse.ArgumentParser:
@@ -23,6 +25,23 @@ def command_line(description: str | None, quick: str) -> argparse.ArgumentParser
     parser.add_argument("--table", metavar="FILE", help="write the Markdown tables here too")
     parser.add_argument("--threads", type=int, default=2)
     return parser
+
+
+def offer_processor_time(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `clock_of` reads."""
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="measure the time of the processor, not of the clock; for --threads 1 on a machine "
+        "that does other work, too",
+    )
+
+
+def clock_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Clock:
+    """The clock that the options ask for; exits with a message if it does not fit the threads."""
+    if options.processor_time and options.threads != 1:
+        parser.error("--processor-time adds up the threads; use it with --threads 1")
+    return time.process_time if options.processor_time else time.perf_counter
 
 
 def where(dtype: str) -> str:

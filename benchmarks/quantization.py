@@ -12,8 +12,8 @@ measures quality on fewer texts.
 
 import argparse
 import json
+import math
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from published import command_line, publish, where
-from quantization_quality import quality_table
+from published import clock_of, command_line, offer_processor_time, publish, where
+from quantization_quality import quality_table, unusable_formats
 from rich.console import Console
 from shapes import plain_model, same_weights
 from torch import nn
@@ -74,7 +74,8 @@ def stored_models(shape: str) -> dict[str, Stored]:
     loaded_bytes = sum(one.weight.nbytes for one in plain.modules() if isinstance(one, nn.Linear))
     models = {}
     ways = {f"float32, {layout}": (AS_LOADED, layout) for layout in LAYOUTS}
-    ways |= {weights: (weights, AUTO) for weights in WEIGHT_FORMATS if weights != AS_LOADED}
+    formats = WEIGHT_FORMATS.keys() - unusable_formats() - {AS_LOADED}
+    ways |= {weights: (weights, AUTO) for weights in WEIGHT_FORMATS if weights in formats}
     for name, (weights, layout) in ways.items():
         console.print(f"shape {shape}: {name} ...")
         twin = same_weights(plain)
@@ -278,10 +279,15 @@ def _eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float) -> dict[str, float]:
-    """The ratios for which the project has targets."""
+    """The ratios for which the project has targets, and all others: float32 over each format.
+
+    A format that this processor cannot compute has none.
+    """
 
     def faster(shape: str, weights: str, rows: int) -> float:
         steps = all_steps[shape]
+        if weights not in steps:
+            return math.nan
         return float32_step(steps, rows).median / steps[weights][rows].median
 
     ratios = {
@@ -291,7 +297,8 @@ def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float) -> dict[str, f
         "weights_bytes_int4_over_float32": bytes_ratio,
         "worst_default": min(faster(shape, DEFAULT, rows) for shape in all_steps for rows in ROWS),
     }
-    return ratios | {
+    targets = {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}
+    return targets | {
         f"float32_over_{weights}_{rows}rows_{shape}": faster(shape, weights, rows)
         for shape, steps in all_steps.items()
         for weights in steps
@@ -300,10 +307,9 @@ def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float) -> dict[str, f
     }
 
 
-def measure_speed(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def measure_speed(options: argparse.Namespace, clock: Clock) -> tuple[str, dict[str, Any]]:
     """Steps, bytes and batch invariance at all shapes -> text, and the figures as data."""
     repeats = 5 if options.quick else 15
-    clock = time.process_time if options.processor_time else time.perf_counter
     tables, all_steps, seconds, difference, bytes_ratio = [], {}, {}, 0.0, 0.0
     for shape in SHAPES:
         models = stored_models(shape)
@@ -341,12 +347,7 @@ def main() -> None:
         help="texts for the quality, separated by <|endoftext|>; by default the fables that come "
         "with the project",
     )
-    parser.add_argument(
-        "--processor-time",
-        action="store_true",
-        help="measure the time of the processor, not of the clock; for --threads 1 on a machine "
-        "that does other work, too",
-    )
+    offer_processor_time(parser)
     parser.add_argument(
         "--peer",
         type=Path,
@@ -355,17 +356,18 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=["speed", "quality"], help="leave the other part out")
     options = parser.parse_args()
+    for why in unusable_formats().values():
+        console.print(f"left out: {why}")
     if not options.held_out.is_file():
         parser.error(f"there is no file {options.held_out}")
-    if options.processor_time and options.threads != 1:
-        parser.error("--processor-time adds up the threads; use it with --threads 1")
+    clock = clock_of(parser, options)
     if options.processor_time and options.peer is not None:
         parser.error("llama.cpp is timed by the clock; leave --processor-time out")
     torch.set_num_threads(options.threads)
     logging.disable_progress_bar()
     text, result = "", {}
     if options.only != "quality":
-        text, result = measure_speed(options)
+        text, result = measure_speed(options, clock)
     if options.only != "speed":
         console.print("quality ...")
         text += "\n" + quality_table(options.held_out, 20 if options.quick else 60)

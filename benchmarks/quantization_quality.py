@@ -8,6 +8,7 @@ how far the entropy moves, in bits.
 
 import statistics
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from eab.config import BranchingConfig
+from eab.errors import ModelError
 from eab.models.loading import EMBEDDED_FOLDER
-from eab.models.quantized.formats import FORMATS, Format, quantize
+from eab.models.quantized.formats import FORMATS, Format, quantize, refuse_if_unusable
 from eab.models.quantized.int4 import Int4Linear
 from eab.quantization import held_out
 from training.choices import FIXED_CHOICES, known_distributions
@@ -53,6 +55,18 @@ VARIANTS: Mapping[str, Format] = {
 }
 
 
+@cache
+def unusable_formats() -> dict[str, str]:
+    """The formats that this processor cannot compute, and why."""
+    found = {}
+    for name in FORMATS:
+        try:
+            refuse_if_unusable(name, torch.device("cpu"))
+        except ModelError as error:
+            found[name] = str(error)
+    return found
+
+
 def quality_table(file: Path, documents: int) -> str:
     """One row per format, as Markdown.
 
@@ -75,7 +89,10 @@ def quality_table(file: Path, documents: int) -> str:
         "at 0.65 that flip | known entropies move by, bits: mean, largest |",
         "|---|---|---|---|---|---|---|",
     ]
+    unusable = [FORMATS[name] for name in unusable_formats()]
     for name, form in VARIANTS.items():
+        if form in unusable:
+            continue
         ours = _prober(tokenizer, form)
         cells = _cells(plain, ours, texts, prompts, characters)
         lines.append(f"| {name} | {' | '.join(cells)} |")

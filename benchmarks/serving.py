@@ -14,13 +14,12 @@ the same prompts, and as many samples and tokens of each.
 
 import logging
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
-from published import command_line, publish, where
+from published import clock_of, command_line, offer_processor_time, publish, where
 from shapes import plain_model, same_weights
 from transformers import (
     AutoTokenizer,
@@ -280,16 +279,9 @@ def words(first: dict[str, list[float]]) -> str:
 def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
-    parser.add_argument(
-        "--processor-time",
-        action="store_true",
-        help="measure the time of the processor, not of the clock; for --threads 1 on a machine "
-        "that does other work, too",
-    )
+    offer_processor_time(parser)
     options = parser.parse_args()
-    if options.processor_time and options.threads != 1:
-        parser.error("--processor-time adds up the threads; use it with --threads 1")
-    clock = time.process_time if options.processor_time else time.perf_counter
+    clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     rounds = 3 if options.quick else 9

@@ -1,0 +1,186 @@
+"""Thirty followers of one class: how soon they see what the lecturer does, and what memory a
+hundred questions leave behind.
+
+    python benchmarks/class.py [--quick] [--json FILE] [--table FILE]
+
+Starts the app on this machine. A lecturer and thirty students are sessions of Streamlit's protocol
+without a browser (tests/support/raw_session.py), in this process: their own work counts against the
+server's. One measurement is the time from the lecturer's message, a move of the cursor, to the
+message to a student's board; the p95 is over all students and moves. Then the class is asked, all
+answer, and the answers are revealed, a hundred times; the first ten questions are the warm-up for
+the memory. `idle cpu` is the share of a core that the server takes while nothing happens.
+"""
+
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from published import command_line, publish, where
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
+from explorer_server import free_port, serve_command, serving
+from raw_session import RawSession
+
+ROOT = Path(__file__).resolve().parent.parent
+STUDENTS = 30
+PROMISED = 0.3  # seconds, at the 95th percentile
+WARM_UP = 10  # questions
+IDLE_SECONDS = 10.0
+SETTLED = 0.2  # of a core
+
+
+class Seat:
+    """A student whose messages are received in a thread of its own."""
+
+    def __init__(self, address: str, code: str) -> None:
+        self.session = RawSession(address, f"class={code}")
+        self.session.until(lambda: self.session.offers("class_let_go"))
+        self._leaving = False
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        self.session.until(lambda: self._leaving, seconds=3600)
+
+    def close(self) -> None:
+        """Leave."""
+        self._leaving = True
+        self._thread.join()
+        self.session.close()
+
+
+@contextmanager
+def a_class(address: str) -> Iterator[tuple[RawSession, list[Seat]]]:
+    """A lecturer and thirty students."""
+    lecturer = RawSession(address)
+    lecturer.press("class_start")
+    lecturer.until(lambda: bool(lecturer.code))
+    seats = [Seat(address, lecturer.code) for _ in range(STUDENTS)]
+    yield lecturer, seats
+    for seat in seats:
+        seat.close()
+    lecturer.close()
+
+
+def follow_seconds(lecturer: RawSession, seats: Sequence[Seat], moves: int) -> list[float]:
+    """How long each move took to each student."""
+    found = []
+    for move in range(moves):
+        start = time.perf_counter()
+        lead_to(lecturer, seats, move % 20)
+        found += [seat.session.led[1] - start for seat in seats]
+        time.sleep(0.1)  # the frequency with which a lecturer's browser reports
+    return found[STUDENTS:]  # the first move is the warm-up
+
+
+def lead_to(
+    lecturer: RawSession, seats: Sequence[Seat], step: int, token: list[int] | None = None
+) -> None:
+    """Move the lecturer's board, and wait until all students were led there."""
+    at = {"run": lecturer.board["run"], "cursor": step, "token": token}
+    lecturer.report("eab_class", "look", at)
+    lecturer.until(lambda: all(cursor_of(seat) == step for seat in seats))
+
+
+def pressed(lecturer: RawSession, button: str) -> None:
+    """Press a button and wait until the page was drawn."""
+    lecturer.until(lambda: lecturer.offers(button))
+    before = lecturer.finished
+    lecturer.press(button)
+    lecturer.until(lambda: lecturer.finished > before)
+
+
+def cursor_of(seat: Seat) -> int | None:
+    """Where this student was led."""
+    cursor: int | None = seat.session.led[0].get("cursor")
+    return cursor
+
+
+def ask(lecturer: RawSession, seats: Sequence[Seat], number: int) -> None:
+    """Ask for the next token, let all answer, reveal, and take the question off the screens."""
+    path = next(one for one in lecturer.board["paths"] if one["tokens"])
+    lead_to(lecturer, seats, number % 7, [path["id"], 0])
+    pressed(lecturer, "class_ask_next")
+    key = f"class_answer_{lecturer.code}_{number}"
+    lecturer.until(lambda: all(key in seat.session.answers for seat in seats))
+    before = [seat.session.finished for seat in seats]
+    for place, seat in enumerate(seats):
+        options = seat.session.answers.pop(key)
+        seat.session.choose(key, options[place % len(options)])
+    drawn = list(zip(seats, before, strict=True))
+    lecturer.until(lambda: all(seat.session.finished > count for seat, count in drawn))
+    pressed(lecturer, "class_reveal")
+    pressed(lecturer, "class_dismiss")
+
+
+def memory_after_questions(
+    lecturer: RawSession, seats: Sequence[Seat], server: psutil.Process, questions: int
+) -> tuple[float, float]:
+    """Bytes that the server holds before and after so many questions."""
+    for number in range(1, WARM_UP + 1):
+        ask(lecturer, seats, number)
+    before = server.memory_info().rss
+    for number in range(WARM_UP + 1, WARM_UP + questions + 1):
+        ask(lecturer, seats, number)
+    return before, server.memory_info().rss
+
+
+def settle(lecturer: RawSession, server: psutil.Process) -> None:
+    """Wait until the pages of those who have just come are drawn, and the model is loaded, which
+    begins some seconds after the first page.
+    """
+    for _ in range(20):
+        if busy_share(lecturer, server, 4.0) < SETTLED:
+            return
+    raise SystemExit(f"the server did not come below {SETTLED:.0%} of a core in 80 seconds")
+
+
+def busy_share(lecturer: RawSession, server: psutil.Process, duration: float) -> float:
+    """The share of one core that the server takes for so many seconds, while nobody acts."""
+
+    def seconds() -> float:
+        times = server.cpu_times()
+        return times.user + times.system
+
+    start, used = time.perf_counter(), seconds()
+    lecturer.until(lambda: time.perf_counter() - start > duration)
+    return (seconds() - used) / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Command line."""
+    options = command_line(__doc__, "fewer moves and questions").parse_args()
+    moves, questions = (20, 5) if options.quick else (100, 100)
+    port = free_port()
+    with serving(serve_command(port), port, cwd=ROOT) as (address, process):
+        server = psutil.Process(process)
+        with a_class(address) as (lecturer, seats):
+            settle(lecturer, server)
+            follow = sorted(follow_seconds(lecturer, seats, moves))
+            before, after = memory_after_questions(lecturer, seats, server, questions)
+            settle(lecturer, server)
+            idle = busy_share(lecturer, server, IDLE_SECONDS)
+    p95 = follow[int(0.95 * len(follow))]
+    ratios = {
+        "follow_p95_over_300ms": p95 / PROMISED,
+        "memory_after_100_questions_over_before": after / before,
+    }
+    seconds = {"follow_median": statistics.median(follow), "follow_p95": p95, "idle_cpu": idle}
+    lines = [
+        f"{STUDENTS} students, {moves} moves of the cursor: they see one after a median of "
+        f"{1000 * seconds['follow_median']:.0f} ms, p95 {1000 * p95:.0f} ms.",
+        f"While nothing happens, the server takes {idle:.0%} of a core.",
+        f"{questions} questions: {before / 2**20:.0f} MiB before, {after / 2**20:.0f} MiB after.",
+        *(f"{name}: {value:.2f}" for name, value in ratios.items()),
+    ]
+    result = {"seconds": seconds, "ratios": ratios}
+    publish(options, where("no model"), "\n".join(lines) + "\n", result)
+
+
+if __name__ == "__main__":
+    main()

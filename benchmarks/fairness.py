@@ -1,0 +1,171 @@
+"""Thirty small visitors beside a greedy one: how much longer they wait than without it.
+
+    python benchmarks/fairness.py --json fairness.json
+
+One scheduler serves all, without a page. Each small visitor makes a few short runs, one after the
+other. The greedy one always has as many of the largest runs as a public server allows it
+(app/server/rules.py). Every round measures both, without the greedy one and with it. The ratios are
+medians over rounds of the 95th percentiles in the same round: of the seconds to the first token of
+the small visitors' runs, and of the seconds to their end. `fair_share_p95` is the larger of both.
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from published import clock_of, command_line, offer_processor_time, publish, where
+
+from app.server.rules import PUBLIC
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.engine.scheduler import Handle, Scheduler
+from eab.events import TokenAppended
+from eab.models.base import LanguageModel
+from eab.models.loading import load_model
+
+PROMPTS: Final = (
+    "Once upon a time, there was a",
+    "The cat sat on the",
+    "One day, a girl named",
+    "He opened the box and",
+)
+VISITORS: Final = 30
+RUNS_EACH: Final = 3
+SMALL: Final = BranchingConfig(min_fork_weight=0.03, max_paths=4, max_new_tokens=24)
+# Its prompt and its new tokens together fill the embedded model's context of 512 tokens.
+GREEDY_PROMPT: Final = PROMPTS[0] + " little girl" * 120
+GREEDY: Final = BranchingConfig(
+    entropy_threshold=0.0,
+    min_fork_weight=0.0,
+    max_paths=PUBLIC.max_paths,
+    max_new_tokens=PUBLIC.max_new_tokens,
+    kv_limit_mib=PUBLIC.kv_limit_mib,
+)
+WARM_UP_STEPS: Final = 12  # until the trees of the greedy visitor are wide
+
+Clock = Callable[[], float]
+
+
+@dataclass
+class Small:
+    """A run of a small visitor, with its times on the clock."""
+
+    visitor: int
+    handle: Handle
+    submitted: float
+    first_token: float = 0.0
+    ended: float = 0.0
+
+
+class Service:
+    """One scheduler with its visitors."""
+
+    def __init__(self, model: LanguageModel, clock: Clock) -> None:
+        self._scheduler, self._clock = Scheduler(model), clock
+        self._greedy: list[Handle] = []
+        self._seed = 0
+
+    def small_runs(self, beside_greedy: bool) -> list[Small]:
+        """Serve all runs of all small visitors."""
+        if beside_greedy:
+            for _ in range(WARM_UP_STEPS):
+                self._step(greedy=True)
+        waiting = [self._submit(visitor) for visitor in range(VISITORS)]
+        left, ended = dict.fromkeys(range(VISITORS), RUNS_EACH - 1), []
+        while waiting:
+            self._step(beside_greedy)
+            now = self._clock()
+            for run in waiting[:]:
+                has_token = any(isinstance(one, TokenAppended) for one in run.handle.new_events())
+                if has_token and not run.first_token:
+                    run.first_token = now
+                if run.handle.ended:
+                    run.ended = now
+                    ended.append(run)
+                    waiting.remove(run)
+                    if left[run.visitor]:
+                        left[run.visitor] -= 1
+                        waiting.append(self._submit(run.visitor))
+        self._scheduler.close()
+        return ended
+
+    def _step(self, greedy: bool) -> None:
+        self._greedy = [handle for handle in self._greedy if not handle.ended]
+        while greedy and len(self._greedy) < PUBLIC.runs_per_visitor:
+            self._greedy.append(self._ask(Request(GREEDY_PROMPT, GREEDY), "greedy"))
+        self._scheduler.step()
+        for handle in self._greedy:
+            assert handle.error is None, handle.error
+            handle.new_events()
+
+    def _submit(self, visitor: int) -> Small:
+        handle = self._ask(Request(PROMPTS[visitor % len(PROMPTS)], SMALL), str(visitor))
+        return Small(visitor, handle, self._clock())
+
+    def _ask(self, request: Request, owner: str) -> Handle:
+        self._seed += 1
+        config = replace(request.config, seed=self._seed)
+        return self._scheduler.submit(replace(request, config=config), owner=owner)
+
+
+def p95(seconds: list[float]) -> float:
+    """The 95th percentile."""
+    return statistics.quantiles(seconds, n=20)[-1]
+
+
+def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[float, float]:
+    """The 95th percentiles of the small visitors' seconds: to the first token, and to the end."""
+    runs = Service(model, clock).small_runs(beside_greedy)
+    assert len(runs) == VISITORS * RUNS_EACH
+    return (
+        p95([run.first_token - run.submitted for run in runs]),
+        p95([run.ended - run.submitted for run in runs]),
+    )
+
+
+def main() -> None:
+    """Command line."""
+    parser = command_line(__doc__, quick="three rounds instead of nine")
+    offer_processor_time(parser)
+    options = parser.parse_args()
+    clock = clock_of(parser, options)
+    torch.set_num_threads(options.threads)
+    model = load_model("embedded", device="cpu", dtype="float32")
+    measure(model, True, clock)  # the first passes of a process are slow
+    rounds = [
+        [measure(model, beside_greedy, clock) for beside_greedy in (False, True)]
+        for _ in range(3 if options.quick else 9)
+    ]
+    found = {
+        name: [(alone[index], beside[index]) for alone, beside in rounds]
+        for index, name in enumerate(("first_token", "total"))
+    }
+    ratios = {
+        f"fair_share_p95_{name}": statistics.median(beside / alone for alone, beside in pairs)
+        for name, pairs in found.items()
+    }
+    ratios["fair_share_p95"] = max(ratios.values())
+    result = {"seconds": found, "ratios": ratios}
+    publish(options, where("float32 on cpu"), table(found), result)
+
+
+def table(found: dict[str, list[tuple[float, float]]]) -> str:
+    """One row per time, as Markdown."""
+    rows = [
+        "| p95 | alone, s | beside the greedy one, s | ratio | spread |",
+        "|---|---|---|---|---|",
+    ]
+    for name, pairs in found.items():
+        alone, beside = (statistics.median(times) for times in zip(*pairs, strict=True))
+        ratios = [one / other for other, one in pairs]
+        rows.append(
+            f"| {name} | {alone:.2f} | {beside:.2f} | {statistics.median(ratios):.2f} "
+            f"| {min(ratios):.2f} to {max(ratios):.2f} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main()
