@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -11,6 +12,7 @@ from board_page import LIGHT, BoardPage
 from explorer_server import free_port, serve_command, serving
 from places import ROOT
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 expect.set_options(timeout=30_000)  # two cores may serve a model, a server and a browser at once
 QUIET = [
@@ -41,11 +43,29 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
+def tell(page: Page) -> None:
+    """Print what a page shows: pytest shows that where a test fails."""
+    try:
+        words = page.locator("body").inner_text(timeout=2_000)
+    except PlaywrightError as error:
+        words = f"{error}"
+    print(f"--- {page.url} shows:\n{words[-3000:]}")
+
+
 @pytest.fixture(scope="session")
-def _running() -> Iterator[tuple[str, int]]:
+def server_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the explorer writes."""
+    return tmp_path_factory.mktemp("server") / "log"
+
+
+@pytest.fixture(scope="session")
+def _running(server_log: Path) -> Iterator[tuple[str, int]]:
     """The explorer, started as users start it: its address and its process id."""
     port = free_port()
-    with serving(serve_command(port), port, cwd=ROOT) as running:
+    with (
+        server_log.open("wb") as log,
+        serving(serve_command(port), port, cwd=ROOT, stdout=log, stderr=log) as running,
+    ):
         yield running
 
 
@@ -62,7 +82,7 @@ def server(_running: tuple[str, int]) -> psutil.Process:
 
 
 @pytest.fixture
-def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
+def open_page(browser: Browser, address: str, server_log: Path) -> Iterator[Callable[..., Page]]:
     """open_page(query="", first_visit=False, **options) -> the explorer in a browser context of its
     own; only a first visit is shown the tour of the board.
     """
@@ -84,7 +104,10 @@ def open_page(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
 
     yield open_page
     for context in contexts:
+        for page in context.pages:
+            tell(page)
         context.close()
+    print(f"--- The server's last words:\n{server_log.read_text(errors='replace')[-3000:]}")
     ours = [
         problem for problem in problems if "/static/js/" not in problem
     ]  # else it is Streamlit's own

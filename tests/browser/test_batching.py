@@ -10,7 +10,7 @@ from pathlib import Path
 import contrast
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from insisting import until_attached
+from insisting import box_of, until_attached
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -33,8 +33,7 @@ def choose(page: Page, name: str, option: str) -> None:
 
 
 def bottom(page: Page, text: str) -> float:
-    box = page.get_by_text(text).first.bounding_box()
-    assert box is not None
+    box = box_of(page.get_by_text(text).first)
     return box["y"] + box["height"]
 
 
@@ -44,8 +43,7 @@ def test_the_first_screen_has_the_takeaway_and_both_ways_to_batch(
     page = opened(open_page)
     expect(page.get_by_text("10 requests in 4 slots: continuous batching took")).to_be_visible()
     expect(page.locator(".annotation-text", has_text="Static batches")).to_be_visible()
-    one_by_one = page.locator(".annotation-text", has_text="One by one").bounding_box()
-    assert one_by_one is not None
+    one_by_one = box_of(page.locator(".annotation-text", has_text="One by one"))
     assert one_by_one["y"] < 768, "the slots of both other ways end above it"
 
 
@@ -54,8 +52,7 @@ def test_nothing_is_wider_than_the_screen(open_page: Callable[..., Page], width:
     page = opened(open_page, width=width)
     page.wait_for_timeout(1 * SECONDS)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    chart = page.locator(CHART).first.bounding_box()
-    assert chart is not None
+    chart = box_of(page.locator(CHART).first)
     assert chart["x"] >= 0
     assert chart["x"] + chart["width"] <= width
 
@@ -73,8 +70,7 @@ def test_a_measurement_here_and_its_download(
     page.wait_for_timeout(2 * SECONDS)  # it opens, and that of the set before goes
     expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
     expect(table).to_have_count(1)
-    grid = table.bounding_box()
-    assert grid is not None
+    grid = box_of(table)
     table.click(position={"x": grid["width"] - 60, "y": 52})  # the first row's number
     page.keyboard.type("4")
     page.wait_for_timeout(1 * SECONDS)  # the cell opens
@@ -135,7 +131,7 @@ def test_now_is_readable_by_all(open_page: Callable[..., Page], scheme: str) -> 
 def test_now_shows_what_another_tab_runs_and_nothing_moves(open_page: Callable[..., Page]) -> None:
     now = opened(open_page, "/batching?view=now")
     expect(now.get_by_text("Nothing is being served.")).to_be_visible()
-    place = now.locator(CHART).first.bounding_box()
+    place = box_of(now.locator(CHART).first)
     other = open_page(reduced_motion="reduce")
     expect(other.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     other.get_by_role("textbox", name="Prompt").fill("Once upon a time, there was a secret")
@@ -147,7 +143,7 @@ def test_now_shows_what_another_tab_runs_and_nothing_moves(open_page: Callable[.
     expect(now.get_by_text("in the batch, 0 wait;")).to_be_visible(timeout=60 * SECONDS)
     expect(now.locator(".annotation-text", has_text="run ").first).to_be_visible()
     assert "secret" not in now.content()
-    assert now.locator(CHART).first.bounding_box() == place
+    assert box_of(now.locator(CHART).first) == place
     other.bring_to_front()
     stop = other.get_by_role("button", name="Stop", exact=True)
     if stop.is_visible():

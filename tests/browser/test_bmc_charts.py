@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from insisting import box_of
 from playwright.sync_api import Page, expect
 
 from eab.bmc.results import EXPERIMENTS
@@ -35,9 +36,7 @@ def test_from_the_recorded_charts_to_a_measurement_and_its_download(
     button.click()
     expect(page.get_by_text("Measured here:")).to_be_visible(timeout=120 * SECONDS)
     sentence = page.get_by_text("With 128 rows in use")
-    below = sentence.bounding_box(), button.bounding_box()
-    assert below[0] is not None
-    assert below[1] is not None
+    below = box_of(sentence), box_of(button)
     assert 0 < below[0]["y"] - below[1]["y"] < 200, "the result stands below the button"
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
     with page.expect_download() as download:
@@ -59,8 +58,8 @@ def test_the_numbers_of_an_axis_do_not_overlap_and_no_line_leaves_it(
     page = open_page(f"/bmc?experiment={name}")
     chart = page.locator("[role=tabpanel] .js-plotly-plot").first
     expect(chart.locator(".ytick text").first).to_be_visible(timeout=60 * SECONDS)
-    boxes = [label.bounding_box() for label in chart.locator(".ytick text").all()]
-    places = sorted(box["y"] for box in boxes if box is not None)
+    boxes = [box_of(label) for label in chart.locator(".ytick text").all()]
+    places = sorted(box["y"] for box in boxes)
     assert len(places) >= 3
     assert min(upper - lower for lower, upper in pairwise(places)) > 10
     outside = chart.locator(".scatterlayer .point").evaluate_all(_OUTSIDE)

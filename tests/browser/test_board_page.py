@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from board_page import BOARD, DARK, LIGHT, BoardPage
+from insisting import box_of
 from invented_runs import WORDS, invented_run
 from playwright.sync_api import expect
 
@@ -192,8 +193,7 @@ def test_clicking_a_word_inspects_its_token(board: Callable[..., BoardPage]) -> 
     shown = board(reduced_motion="reduce")
     run = fold(invented_run(1, 6, 1, ["first", "second"]))
     shown.feed(run)
-    frame = shown.box(0).locator(".frame").bounding_box()
-    assert frame is not None
+    frame = box_of(shown.box(0).locator(".frame"))
     for share, index in ((0.08, 0), (0.9, 5)):
         shown.page.mouse.click(
             frame["x"] + share * frame["width"], frame["y"] + frame["height"] / 2
@@ -225,11 +225,8 @@ def test_by_step_the_tree_and_the_trace_share_their_axis(board: Callable[..., Bo
     for key in ("Home", "ArrowRight", "End"):
         shown.press(key)
         lines = [
-            shown.page.locator(f"svg.{name} line.cursor").bounding_box()
-            for name in ("tree", "entropy")
+            box_of(shown.page.locator(f"svg.{name} line.cursor")) for name in ("tree", "entropy")
         ]
-        assert lines[0] is not None
-        assert lines[1] is not None
         assert lines[0]["x"] == pytest.approx(lines[1]["x"], abs=1)
 
 
@@ -262,8 +259,7 @@ def test_a_text_gets_several_lines_where_there_is_room(board: Callable[..., Boar
     pieces = [token.text for token in run.paths[0].tokens]
     assert len(lines) > 1
     assert " ".join("".join(pieces).split()) == " ".join(" ".join(lines).split())
-    place = shown.box(0).locator(".label tspan").nth(1).bounding_box()
-    assert place is not None
+    place = box_of(shown.box(0).locator(".label tspan").nth(1))
     shown.page.mouse.click(place["x"] + 3, place["y"] + place["height"] / 2)
     before = len(lines[0].split())
     chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.token")
@@ -370,8 +366,6 @@ def test_large_runs_stay_usable(board: Callable[..., BoardPage]) -> None:
     shown.root.focus()
     shown.press("Home", "End")
     shown.expect_cursor(99)
-    boxes = shown.page.locator("svg.tree").bounding_box()
-    last = shown.page.locator(".box.path:not(.hidden)").last.bounding_box()
-    assert boxes is not None
-    assert last is not None
+    boxes = box_of(shown.page.locator("svg.tree"))
+    last = box_of(shown.page.locator(".box.path:not(.hidden)").last)
     assert boxes["y"] <= last["y"] <= boxes["y"] + boxes["height"]

@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 from board_page import BOARD, LIGHT, BoardPage
+from insisting import box_of
 from invented_runs import WORDS, invented_run
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FloatRect, Page, expect
 
 from eab.events import StepTimed
 from eab.figures.captions import limit_sentence
@@ -48,8 +49,7 @@ def outside(page: Page, width: int, height: int) -> list[str]:
     """The pictures and the scrubber that are not wholly in the window."""
     found = []
     for name in ("svg.tree", "svg.entropy", "svg.memory", ".transport input"):
-        box = page.locator(name).last.bounding_box()
-        assert box is not None, name
+        box = box_of(page.locator(name).last)
         inside = box["x"] >= 0 and box["y"] >= 0 and box["x"] + box["width"] <= width
         if not inside or box["y"] + box["height"] > height or box["height"] < 15:
             found.append(f"{name} {box}")
@@ -107,19 +107,24 @@ def test_presenter_shows_all_pictures_in_large_letters_and_no_downloads(
     expect(shown.page.locator(".eab.presenting")).to_have_count(0)
 
 
+def cursor_line(shown: BoardPage, step: int) -> FloatRect:
+    """Where the entropy chart has its cursor, once it is at this step."""
+    shown.expect_cursor(step)
+    return box_of(shown.page.locator("svg.entropy line.cursor"))
+
+
 def test_presented_charts_are_magnified_and_the_pointer_finds_their_steps(
     screen: Callable[..., BoardPage],
 ) -> None:
     shown = screen(1024, 768, reduced_motion="reduce")
     shown.feed(STORY)
     shown.root.focus()
-    shown.press("p", "Home")
-    line = shown.page.locator("svg.entropy line.cursor")
-    start = line.bounding_box()
+    shown.press("p")
+    expect(shown.page.locator(".eab.presenting")).to_be_visible()
+    shown.press("Home")
+    start = cursor_line(shown, 0)
     shown.press("End")
-    end = line.bounding_box()
-    assert start is not None
-    assert end is not None
+    end = cursor_line(shown, 19)
     middle = start["x"] + (end["x"] - start["x"]) * 7 / 19
     shown.page.mouse.click(middle, start["y"] + start["height"] / 2)
     shown.expect_cursor(7)
@@ -162,8 +167,7 @@ def test_presenter_fills_the_window_where_full_screen_is_refused(
     assert outside(shown.page, 1024, 600) == []
     shown.press("Escape")
     expect(shown.page.locator(".eab.presenting")).to_have_count(0)
-    box = shown.root.bounding_box()
-    assert box is not None
+    box = box_of(shown.root)
     assert box["y"] == 300
 
 
@@ -201,8 +205,7 @@ def test_the_drawer_lies_over_the_charts_and_escape_closes_it(
     for key, title in (("ArrowDown", "Token"), ("t", "Tables"), ("?", "Help")):
         shown.press(key)
         expect(drawer.locator("h2")).to_have_text(title)
-        box = drawer.bounding_box()
-        assert box is not None
+        box = box_of(drawer)
         assert box["x"] > 600
         assert box["y"] >= 0
         assert box["y"] + box["height"] <= 660
@@ -223,17 +226,12 @@ def test_on_a_phone_the_tree_lies_by_step_with_its_root_in_sight(
     expect(shown.page.get_by_role("button", name="By step")).to_have_attribute(
         "aria-pressed", "true"
     )
-    tree, root = (
-        shown.page.locator(name).bounding_box() for name in ("svg.tree", ".box.prompt .frame")
-    )
-    assert tree is not None
-    assert root is not None
+    tree, root = (box_of(shown.page.locator(name)) for name in ("svg.tree", ".box.prompt .frame"))
     assert tree["x"] <= root["x"]
     assert tree["y"] <= root["y"]
     assert root["y"] + root["height"] <= tree["y"] + tree["height"]
     tops = [
-        shown.page.locator(name).bounding_box()["y"]  # type: ignore[index]
-        for name in ("svg.tree", "svg.entropy", "svg.memory")
+        box_of(shown.page.locator(name))["y"] for name in ("svg.tree", "svg.entropy", "svg.memory")
     ]
     assert tops == sorted(tops)
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -305,11 +303,7 @@ def test_why_the_weights_are_no_products_is_a_click_away(board: Callable[..., Bo
     shown.feed(LIMITED)
     shown.page.get_by_role("button", name="Why?").click()
     expect(shown.page.locator(".drawer")).to_contain_text("the product of the shares")
-    body, topic = (
-        shown.page.locator(name).bounding_box() for name in (".drawer-body", ".limit-topic")
-    )
-    assert body is not None
-    assert topic is not None
+    body, topic = (box_of(shown.page.locator(name)) for name in (".drawer-body", ".limit-topic"))
     assert 0 <= topic["y"] - body["y"] < body["height"] / 2
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from board_page import BOARD, BoardPage
+from insisting import box_of
 from invented_runs import invented_run
 from playwright.sync_api import expect
 
@@ -79,11 +80,9 @@ def test_texts_are_shortened_until_the_tree_fits(board: Callable[..., BoardPage]
     for width in (1900, 1280, 800):
         shown.page.set_viewport_size({"width": width, "height": 900})
         shown.page.wait_for_timeout(200)
-        tree = shown.page.locator("svg.tree").bounding_box()
-        assert tree is not None
+        tree = box_of(shown.page.locator("svg.tree"))
         for box in shown.page.locator(".box.path:not(.hidden) .frame, .box.prompt .frame").all():
-            place = box.bounding_box()
-            assert place is not None
+            place = box_of(box)
             assert tree["x"] <= place["x"]
             assert place["x"] + place["width"] <= tree["x"] + tree["width"]
         labels = shown.page.locator(".box.path:not(.hidden) .label").all_text_contents()
@@ -316,14 +315,14 @@ def test_a_ring_marks_the_forks_that_decide_the_answer(board: Callable[..., Boar
     rings = shown.page.locator(".decides:visible")
     tree = shown.page.locator(".tree-panel .picture")
     sentence = shown.page.locator(".tree-panel .sentence")
-    said, place = sentence.inner_text(), tree.bounding_box()
+    said, place = sentence.inner_text(), box_of(tree)
     expect(rings).to_have_count(0)
     switch.click()
     expect(switch).to_have_attribute("aria-pressed", "true")
     expect(rings).to_have_count(1)  # the first fork decides all; six others the wording only
     expect(shown.page.locator(".box.wording")).to_have_count(6)
     expect(sentence).to_contain_text("causes 100% of the semantic entropy")
-    assert tree.bounding_box() == place, "the board does not jump"
+    assert box_of(tree) == place, "the board does not jump"
     shown.root.focus()
     shown.press("d")
     expect(rings).to_have_count(0)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from board_page import BOARD, BoardPage
+from insisting import box_of
 from invented_runs import invented_run
 from playwright.sync_api import CDPSession, expect
 
@@ -36,8 +37,7 @@ def swipe(shown: BoardPage, start: tuple[float, float], by: tuple[float, float])
 
 
 def middle(shown: BoardPage, name: str) -> tuple[float, float]:
-    box = shown.page.locator(name).bounding_box()
-    assert box is not None
+    box = box_of(shown.page.locator(name))
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
@@ -62,8 +62,7 @@ def test_a_finger_drags_the_threshold_and_the_page_stays(shown: BoardPage, besid
 
 def test_a_finger_scrubs_along_the_trace(shown: BoardPage) -> None:
     shown.page.locator("svg.entropy").scroll_into_view_if_needed()
-    box = shown.page.locator("svg.entropy").bounding_box()
-    assert box is not None
+    box = box_of(shown.page.locator("svg.entropy"))
     swipe(shown, (box["x"] + box["width"] * 0.9, box["y"] + 40), (-box["width"] * 0.6, 0))
     assert 0 < shown.data("cursor") < 19
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from insisting import until_attached
+from insisting import box_of, until_attached
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -34,8 +34,7 @@ def opened(
 
 
 def place(page: Page, selector: str) -> dict[str, float]:
-    box = page.locator(selector).first.bounding_box()
-    assert box is not None
+    box = box_of(page.locator(selector).first)
     return dict(box)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from axe import KEPT, grave_findings
+from insisting import box_of
 from lesson_answers import ANSWERS
 from lesson_sources import example_events
 from playwright.sync_api import Page, expect
@@ -143,9 +144,7 @@ def test_the_answer_and_the_three_pictures_are_in_sight_together(
     seen = ["[data-testid=stAlert]", ".eab svg.tree", ".eab svg.entropy", ".eab svg.memory"]
     for part in seen:
         expect(page.locator(part)).to_be_in_viewport(ratio=1)
-    words, picture = page.locator(seen[0]).bounding_box(), page.locator(".eab").bounding_box()
-    assert words is not None
-    assert picture is not None
+    words, picture = box_of(page.locator(seen[0])), box_of(page.locator(".eab"))
     assert words["x"] + words["width"] <= picture["x"]
     assert picture["width"] > 640  # the pictures stand beside each other
 

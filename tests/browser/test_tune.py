@@ -8,6 +8,7 @@ from collections.abc import Callable
 import contrast
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from insisting import box_of
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -67,13 +68,11 @@ def test_the_first_screen_has_the_question_the_controls_and_the_answer(
     page = opened(open_page)
     expect(page.get_by_role("heading", name="Which settings give the most")).to_be_visible()
     for name in ("Pareto front: no other costs less", "Error of the answer distribution ("):
-        box = page.get_by_text(name).first.bounding_box()
-        assert box is not None
+        box = box_of(page.get_by_text(name).first)
         assert box["y"] + box["height"] < 400
     expect(page.locator(CHART)).not_to_have_count(0)
     for chart in (0, 1):
-        plot = page.locator(".js-plotly-plot .nsewdrag").nth(chart).bounding_box()
-        assert plot is not None
+        plot = box_of(page.locator(".js-plotly-plot .nsewdrag").nth(chart))
         assert plot["y"] + plot["height"] < 768
 
 
@@ -150,8 +149,7 @@ def test_a_sweep_a_click_on_a_tile_its_tree_and_a_reload(open_page: Callable[...
     tile = page.locator(".js-plotly-plot .point").first
     expect(tile).to_be_attached()
     tiles = page.locator(".js-plotly-plot").first.locator(".point")
-    box = tiles.last.bounding_box()
-    assert box is not None
+    box = box_of(tiles.last)
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(setting).to_have_value(re.compile("entropy threshold 1.2, .*max paths 32, "))
     page.reload()

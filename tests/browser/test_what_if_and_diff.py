@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from insisting import box_of
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -62,8 +63,7 @@ def test_the_threshold_line_is_dragged_and_the_tree_follows_at_once(
     before = forks(page)
     line = page.locator(".eab svg.entropy .threshold")
     line.scroll_into_view_if_needed()
-    box = line.bounding_box()
-    assert box is not None
+    box = box_of(line)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     cursor = page.locator(".eab").get_attribute("data-cursor")
     page.mouse.move(x, y)

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import eab
 from typer.testing import CliRunner, Result
 
 from eab import record
-from eab.analysis.variants import CACHES
 from eab.cli.commands import app
 from eab.config import SETTINGS
 from eab.run import fold
@@ -18,13 +18,6 @@ from eab.share.html_page import to_html
 
 PROMPT = "I tossed a coin and it landed on"
 KV_PARTS = ("bytes_shared", "bytes_private", "bytes_spare")
-
-
-def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "eab", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, **options
-    )  # type: ignore[call-overload, no-any-return]
 
 
 def invoke(*arguments: str, columns: int = 120) -> Result:
@@ -314,104 +307,3 @@ def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
     assert value["kv"]["bytes_shared"] == 0
     assert value["kv"]["peak_bytes"] >= value["kv"]["bytes_held"] > 0
     assert value["kv"]["bytes_copied"] > 0
-
-
-def test_compare_caches_prints_a_table_and_the_same_as_json(tmp_path: Path) -> None:
-    file = tmp_path / "caches.json"
-    out = eab("compare-caches", PROMPT, "--max-new-tokens", "6", "--json", str(file))
-    assert out.returncode == 0, out.stderr
-    for word in (
-        *CACHES,
-        "bytes copied",
-        "allocations",
-        "All measured",
-        "The same tokens with 4 caches.",
-    ):
-        assert word in out.stdout
-    value = json.loads(file.read_text())
-    assert value["agreed"] is True
-    costs = {cost["variant"]: cost for cost in value["variants"]}
-    assert tuple(costs) == CACHES
-    assert all(cost["seconds"] > 0 and cost["ended"] == "finished" for cost in costs.values())
-    assert costs["deep-copy"]["most_held_bytes"] > costs["concat-cow"]["most_held_bytes"] > 0
-    assert costs["recompute"]["most_held_bytes"] == 0
-    assert costs["recompute"]["tokens_through_model"] > costs["tree"]["tokens_through_model"]
-    assert [agreement["first_difference"] for agreement in value["agreements"]] == [None] * 3
-
-
-def test_compare_caches_to_standard_output_is_json_alone() -> None:
-    out = eab("compare-caches", PROMPT, "--max-new-tokens", "2", "--json", "-")
-    assert json.loads(out.stdout)["prompt"] == PROMPT
-
-
-def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> None:
-    code = (
-        "import torch; from eab.cli import commands; from eab.caches.concat_cow import ConcatCowCache as broken\n"
-        "honest = broken._update\n"
-        "broken._update = lambda self, *arguments: tuple(part.flip(1) for part in honest(self, *arguments))\n"
-        "commands.main()"
-    )
-    command = [sys.executable, "-c", code, "compare-caches", "The cat", "--max-new-tokens", "3"]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert out.returncode == 1
-    assert "concat-cow computes something else" in " ".join(out.stderr.split())
-    assert "Traceback" not in out.stderr
-    full = eab(
-        "compare-caches",
-        "word " * 300,
-        "--max-new-tokens",
-        "40",
-        "--kv-limit-mib",
-        "3",
-        "--threshold",
-        "0",
-    )
-    assert full.returncode == 1
-    assert "deep-copy failed: the KV cache needs" in " ".join(full.stderr.split())
-
-
-INTERRUPTED = """
-import os, signal, sys
-from eab.cli import commands
-from eab.engine import scheduler
-
-whole_pass = scheduler.run_pass
-
-def pass_then_ctrl_c(model, parts):
-    if parts[0].generation.step == 5:
-        os.kill(os.getpid(), signal.SIGINT)
-    return whole_pass(model, parts)
-
-scheduler.run_pass = pass_then_ctrl_c
-commands.main()
-"""
-
-
-def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
-    file = tmp_path / "stopped.eab"
-    command = [sys.executable, "-c", INTERRUPTED, "run", "Once upon a time", "--record", str(file)]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert out.returncode == 130, out.stderr
-    run = fold(record.load(file))
-    assert run.ended is not None
-    assert run.ended.reason == "stopped"
-    assert len(run.steps) == 6
-    assert run.samples()
-
-
-def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
-    file = tmp_path / "stopped.json"
-    command = [
-        sys.executable,
-        "-c",
-        INTERRUPTED,
-        "compare-caches",
-        "Once upon a time",
-        "--json",
-        str(file),
-    ]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert out.returncode == 130, out.stderr
-    value = json.loads(file.read_text())
-    assert [(cost["variant"], cost["ended"]) for cost in value["variants"]] == [("tree", "stopped")]
-    assert value["agreed"] is False

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import FloatRect, Locator, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 
@@ -27,3 +27,17 @@ def until_attached(act: Callable[[], object], seen: Locator, seconds: float = 30
         except PlaywrightTimeout:
             continue
     expect(seen).to_be_attached(timeout=1)
+
+
+def box_of(drawn: Locator, seconds: float = 30) -> FloatRect:
+    """Where something is on the page, in px; a picture may be drawn anew while it is asked.
+
+    Raises:
+        AssertionError: It has no place.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        box = drawn.bounding_box()
+        if box is not None:
+            return box
+    raise AssertionError(f"{drawn} has no place on the page")

@@ -1,0 +1,55 @@
+"""Ctrl+C keeps what a command has so far."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from eab import record
+from eab.run import fold
+
+INTERRUPTED = """
+import os, signal, sys
+from eab.cli import commands
+from eab.engine import scheduler
+
+whole_pass = scheduler.run_pass
+
+def pass_then_ctrl_c(model, parts):
+    if parts[0].generation.step == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+    return whole_pass(model, parts)
+
+scheduler.run_pass = pass_then_ctrl_c
+commands.main()
+"""
+
+
+def test_ctrl_c_keeps_what_was_generated(tmp_path: Path) -> None:
+    file = tmp_path / "stopped.eab"
+    command = [sys.executable, "-c", INTERRUPTED, "run", "Once upon a time", "--record", str(file)]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 130, out.stderr
+    run = fold(record.load(file))
+    assert run.ended is not None
+    assert run.ended.reason == "stopped"
+    assert len(run.steps) == 6
+    assert run.samples()
+
+
+def test_ctrl_c_ends_a_comparison_with_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "stopped.json"
+    command = [
+        sys.executable,
+        "-c",
+        INTERRUPTED,
+        "compare-caches",
+        "Once upon a time",
+        "--json",
+        str(file),
+    ]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert out.returncode == 130, out.stderr
+    value = json.loads(file.read_text())
+    assert [(cost["variant"], cost["ended"]) for cost in value["variants"]] == [("tree", "stopped")]
+    assert value["agreed"] is False
