@@ -1,6 +1,7 @@
 """Weights and input in bfloat16, by oneDNN; sums in float32."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import torch
@@ -9,25 +10,33 @@ from torch.nn import functional
 
 from eab.models.quantized.layer import QuantizedLinear
 
-ROWS: Final = 32  # per product
+BLOCK: Final = 32  # rows of a product where its kernel depends on them
 
 
-def in_blocks(rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
-    """Multiply in blocks of exactly 32 rows; the last one is filled up with zeros.
+def batch_invariant(rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
+    """Multiply so that the result of a row does not depend on how many rows stand beside it.
 
-    oneDNN chooses its kernel by the number of rows, and its kernels add up in different orders.
-    With AMX the last bit of a row would depend on how many rows stand beside it, were the products
-    not all of one shape.
+    oneDNN and cuBLAS choose their kernel by the number of rows, and kernels add up in different
+    orders. With AVX-512 and without AMX a single row alone has a kernel of its own, so a row of
+    zeros stands beside it. Elsewhere all products have exactly 32 rows.
 
     Args:
         rows: (R, in).
-        product: (32, in) -> (32, out).
+        product: (N, in) -> (N, out).
 
     Returns:
         (R, out).
     """
-    filled = functional.pad(rows, (0, 0, 0, -len(rows) % ROWS))
-    return torch.cat([product(block) for block in filled.split(ROWS)])[: len(rows)]
+    if rows.device.type == "cpu" and _one_kernel_from_two_rows():
+        return product(functional.pad(rows, (0, 0, 0, max(0, 2 - len(rows)))))[: len(rows)]
+    filled = functional.pad(rows, (0, 0, 0, -len(rows) % BLOCK))
+    return torch.cat([product(block) for block in filled.split(BLOCK)])[: len(rows)]
+
+
+@cache
+def _one_kernel_from_two_rows() -> bool:
+    has_amx = torch.cpu.get_capabilities().get("amx_tile", False)
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and not has_amx
 
 
 class BFloat16Linear(QuantizedLinear):
@@ -52,4 +61,4 @@ class BFloat16Linear(QuantizedLinear):
             )
             return out
 
-        return in_blocks(rows.to(torch.bfloat16), product)
+        return batch_invariant(rows.to(torch.bfloat16), product)

@@ -110,7 +110,7 @@ def _fault(layer: type[QuantizedLinear], error: float, device: torch.device) -> 
 
     Weights and input at the largest value find integer units that saturate.
     """
-    size, generator = 704, torch.Generator().manual_seed(0)
+    size, generator = 4864, torch.Generator().manual_seed(0)
     linear = nn.Linear(size, 64, bias=False)
     for weight, x in (
         [torch.randn(64, size, generator=generator), torch.randn(70, size, generator=generator)],

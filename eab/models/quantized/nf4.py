@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eab.models.quantized.bfloat16 import in_blocks
+from eab.models.quantized.bfloat16 import batch_invariant
 from eab.models.quantized.layer import QuantizedLinear
 from eab.weight_formats import NF4
 
@@ -72,7 +72,9 @@ class NF4Linear(QuantizedLinear):
 
     def _product(self, rows: Tensor) -> Tensor:
         weight = self.dequantized()
-        return in_blocks(rows.to(torch.bfloat16), lambda block: functional.linear(block, weight))
+        return batch_invariant(
+            rows.to(torch.bfloat16), lambda some: functional.linear(some, weight)
+        )
 
 
 class NF4DoubleQuantLinear(NF4Linear):

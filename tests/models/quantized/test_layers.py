@@ -121,7 +121,9 @@ def test_the_result_of_a_row_does_not_depend_on_the_rows_beside_it(
         assert torch.equal(together[place], alone[0])
 
 
-@pytest.mark.parametrize("shape", [(688, 256), (256, 688), (896, 4864), (4864, 896)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(688, 256), (256, 688), (896, 4864), (4864, 896), (64, 11008)], ids=str
+)
 @pytest.mark.parametrize("kind", LAYERS)
 @torch.inference_mode()
 def test_a_row_alone_and_beside_others_at_the_shapes_of_models(kind, shape):
