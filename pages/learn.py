@@ -96,6 +96,23 @@ def next_lesson(lesson: Lesson) -> Lesson | None:
     return lessons()[number] if number < len(ids) else None
 
 
+def numbers(lesson: Lesson) -> None:
+    """Where the numbers come from, and the choice where there is one."""
+    if learning.fed_by_lecturer(lesson):
+        st.caption("These numbers come from the class.")
+        label = "Use yours" if learning.uses_own(lesson) else "Use the example"
+        st.button(label, on_click=learning.feed_oneself, key="lesson_feed")
+    elif learning.own_exists(lesson):
+        st.segmented_control(
+            "Numbers from",
+            [False, True],
+            format_func=lambda own: "Yours" if own else "The example",
+            default=False,
+            required=True,
+            key=learning.OWN,
+        )
+
+
 def own_lesson() -> None:
     """A lesson of somebody else's."""
     with st.expander("Open a lesson file"):
@@ -118,16 +135,7 @@ with left:
     st.title("How does a language model write?", anchor=False)
     choice(lesson)
     way(lesson)
-    if learning.own_exists(lesson):
-        st.segmented_control(
-            "Numbers from",
-            [False, True],
-            format_func=lambda own: "Yours" if own else "The example",
-            default=False,
-            required=True,
-            key=learning.OWN,
-            on_change=learning.feed_oneself,
-        )
+    numbers(lesson)
 fed = learning.fed(lesson)
 learning.enter(lesson, fed.run, lessons_on_page.view_name(lesson, fed))
 view = what_if.view_of(fed.run, learning.BOARD)

@@ -94,10 +94,20 @@ def fed(chosen: Lesson) -> Fed:
 
     In a class: what the lecturer's lesson was fed with, until the user chooses or leaves.
     """
-    lesson_id, guest = st.session_state.get(_GUEST, ("", None))
-    found = guest if guest is not None and lesson_id == chosen.id else _fed(chosen)
+    found = _guest(chosen) or _fed(chosen)
     st.session_state[_FED] = found
-    return cast(Fed, found)
+    return found
+
+
+def fed_by_lecturer(chosen: Lesson) -> bool:
+    """Whether the lesson has other numbers than it would have in this tab outside the class."""
+    guest = _guest(chosen)
+    return guest is not None and guest != _fed(chosen)
+
+
+def uses_own(chosen: Lesson) -> bool:
+    """Whether the user has chosen what was made in this tab, and there is something."""
+    return bool(st.session_state.get(OWN)) and own_exists(chosen)
 
 
 def shown_feed() -> Fed | None:
@@ -115,8 +125,13 @@ def feed_oneself() -> None:
     st.session_state.pop(_GUEST, None)
 
 
+def _guest(chosen: Lesson) -> Fed | None:
+    lesson_id, guest = st.session_state.get(_GUEST, ("", None))
+    return cast(Fed | None, guest) if lesson_id == chosen.id else None
+
+
 def _fed(chosen: Lesson) -> Fed:
-    own = bool(st.session_state.get(OWN)) and own_exists(chosen)
+    own = uses_own(chosen)
     run = _own_run() if own and _is_own("run") else _example(chosen)
     assert run.run is not None
     if not own:

@@ -86,6 +86,25 @@ def test_students_follow_let_go_come_back_and_come_late(open_page: Callable[...,
         expect(student.get_by_text("2 of ", exact=False).first).to_be_visible()
 
 
+def test_the_numbers_of_a_lesson_come_from_the_class_until_a_student_wants_others(
+    open_page: Callable[..., Page],
+) -> None:
+    lecturer = open_page(**OPTIONS)
+    code = started(lecturer)
+    lecturer.get_by_role("button", name="Run", exact=True).click()
+    expect(lecturer.get_by_text("Done after").first).to_be_visible()
+    ada = open_page(f"/?class={code}", **OPTIONS)
+    expect(ada.get_by_text(f"You follow class {code}.")).to_be_visible()
+    lecturer.get_by_role("link", name="Learn").click()
+    lecturer.get_by_role("radio", name="Yours").click()
+    theirs = ada.get_by_text("These numbers come from the class.")
+    expect(theirs).to_be_visible()
+    ada.get_by_role("button", name="Let go").click()
+    ada.get_by_role("button", name=re.compile("^Use ")).click()
+    expect(theirs).to_have_count(0)
+    expect(lecturer.get_by_role("radio", name="Yours")).to_be_checked()
+
+
 def test_a_question_is_answered_and_revealed(open_page: Callable[..., Page]) -> None:
     lecturer = open_page(**OPTIONS)
     code = started(lecturer)
