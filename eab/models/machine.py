@@ -2,11 +2,18 @@
 
 import os
 import platform
+import sys
 from pathlib import Path
+from typing import Final
 
 import torch
 
 from eab.formatting import counted
+
+_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
 
 
 def describe_machine() -> str:
@@ -27,13 +34,16 @@ def _processor() -> str:
 
 
 def free_memory() -> int:
-    """Bytes of memory that are free now; 0 if the system does not say."""
-    return _memory("SC_AVPHYS_PAGES")
+    """Bytes of memory that are free now, in a container below its limit; 0 if the system does not
+    say.
+    """
+    free = _memory("SC_AVPHYS_PAGES")
+    return max(0, min(free, _container_limit() - _held())) if free else 0
 
 
 def total_memory() -> int:
-    """Bytes of memory of this machine; 0 if the system does not say."""
-    return _memory("SC_PHYS_PAGES")
+    """Bytes of memory of this machine, or of this container; 0 if the system does not say."""
+    return min(_memory("SC_PHYS_PAGES"), _container_limit())
 
 
 def _memory(pages: str) -> int:
@@ -41,3 +51,23 @@ def _memory(pages: str) -> int:
         return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return 0
+
+
+def _container_limit() -> int:
+    """Bytes, from the control group of version 2 or 1; a huge number if there is no limit."""
+    for name in _LIMITS:
+        try:
+            words = Path(name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return int(words) if words.isdigit() else sys.maxsize
+    return sys.maxsize
+
+
+def _held() -> int:
+    """Bytes of memory that this process holds; 0 if the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
