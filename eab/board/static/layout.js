@@ -40,15 +40,17 @@ export const EMPTY_LAYOUT = {
 };
 
 /**
- * The words in the box of a path once `count` of its tokens are there.
+ * The words in the box of a path once `count` of its tokens are there, in as many lines as the whole
+ * text has.
  * @param {Board} board
  * @param {Path} path
  * @param {number} count
  */
 export function labelOf(board, path, count) {
   const pieces = path.tokens.slice(0, count).map((token) => token.piece);
-  const { perLine, mostLines } = board.layout;
-  return wrapTokens(pieces, perLine, linesOf(path, mostLines), board.selection.tokenIn(path));
+  const { perLine, boxHeights } = board.layout;
+  const most = linesIn(boxHeights[path.id] ?? BOX);
+  return wrapTokens(pieces, perLine, most, board.selection.tokenIn(path));
 }
 
 /**
@@ -148,6 +150,11 @@ function arranged(board, kept, perLine, mostLines) {
 /** @param {number} lines */
 function heightOf(lines) {
   return BOX + LINE * (Math.max(1, lines) - 1);
+}
+
+/** @param {number} height of a box */
+function linesIn(height) {
+  return 1 + Math.max(0, Math.round((height - BOX) / LINE));
 }
 
 /**

@@ -124,9 +124,9 @@ export class PathBox {
     const { aligned, focused } = board;
     this.radius = status === "forked" ? board.deciding.radius(path) : 0;
     const contents = [count, path.tokens.length, status, this.stub, weight, selected, this.radius];
-    const { perLine, mostLines, boxHeights } = board.layout;
+    const { perLine, boxHeights } = board.layout;
     this.height = this.heightOf(boxHeights[path.id] ?? BOX);
-    const size = [this.target.width.toFixed(1), this.height, perLine, mostLines];
+    const size = [this.target.width.toFixed(1), this.height, perLine];
     const filledWith = [...contents, ...size, aligned, focused, board.whatIf].join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
