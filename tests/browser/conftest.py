@@ -26,6 +26,15 @@ QUIET = [
 ]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A browser test that fails is tried once more, since two cores serve a model, a page and a
+    browser at once. The summary names it: a test that is there again and again is wrong.
+    """
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 def chromium() -> str | None:
     """Where Debian, Ubuntu, Fedora or macOS put it; EAB_CHROMIUM names another place."""
     names = (os.environ.get("EAB_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")

@@ -90,7 +90,7 @@ def test_what_is_chosen_can_be_read_whole(open_page: Callable[..., Page], width:
     expect(page.get_by_text("This cell (")).to_be_visible(timeout=60 * SECONDS)
     settled(page)
     boxes = page.locator(".stMain .stSelectbox input")
-    assert boxes.count() == 7
+    expect(boxes).to_have_count(7)
     for box in boxes.all():
         wide, room = box.evaluate("one => [one.scrollWidth, one.clientWidth]")
         assert wide <= room, box.input_value()
