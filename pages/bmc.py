@@ -232,13 +232,13 @@ st.session_state.setdefault("bmc_rows", 512)
 active = measurements.active()  # before anything is drawn; see polling.watch
 st.title("How far ahead should the cache allocate?")
 glossary.markdown(IN_SHORT)
+with st.sidebar:
+    controls.choose_model(here=True)
+your_run()
 with st.expander("Padded or sliced"):
     glossary.markdown(PADDED_OR_SLICED)
 with st.expander("The cost model"):
     glossary.markdown(THE_MODEL)
-with st.sidebar:
-    controls.choose_model(here=True)
-your_run()
 experiments()
 st.caption(PAPER)
 polling.draw_fragments()
