@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from insisting import box_of, until_attached
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser
 SECONDS = 1000  # Playwright counts milliseconds
@@ -153,10 +153,28 @@ def test_the_prompt_grows_over_the_page_and_ctrl_enter_runs(
     prompt.fill("The cat sat on the")
     note = 'getComputedStyle(document.querySelector(".st-key-status"), "::before").content'
     assert "another prompt" in page.evaluate(note)
-    begun = page.locator('.eab .box.prompt[aria-label*="The cat sat on the"]')
-    until_attached(lambda: prompt.press("Control+Enter"), begun, 120)
+    prompt.press("Control+Enter")
     expect(page).to_have_url(re.compile("run="))
+    expect(page.locator(".eab .box.prompt")).to_have_attribute(
+        "aria-label", re.compile(re.escape("The cat sat on the")), timeout=120 * SECONDS
+    )
     assert not page.locator("html[data-eab-prompt-edited]").count()
+
+
+def test_ctrl_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
+    open_page: Callable[..., Page],
+) -> None:
+    page = opened(open_page)
+    held: list[Route] = []
+    page.route(re.compile(r"/static/js/Button\."), lambda route: held.append(route))
+    page.reload()
+    prompt = page.get_by_role("textbox", name="Prompt")
+    prompt.fill("The cat sat on the")
+    expect(run_button(page)).to_have_count(0)
+    prompt.press("Control+Enter")
+    for route in held:
+        route.continue_()
+    expect(page).to_have_url(re.compile("run="))
 
 
 def test_a_double_click_on_run_does_not_stop_the_run(open_page: Callable[..., Page]) -> None:

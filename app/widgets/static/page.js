@@ -2,17 +2,28 @@
 // edited is marked at once.
 
 const PROMPT = ".st-key-prompt textarea";
+const RETRY = 50; // ms
+const TRIES = 200;
 
 /** @param {KeyboardEvent} event */
 function runFromPrompt(event) {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
   if (!(event.target instanceof HTMLElement) || !event.target.matches(PROMPT)) return;
   // Streamlit has taken the text over: its handler is below the document.
-  /** @type {HTMLButtonElement | null} */
-  const button = document.querySelector(".st-key-run_button button");
-  if (button === null || button.disabled) return;
   event.target.blur();
-  button.click();
+  pressRun(TRIES);
+}
+
+/**
+ * While the page is being drawn the prompt may be there before the button.
+ * @param {number} tries
+ */
+function pressRun(tries) {
+  const [run, stop] = ["run", "stop"].map((name) =>
+    document.querySelector(`.st-key-${name}_button button`),
+  );
+  if (run instanceof HTMLButtonElement) run.click();
+  else if (stop === null && tries > 0) setTimeout(pressRun, RETRY, tries - 1);
 }
 
 let before = "";
