@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
-from published import clock_of, command_line, offer_processor_time, publish, where
+from published import clock_of, command_line, offer_processor_time, publish, ratio_table, where
 
 from app.server.rules import PUBLIC
 from eab.config import BranchingConfig
@@ -139,32 +139,21 @@ def main() -> None:
         for _ in range(3 if options.quick else 9)
     ]
     found = {
-        name: [(alone[index], beside[index]) for alone, beside in rounds]
+        name: [(beside[index], alone[index]) for alone, beside in rounds]
         for index, name in enumerate(("first_token", "total"))
     }
     ratios = {
-        f"fair_share_p95_{name}": statistics.median(beside / alone for alone, beside in pairs)
+        f"fair_share_p95_{name}": statistics.median(beside / alone for beside, alone in pairs)
         for name, pairs in found.items()
     }
     ratios["fair_share_p95"] = max(ratios.values())
     result = {"seconds": found, "ratios": ratios}
-    publish(options, where("float32 on cpu"), table(found), result)
-
-
-def table(found: dict[str, list[tuple[float, float]]]) -> str:
-    """One row per time, as Markdown."""
-    rows = [
-        "| p95 | alone, s | beside the greedy one, s | ratio | spread |",
-        "|---|---|---|---|---|",
-    ]
-    for name, pairs in found.items():
-        alone, beside = (statistics.median(times) for times in zip(*pairs, strict=True))
-        ratios = [one / other for other, one in pairs]
-        rows.append(
-            f"| {name} | {alone:.2f} | {beside:.2f} | {statistics.median(ratios):.2f} "
-            f"| {min(ratios):.2f} to {max(ratios):.2f} |"
-        )
-    return "\n".join(rows) + "\n"
+    publish(
+        options,
+        where("float32 on cpu"),
+        ratio_table("p95 | beside the greedy one, s | alone, s", found),
+        result,
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ the files they write.
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -48,6 +49,24 @@ def where(dtype: str) -> str:
     """The machine, the versions, the number format, and the command."""
     command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     return f"{describe_machine()}, transformers {transformers.__version__}, {dtype}. `{command}`"
+
+
+def ratio_table(heads: str, pairs: dict[str, list[tuple[float, float]]]) -> str:
+    """One row per pair of times, as Markdown: their medians, and their ratio with its spread.
+
+    Args:
+        heads: The headings of the name and of the two times, with bars between them.
+        pairs: Seconds of the numerator and of the denominator in each round, by name.
+    """
+    rows = [f"| {heads} | ratio | spread |", "|---|---|---|---|---|"]
+    for name, found in pairs.items():
+        above, below = (statistics.median(times) for times in zip(*found, strict=True))
+        ratios = [one / other for one, other in found]
+        rows.append(
+            f"| {name} | {above:.2f} | {below:.2f} | {statistics.median(ratios):.2f} "
+            f"| {min(ratios):.2f} to {max(ratios):.2f} |"
+        )
+    return "\n".join(rows) + "\n"
 
 
 def publish(options: argparse.Namespace, origin: str, text: str, result: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
-from published import clock_of, command_line, offer_processor_time, publish, where
+from published import clock_of, command_line, offer_processor_time, publish, ratio_table, where
 from shapes import plain_model, same_weights
 from transformers import (
     AutoTokenizer,
@@ -246,19 +246,6 @@ def measure_first_tokens(rounds: int, clock: Clock) -> dict[str, list[float]]:
     return found
 
 
-def table(found: dict[str, list[tuple[float, float]]]) -> str:
-    """One row per ratio, as Markdown."""
-    rows = ["| | seconds | against seconds | ratio | spread |", "|---|---|---|---|---|"]
-    for name, pairs in found.items():
-        slow, fast = (statistics.median(times) for times in zip(*pairs, strict=True))
-        ratios = [one / other for one, other in pairs]
-        rows.append(
-            f"| {name} | {slow:.2f} | {fast:.2f} | {statistics.median(ratios):.2f} "
-            f"| {min(ratios):.2f} to {max(ratios):.2f} |"
-        )
-    return "\n".join(rows) + "\n"
-
-
 def words(first: dict[str, list[float]]) -> str:
     """What the times to the first token say, in turns of the prefill in the same round."""
     turns = {
@@ -291,7 +278,12 @@ def main() -> None:
         for name, pairs in found.items()
     }
     result = {"seconds": found, "first_token_seconds": first, "ratios": ratios}
-    publish(options, where("float32 on cpu"), table(found) + words(first), result)
+    publish(
+        options,
+        where("float32 on cpu"),
+        ratio_table(" | seconds | against seconds", found) + words(first),
+        result,
+    )
 
 
 if __name__ == "__main__":

@@ -249,9 +249,8 @@ def _page(url: str) -> Iterator[Page]:
             args=["--no-sandbox", "--disable-gpu"],
         )
         page = browser.new_page(viewport=WINDOW, color_scheme="light")
-        page.add_init_script(
-            "localStorage.setItem('eab-tour', 'yes')"
-        )  # the tour is not in the picture
+        # The tour of the first visit would lie over the picture.
+        page.add_init_script("localStorage.setItem('eab-tour', 'yes')")
         page.clock.install()
         page.goto(url)
         page.locator(".eab .box.path").first.wait_for()

@@ -146,3 +146,16 @@ def board(browser: Browser) -> Iterator[Callable[..., BoardPage]]:
     for context in contexts:
         context.close()
     assert found == []
+
+
+@pytest.fixture
+def screen(browser: Browser, board: Callable[..., BoardPage]) -> Callable[..., BoardPage]:
+    """A board that fills a window of this size."""
+
+    def make(width: int, height: int, **options: object) -> BoardPage:
+        theme = f"{LIGHT};margin:0;--eab-board-height:{height}px"
+        shown = board(theme, width=width, **options)
+        shown.page.set_viewport_size({"width": width, "height": height})
+        return shown
+
+    return make

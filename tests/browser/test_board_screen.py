@@ -6,10 +6,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from board_page import BOARD, LIGHT, BoardPage
+from board_page import BOARD, BoardPage
 from insisting import box_of
 from invented_runs import WORDS, invented_run
-from playwright.sync_api import Browser, FloatRect, Page, expect
+from playwright.sync_api import FloatRect, Page, expect
 
 from eab.events import StepTimed
 from eab.figures.captions import limit_sentence
@@ -30,19 +30,6 @@ SHIFTS = """() => {
   new PerformanceObserver(watch).observe({ type: "layout-shift" });
 }"""
 LINK = {"query": "example=one.eab", "words": "It opens this run."}
-
-
-@pytest.fixture
-def screen(browser: Browser, board: Callable[..., BoardPage]) -> Callable[..., BoardPage]:
-    """A board that fills a window of this size."""
-
-    def make(width: int, height: int, **options: object) -> BoardPage:
-        theme = f"{LIGHT};margin:0;--eab-board-height:{height}px"
-        shown = board(theme, width=width, **options)
-        shown.page.set_viewport_size({"width": width, "height": height})
-        return shown
-
-    return make
 
 
 def outside(page: Page, width: int, height: int) -> list[str]:
@@ -66,34 +53,6 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
     if by_step:
         shown.page.get_by_role("button", name="By step").click()
     assert outside(shown.page, *size) == []
-
-
-# At every step of a run: the boxes whose words are taller than their frames.
-OVERFLOWING = """() => {
-  const root = document.getElementById("host").shadowRoot;
-  const board = root.__board;
-  const found = [];
-  for (let step = 0; step <= board.lastStep; step += 1) {
-    board.replay.goTo(step);
-    board.render();
-    for (const box of root.querySelectorAll(".box.path:not(.hidden, .stub)")) {
-      const [words, frame] = [".label", ".frame"].map((name) => box.querySelector(name).getBBox());
-      const [below, above] = [words.y + words.height - frame.y - frame.height, frame.y - words.y];
-      if (Math.max(below, above) > 4) found.push([step, box.dataset.path, below, above]);
-    }
-  }
-  return found;
-}"""
-
-
-@pytest.mark.parametrize("size", [(780, 660), (1090, 660)])
-def test_words_stay_in_their_boxes_at_every_step(
-    screen: Callable[..., BoardPage], size: tuple[int, int]
-) -> None:
-    shown = screen(*size, reduced_motion="reduce")
-    for number, run in enumerate(RECORDED):
-        shown.feed(run, name=f"run {number}")
-        assert shown.page.evaluate(OVERFLOWING) == [], run.started.prompt
 
 
 # The size of what is read from the last row, as it is on the screen.

@@ -6,6 +6,7 @@
 /** @import { PageName } from "./drawer.js" */
 /** @import { Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
 /** @import { TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
+import { Announcer } from "./announcer.js";
 import { CopyLink } from "./copy_link.js";
 import { DecidingForks } from "./deciding_forks.js";
 import { Drawer } from "./drawer.js";
@@ -36,7 +37,6 @@ import { Transport } from "./transport.js";
 import { TreeView } from "./tree.js";
 import { WhatIfBar } from "./what_if_bar.js";
 
-const ANNOUNCE_MS = 5000; // between two announcements to screen readers
 const EASE = 0.28; // the part of its way that a box goes in a frame
 const PHONE = 640; // px; on a narrower board the tree begins laid out by step
 
@@ -90,7 +90,6 @@ export class Board {
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
   animates = !this.reducedMotion.matches;
   frame = 0;
-  announcedAt = 0;
   closing = new AbortController();
 
   /** @param {HTMLElement | ShadowRoot} host */
@@ -119,7 +118,7 @@ export class Board {
       tables: { title: "Tables", root: this.table.root },
       help: { title: "Help", root: helpPage() },
     });
-    this.announcement = element("p", { class: "visually-hidden", "aria-live": "polite" });
+    this.announcer = new Announcer();
     /** @type {View[]} */
     this.views = [this.tree, this.entropy, this.memory, this.inspector, this.table, this.copyLink];
     this.build();
@@ -149,7 +148,7 @@ export class Board {
     this.views.push(toolbar, transport, growth, limit, tree, entropy, memory);
     const screen = element("div", { class: "screen" });
     screen.append(tree.root, entropy.root, memory.root, this.drawer.root);
-    this.root.append(screen, this.tooltip.root, this.announcement);
+    this.root.append(screen, this.tooltip.root, this.announcer.root);
   }
 
   touched() {
@@ -184,7 +183,7 @@ export class Board {
     this.arrange();
     this.replay.onMessage(isNewRun, message);
     this.guidance.follow(message.guide);
-    this.announce();
+    this.announcer.tell(this.run);
     this.silence.onMessage(this.run.mode === "live" && !this.run.ended);
     this.render();
   }
@@ -231,13 +230,6 @@ export class Board {
     this.selection.clear();
     this.focused = null;
     this.hiddenBranches.clear();
-  }
-
-  announce() {
-    const now = Date.now();
-    if (now - this.announcedAt < ANNOUNCE_MS && !this.run.ended) return;
-    this.announcedAt = now;
-    this.announcement.textContent = this.run.sentences.tree;
   }
 
   // ---- what there is at the cursor
