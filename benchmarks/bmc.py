@@ -1,7 +1,7 @@
 """Growing every r steps against concatenation at every step, and against DynamicCache and StaticCache of
 transformers.
 
-    python benchmarks/bmc.py [--quick] [--json FILE] [--table FILE]
+    python benchmarks/bmc.py [--quick] [--device cuda] [--dtype bfloat16] [--json FILE] [--table FILE]
 
 The first question: is the predicted r* good? The KV part of writing N rows is timed at a grid of r,
 with padded attention: the growths and the spare rows (each forward pass is run with and without
@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from published import command_line, publish, where
+from published import Placement, command_line, offer_device, publish, where
 from rich.console import Console
 from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
@@ -121,7 +121,9 @@ def theirs(
             else DynamicCache(config=config)
         )
         rows = torch.zeros(
-            (case.paths, shape.kv_heads, case.context, shape.head_dim), dtype=shape.dtype
+            (case.paths, shape.kv_heads, case.context, shape.head_dim),
+            dtype=shape.dtype,
+            device=shape.device,
         )
         for layer in range(shape.layers):
             cache.update(rows, rows, layer)
@@ -135,10 +137,10 @@ def theirs(
 
 
 def _kv_part(shape: KVShape, cache: Any, case: Case, room: int | None) -> Step:
-    query = torch.randn(
-        (case.paths, shape.kv_heads * shape.group, 1, shape.head_dim), dtype=shape.dtype
+    query, key = (
+        torch.randn((case.paths, heads, 1, shape.head_dim), dtype=shape.dtype, device=shape.device)
+        for heads in (shape.kv_heads * shape.group, shape.kv_heads)
     )
-    key = torch.randn((case.paths, shape.kv_heads, 1, shape.head_dim), dtype=shape.dtype)
     layer_like: Any = SimpleNamespace(num_key_value_groups=shape.group, is_causal=True)
     written = case.context
 
@@ -149,7 +151,8 @@ def _kv_part(shape: KVShape, cache: Any, case: Case, room: int | None) -> Step:
         written += 1
         mask = None
         if room is not None:  # one mask per step for all layers, as in transformers
-            mask = (torch.arange(room) < written)[None, None, None].expand(case.paths, 1, 1, room)
+            seen = torch.arange(room, device=shape.device) < written
+            mask = seen[None, None, None].expand(case.paths, 1, 1, room)
         for layer in range(shape.layers):
             keys, values = cache.update(key, key, layer)
             sdpa_attention_forward(
@@ -161,7 +164,7 @@ def _kv_part(shape: KVShape, cache: Any, case: Case, room: int | None) -> Step:
 
 
 def _whole(plain: PreTrainedModel, cache: Any, case: Case) -> Step:
-    ids = torch.ones((case.paths, 1), dtype=torch.int64)
+    ids = torch.ones((case.paths, 1), dtype=torch.int64, device=plain.device)
 
     @torch.inference_mode()
     def step() -> float:
@@ -256,9 +259,9 @@ def sweep(shape: KVShape, rows: int, repeats: int) -> Report:
     return report
 
 
-def load(layers: int) -> tuple[PreTrainedModel, HuggingFaceModel]:
+def load(layers: int, placement: Placement) -> tuple[PreTrainedModel, HuggingFaceModel]:
     """A model of SmolLM2-135M's shape with this many layers, twice on the same weights."""
-    plain = plain_model("135m", torch.float32, "cpu")
+    plain = plain_model("135m", placement)
     plain.model.layers = plain.model.layers[:layers]
     plain.config.num_hidden_layers = layers
     return plain, wrap_model(
@@ -295,9 +298,12 @@ def ratios_of(report: Report, found: Mapping[Case, Steps]) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    options = command_line(__doc__, quick="fewer layers and rows").parse_args()
+    parser = command_line(__doc__, quick="fewer layers and rows")
+    offer_device(parser)
+    options = parser.parse_args()
+    placement = Placement.of(options)
     torch.set_num_threads(options.threads)
-    plain, ours = load(6 if options.quick else 30)
+    plain, ours = load(6 if options.quick else 30, placement)
     report = sweep(ours.kv_shape, 256 if options.quick else 512, MIN_REPEATS)
     found: dict[Case, Steps] = {}
     for case in cases(options.quick):
@@ -312,7 +318,7 @@ def main() -> None:
         str(case): {name: timing.seconds for name, timing in timings.items()}
         for case, timings in found.items()
     }
-    origin = where(f"float32, {ours.kv_shape.layers} layers")
+    origin = where(f"{placement}, {ours.kv_shape.layers} layers", placement.device)
     publish(options, origin, "\n".join(parts), {"seconds": seconds, "ratios": ratios})
 
 

@@ -58,7 +58,8 @@ class Measured:
         spare_rows: Allocated rows without a token at the end of a job.
         kv_bytes: Bytes of K and V at the end of a job.
         peak_bytes: Their peak.
-        allocated: The peak of CUDA's allocator during a job, minus what was allocated before.
+        allocated: On CUDA: the peak of what tensors took during a job, less what they took before.
+        reserved: Likewise what PyTorch's allocator took of the device for them.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -70,6 +71,7 @@ class Measured:
     kv_bytes: int | None = None
     peak_bytes: int | None = None
     allocated: int | None = None
+    reserved: int | None = None
 
 
 class Competitor(Protocol):
@@ -194,27 +196,32 @@ class Generate:
         job: The job.
         batch: Samples per call: 1, or all.
         shared_prompt: Compute the prompt once and copy its rows for each sample.
+        static: A static cache, for which transformers compiles the forward pass on CUDA.
     """
 
     def __init__(
-        self, model: PreTrainedModel, job: Job, batch: int, shared_prompt: bool = False
+        self,
+        model: PreTrainedModel,
+        job: Job,
+        batch: int,
+        shared_prompt: bool = False,
+        static: bool = False,
     ) -> None:
-        kind = (
-            "one by one"
-            if batch == 1
-            else "one batch, prompt prefilled once"
-            if shared_prompt
-            else "one batch"
-        )
-        self.name = f"generate, {kind}"
+        self.name = "generate, " + ("one by one" if batch == 1 else "one batch")
+        self.name += ", prompt prefilled once" if shared_prompt else ""
+        self.name += ", static cache" if static else ""
         self.measured = Measured()
         self._model: Any = model
         self._job, self._batch, self._shared_prompt = job, batch, shared_prompt
+        self._static, self._compiled = static, False
 
     @torch.inference_mode()
     def run(self) -> None:
         """See Competitor: as many calls as needed."""
         job, measured = self._job, self.measured
+        if self._static and not self._compiled:  # for the size of this job
+            self._generate()
+            self._compiled = True
         start = time.perf_counter()
         for _ in range(0, job.paths, self._batch):
             cache = self._generate()
@@ -228,6 +235,8 @@ class Generate:
     def _generate(self) -> DynamicCache:
         prompt = torch.tensor([self._job.prompt], device=self._model.device)
         options: dict[str, Any] = {"num_return_sequences": self._batch}
+        if self._static:
+            options["cache_implementation"] = "static"
         if self._shared_prompt:
             cache = DynamicCache(config=self._model.config)
             self._model(prompt[:, :-1], past_key_values=cache, use_cache=True, logits_to_keep=1)

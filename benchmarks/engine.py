@@ -1,6 +1,7 @@
 """The tree engine against the bare forward pass, the other caches, and Hugging Face `generate`.
 
     python benchmarks/engine.py [--quick | --grid] [--json FILE] [--table FILE]
+    python benchmarks/engine.py --device cuda --dtype bfloat16 --shape 8b --tokens 200
 
 The job is to make N continuations of one prompt. In each round all competitors do it, one after the
 other, with the same weights, prompt, number of new tokens, dtype and threads; a short job is the
@@ -17,15 +18,15 @@ from typing import Any
 
 import torch
 from competitors import BarePass, Competitor, Engine, Generate, Job, Kernels
-from published import command_line, publish, where
+from published import Placement, command_line, offer_device, publish, where
 from rich.console import Console
-from shapes import plain_model, same_weights
-from transformers import AutoTokenizer, PreTrainedModel
+from shapes import SHAPES, engine_model, plain_model
+from transformers import PreTrainedModel
 
 from eab.figures.timings import as_long, with_spread
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED_FOLDER, wrap_model
-from eab.models.weight_layouts import apply_fastest_layout
+from eab.quantization.experiments import read_bytes
+from eab.quantization.machine_speed import measure_machine
 from eab.timing import MIN_REPEATS, Timing
 
 MIB = 2**20
@@ -38,6 +39,7 @@ SECONDS_IN_GRID = {
     "deep-copy": "engine, cache deep-copy",
     "recompute": "engine, cache recompute",
 }
+LARGEST = "8b"  # a job one by one takes minutes
 EDGE = 8  # steps at the start and the end of a job whose medians are compared
 console = Console(stderr=True)
 
@@ -49,25 +51,18 @@ class Pair:
     Attributes:
         shape: See `shapes.plain_model`.
         plain: The model as loaded.
-        stored: The model with its weights stored as the engine uses them.
         ours: The same for the engine.
-        layout: How the weights are stored.
     """
 
     shape: str
     plain: PreTrainedModel
-    stored: PreTrainedModel
     ours: HuggingFaceModel
-    layout: str
 
 
-def load(shape: str, dtype: torch.dtype, device: str) -> Pair:
-    """The pair of this shape, with weights stored as `load_model` would store them."""
-    plain = plain_model(shape, dtype, device)
-    twin = same_weights(plain)
-    layout = apply_fastest_layout(twin)
-    ours = wrap_model(twin, AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), shape)
-    return Pair(shape, plain, twin, ours, layout)
+def load(shape: str, placement: Placement) -> Pair:
+    """The pair of this shape."""
+    plain = plain_model(shape, placement)
+    return Pair(shape, plain, engine_model(plain, shape))
 
 
 def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
@@ -82,23 +77,26 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
     Args:
         pair: The model.
         job: The job.
-        everybody: Include the competitors that take minutes.
+        everybody: Include the competitors that take minutes, if the model is small enough.
     """
     tree = Engine(pair.ours, job)
     competitors: list[Competitor] = [
         tree,
         BarePass(pair.plain, job),
-        Kernels(pair.stored, job),
-        Kernels(pair.stored, job, tree),
+        Kernels(pair.ours._model, job),
+        Kernels(pair.ours._model, job, tree),
         Engine(pair.ours, job, "concat-cow"),
         Engine(pair.ours, job, "deep-copy"),
         Generate(pair.plain, job, job.paths),
     ]
     if pair.ours.kv_shape.uses_static_buffers:
-        competitors.append(Engine(pair.ours, job, cuda_graphs=True))
+        competitors += [
+            Engine(pair.ours, job, cuda_graphs=True),
+            Generate(pair.plain, job, job.paths, static=True),
+        ]
     if job.paths > 1:
         competitors.append(Generate(pair.plain, job, job.paths, shared_prompt=True))
-    if everybody and job.paths > 1:
+    if everybody and job.paths > 1 and pair.shape != LARGEST:
         competitors.append(Generate(pair.plain, job, 1))
     if everybody and pair.shape == "embedded":
         competitors.append(Engine(pair.ours, job, "recompute"))
@@ -118,10 +116,12 @@ def run_once(competitor: Competitor) -> None:
     if not torch.cuda.is_available():
         return competitor.run()
     gc.collect()
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     competitor.run()
-    competitor.measured.allocated = torch.cuda.max_memory_allocated() - before
+    competitor.measured.allocated = torch.cuda.max_memory_allocated() - allocated
+    competitor.measured.reserved = torch.cuda.max_memory_reserved() - reserved
 
 
 def warm_up(pair: Pair, job: Job) -> None:
@@ -157,8 +157,15 @@ def last_step_over_first(engine: Engine) -> float:
     return statistics.median(last) / statistics.median(first)
 
 
+def reading_seconds(model: HuggingFaceModel) -> float:
+    """How long reading the weights once takes at the bandwidth that is measured here."""
+    shape = model.kv_shape
+    speed = measure_machine(shape.device, shape.dtype, MIN_REPEATS)
+    return read_bytes(model) / statistics.median(speed.bytes_per_second)
+
+
 def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, float]:
-    """The ratios for which the project has targets."""
+    """The ratios for which the project has targets, except for that of reading the weights."""
     by_name = {competitor.name: competitor for competitor in competitors}
     tree, bare = competitors[0], competitors[1]
     measured, batched = tree.measured, by_name["generate, one batch"]
@@ -178,6 +185,7 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
     others = {
         "shared_prompt_batch_over_tree": "generate, one batch, prompt prefilled once",
         "cuda_graphs_over_tree": "engine, cache tree, CUDA graphs",
+        "compiled_static_over_tree": "generate, one batch, static cache",
         "one_by_one_over_tree": "generate, one by one",
         "concat_cow_over_tree": "engine, cache concat-cow",
         "deep_copy_over_tree": "engine, cache deep-copy",
@@ -193,8 +201,9 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
 def table(competitors: Sequence[Competitor]) -> str:
     """One row per competitor, as Markdown."""
     rows = [
-        "| | seconds (quartiles) | as long as the tree | tokens through the model | KV rows | KV bytes held | peak | allocator |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | seconds (quartiles) | as long as the tree | tokens through the model | KV rows | KV bytes held | peak | allocated, peak "
+        "| reserved, peak |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     tree = timing_of(competitors[0])
     for competitor in competitors:
@@ -208,6 +217,7 @@ def table(competitors: Sequence[Competitor]) -> str:
             _mib(measured.kv_bytes),
             _mib(measured.peak_bytes),
             _mib(measured.allocated),
+            _mib(measured.reserved),
         ]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
@@ -217,22 +227,25 @@ def _mib(count: int | None) -> str:
     return "-" if count is None else f"{count / MIB:.1f} MiB"
 
 
-def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
-    """Measure the job of the targets, and the long one -> text, and the figures as data."""
-    job = job_of(300, 20, 40)
+def standard(pair: Pair, job: Job, rounds: int) -> tuple[str, dict[str, Any]]:
+    """Measure this job, and the long one -> text, and the figures as data."""
     warm_up(pair, job)
     competitors = field_of(pair, job, everybody=True)
     measure(competitors, rounds)
     ratios = ratios_of(competitors, pair.ours.card.row_bytes)
+    reading = reading_seconds(pair.ours)
+    ratios["step_over_reading_weights"] = step_of(competitors[0]) / reading
     long = Engine(pair.ours, job_of(300, LONG_PATHS, LONG_TOKENS), long_suffixes=True)
     measure([long], 1)
     ratios["last_step_over_first"] = last_step_over_first(long)
     text = (
-        f"Shape {pair.shape}, {job}, weights stored {pair.layout}.\n\n{table(competitors)}\n"
+        f"Shape {pair.shape}, {job}, weights stored {pair.ours.stored.layout}.\n\n{table(competitors)}\n"
         f"One step of {job.paths} paths takes {step_of(competitors[0]) * 1000:.0f} ms, the bare pass of the same "
         f"tokens {step_of(competitors[1]) * 1000:.0f} ms: {ratios['step_over_bare_pass']:.2f} times. The linear layers of "
         f"the step alone take {ratios['linear_over_bare_pass']:.2f} times the bare pass, with attention "
-        f"{ratios['linear_and_attention_over_bare_pass']:.2f}. With {LONG_PATHS} paths of "
+        f"{ratios['linear_and_attention_over_bare_pass']:.2f}. Reading the weights once takes "
+        f"{reading * 1000:.1f} ms here; the step takes {ratios['step_over_reading_weights']:.2f} "
+        f"times that. With {LONG_PATHS} paths of "
         f"{LONG_TOKENS} private tokens each, the last step costs "
         f"{ratios['last_step_over_first']:.2f} times the first.\n"
     )
@@ -244,7 +257,7 @@ def standard(pair: Pair, rounds: int) -> tuple[str, dict[str, Any]]:
     return text, result
 
 
-def grid(dtype: torch.dtype, device: str) -> str:
+def grid(placement: Placement) -> str:
     """Vary one thing at a time around the standard job, one round each -> Markdown."""
     columns = [*SECONDS_IN_GRID, "KV bytes of the batch"]
     rows = [
@@ -258,7 +271,7 @@ def grid(dtype: torch.dtype, device: str) -> str:
         "0.5b": [(300, 20, 40)],
     }
     for shape, jobs in variations.items():
-        pair = load(shape, dtype, device)
+        pair = load(shape, placement)
         for prompt, paths, new_tokens in jobs:
             job = job_of(prompt, paths, new_tokens)
             warm_up(pair, job)
@@ -299,17 +312,20 @@ def main() -> None:
         action="store_true",
         help="also vary model, prompt, paths and length (half an hour)",
     )
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--shape", default="135m", choices=SHAPES)
+    parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
+    parser.add_argument("--paths", type=int, default=20)
+    parser.add_argument("--tokens", type=int, default=40, help="new tokens of each path")
+    offer_device(parser)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    dtype = getattr(torch, options.dtype)
-    text, result = standard(
-        load("135m", dtype, options.device), 1 if options.quick else MIN_REPEATS
-    )
+    placement = Placement.of(options)
+    job = job_of(options.prompt, options.paths, options.tokens)
+    rounds = 1 if options.quick else MIN_REPEATS
+    text, result = standard(load(options.shape, placement), job, rounds)
     if options.grid:
-        text += "\n" + grid(dtype, options.device)
-    publish(options, where(f"{options.dtype} on {options.device}"), text, result)
+        text += "\n" + grid(placement)
+    publish(options, where(str(placement), placement.device), text, result)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ import json
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import torch
 import transformers
 
 from eab.models.machine import describe_machine
@@ -26,6 +28,33 @@ def command_line(description: str | None, quick: str) -> argparse.ArgumentParser
     parser.add_argument("--table", metavar="FILE", help="write the Markdown tables here too")
     parser.add_argument("--threads", type=int, default=2)
     return parser
+
+
+def offer_device(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `Placement.of` reads."""
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the models of a benchmark compute, and with which numbers."""
+
+    device: str
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Self:
+        """What the options ask for."""
+        return cls(options.device, getattr(torch, options.dtype))
+
+    @property
+    def dtype_name(self) -> str:
+        """As `load_model` names it."""
+        return str(self.dtype).removeprefix("torch.")
+
+    def __str__(self) -> str:
+        return f"{self.dtype_name} on {self.device}"
 
 
 def offer_processor_time(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +74,12 @@ def clock_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Cl
     return time.process_time if options.processor_time else time.perf_counter
 
 
-def where(dtype: str) -> str:
+def where(dtype: str, device: str = "cpu") -> str:
     """The machine, the versions, the number format, and the command."""
     command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    return f"{describe_machine()}, transformers {transformers.__version__}, {dtype}. `{command}`"
+    return (
+        f"{describe_machine(device)}, transformers {transformers.__version__}, {dtype}. `{command}`"
+    )
 
 
 def ratio_table(heads: str, pairs: dict[str, list[tuple[float, float]]]) -> str:

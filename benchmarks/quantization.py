@@ -3,8 +3,8 @@
     python benchmarks/quantization.py [--quick] [--json FILE] [--table FILE] [--held-out FILE] [--peer PYTHON]
 
 At every shape and number of rows (live paths), all formats take turns: one decode step of the
-engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline is
-float32 in the layout that is fastest at this number of rows. `alone_over_beside` is the largest difference between the result of a
+engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline are
+the weights as loaded, in the layout that is fastest at this number of rows. `alone_over_beside` is the largest difference between the result of a
 row alone and among others, over all layers of all formats. Quality is measured with the embedded
 model on held-out text: see quantization_quality.py. `--quick` makes 5 rounds instead of 15, and
 measures quality on fewer texts.
@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from published import clock_of, command_line, offer_processor_time, publish, where
+from published import (
+    Placement,
+    clock_of,
+    command_line,
+    offer_device,
+    offer_processor_time,
+    publish,
+    where,
+)
 from quantization_quality import quality_table, unusable_formats
 from rich.console import Console
 from shapes import plain_model, same_weights
@@ -31,7 +39,8 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from eab.caches.attention import masked_attention
-from eab.caches.timing import prefilled_tree, time_step
+from eab.caches.shape import KVShape
+from eab.caches.timing import now, prefilled_tree, time_step
 from eab.formatting import counted
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER
@@ -39,7 +48,7 @@ from eab.models.quantized.layer import QuantizedLinear
 from eab.models.stored_weights import store_weights
 from eab.quantization.held_out import FABLES
 from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
-from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
+from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, PLAIN, WEIGHT_FORMATS
 
 PEER_WEIGHTS = ("Q8_0", "Q4_0")
 SHAPES = ("135m", "0.5b")
@@ -59,7 +68,7 @@ class Stored:
     Attributes:
         model: The model.
         linear_bytes: Of its linear layers, the output layer included, biases not.
-        loaded_bytes: Of the same layers in float32.
+        loaded_bytes: Of the same layers as loaded.
     """
 
     model: HuggingFaceModel
@@ -67,14 +76,17 @@ class Stored:
     loaded_bytes: int
 
 
-def stored_models(shape: str) -> dict[str, Stored]:
+def stored_models(shape: str, placement: Placement) -> dict[str, Stored]:
     """The model of this shape in every format, from the same random weights."""
-    plain = plain_model(shape, torch.float32, "cpu")
+    plain = plain_model(shape, placement)
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
     loaded_bytes = sum(one.weight.nbytes for one in plain.modules() if isinstance(one, nn.Linear))
     models = {}
-    ways = {f"float32, {layout}": (AS_LOADED, layout) for layout in LAYOUTS}
-    formats = WEIGHT_FORMATS.keys() - unusable_formats() - {AS_LOADED}
+    ways = {
+        f"{placement.dtype_name}, {layout}": (AS_LOADED, layout)
+        for layout in (LAYOUTS if placement.device == "cpu" else (PLAIN,))
+    }
+    formats = WEIGHT_FORMATS.keys() - unusable_formats(placement.device) - {AS_LOADED}
     ways |= {weights: (weights, AUTO) for weights in WEIGHT_FORMATS if weights in formats}
     for name, (weights, layout) in ways.items():
         console.print(f"shape {shape}: {name} ...")
@@ -196,13 +208,14 @@ def alone_over_beside(models: Mapping[str, Stored]) -> float:
             key = (weights, layer.in_features, layer.out_features)
             if key not in seen:
                 seen.add(key)
-                largest = max(largest, _difference(layer))
+                largest = max(largest, _difference(layer, one.model.kv_shape))
     return largest
 
 
-def _difference(layer: nn.Module) -> float:
+def _difference(layer: nn.Module, shape: KVShape) -> float:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(max(ROWS), int(layer.in_features), generator=generator)
+    x = x.to(shape.device, shape.dtype)
     x[1::2] *= 30
     whole = layer(x)
     return max(
@@ -216,20 +229,25 @@ def steps_table(shape: str, models: Mapping[str, Stored], steps: Steps) -> str:
     """Milliseconds with quartiles, and times as fast as float32, as Markdown."""
     lines = [
         f"Shape {shape}, one decode step after {PROMPT} tokens: milliseconds (quartiles), and how "
-        "fast against the fastest float32.\n",
+        "fast against the fastest layout of the weights as loaded.\n",
         f"| weights | {' | '.join(counted(rows, 'row') for rows in ROWS)} | linear layers |",
         "|---" * (len(ROWS) + 2) + "|",
     ]
     for weights, by_rows in steps.items():
-        cells = [_cell(by_rows[rows], float32_step(steps, rows)) for rows in ROWS]
+        cells = [_cell(by_rows[rows], loaded_step(steps, rows)) for rows in ROWS]
         held = f"{models[weights].linear_bytes / MIB:,.0f} MiB" if weights in models else "-"
         lines.append(f"| {weights} | {' | '.join(cells)} | {held} |")
     return "\n".join(lines) + "\n"
 
 
-def float32_step(steps: Steps, rows: int) -> Timing:
+def is_as_loaded(name: str) -> bool:
+    """Whether this is a layout of the weights as loaded, such as `float32, plain`."""
+    return name.partition(", ")[2] in LAYOUTS
+
+
+def loaded_step(steps: Steps, rows: int) -> Timing:
     """The step of the layout that is fastest at this number of rows."""
-    layouts = {name: by_rows[rows] for name, by_rows in steps.items() if name.startswith("float32")}
+    layouts = {name: by_rows[rows] for name, by_rows in steps.items() if is_as_loaded(name)}
     return layouts[fastest(layouts)]
 
 
@@ -238,38 +256,45 @@ def _cell(timing: Timing, base: Timing) -> str:
     return f"{text}, fastest" if timing is base else f"{text}: {comparison(timing, base)}"
 
 
-def kv_attention(repeats: int, clock: Clock) -> tuple[str, dict[str, float]]:
-    """Attention over K and V in eight bits, one scale per row and head, against float32.
+def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str, dict[str, float]]:
+    """Attention over K and V in eight bits, one scale per row and head, against the model's dtype.
 
     20 queries over 1,100 rows of the 0.5b shape: 2 KV heads of size 64, 7 query heads each.
     """
     heads, queries, rows, size = 2, 7 * 20, 1100, 64
-    query, keys, values = (torch.randn(heads, count, size) for count in (queries, rows, rows))
+    place: Any = {"dtype": placement.dtype, "device": placement.device}
+    query, keys, values = (
+        torch.randn(heads, count, size, **place) for count in (queries, rows, rows)
+    )
     rounded = [_eight_bits(keys), _eight_bits(values)]
-    mask = torch.zeros(queries, rows)
+    mask = torch.zeros(queries, rows, **place)
 
     def plain() -> torch.Tensor:
-        return masked_attention(query, keys, values, mask, size**-0.5)
+        result = masked_attention(query, keys, values, mask, size**-0.5)
+        now(query.device)
+        return result
 
     def eight_bits() -> torch.Tensor:
-        k, v = (integers * scale for integers, scale in rounded)
-        return masked_attention(query, k, v, mask, size**-0.5)
+        k, v = ((integers * scale).to(query.dtype) for integers, scale in rounded)
+        result = masked_attention(query, k, v, mask, size**-0.5)
+        now(query.device)
+        return result
 
     many: dict[str, Callable[[], object]] = {
         name: lambda attend=attend: [attend() for _ in range(100)]  # type: ignore[misc]
-        for name, attend in {"float32": plain, "int8": eight_bits}.items()
+        for name, attend in {"as loaded": plain, "int8": eight_bits}.items()
     }
     timings = take_turns({name: timed(work, clock) for name, work in many.items()}, repeats)
     error = ((eight_bits() - plain()).norm() / plain().norm()).item()
-    ratio = timings["int8"].median / timings["float32"].median
-    verdict = comparison(timings["int8"], timings["float32"])
+    ratio = timings["int8"].median / timings["as loaded"].median
+    verdict = comparison(timings["int8"], timings["as loaded"])
     text = (
         f"KV in eight bits, one scale per row and head: 20 queries over {rows:,} rows of one layer "
-        f"take {timings['int8'].median * 10:.2f} ms, in float32 "
-        f"{timings['float32'].median * 10:.2f} ms ({verdict}). The output is off by {error:.1%}. "
+        f"take {timings['int8'].median * 10:.2f} ms, in {placement.dtype_name} "
+        f"{timings['as loaded'].median * 10:.2f} ms ({verdict}). The output is off by {error:.1%}. "
         f"A row takes {(size + 4) / (4 * size):.0%} of the bytes.\n"
     )
-    return text, {"kv_int8_over_float32_attention": ratio}
+    return text, {f"kv_int8_over_{placement.dtype_name}_attention": ratio}
 
 
 def _eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -278,41 +303,43 @@ def _eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (rows / scale).round().to(torch.int8), scale
 
 
-def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float) -> dict[str, float]:
-    """The ratios for which the project has targets, and all others: float32 over each format.
+def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float, dtype: str) -> dict[str, float]:
+    """The ratios for which the project has targets, and all others: as loaded over each format.
 
-    A format that this processor cannot compute has none.
+    A format that this machine cannot compute has none.
     """
 
     def faster(shape: str, weights: str, rows: int) -> float:
         steps = all_steps[shape]
         if weights not in steps:
             return math.nan
-        return float32_step(steps, rows).median / steps[weights][rows].median
+        return loaded_step(steps, rows).median / steps[weights][rows].median
 
     ratios = {
-        "float32_over_int8_20rows_05b": faster("0.5b", "int8", 20),
-        "float32_over_int4_1row_05b": faster("0.5b", "int4", 1),
-        "float32_over_bfloat16_20rows_05b": faster("0.5b", "bfloat16", 20),
+        f"{dtype}_over_int8_20rows_05b": faster("0.5b", "int8", 20),
+        f"{dtype}_over_int4_1row_05b": faster("0.5b", "int4", 1),
+        f"{dtype}_over_bfloat16_20rows_05b": faster("0.5b", "bfloat16", 20),
         "weights_bytes_int4_over_float32": bytes_ratio,
         "worst_default": min(faster(shape, DEFAULT, rows) for shape in all_steps for rows in ROWS),
     }
     targets = {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}
     return targets | {
-        f"float32_over_{weights}_{rows}rows_{shape}": faster(shape, weights, rows)
+        f"{dtype}_over_{weights}_{rows}rows_{shape}": faster(shape, weights, rows)
         for shape, steps in all_steps.items()
         for weights in steps
         for rows in ROWS
-        if not weights.startswith("float32")
+        if not is_as_loaded(weights)
     }
 
 
-def measure_speed(options: argparse.Namespace, clock: Clock) -> tuple[str, dict[str, Any]]:
+def measure_speed(
+    options: argparse.Namespace, placement: Placement, clock: Clock
+) -> tuple[str, dict[str, Any]]:
     """Steps, bytes and batch invariance at all shapes -> text, and the figures as data."""
     repeats = 5 if options.quick else 15
-    tables, all_steps, seconds, difference, bytes_ratio = [], {}, {}, 0.0, 0.0
+    tables, all_steps, seconds, difference, bytes_ratio = [], {}, {}, 0.0, math.nan
     for shape in SHAPES:
-        models = stored_models(shape)
+        models = stored_models(shape, placement)
         with ExitStack() as stack:
             peers = {}
             for weights in PEER_WEIGHTS if options.peer is not None else ():
@@ -322,13 +349,18 @@ def measure_speed(options: argparse.Namespace, clock: Clock) -> tuple[str, dict[
             all_steps[shape] = time_steps(models, repeats, clock, peers)
         tables.append(steps_table(shape, models, all_steps[shape]))
         difference = max(difference, alone_over_beside(models))
-        bytes_ratio = models["int4"].linear_bytes / models["int4"].loaded_bytes
+        if "int4" in models:
+            bytes_ratio = models["int4"].linear_bytes / models["int4"].loaded_bytes
         seconds[shape] = {
             weights: {rows: timing.seconds for rows, timing in by_rows.items()}
             for weights, by_rows in all_steps[shape].items()
         }
-    text, kv_ratios = kv_attention(repeats, clock)
-    ratios = ratios_of(all_steps, bytes_ratio) | {"alone_over_beside": difference} | kv_ratios
+    text, kv_ratios = kv_attention(placement, repeats, clock)
+    ratios = (
+        ratios_of(all_steps, bytes_ratio, placement.dtype_name)
+        | {"alone_over_beside": difference}
+        | kv_ratios
+    )
     tables += [
         f"The result of a row alone and among others differs by {difference:g} at most.\n",
         text,
@@ -347,6 +379,7 @@ def main() -> None:
         help="texts for the quality, separated by <|endoftext|>; by default the fables that come "
         "with the project",
     )
+    offer_device(parser)
     offer_processor_time(parser)
     parser.add_argument(
         "--peer",
@@ -356,7 +389,8 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=["speed", "quality"], help="leave the other part out")
     options = parser.parse_args()
-    for why in unusable_formats().values():
+    placement = Placement.of(options)
+    for why in unusable_formats(placement.device).values():
         console.print(f"left out: {why}")
     if not options.held_out.is_file():
         parser.error(f"there is no file {options.held_out}")
@@ -367,11 +401,11 @@ def main() -> None:
     logging.disable_progress_bar()
     text, result = "", {}
     if options.only != "quality":
-        text, result = measure_speed(options, clock)
+        text, result = measure_speed(options, placement, clock)
     if options.only != "speed":
         console.print("quality ...")
         text += "\n" + quality_table(options.held_out, 20 if options.quick else 60)
-    publish(options, where("float32 around the linear layers"), text, result)
+    publish(options, where(f"{placement} around the linear layers", placement.device), text, result)
 
 
 if __name__ == "__main__":

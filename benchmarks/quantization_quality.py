@@ -56,12 +56,12 @@ VARIANTS: Mapping[str, Format] = {
 
 
 @cache
-def unusable_formats() -> dict[str, str]:
-    """The formats that this processor cannot compute, and why."""
+def unusable_formats(device: str = "cpu") -> dict[str, str]:
+    """The formats that cannot be computed on this device, and why."""
     found = {}
     for name in FORMATS:
         try:
-            refuse_if_unusable(name, torch.device("cpu"))
+            refuse_if_unusable(name, torch.device(device))
         except ModelError as error:
             found[name] = str(error)
     return found

@@ -1,7 +1,7 @@
 """Serving many runs of one model: in turns, in static batches, by the scheduler (continuous
 batching), and by transformers' own continuous batching.
 
-    python benchmarks/serving.py --quick --json serving.json
+    python benchmarks/serving.py --quick [--device cuda] [--dtype bfloat16] --json serving.json
 
 Every round measures all ways, one after the other, with the same requests. The ratios are medians
 over rounds of the seconds of two ways in the same round; their spread is the smallest and the
@@ -16,17 +16,20 @@ import logging
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import torch
-from published import clock_of, command_line, offer_processor_time, publish, ratio_table, where
-from shapes import plain_model, same_weights
-from transformers import (
-    AutoTokenizer,
-    ContinuousBatchingConfig,
-    GenerationConfig,
-    PreTrainedModel,
+from published import (
+    Placement,
+    clock_of,
+    command_line,
+    offer_device,
+    offer_processor_time,
+    publish,
+    ratio_table,
+    where,
 )
+from shapes import engine_model, plain_model
+from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -35,8 +38,7 @@ from eab.engine.scheduler import Scheduler
 from eab.events import Pause, TokenAppended
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
-from eab.models.weight_layouts import apply_fastest_layout
+from eab.models.loading import load_model
 
 PROMPTS = (
     "Once upon a time, there was a",
@@ -54,26 +56,35 @@ Way = Callable[[LanguageModel, Sequence[Request]], None]
 Clock = Callable[[], float]
 
 
-@cache
-def plain(shape: str) -> PreTrainedModel:
-    """A model of this shape without stop tokens, with transformers' own attention."""
-    return plain_model(shape, torch.float32, "cpu")
+class Models:
+    """The models that are served, in one place.
 
+    Attributes:
+        embedded: The model of the project, which ends its texts.
+        endless: Models without stop tokens, by shape.
+    """
 
-@cache
-def ours(shape: str) -> HuggingFaceModel:
-    """The same weights, driven by the engine."""
-    model = same_weights(plain(shape))
-    apply_fastest_layout(model)
-    wrapped = wrap_model(model, AutoTokenizer.from_pretrained(EMBEDDED_FOLDER), shape)
-    wrapped.stop_ids = frozenset()
-    return wrapped
+    def __init__(self, placement: Placement) -> None:
+        self.embedded = load_model("embedded", placement.device, placement.dtype_name)
+        self._plain = {shape: plain_model(shape, placement) for shape in ("embedded", "135m")}
+        self.endless = {shape: engine_model(model, shape) for shape, model in self._plain.items()}
 
-
-@cache
-def embedded() -> HuggingFaceModel:
-    """The model of the project, which ends its texts."""
-    return load_model("embedded", device="cpu", dtype="float32")
+    def by_transformers(self, model: LanguageModel, asked: Sequence[Request]) -> None:
+        """transformers' own continuous batching, with the weights of the same shape."""
+        config = asked[0].config
+        generation = GenerationConfig(
+            do_sample=True,
+            max_new_tokens=config.max_new_tokens,
+            num_return_sequences=config.max_paths,
+            top_k=0,
+            eos_token_id=-1,
+            pad_token_id=0,
+        )
+        # Sizes that fit the job: those chosen without a GPU take several times as long.
+        batching = ContinuousBatchingConfig(page_size=32, num_blocks=512, max_batch_tokens=512)
+        prompts = [list(model.encode(request.prompt, request.config)) for request in asked]
+        found = self._plain[model.card.name].generate_batch(prompts, generation, batching)
+        assert len(found) == len(asked) * config.max_paths
 
 
 def requests(
@@ -129,24 +140,6 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
             handle.new_events()
 
 
-def by_transformers(model: LanguageModel, asked: Sequence[Request]) -> None:
-    """transformers' own continuous batching, with the weights of the same shape."""
-    config = asked[0].config
-    generation = GenerationConfig(
-        do_sample=True,
-        max_new_tokens=config.max_new_tokens,
-        num_return_sequences=config.max_paths,
-        top_k=0,
-        eos_token_id=-1,
-        pad_token_id=0,
-    )
-    # Sizes that fit the job: those chosen without a GPU take several times as long.
-    batching = ContinuousBatchingConfig(page_size=32, num_blocks=512, max_batch_tokens=512)
-    prompts = [list(model.encode(request.prompt, request.config)) for request in asked]
-    found = plain(model.card.name).generate_batch(prompts, generation, batching)
-    assert len(found) == len(asked) * config.max_paths
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Two ways to serve the same requests.
@@ -161,23 +154,23 @@ class Comparison:
     slower: Way
     faster: Way
     requests: list[Request]
-    model: Callable[[], HuggingFaceModel] = embedded
+    model: HuggingFaceModel
 
 
-RATIOS = {
-    "turns_over_batched_8": Comparison(in_turns, continuous, requests(8, 16, [40])),
-    "turns_over_batched_30": Comparison(in_turns, continuous, requests(30, 8, [40])),
-    "turns_over_batched_135m": Comparison(
-        in_turns, continuous, requests(8, 8, [12]), lambda: ours("135m")
-    ),
-    "static_over_continuous": Comparison(
-        in_static_batches, continuous_eight, requests(24, 2, MIXED_LENGTHS)
-    ),
-    "transformers_over_ours": Comparison(
-        by_transformers, continuous, independent(8, SAMPLES, 40), lambda: ours("embedded")
-    ),
-    "turns_over_batched_1": Comparison(in_turns, continuous, requests(1, 16, [40])),
-}
+def comparisons(models: Models) -> dict[str, Comparison]:
+    """By the name of the ratio."""
+    small, large = models.embedded, models.endless["135m"]
+    mixed, sampled = requests(24, 2, MIXED_LENGTHS), independent(8, SAMPLES, 40)
+    return {
+        "turns_over_batched_8": Comparison(in_turns, continuous, requests(8, 16, [40]), small),
+        "turns_over_batched_30": Comparison(in_turns, continuous, requests(30, 8, [40]), small),
+        "turns_over_batched_135m": Comparison(in_turns, continuous, requests(8, 8, [12]), large),
+        "static_over_continuous": Comparison(in_static_batches, continuous_eight, mixed, small),
+        "transformers_over_ours": Comparison(
+            models.by_transformers, continuous, sampled, models.endless["embedded"]
+        ),
+        "turns_over_batched_1": Comparison(in_turns, continuous, requests(1, 16, [40]), small),
+    }
 
 
 def seconds(way: Way, model: LanguageModel, asked: Sequence[Request], clock: Clock) -> float:
@@ -214,33 +207,34 @@ def first_tokens(model: LanguageModel, clock: Clock) -> list[float]:
     return found
 
 
-def measure(rounds: int, clock: Clock) -> dict[str, list[tuple[float, float]]]:
+def measure(models: Models, rounds: int, clock: Clock) -> dict[str, list[tuple[float, float]]]:
     """The seconds of both ways of each ratio, in interleaved rounds."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in RATIOS}
-    for one in RATIOS.values():  # the first passes of a process are slow
+    compared = comparisons(models)
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in compared}
+    for one in compared.values():  # the first passes of a process are slow
         for way in (one.slower, one.faster):
             short = [
                 replace(asked, config=replace(asked.config, max_new_tokens=4))
                 for asked in one.requests[:2]
             ]
-            way(one.model(), short)
+            way(one.model, short)
     for _ in range(rounds):
-        for name, one in RATIOS.items():
+        for name, one in compared.items():
             times = [
-                seconds(way, one.model(), one.requests, clock) for way in (one.slower, one.faster)
+                seconds(way, one.model, one.requests, clock) for way in (one.slower, one.faster)
             ]
             found[name].append((times[0], times[1]))
     return found
 
 
-def measure_first_tokens(rounds: int, clock: Clock) -> dict[str, list[float]]:
+def measure_first_tokens(model: LanguageModel, rounds: int, clock: Clock) -> dict[str, list[float]]:
     """The prefill of the longest prompt alone, and when half and 95 % of thirty runs that begin at
     once have their first token: seconds in each round.
     """
     found: dict[str, list[float]] = {"prefill": [], "p50": [], "p95": []}
     for _ in range(rounds):
-        found["prefill"].append(prefill_seconds(embedded(), clock))
-        waits = first_tokens(embedded(), clock)
+        found["prefill"].append(prefill_seconds(model, clock))
+        waits = first_tokens(model, clock)
         found["p50"].append(statistics.median(waits))
         found["p95"].append(waits[int(0.95 * len(waits))])
     return found
@@ -266,13 +260,17 @@ def words(first: dict[str, list[float]]) -> str:
 def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
+    offer_device(parser)
     offer_processor_time(parser)
     options = parser.parse_args()
     clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)
     logging.getLogger("transformers").setLevel(logging.ERROR)
     rounds = 3 if options.quick else 9
-    found, first = measure(rounds, clock), measure_first_tokens(rounds, clock)
+    placement = Placement.of(options)
+    models = Models(placement)
+    found = measure(models, rounds, clock)
+    first = measure_first_tokens(models.embedded, rounds, clock)
     ratios = {
         name: statistics.median(slow / fast for slow, fast in pairs)
         for name, pairs in found.items()
@@ -280,7 +278,7 @@ def main() -> None:
     result = {"seconds": found, "first_token_seconds": first, "ratios": ratios}
     publish(
         options,
-        where("float32 on cpu"),
+        where(str(placement), placement.device),
         ratio_table(" | seconds | against seconds", found) + words(first),
         result,
     )

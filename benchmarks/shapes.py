@@ -1,41 +1,93 @@
 """Models of well-known shapes with random weights; the speed does not depend on the weights."""
 
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Final
 
 import torch
+from published import Placement
 from transformers import (
     AutoModelForCausalLM,
+    AutoTokenizer,
     LlamaConfig,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
 )
 
+from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.stored_weights import store_weights
+from eab.weight_formats import AS_LOADED, AUTO
 
-SHAPES: Final = ("embedded", "135m", "0.5b")
+_NO_STOP: Final = {
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+}
+# Names as in the tables; see plain_model for what each is the shape of.
+_CONFIGS: Final[Mapping[str, PreTrainedConfig]] = {
+    "135m": LlamaConfig(
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        **_NO_STOP,
+    ),
+    "0.5b": Qwen2Config(
+        vocab_size=151936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        **_NO_STOP,
+    ),
+    "8b": LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        **_NO_STOP | {"tie_word_embeddings": False},
+    ),
+}
+SHAPES: Final = ("embedded", *_CONFIGS)
 
-_NO_STOP: Final = {"bos_token_id": None, "eos_token_id": None, "tie_word_embeddings": True}
 
-
-def plain_model(shape: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
+def plain_model(shape: str, placement: Placement) -> PreTrainedModel:
     """A model with transformers' own attention and without stop tokens.
 
     Args:
         shape: `embedded`, the model that comes with the project; `135m`, the shape of SmolLM2-135M
-            (30 layers of size 576, 9 query and 3 KV heads, vocabulary 49,152); or `0.5b`, the shape
-            of Qwen2.5-0.5B (24 layers of size 896, 14 and 2 heads, vocabulary 151,936).
-        dtype: The number format.
-        device: Where its weights are.
+            (30 layers of size 576, 9 query and 3 KV heads, vocabulary 49,152); `0.5b`, the shape
+            of Qwen2.5-0.5B (24 layers of size 896, 14 and 2 heads, vocabulary 151,936); or `8b`,
+            that of Llama 3.1 8B (32 layers of size 4,096, 32 and 8 heads, vocabulary 128,256).
+        placement: Where its weights are, and in which number format.
     """
     if shape == "embedded":
-        model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=dtype)
+        model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=placement.dtype)
         model.generation_config.eos_token_id = None
-        return model.to(device).eval()
+        return model.to(placement.device).eval()
     torch.manual_seed(0)
-    with torch.device(device):
-        model = AutoModelForCausalLM.from_config(_config(shape), dtype=dtype)
+    with torch.device(placement.device):
+        model = AutoModelForCausalLM.from_config(deepcopy(_CONFIGS[shape]), dtype=placement.dtype)
     return model.eval()
+
+
+def engine_model(plain: PreTrainedModel, name: str) -> HuggingFaceModel:
+    """The same weights, driven by the engine and stored as `load_model` would store them; without
+    stop tokens.
+    """
+    twin = same_weights(plain)
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    model = HuggingFaceModel(twin, tokenizer, name, store_weights(twin, AS_LOADED, AUTO))
+    model.stop_ids = frozenset()
+    return model
 
 
 def same_weights(model: PreTrainedModel) -> PreTrainedModel:
@@ -49,27 +101,3 @@ def same_weights(model: PreTrainedModel) -> PreTrainedModel:
     twin.model.rotary_emb = model.model.rotary_emb
     twin.generation_config = model.generation_config
     return twin.eval()
-
-
-def _config(shape: str) -> PreTrainedConfig:
-    if shape == "135m":
-        return LlamaConfig(
-            vocab_size=49152,
-            hidden_size=576,
-            intermediate_size=1536,
-            num_hidden_layers=30,
-            num_attention_heads=9,
-            num_key_value_heads=3,
-            max_position_embeddings=2048,
-            **_NO_STOP,
-        )
-    return Qwen2Config(
-        vocab_size=151936,
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        **_NO_STOP,
-    )

@@ -1,7 +1,7 @@
 """Speculative decoding against the engine without it, and against transformers' assisted
 generation.
 
-    python benchmarks/speculative.py [--quick] [--json FILE] [--table FILE]
+    python benchmarks/speculative.py [--quick] [--device cuda] [--dtype bfloat16] [--json FILE] [--table FILE]
 
 Every job runs with plain decoding, and with every drafter with an adaptive and with a fixed draft
 length; all take turns, and a first round is the warm-up. Figures are medians with their quartiles
@@ -21,18 +21,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
-from published import command_line, publish, where
+from published import Placement, command_line, offer_device, publish, where
 from rich.console import Console
-from shapes import plain_model, same_weights
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from shapes import engine_model, plain_model, same_weights
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.figures.timings import in_ms
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model, wrap_model
-from eab.models.weight_layouts import apply_fastest_layout
+from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model
 from eab.run import Run, fold
 from eab.timing import Timing, comparison, take_turns, timed
 
@@ -105,7 +104,10 @@ class Job:
         return run
 
     def _transformers(self, **options: Any) -> Callable[[], None]:
-        ids = torch.tensor([self.models.target.encode(self.prompt, self.config)])
+        ids = torch.tensor(
+            [self.models.target.encode(self.prompt, self.config)],
+            device=self.models.plain_target.device,
+        )
 
         @torch.inference_mode()
         def run() -> None:
@@ -134,35 +136,31 @@ class Job:
         return self.timings[PLAIN].median / self.timings[label].median
 
 
-def embedded() -> Models:
+def embedded(placement: Placement) -> Models:
     """The model and the draft model that come with the project."""
+    names, where_to = (EMBEDDED, EMBEDDED_DRAFT), placement.device
     plain = [
-        AutoModelForCausalLM.from_pretrained(BUNDLED[name]).eval()
-        for name in (EMBEDDED, EMBEDDED_DRAFT)
+        AutoModelForCausalLM.from_pretrained(BUNDLED[name], dtype=placement.dtype) for name in names
     ]
     return Models(
-        load_model(EMBEDDED, "cpu", "float32"), load_model(EMBEDDED_DRAFT, "cpu", "float32"), *plain
+        *(load_model(name, where_to, placement.dtype_name) for name in names),
+        *(model.to(where_to).eval() for model in plain),
     )
 
 
-def shape_135m() -> Models:
+def shape_135m(placement: Placement) -> Models:
     """Random weights; the draft model is the target's first six layers with its output layer."""
-    plain = plain_model("135m", torch.float32, "cpu")
+    plain = plain_model("135m", placement)
     plain_draft = same_weights(plain)
     plain_draft.model.layers = plain_draft.model.layers[:6]
     plain_draft.config.num_hidden_layers = 6
-    tokenizer = AutoTokenizer.from_pretrained(BUNDLED[EMBEDDED])
-    ours = []
-    for model in (plain, plain_draft):
-        twin = same_weights(model)
-        apply_fastest_layout(twin)
-        ours.append(wrap_model(twin, tokenizer, "135m"))
-    return Models(*ours, plain, plain_draft)
+    both = (plain, plain_draft)
+    return Models(*(engine_model(model, "135m") for model in both), *both)
 
 
-def jobs(quick: bool) -> list[Job]:
+def jobs(quick: bool, placement: Placement) -> list[Job]:
     """The jobs to measure."""
-    small, large = embedded(), shape_135m()
+    small, large = embedded(placement), shape_135m(placement)
     one = BranchingConfig(max_paths=1, entropy_threshold=20.0, max_new_tokens=120, seed=2)
     tree = BranchingConfig(
         max_paths=8, max_new_tokens=60, min_fork_weight=0.03, entropy_threshold=0.9, seed=2
@@ -242,9 +240,12 @@ def ratios_of(measured: list[Job]) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    options = command_line(__doc__, quick="one or two rounds, one path only").parse_args()
+    parser = command_line(__doc__, quick="one or two rounds, one path only")
+    offer_device(parser)
+    options = parser.parse_args()
+    placement = Placement.of(options)
     torch.set_num_threads(options.threads)
-    measured = jobs(options.quick)
+    measured = jobs(options.quick, placement)
     for job in measured:
         measure(job)
     ratios = ratios_of(measured)
@@ -254,7 +255,12 @@ def main() -> None:
         job.name: {label: timing.seconds for label, timing in job.timings.items()}
         for job in measured
     }
-    publish(options, where("float32"), text, {"seconds": seconds, "ratios": ratios})
+    publish(
+        options,
+        where(str(placement), placement.device),
+        text,
+        {"seconds": seconds, "ratios": ratios},
+    )
 
 
 if __name__ == "__main__":

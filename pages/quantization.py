@@ -239,8 +239,8 @@ def roofline(displayed: Entry[FormatReport]) -> None:
     )
     st.caption(
         "The bound counts the weights alone: read once per step from memory, multiplied by every "
-        "row at the rate of float32. K and V, attention and the work of Python come on top. "
-        "Weights that stay in the processor's caches can be read faster."
+        "row at the rate of the model's dtype. K and V, attention and the work of Python come on "
+        "top. Weights that stay in the processor's caches can be read faster."
     )
     if point is None:
         st.caption("Run this model on Explore on this machine, and your run appears as a point.")

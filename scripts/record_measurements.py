@@ -108,7 +108,9 @@ def measure_variants(
     """
     runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
     times = VariantTimes()
-    times.apply(variant_times.Began(model.card.name, model.card.dtype, describe_machine()))
+    times.apply(
+        variant_times.Began(model.card.name, model.card.dtype, describe_machine(model.card.device))
+    )
     for event in events:
         had_runs = compared.complete
         compared.apply(event)
@@ -151,7 +153,7 @@ def measure_batching(model: HuggingFaceModel, repeats: int, watch: Watch) -> Mea
     """The page Batching: a class's requests, served in three ways."""
     workload = Workload(PRESETS[CLASS], repeats=min(repeats, MAX_REPEATS))
     comparison, events = BatchingComparison(), defaultdict[int, list[Event]](list)
-    for event in watch(compare_ways(model, workload, describe_machine())):
+    for event in watch(compare_ways(model, workload, describe_machine(model.card.device))):
         comparison.apply(event)
         if isinstance(event, RequestEvent):
             events[event.number].append(event.event)

@@ -196,7 +196,7 @@ class Worker:
             from eab.engine.batching import compare_ways
             from eab.models.machine import describe_machine
 
-            return compare_ways(model, workload, describe_machine())
+            return compare_ways(model, workload, describe_machine(model.card.device))
 
         configs = [workload.config(request) for request in workload.requests]
         prompt, state = workload.requests[0].prompt, BatchingComparison()

@@ -67,7 +67,7 @@ def measure(
         Events, which eab.bmc.results.Report collects.
     """
     card = model.card
-    yield Began(experiment, card.name, card.dtype, card.row_bytes, describe_machine())
+    yield Began(experiment, card.name, card.dtype, card.row_bytes, describe_machine(card.device))
     match experiment:
         case "lengths":
             yield from copy_against_compute(model)

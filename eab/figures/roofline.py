@@ -68,14 +68,14 @@ def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Fig
 def roofline_sentence(report: FormatReport, run: RunPoint | None = None) -> str:
     """Up to how many rows reading the weights is the limit, and how far the machine is from it."""
     machine = report.machine
-    if machine is None or not report.formats:
+    if report.began is None or machine is None or not report.formats:
         return NOTHING_YET
     full = report.formats[0]
     words = (
         "In one second, the machine of this measurement reads "
         f"{median(machine.bytes_per_second) / 1e9:.1f} GB and makes "
-        f"{median(machine.operations_per_second) / 1e9:.0f} billion float32 operations. So up to "
-        f"{ridge(full, machine):.0f} rows, reading the weights as loaded "
+        f"{median(machine.operations_per_second) / 1e9:.0f} billion {report.began.dtype} "
+        f"operations. So up to {ridge(full, machine):.0f} rows, reading the weights as loaded "
         f"({human_bytes(full.read_bytes)}) takes longer than multiplying with them, and more rows "
         "need not take longer. Batching and speculation fill these rows; fewer bits shorten the "
         "reading."

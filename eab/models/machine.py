@@ -16,14 +16,20 @@ _LIMITS: Final = (
 )
 
 
-def describe_machine() -> str:
-    """Processor or GPU, threads, and the version of PyTorch."""
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+def describe_machine(device: str = "cpu") -> str:
+    """The processor with its threads, the GPU if the device is one, and the version of PyTorch.
+
+    Args:
+        device: Where the model is, as its card names it.
+    """
     threads, cores = (
         counted(torch.get_num_threads(), "thread"),
         counted(os.cpu_count() or 1, "core"),
     )
-    return f"{name}, {threads} on {cores}, torch {torch.__version__}"
+    names = [f"{_processor()}, {threads} on {cores}", f"torch {torch.__version__}"]
+    if device.startswith("cuda"):
+        names.insert(0, torch.cuda.get_device_name(device))
+    return ", ".join(names)
 
 
 def _processor() -> str:

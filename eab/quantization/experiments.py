@@ -5,7 +5,7 @@ the model are in memory. Steps of both take turns, so a disturbance of the machi
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from eab.caches.timing import NO_LIMIT, now, prefilled_tree, time_step
+from eab.caches.timing import NO_LIMIT, prefilled_tree, time_step
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.errors import ModelError
@@ -23,22 +23,20 @@ from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.machine import describe_machine
 from eab.quantization import held_out
+from eab.quantization.machine_speed import measure_machine
 from eab.quantization.results import (
     Began,
     FormatMeasured,
     FormatMissing,
-    MachineMeasured,
     ReportEvent,
     StepTimed,
 )
-from eab.timing import Measure, timed
+from eab.timing import Measure
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 
 ROWS: Final = (1, 4, 16, 64)  # live paths
 REPEATS: Final = 15
 PROMPT_ROWS: Final = 128
-READ_BYTES: Final = 256 * 2**20  # more than the caches of a processor hold
-PRODUCT_SIZE: Final = 1024
 _KNOWN: Final = "embedded"  # the model whose training text has the known distributions
 
 Load = Callable[[str], HuggingFaceModel]  # by weight format
@@ -74,11 +72,11 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
     texts, characters = _texts(loaded, prompt)
     card = loaded.card
     yield Began(
-        *(card.name, card.dtype, card.layout, describe_machine(), prompt, characters),
+        *(card.name, card.dtype, card.layout, describe_machine(card.device), prompt, characters),
         *(sum(map(len, texts.held_out)), _threshold(), len(texts.known)),
     )
     yield Progressed(0.0, "memory and multiplications")
-    yield measure_machine(loaded.kv_shape.device, repeats)
+    yield measure_machine(loaded.kv_shape.device, loaded.kv_shape.dtype, repeats)
     for number, weights in enumerate(WEIGHT_FORMATS):
         share = number / len(WEIGHT_FORMATS)
         yield Progressed(share, f"{weights}: loading")
@@ -92,23 +90,6 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
                 event = Progressed(share + event.share / len(WEIGHT_FORMATS), event.words)
             yield event
     yield RunEnded(0, "finished")
-
-
-@torch.inference_mode()
-def measure_machine(device: torch.device, repeats: int) -> MachineMeasured:
-    """How fast this machine reads weights, and how fast it multiplies; in float32."""
-    wide = torch.ones(READ_BYTES // 4 // 4096, 4096, device=device)
-    row = torch.ones(4096, device=device)
-    square = torch.ones(PRODUCT_SIZE, PRODUCT_SIZE, device=device)
-    works: Mapping[str, Measure] = {
-        "read": timed(lambda: wide @ row, lambda: now(device)),
-        "multiply": timed(lambda: square @ square, lambda: now(device)),
-    }
-    rounds = [{name: work() for name, work in works.items()} for _ in range(repeats + 1)][1:]
-    return MachineMeasured(
-        tuple(READ_BYTES / one["read"] for one in rounds),
-        tuple(2 * PRODUCT_SIZE**3 / one["multiply"] for one in rounds),
-    )
 
 
 def _texts(model: LanguageModel, prompt: str) -> tuple[_Texts, int]:
@@ -154,7 +135,7 @@ def _measure_format(
     yield FormatMeasured(
         weights=weights,
         total_bytes=sum(model.weight_bytes.values()),
-        read_bytes=_read_bytes(model),
+        read_bytes=read_bytes(model),
         parameters=_parameters(loaded),
         kept=len(model.stored.kept),
         steps=tuple(steps),
@@ -188,7 +169,7 @@ def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
     return lambda: time_step(lambda batch: model.forward([batch]), cache, numbers).rest
 
 
-def _read_bytes(model: HuggingFaceModel) -> int:
+def read_bytes(model: HuggingFaceModel) -> int:
     """Bytes of the weights that a decode step reads. It looks up a few rows of the input embedding,
     but reads all of it where the output layer shares its tensor.
     """

@@ -30,9 +30,10 @@ def report_sweep(
         ConfigError: See `eab.tuning.sweeping.sweep`.
     """
     failures: list[str] = []
+    machine = describe_machine(model.card.device)
     for number, step in enumerate(sweep(model, prompts, grid)):
         if number == 0:
-            yield Began(model.card.full_name, model.card.dtype, describe_machine(), step.total)
+            yield Began(model.card.full_name, model.card.dtype, machine, step.total)
         yield from step.cells
         failures += step.failures
         yield Progressed((step.done + step.failed) / step.total, _words(step))

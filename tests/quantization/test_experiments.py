@@ -7,7 +7,7 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER, load_model
-from eab.quantization import experiments, held_out
+from eab.quantization import experiments, held_out, machine_speed
 from eab.quantization.experiments import log_probabilities, measure_formats
 from eab.quantization.results import FormatMissing, FormatReport
 from eab.weight_formats import AS_LOADED
@@ -23,7 +23,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     fables = held_out.texts()[:2]
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(experiments, "ROWS", (1, 3))
-    monkeypatch.setattr(experiments, "READ_BYTES", 2**22)
+    monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**22, 256, 2))
     monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
 
 

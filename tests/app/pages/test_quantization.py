@@ -10,7 +10,7 @@ from eab.figures import roofline, weight_formats
 from eab.figures import weight_matrix as pictures
 from eab.figures.fork_diff import moved_sentence
 from eab.lessons import bundled_runs
-from eab.quantization import experiments, held_out
+from eab.quantization import experiments, held_out, machine_speed
 from eab.quantization.grid import ROW, Grid
 from eab.run import fold
 from eab.weight_formats import AS_LOADED
@@ -76,7 +76,7 @@ def test_formats_are_measured_here(page: AppTest, monkeypatch: pytest.MonkeyPatc
     fables = held_out.texts()[:1]
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8"))
-    monkeypatch.setattr(experiments, "READ_BYTES", 2**22)
+    monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**22, 256, 2))
     page.text_input(key="formats_prompt").set_value("The cat sat on the")
     page.button(key="formats_run").click().run()
     run_to_its_end(page, "formats_stop")
