@@ -19,6 +19,7 @@ from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
 from eab.events import Event, Predicted, Probed, RunEnded
 from eab.models.base import LanguageModel, Stopped
+from eab.models.out_of_memory import is_out_of_memory
 
 Passes: TypeAlias = Generator[Generation, list[Event], None]
 
@@ -57,18 +58,11 @@ def passes(
     except (MemoryLimitError, ServerError) as error:
         events.append(RunEnded(steps, "failed", str(error)))
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         events.append(RunEnded(steps, "failed", OUT_OF_MEMORY))
     else:
         events.append(RunEnded(steps, "finished"))
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Python's error, CUDA's, or that of the CPU allocator, which is a plain RuntimeError."""
-    return isinstance(
-        error, MemoryError | torch.OutOfMemoryError
-    ) or "can't allocate memory" in str(error)
 
 
 def _threshold_in_nats(

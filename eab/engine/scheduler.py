@@ -136,7 +136,9 @@ class Handle:
     def take(self, part: Part) -> None:
         """Go on after a pass."""
         self.tokens += part.tokens
-        error = part.error
+        # Its traceback holds the part: the memory of the pass would stay until Python looks for
+        # circles.
+        error, part.error = part.error, None
         if error is None:
             self._resume(lambda: self._passes.send(part.events))
         else:

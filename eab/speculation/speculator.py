@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-import torch
-
 from eab.branching.policy import Policy
 from eab.caches.base import KVCache
 from eab.caches.server import ServerCache
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, MemoryLimitError
 from eab.models.base import LanguageModel
+from eab.models.out_of_memory import is_out_of_memory
 from eab.speculation.draft_length import AdaptiveLength, DraftLength, FixedLength, PassOutcome
 from eab.speculation.draft_model import DraftModel, check_same_vocabulary
 from eab.speculation.drafter import Drafter, DraftRequest, Verified
@@ -44,7 +43,9 @@ class Speculator:
             limited = [replace(one, limit=min(limit, one.limit)) for one in requests]
             try:
                 drafts = [self._before_stop(draft) for draft in self.drafter.propose(limited)]
-            except (MemoryLimitError, torch.OutOfMemoryError):
+            except (MemoryLimitError, MemoryError, RuntimeError) as error:
+                if not isinstance(error, MemoryLimitError) and not is_out_of_memory(error):
+                    raise
                 self._out_of_memory = True  # the run goes on without speculation
         self.draft_seconds = time.perf_counter() - start
         return drafts

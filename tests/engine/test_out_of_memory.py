@@ -1,0 +1,99 @@
+"""When memory runs out, the run ends in words, and what it held is free at once."""
+
+import gc
+import weakref
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+from equality import PROMPT
+from served import BASE, chain, chain_request
+from torch import Tensor
+
+from eab.caches.base import ForwardBatch
+from eab.caches.tree import TreeCache
+from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
+from eab.events import RunEnded
+from eab.models.out_of_memory import is_out_of_memory
+from eab.run import fold
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+    MemoryError(),
+    RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("CUDA error: out of memory"),  # of pinned memory
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+]
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Python looks for no circles of references meanwhile."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Failing:
+    """Wraps the forward pass of a model: after some passes it holds a tensor, and fails."""
+
+    def __init__(self, model, error: Exception, passes: int) -> None:
+        self._forward, self._error, self._passes = model.forward, error, passes
+        self.held: list[weakref.ref] = []
+
+    def __call__(self, batches: Sequence[ForwardBatch]) -> Tensor:
+        if self._passes:
+            self._passes -= 1
+            return self._forward(batches)
+        partial_result = torch.zeros(1000)
+        self.held += [weakref.ref(partial_result)]
+        self.held += [weakref.ref(batch.cache) for batch in batches]
+        raise type(self._error)(*self._error.args)  # one that nobody else keeps
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: str(error)[:40])
+def test_all_kinds_of_it_are_known(error):
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a kernel failed"), ValueError("out of memory")])
+def test_other_errors_are_not_it(error):
+    assert not is_out_of_memory(error)
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: str(error)[:40])
+def test_a_failed_pass_leaves_nothing_in_memory(error, no_collection):
+    model = chain()
+    failing = Failing(model, error, passes=3)
+    model.forward = failing
+    scheduler = Scheduler(model)
+    handles = [scheduler.submit(chain_request(seed=seed, max_new_tokens=12)) for seed in range(2)]
+    runs = [fold(handle) for handle in handles]
+    for run in runs:
+        assert run.ended is not None
+        assert run.ended.reason == "failed"
+        assert "memory of this machine does not suffice" in run.ended.message
+        assert run.steps, "what it had is kept"
+    assert len(failing.held) > 3
+    assert [one() for one in failing.held] == [None] * len(failing.held)
+
+
+def test_a_cache_that_cannot_grow_leaves_nothing_in_memory(twins, monkeypatch, no_collection):
+    grow, caches, growths = TreeCache.grow, [], 0
+
+    def fails_later(cache, more):
+        nonlocal growths
+        caches.append(weakref.ref(cache))
+        growths += 1
+        if growths > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return grow(cache, more)
+
+    monkeypatch.setattr(TreeCache, "grow", fails_later)
+    scheduler = Scheduler(twins("llama").ours)
+    events = list(scheduler.submit(Request(PROMPT, BASE)))
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].reason == "failed"
+    assert [one() for one in caches] == [None] * len(caches)
