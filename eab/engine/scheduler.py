@@ -26,12 +26,14 @@ from eab.engine.request import Request
 from eab.engine.shared_pass import Part, run_pass
 from eab.events import Event, RunEnded
 from eab.models.base import LanguageModel, Stopped
+from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32
 # Of one owner's decoding runs per pass, beside others: more only if those have more together.
 OWNER_TOKENS: Final = 64
 KV_LIMIT_MIB: Final = 8192  # of all running runs
+GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
 
 
 class Handle:
@@ -182,7 +184,7 @@ class Scheduler:
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
             prompt. When memory runs short, the youngest run pauses; if that is not enough, its rows
             are freed, and computed again when there is room. The oldest run always goes on; its own
-            `kv_limit_mib` bounds it.
+            `kv_limit_mib` bounds it. On a GPU the limit is at most four fifths of its free memory.
     """
 
     def __init__(
@@ -195,6 +197,8 @@ class Scheduler:
     ) -> None:
         self.model, self.max_running, self.token_budget = model, max_running, token_budget
         self._kv_limit = int(kv_limit_mib * 2**20)
+        if (device := model.kv_shape.device).type == "cuda":
+            self._kv_limit = min(self._kv_limit, int(GPU_SHARE * free_memory(device)))
         self._lock = threading.Lock()  # held to change the queue
         self._queue: FairQueue[Handle] = FairQueue()
         self._running: list[Handle] = []

@@ -117,4 +117,10 @@ def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -
             f"the model family {model.config.get_text_config().model_type!r} does not run in "
             f"{model.dtype} on {model.device} ({reason_of(error)}). Choose another dtype or device"
         ) from error
+    if logits.isnan().any():
+        raise ModelError(
+            f"the model family {model.config.get_text_config().model_type!r} computes logits that "
+            f"are no numbers in {model.dtype}: its weights are damaged, or too large for this "
+            "dtype. Choose dtype bfloat16 or float32"
+        )
     return logits.float()

@@ -71,7 +71,9 @@ def load_entailment(name: str) -> Entailment:
     try:
         refuse_other_shards(name)
         config, folder = read_config(name, name, options), name if os.path.isdir(name) else None
-        refuse_absurd_size(name, config, folder, torch.float32, AutoModelForSequenceClassification)
+        refuse_absurd_size(
+            name, config, folder, torch.float32, auto_class=AutoModelForSequenceClassification
+        )
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         options |= {"use_safetensors": True, "output_loading_info": True}
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, **options)

@@ -28,13 +28,15 @@ from transformers.utils import logging as progress
 
 from eab.assets import ASSETS
 from eab.errors import ModelError
-from eab.formatting import quoted
+from eab.formatting import human_bytes, quoted
 from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
 from eab.models.huggingface import HuggingFaceModel
+from eab.models.machine import CPU, free_memory, total_memory
 from eab.models.model_size import read_config, refuse_absurd_size
+from eab.models.out_of_memory import is_out_of_memory
 from eab.models.quantized.formats import refuse_if_unusable
 from eab.models.quantized_checkpoint import quantized_by
-from eab.models.stored_weights import store_weights
+from eab.models.stored_weights import StoredWeights, store_weights
 from eab.weight_formats import AS_LOADED, AUTO, check_names
 
 EMBEDDED: Final = "embedded"
@@ -64,7 +66,8 @@ def load_model(
     Args:
         name: `embedded`, `embedded-draft`, a folder, or a Hub id.
         device: A device of PyTorch; `auto` chooses CUDA if there is one.
-        dtype: A name in `DTYPES`; `auto` is bfloat16 on CUDA, float32 on the CPU.
+        dtype: A name in `DTYPES`; `auto` is float32 on the CPU, and bfloat16 on CUDA, or float16
+            where the GPU has no bfloat16.
         weights: The format of the weights, a name in `eab.weight_formats.WEIGHT_FORMATS`. It
             changes the tokens.
         layout: The layout of weights that are as loaded, a name in `eab.weight_formats.LAYOUTS`;
@@ -82,12 +85,16 @@ def load_model(
     try:
         if not local:
             _check_hub(source)
-        tokenizer, model = _load(name, source, _dtype(dtype, target), target, local)
+        whole = target if weights == AS_LOADED else CPU
+        tokenizer, model = _load(name, source, _dtype(dtype, target), whole, local)
+        model, stored = _placed(model, target, weights, layout)
     except ModelError:
         raise
     except Exception as error:  # transformers raises anything for a damaged or hostile folder
+        if is_out_of_memory(error):
+            raise ModelError(_does_not_fit(name, target)) from error
         raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
-    return HuggingFaceModel(model, tokenizer, name, store_weights(model, weights, layout))
+    return HuggingFaceModel(model, tokenizer, name, stored)
 
 
 def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, Any]:
@@ -119,24 +126,41 @@ def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig
 
 
 def _load(
-    name: str, source: str, dtype: torch.dtype, target: torch.device, local: bool
+    name: str, source: str, dtype: torch.dtype, whole: torch.device, local: bool
 ) -> tuple[Any, Any]:
+    """The tokenizer, and the model on the CPU; `whole` is the device that must hold all of it."""
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
     bars = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # for the weights; downloads keep theirs
     try:
         refuse_other_shards(source)
-        refuse_absurd_size(name, read_config(name, source, options), _folder(source), dtype)
+        refuse_absurd_size(name, read_config(name, source, options), _folder(source), dtype, whole)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         loaded: Any = AutoModelForCausalLM.from_pretrained(source, **options)
         model, found = loaded
         refuse_missing_weights(source, found)
-        # The libraries of quantized checkpoints place their tensors themselves.
-        return tokenizer, model if quantized_by(model) else _apart_from_file(model.to(target))
+        return tokenizer, model
     finally:
         if bars:
             progress.enable_progress_bar()
+
+
+def _placed(
+    model: Any, target: torch.device, weights: str, layout: str
+) -> tuple[Any, StoredWeights]:
+    """Move the model to the device, and store its weights there.
+
+    Weights that are quantized move one by one, so that the device never holds all of them as
+    loaded. The libraries of quantized checkpoints place their tensors themselves.
+    """
+    if quantized_by(model):
+        return model, store_weights(model, weights, layout)
+    if weights != AS_LOADED:
+        stored = store_weights(_apart_from_file(model), weights, layout, target)
+        return model.to(target), stored
+    model = _apart_from_file(model.to(target))
+    return model, store_weights(model, weights, layout)
 
 
 def _apart_from_file(model: Any) -> Any:
@@ -212,7 +236,11 @@ def _device(name: str) -> torch.device:
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        if device.type != "cuda":
+            return torch.float32
+        with torch.cuda.device(device):
+            native = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if native else torch.float16
     if name not in DTYPES:
         raise ModelError(
             f"the dtype is {quoted(name)}; it must be one of: auto, {', '.join(DTYPES)}"
@@ -242,6 +270,16 @@ def _source(name: str) -> tuple[str, bool]:
         raise ModelError(
             f"the model {quoted(name)} cannot be found: there is no such folder. Give {_NAMES}"
         ) from error
+
+
+def _does_not_fit(name: str, target: torch.device) -> str:
+    free, total = (human_bytes(of(target)) for of in (free_memory, total_memory))
+    where = "this machine" if target == CPU else f"the device {target}"
+    return (
+        f"the model {quoted(name)} does not fit into the memory of {where}: {free} of {total} are "
+        f"free. Choose a smaller model or fewer bits (weights nf4)"
+        + ("" if target == CPU else ", or device cpu")
+    )
 
 
 def _explain(name: str, local: bool, error: Exception) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from eab.formatting import counted
 
+CPU: Final = torch.device("cpu")
 _LIMITS: Final = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -39,16 +40,24 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def free_memory() -> int:
-    """Bytes of memory that are free now, in a container below its limit; 0 if the system does not
-    say.
+def free_memory(device: torch.device = CPU) -> int:
+    """Bytes of memory that are free now, in a container below its limit, or on this GPU; 0 if the
+    system does not say.
     """
+    if device.type == "cuda":
+        # PyTorch keeps what was freed, for itself.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     free = _memory("SC_AVPHYS_PAGES")
     return max(0, min(free, _container_limit() - _held())) if free else 0
 
 
-def total_memory() -> int:
-    """Bytes of memory of this machine, or of this container; 0 if the system does not say."""
+def total_memory(device: torch.device = CPU) -> int:
+    """Bytes of memory of this machine, of this container, or of this GPU; 0 if the system does not
+    say.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
     return min(_memory("SC_PHYS_PAGES"), _container_limit())
 
 

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from eab.errors import ModelError
 from eab.formatting import human_bytes, quoted, reason_of
-from eab.models.machine import total_memory
+from eab.models.machine import CPU, total_memory
 
 MOST_OF_A_KIND: Final = 2**16  # layers, heads, experts, labels: lists of this length are made
 _COUNT: Final = re.compile("num_|layer")
@@ -81,6 +81,7 @@ def refuse_absurd_size(
     config: PreTrainedConfig,
     folder: str | None,
     dtype: torch.dtype,
+    device: torch.device = CPU,
     auto_class: Any = AutoModelForCausalLM,
 ) -> None:
     """Refuse a configuration that describes another model than its files hold, or one that does not
@@ -91,6 +92,7 @@ def refuse_absurd_size(
         config: Its configuration.
         folder: Where its files are; None if they are not on this machine.
         dtype: The data type that it will have, unless it is quantized.
+        device: What will hold all weights as loaded, besides the memory of this machine.
         auto_class: What builds it.
 
     Raises:
@@ -111,11 +113,15 @@ def refuse_absurd_size(
     is_quantized = getattr(config, "quantization_config", None) is not None
     bits = _BITS_OF_QUANTIZED if is_quantized else 8 * dtype.itemsize
     needed = sum(weight.numel() for weight in model.parameters()) * bits // 8
-    if 0 < total_memory() < needed:
-        raise ModelError(
-            f"the weights of the model {quoted(name)} take {human_bytes(needed)}, and this machine "
-            f"has {human_bytes(total_memory())} of memory. Choose a smaller model"
-        )
+    for place, words, advice in (
+        (CPU, "this machine", "a smaller model"),
+        (device, f"the device {device}", "a smaller model, weights nf4, or device cpu"),
+    ):
+        if 0 < total_memory(place) < needed:
+            raise ModelError(
+                f"the weights of the model {quoted(name)} take {human_bytes(needed)}, and {words} "
+                f"has {human_bytes(total_memory(place))} of memory. Choose {advice}"
+            )
 
 
 def _limit_of_files(folder: Path) -> SizeLimit:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -35,8 +36,16 @@ class StoredWeights:
 AS_LOADED_WEIGHTS: Final = StoredWeights()
 
 
-def store_weights(model: PreTrainedModel, weights: str, layout: str) -> StoredWeights:
+def store_weights(
+    model: PreTrainedModel, weights: str, layout: str, device: torch.device | None = None
+) -> StoredWeights:
     """Store the weights of a loaded model in this format or layout; see eab.weight_formats.
+
+    Args:
+        model: A model as loaded.
+        weights: Their format.
+        layout: Their layout, if they stay as loaded.
+        device: Where linear layers that are quantized go, one by one; None for where they are.
 
     Raises:
         ModelError: The checkpoint is quantized already, or the layout cannot be had.
@@ -45,7 +54,7 @@ def store_weights(model: PreTrainedModel, weights: str, layout: str) -> StoredWe
         refuse_other_storage(method, weights, layout)
         return AS_LOADED_WEIGHTS
     if weights != AS_LOADED:
-        return StoredWeights(weights, kept=quantize(model, FORMATS[weights]))
+        return StoredWeights(weights, kept=quantize(model, FORMATS[weights], device))
     if layout == AUTO:
         return StoredWeights(layout=apply_fastest_layout(model))
     return StoredWeights(layout=apply_layout(model, layout))

@@ -100,8 +100,22 @@ def test_a_model_that_does_not_fit_into_the_memory_is_refused_with_the_figures(
     llama_folder: Path, never_built: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = sum(weight.numel() for weight in causal("LlamaConfig").parameters())
-    monkeypatch.setattr(model_size, "total_memory", lambda: 4 * weights - 1)
+    monkeypatch.setattr(model_size, "total_memory", lambda place: 4 * weights - 1)
     assert f"take {human_bytes(4 * weights)}, and this machine has" in refusal(str(llama_folder))
+
+
+def test_a_model_that_does_not_fit_onto_the_device_is_refused_with_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = torch.device("cuda", 1)
+    monkeypatch.setattr(
+        model_size, "total_memory", lambda place: 1000 if place == small else 10**12
+    )
+    config = causal("LlamaConfig").config
+    with pytest.raises(ModelError, match="the device cuda:1 has 1000 B of memory") as caught:
+        model_size.refuse_absurd_size("x/y", config, None, torch.float32, small)
+    assert "Choose a smaller model, weights nf4, or device cpu" in str(caught.value)
+    model_size.refuse_absurd_size("x/y", config, None, torch.float32)
 
 
 @pytest.mark.parametrize("name", ["num_hidden_layers", "num_labels"])

@@ -65,12 +65,19 @@ def refuse_if_unusable(name: str, device: torch.device) -> None:
             )
 
 
-def quantize(model: PreTrainedModel, form: Format) -> tuple[str, ...]:
+def quantize(
+    model: PreTrainedModel, form: Format, device: torch.device | None = None
+) -> tuple[str, ...]:
     """Store the weights of all linear layers in this format, one after the other, so that at most
     one is held twice meanwhile.
 
     An output layer that shares its weights with the input embedding becomes a copy; the embedding
     itself stays, as do norms and biases.
+
+    Args:
+        model: A model as loaded.
+        form: The format.
+        device: Where each layer is quantized, and stays; None for where it is.
 
     Returns:
         The names of the linear layers that stayed as loaded, because of their shape or because the
@@ -83,8 +90,9 @@ def quantize(model: PreTrainedModel, form: Format) -> tuple[str, ...]:
         if layer is None or not layer.fits(linear):
             kept.append(path)
             continue
+        moved = linear.to(device=device)
         with torch.inference_mode():
-            model.set_submodule(path, layer(linear))
+            model.set_submodule(path, layer(moved))
     return tuple(kept)
 
 

@@ -1,0 +1,206 @@
+"""The code that only runs with a GPU, on a pretended one: nothing mixes devices, and the results are
+those of the CPU. What only a real GPU can show is in test_gpu.py.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from equality import PROMPT, assert_leaves_match
+from pretended_cuda import DEVICE, FREE_BYTES, pretended_cuda
+from served import REQUESTS, alone, assert_same_events, draft_for, serve_all
+from tiny_models import CONFIGS, random_model, word_tokenizer
+
+from eab.analysis.variants import CACHES
+from eab.bmc.experiments import measure
+from eab.bmc.results import Report
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
+from eab.errors import ModelError
+from eab.events import Pause
+from eab.models import loading
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import load_model, wrap_model
+from eab.quantization import experiments, held_out, machine_speed
+from eab.quantization.results import FormatMissing, FormatReport
+from eab.run import fold
+from eab.weight_formats import AS_LOADED
+
+pytestmark = pytest.mark.skipif(
+    torch.backends.cuda.is_built(), reason="this PyTorch has a CUDA device guard of its own"
+)
+CONFIG = BranchingConfig(max_new_tokens=14, entropy_threshold=1.5, max_paths=6, r=3)
+ON_GPU = str(DEVICE)
+
+
+@pytest.fixture
+def waits() -> Iterator[Counter[str]]:
+    """A pretended CUDA device; how often the host waited for it."""
+    with pretended_cuda() as counted:
+        yield counted
+
+
+class Twins:
+    """A tiny random model twice: on the CPU, and driven by the engine on the device."""
+
+    def __init__(self, family: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> None:
+        self.plain = random_model(CONFIGS[family](), seed)
+        self.ours = wrap_model(
+            deepcopy(self.plain).to(DEVICE, dtype), word_tokenizer(), f"{family} {seed}"
+        )
+
+
+def test_the_device_refuses_what_cuda_refuses(waits):
+    there, here = torch.ones(2, 3, device=DEVICE), torch.ones(2, 3)
+    assert (there.device, (there * 2).sum().item()) == (DEVICE, 12.0)
+    with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
+        there + here
+    with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
+        there.index_copy_(1, torch.tensor([0]), here[:, :1].to(DEVICE))
+    with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
+        here[torch.tensor([0], device=DEVICE)]
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        there.numpy()
+    there += torch.tensor(1.0)  # a number may be anywhere
+    there[torch.tensor([0])] = 5.0
+    there[:, 1:].copy_(here[:, 1:])
+    assert there.cpu().tolist() == [[5.0, 1.0, 1.0], [2.0, 1.0, 1.0]]
+
+
+def test_waiting_for_the_device_is_counted(waits):
+    numbers = torch.tensor([1.0, 2.0]).to(DEVICE)
+    assert waits == {"copied to cuda": 1}
+    numbers.tolist()
+    numbers.sum().item()
+    numbers[numbers > 1]
+    assert sum(waits.values()) == 4
+    numbers.copy_(torch.zeros(2), non_blocking=True)
+    numbers * 2 + 1
+    assert sum(waits.values()) == 4
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"attention": "padded"},
+        {"drafter": "sibling-lookup", "draft_length": 2},
+        {"policy": "independent", "top_k": 20, "top_p": 0.9, "temperature": 1.3},
+    ],
+    ids=["sliced", "padded", "drafts", "independent"],
+)
+def test_every_leaf_equals_the_plain_model_on_the_cpu(waits, family, settings):
+    twins = Twins(family)
+    run = fold(generate(twins.ours, Request(PROMPT, replace(CONFIG, **settings))))
+    assert len(run.leaves()) > 1
+    assert_leaves_match(run, twins.plain, 1e-9)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_every_cache_computes_on_the_device(waits, cache):
+    twins = Twins("llama")
+    run = fold(generate(twins.ours, Request(PROMPT, replace(CONFIG, cache=cache))))
+    assert_leaves_match(run, twins.plain, 1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixteen_bits_run_on_the_device(waits, dtype):
+    run = fold(generate(Twins("qwen2", dtype=dtype).ours, Request(PROMPT, CONFIG)))
+    assert run.ended is not None
+    assert run.ended.reason == "finished"
+
+
+def test_every_kind_of_run_has_the_same_events_beside_all_others(waits):
+    models = {seed: Twins("llama", seed) for seed in range(8)}
+
+    def twins(family: str, seed: int = 0) -> Twins:
+        return models[seed]
+
+    model = models[0].ours
+    scheduler = Scheduler(model, token_budget=40)
+    handles = [
+        scheduler.submit(request, owner=name, draft=draft_for(request, twins))
+        for name, request in REQUESTS.items()
+    ]
+    for request, events in zip(REQUESTS.values(), serve_all(scheduler, handles), strict=True):
+        assert_same_events(events, alone(model, request, draft_for(request, twins)))
+
+
+@pytest.mark.parametrize("experiment", ["growth", "rejection"])
+def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
+    report = Report()
+    for event in measure(experiment, Twins("llama").ours, rows=8, repeats=2):
+        report.apply(event)
+    assert report.complete
+    assert report.began is not None
+    assert report.began.machine.startswith("Pretended GPU, ")
+
+
+def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):
+    fables = held_out.texts()[:1]
+    monkeypatch.setattr(held_out, "texts", lambda: fables)
+    monkeypatch.setattr(experiments, "ROWS", (1, 3))
+    monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8", "nf4"))
+    monkeypatch.setitem(machine_speed.SIZES, "cuda", machine_speed.Sizes(2**22, 256, 2))
+    report = FormatReport()
+
+    def load(weights: str) -> HuggingFaceModel:
+        return load_model("embedded", ON_GPU, weights=weights)
+
+    for event in experiments.measure_formats(load, "Once upon a time", repeats=1):
+        report.apply(event)
+    assert report.complete
+    assert [one.weights for one in report.formats] == [AS_LOADED, "nf4"]
+    [missing] = report.of(FormatMissing)
+    assert "runs on the CPU only" in missing.reason
+
+
+def test_a_model_is_loaded_in_bfloat16_and_its_layers_are_quantized_one_by_one(waits):
+    model = load_model("embedded", ON_GPU, weights="nf4")
+    assert (model.card.dtype, model.card.device) == ("bfloat16", ON_GPU)
+    tensors = [*model._model.parameters(), *model._model.buffers()]
+    assert {tensor.device for tensor in tensors} == {DEVICE}
+
+
+def test_a_gpu_without_bfloat16_gets_float16(waits, monkeypatch):
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation
+    )
+    assert load_model("embedded", ON_GPU).card.dtype == "float16"
+
+
+@pytest.mark.parametrize("weights", [AS_LOADED, "nf4"])
+def test_a_model_that_the_device_has_no_room_for_is_refused_in_words(waits, monkeypatch, weights):
+    def full(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(loading, "_placed", full)
+    with pytest.raises(ModelError) as caught:
+        load_model("embedded", ON_GPU, weights=weights)
+    assert str(caught.value) == (
+        "the model 'embedded' does not fit into the memory of the device cuda:0: 6.0 GiB of 8.0 GiB "
+        "are free. Choose a smaller model or fewer bits (weights nf4), or device cpu"
+    )
+
+
+def test_all_runs_together_stay_within_the_free_memory_of_the_device(waits):
+    scheduler = Scheduler(Twins("llama").ours)
+    assert scheduler._kv_limit == int(GPU_SHARE * FREE_BYTES) < KV_LIMIT_MIB * 2**20
+
+
+def test_a_decode_step_waits_for_the_device_a_few_times_only(waits):
+    """A host that waits cannot launch; the bound keeps new waits from creeping in."""
+    model = Twins("llama").ours
+    counts = []
+    for event in generate(model, Request(PROMPT, replace(CONFIG, r=64))):
+        if isinstance(event, Pause):
+            counts.append(sum(waits.values()))
+    per_step = [after - before for before, after in pairwise(counts)]
+    assert max(per_step) <= 14
