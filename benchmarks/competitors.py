@@ -18,8 +18,7 @@ from eab.branching.fair import FairPolicy
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.branching.sampling import Predictions
-from eab.caches.attention import masked_attention
-from eab.caches.static_buffers import MASK_ALIGNMENT
+from eab.caches.attention import empty_mask, masked_attention
 from eab.config import BranchingConfig, CacheName
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
@@ -328,9 +327,8 @@ class Kernels:
         shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
         query = self._random(shape.kv_heads, shape.group * self._job.paths, shape.head_dim)
         keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
-        mask = self._random(
-            shape.group * self._job.paths, -(-rows // MASK_ALIGNMENT) * MASK_ALIGNMENT
-        )[:, :rows]
+        queries = shape.group * self._job.paths
+        mask = empty_mask(queries, rows, shape.dtype, shape.device).normal_()
         return lambda: masked_attention(query, keys, values, mask, shape.head_dim**-0.5)
 
     def _random(self, *sizes: int) -> torch.Tensor:

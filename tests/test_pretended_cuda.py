@@ -18,6 +18,7 @@ from tiny_models import CONFIGS, random_model, word_tokenizer
 from eab.analysis.variants import CACHES
 from eab.bmc.experiments import measure
 from eab.bmc.results import Report
+from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
@@ -101,6 +102,22 @@ def test_every_leaf_equals_the_plain_model_on_the_cpu(waits, family, settings):
     run = fold(generate(twins.ours, Request(PROMPT, replace(CONFIG, **settings))))
     assert len(run.leaves()) > 1
     assert_leaves_match(run, twins.plain, 1e-9)
+
+
+def test_sums_that_fall_by_a_rounding_never_draw_an_impossible_token(waits, monkeypatch):
+    """As the parallel sums of CUDA may (github.com/pytorch/pytorch/issues/21780)."""
+    cumsum = torch.Tensor.cumsum
+
+    def falling(masses, dim):
+        sums = cumsum(masses, dim)
+        return torch.where(masses > 0, sums, sums.nextafter(torch.zeros_like(sums)))
+
+    monkeypatch.setattr(torch.Tensor, "cumsum", falling)
+    likely = 1 + torch.arange(300) % 2
+    logits = torch.where(likely == 1, 0.0, float("-inf")).to(DEVICE)[None]
+    draws = Predictions(logits, BranchingConfig()).draw([0] * 400, [k / 400 for k in range(400)])
+    assert {likely[token].item() for token in draws} == {1}
+    assert max(draws) == 298
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -203,4 +220,4 @@ def test_a_decode_step_waits_for_the_device_a_few_times_only(waits):
         if isinstance(event, Pause):
             counts.append(sum(waits.values()))
     per_step = [after - before for before, after in pairwise(counts)]
-    assert max(per_step) <= 14
+    assert max(per_step) == 5  # batch, mask; tops and entropies; random numbers, draws

@@ -88,13 +88,17 @@ class Predictions:
         best = self._scores.gather(1, tokens)
         self._log_total = best[:, 0] - tops[:, 0].to(best.dtype).log()  # ln Z
         log_probs = (best - self._log_total[:, None]).double()
-        entropies = self._entropies(best[:, 0])[:, None].double()
+        entropies = self._entropies(best[:, 0], self._scores)
         # In one transfer; float64 holds all of them exactly.
         numbers = _on_host(torch.cat([entropies, log_probs, tops], dim=1))
+        if not numbers[:, 0].isfinite().all():  # 0 x -inf of an impossible token must count as 0
+            finite = self._scores.clamp(min=torch.finfo(self._scores.dtype).min)
+            numbers[:, :1] = _on_host(self._entropies(best[:, 0], finite))
         self.entropies = numbers[:, 0].tolist()
-        self.top_probabilities = numbers[:, 1 + width : 1 + 2 * width].tolist()
-        self.top_tokens = numbers[:, 1 + 2 * width :].long().tolist()
-        rows = zip(self.top_tokens, numbers[:, 1 : 1 + width].tolist(), strict=True)
+        listed = _lower_first(numbers[:, 1:].view(len(numbers), 3, width))
+        self.top_probabilities = listed[:, 1].tolist()
+        self.top_tokens = listed[:, 2].long().tolist()
+        rows = zip(self.top_tokens, listed[:, 0].tolist(), strict=True)
         self._known = [dict(zip(*row, strict=True)) for row in rows]  # ln p of the top tokens
         self.drawn = [None] * len(scores)
         self.rests = [None] * len(scores)
@@ -131,14 +135,11 @@ class Predictions:
             setattr(found, name, getattr(self, name)[rows])
         return found
 
-    def _entropies(self, best: Tensor) -> Tensor:
-        """H = ln Z - sum p x score, (P,), with scores relative to the best one, (P,)."""
-        mean = (self._probs * self._scores).sum(dim=-1)
-        if not mean.isfinite().all():  # 0 x -inf of an impossible token must count as 0
-            mean = (self._probs * self._scores.clamp(min=torch.finfo(self._scores.dtype).min)).sum(
-                dim=-1
-            )
-        return (self._log_total - best + (best * self._blocks.sum(dim=-1) - mean)).clamp(min=0.0)
+    def _entropies(self, best: Tensor, scores: Tensor) -> Tensor:
+        """H = ln Z - sum p x score, (P, 1) float64, with scores relative to the best one, (P,)."""
+        mean = (self._probs * scores).sum(dim=-1)
+        relative = self._log_total - best + (best * self._blocks.sum(dim=-1) - mean)
+        return relative.clamp(min=0.0)[:, None].double()
 
     def draw_next(self, uniforms: Sequence[float], rests: Sequence[RestDraw]) -> None:
         """Draw a token at every batch index, and the tokens of `rests`: fill `drawn` and `rests`.
@@ -157,11 +158,6 @@ class Predictions:
         self.drawn = tokens[:count]
         for rest, token in zip(rests, tokens[count:], strict=True):
             self.rests[rest.index] = token
-        self._look_up(
-            (index, token)
-            for index, token in zip(indices, tokens, strict=True)
-            if token is not None
-        )
 
     def draw(
         self,
@@ -191,27 +187,35 @@ class Predictions:
         """Draw as `draw` does, and say where in its token's interval each random number lies."""
         if not indices:
             return []
-        device = self._probs.device
-        rows = torch.tensor(indices, device=device)
-        blocks, hidden = self._blocks[rows], None
+        count = len(indices)
         pairs = [(draw, token) for draw, some in enumerate(excluded) for token in some]
+        numbers = [*indices, *uniforms, *(number for pair in pairs for number in pair)]
+        # In one transfer each; float64 holds all of them exactly.
+        given = torch.tensor(numbers, dtype=torch.float64, device=self._probs.device)
+        rows, uniform = given[:count].long(), given[count : 2 * count]
+        blocks, hidden = self._blocks[rows], None
         if pairs:
-            hidden = torch.tensor(pairs, device=device).T
+            hidden = given[2 * count :].long().view(-1, 2).T
             blocks[hidden[0], hidden[1] // BLOCK] = self._sums_without(rows[hidden[0]], hidden[1])
         mass = blocks.double().sum(dim=-1)
-        target = torch.tensor(uniforms, dtype=torch.float64, device=device) * mass
-        tokens, inside = self._invert(rows, blocks, target, hidden)
-        # In one transfer; float64 holds all of them exactly.
-        found = torch.stack([tokens.double(), inside, mass], dim=1).tolist()
-        return [
-            Draw(int(token) if total > 0 else None, place, total) for token, place, total in found
-        ]
+        tokens, inside = self._invert(rows, blocks, uniform * mass, hidden)
+        log_probs = self._log_probs_of(rows, tokens.clamp(max=self._scores.shape[1] - 1))
+        found = _on_host(torch.stack([tokens.double(), inside, mass, log_probs], dim=1)).tolist()
+        draws = []
+        for index, (token, place, total, log_prob) in zip(indices, found, strict=True):
+            draws.append(Draw(int(token) if total > 0 else None, place, total))
+            self._known[index].setdefault(int(token), log_prob)
+        return draws
+
+    def _log_probs_of(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """ln p of one token at each of these rows, (N,) float64."""
+        return (self._scores[rows, tokens] - self._log_total[rows]).double()
 
     def _sums_without(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """The probability of each token's block, without these tokens of the row, (N,)."""
         saved = self._probs[rows, tokens]
         # In place: copying all probabilities would take longer than everything else.
-        self._probs[rows, tokens] = 0.0
+        self._probs[rows, tokens] = torch.zeros_like(saved)
         try:
             return self._block(rows, tokens // BLOCK).sum(dim=-1)
         finally:
@@ -240,8 +244,13 @@ class Predictions:
         block, rest = _search(blocks, target)
         inside = self._block(rows, block)
         if hidden is not None:
-            draws, tokens = hidden[:, block[hidden[0]] == hidden[1] // BLOCK]
-            inside[draws, tokens % BLOCK] = 0.0
+            draws, tokens = hidden
+            # Tokens of other blocks go into one more column: to leave them out, the host would have
+            # to wait for the device.
+            column = torch.where(block[draws] == tokens // BLOCK, tokens % BLOCK, BLOCK)
+            inside = functional.pad(inside, (0, 1))
+            inside[draws, column] = torch.zeros_like(inside[draws, column])
+            inside = inside[:, :BLOCK]
         token, rest = _search(inside, rest)
         own = inside.gather(1, token[:, None])[:, 0].double()
         # Rounding must not reach the next interval.
@@ -264,7 +273,7 @@ class Predictions:
         new = [(index, token) for index, token in pairs if token not in self._known[index]]
         if new:
             rows, columns = torch.tensor(new, device=self._scores.device).T
-            found = (self._scores[rows, columns] - self._log_total[rows]).tolist()
+            found = self._log_probs_of(rows, columns).tolist()
             for (index, token), log_prob in zip(new, found, strict=True):
                 self._known[index][token] = log_prob
 
@@ -275,11 +284,24 @@ def _on_host(numbers: Tensor) -> Tensor:
     """
     if not numbers.is_cuda:
         return numbers
-    pinned = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True).copy_(
-        numbers, non_blocking=True
-    )
+    pinned = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
+    pinned.copy_(numbers, non_blocking=True)
     torch.cuda.current_stream(numbers.device).synchronize()
     return pinned
+
+
+def _lower_first(listed: Tensor) -> Tensor:
+    """Of equally likely tokens the lower one first, as with argmax; topk may choose any order.
+
+    Args:
+        listed: ln p, p, and the token, each the most likely first, (P, 3, width).
+    """
+    _, probs, tokens = listed.unbind(1)
+    if not ((probs[:, 1:] == probs[:, :-1]) & (probs[:, 1:] > 0)).any():
+        return listed
+    order = tokens.argsort(dim=1)
+    order = order.gather(1, probs.gather(1, order).argsort(dim=1, descending=True, stable=True))
+    return listed.gather(2, order[:, None].expand_as(listed))
 
 
 def _block_sums(probs: Tensor) -> Tensor:
@@ -304,6 +326,8 @@ def _search(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     # In float32, rounding of the running sums would sometimes move a draw across a boundary.
     masses = masses.double()
     cumulative = masses.cumsum(dim=-1)
+    if masses.is_cuda:  # its sum in parallel may fall by a rounding where the mass is zero
+        cumulative = cumulative.masked_fill(masses <= 0, 0.0).cummax(dim=-1).values
     total = cumulative[:, -1:]
     # Rounding must not reach beyond the last token.
     below = torch.nextafter(total, torch.zeros_like(total))

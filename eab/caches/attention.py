@@ -5,12 +5,26 @@ heads of a group become query rows, so K and V are not expanded per query head.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from eab.caches.cascade import SuffixQueries
+
+# CUDA's attention kernels want each row of the mask to begin at a multiple of this many numbers;
+# otherwise PyTorch copies the mask in every layer.
+MASK_ALIGNMENT: Final = 8
+# PyTorch prefers the cuDNN kernel on new GPUs; with a mask it is set up again for every length, and
+# it has been wrong for few KV heads (github.com/pytorch/pytorch/issues/193893).
+_CUDA_KERNELS: Final = [
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 
 
 class SuffixIndex:
@@ -30,6 +44,39 @@ class SuffixIndex:
         identity = part.positions.tolist() == list(range(self.shape[0]))
         self.queries = None if identity else torch.from_numpy(part.queries.ravel()).to(device)
         self.positions = None if identity else torch.from_numpy(part.positions).to(device)
+
+
+def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """Within it, attention on CUDA uses the kernels that runs use."""
+    return sdpa_kernel(_CUDA_KERNELS) if device.type == "cuda" else nullcontext()
+
+
+def attention_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
+    """A mask for `masked_attention`.
+
+    Args:
+        visible: Which rows each token sees, (T, C) bool.
+        group: Query heads per KV head (g).
+        dtype: Of the queries.
+
+    Returns:
+        (g * T, C): 0 where the token sees the row, minus infinity elsewhere.
+    """
+    tokens, rows = visible.shape
+    return fill_mask(empty_mask(group * tokens, rows, dtype, visible.device), visible)
+
+
+def empty_mask(queries: int, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A mask without numbers, (queries, rows)."""
+    width = -(-rows // MASK_ALIGNMENT) * MASK_ALIGNMENT
+    return torch.empty((queries, width), dtype=dtype, device=device)[:, :rows]
+
+
+def fill_mask(mask: Tensor, visible: Tensor) -> Tensor:
+    """Write a mask, (g * T, C), from what each token sees, (T, C) bool."""
+    by_group = mask.view(-1, *visible.shape)
+    by_group.zero_().masked_fill_(~visible, float("-inf"))
+    return mask
 
 
 def masked_attention(

@@ -14,6 +14,7 @@ from torch.nn import functional
 from eab.caches.base import ForwardBatch, KVCache, logits_indices
 from eab.caches.ledger import Ledger
 from eab.caches.shape import KVShape
+from eab.caches.transfer import to_device
 from eab.events import Growth
 
 
@@ -75,20 +76,15 @@ class PerPathCache(KVCache):
     ) -> ForwardBatch:
         """A batch of the texts of these paths, each from position `starts[i]` on."""
         self._batch = [(path, len(text)) for path, text in zip(paths, texts, strict=True)]
-        device = self.shape.device
         positions = [
             start + index
             for text, start in zip(texts, starts, strict=True)
             for index in range(len(text))
         ]
         indices = logits_indices([len(text) for text in texts], logits_to_keep)
-        return ForwardBatch(
-            cache=self,
-            ids=torch.tensor([token for text in texts for token in text], device=device),
-            positions=torch.tensor(positions, device=device),
-            logits_indices=torch.tensor(indices, device=device),
-            growths=(),
-        )
+        ids = [token for text in texts for token in text]
+        batch_ids, at, kept = to_device(self.shape.device, ids, positions, indices)
+        return ForwardBatch(self, batch_ids, at, kept, growths=())
 
 
 def causal_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:

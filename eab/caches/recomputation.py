@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.attention import masked_attention
+from eab.caches.attention import attention_mask, masked_attention
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
+from eab.caches.transfer import to_device
 
 
 class Recomputation:
@@ -63,11 +64,10 @@ class Recomputation:
         now, self._left = self._left[:limit], self._left[limit:]
         device, positions = self._shape.device, self._positions[now]
         visible = self._visible[self._paths[now]] & (self._positions <= positions[:, None])
-        added = torch.where(torch.from_numpy(visible), 0.0, float("-inf"))
-        self._mask = added.to(device, self._shape.dtype).repeat(self._shape.group, 1)
-        self._rows, ids, at, last = (
-            torch.from_numpy(numbers).to(device)
-            for numbers in (now, self._tokens[now], positions, np.array([len(now) - 1]))
+        shown = torch.from_numpy(visible).to(device)
+        self._mask = attention_mask(shown, self._shape.group, self._shape.dtype)
+        self._rows, ids, at, last = to_device(
+            device, now, self._tokens[now], positions, [len(now) - 1]
         )
         return ForwardBatch(self, ids, at, last, ())
 

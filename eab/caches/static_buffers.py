@@ -11,14 +11,12 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from eab.caches.attention import empty_mask, fill_mask
 from eab.caches.shape import KVShape
 
 MAX_TOKENS: Final = 128  # larger batches keep a GPU busy without CUDA graphs
 MAX_BUFFERS: Final = 8  # per epoch; each holds a mask
-# CUDA's attention kernels want each row of the mask to begin at a multiple of this many numbers.
-MASK_ALIGNMENT: Final = 8
 
 
 class BufferEpoch:
@@ -54,17 +52,18 @@ class StaticBuffers:
         self.epoch = epoch
         self._device = device = shape.device
         pinned = device.type == "cuda"
-        self._staging = torch.empty(3 * tokens + logits, dtype=torch.int64, pin_memory=pinned)
+        self._staging = torch.empty(
+            3 * tokens + logits, dtype=torch.int64, device="cpu", pin_memory=pinned
+        )
         self._numbers = torch.empty(3 * tokens + logits, dtype=torch.int64, device=device)
         self.ids, self.positions, self.rows, self.logits_indices = self._numbers.split(
             [tokens, tokens, tokens, logits]
         )
-        self._visible_staging = torch.empty((tokens, rows), dtype=torch.bool, pin_memory=pinned)
+        self._visible_staging = torch.empty(
+            (tokens, rows), dtype=torch.bool, device="cpu", pin_memory=pinned
+        )
         self._visible = torch.empty((tokens, rows), dtype=torch.bool, device=device)
-        width = -(-rows // MASK_ALIGNMENT) * MASK_ALIGNMENT
-        self.mask = torch.empty((shape.group * tokens, width), dtype=shape.dtype, device=device)[
-            :, :rows
-        ]
+        self.mask = empty_mask(shape.group * tokens, rows, shape.dtype, device)
         # Recorded when the pinned staging buffers have been copied to the device.
         self._copied = torch.cuda.Event() if pinned else None
 
@@ -96,8 +95,7 @@ class StaticBuffers:
         self._visible.copy_(self._visible_staging, non_blocking=True)
         if self._copied is not None:
             self._copied.record(torch.cuda.current_stream(self._device))
-        by_group: Tensor = self.mask.view(-1, *self._visible.shape)
-        by_group.zero_().masked_fill_(~self._visible, float("-inf"))
+        fill_mask(self.mask, self._visible)
 
 
 class StaticBufferPool:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import torch
 
+from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.growth import GrowthRule
@@ -90,8 +91,9 @@ def attention_alone(shape: KVShape) -> RunBatch:
             )
             made[tokens] = query, key
         query, key = made[tokens]
-        for layer in range(shape.layers):
-            batch.cache.attend(layer, query, key, key, scale)
+        with attention_kernels(shape.device):
+            for layer in range(shape.layers):
+                batch.cache.attend(layer, query, key, key, scale)
 
     return run
 
@@ -163,7 +165,7 @@ def time_spare_rows(
 
 def _time_run(run: RunBatch, cache: TimedTreeCache, batch: ForwardBatch, sliced: bool) -> float:
     """Seconds to run a prepared batch; running it again overwrites its rows."""
-    cache.end_attention_at(cache.end if sliced else cache.rows)
     start = now(cache.shape.device)
+    cache.end_attention_at(cache.end if sliced else cache.rows)
     run(batch)
     return now(cache.shape.device) - start

@@ -23,7 +23,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eab.caches.attention import SuffixIndex, cascade_attention, masked_attention
+from eab.caches.attention import (
+    SuffixIndex,
+    attention_mask,
+    cascade_attention,
+    masked_attention,
+)
 from eab.caches.base import ForwardBatch, logits_indices
 from eab.caches.cascade import SuffixBlock, choose_blocks, compact_blocks, extend_blocks
 from eab.caches.growth import GrowthRule
@@ -31,6 +36,7 @@ from eab.caches.ledger import Ledger, check_limit
 from eab.caches.recomputation import Recomputation
 from eab.caches.shape import KVShape
 from eab.caches.static_buffers import StaticBufferPool, StaticBuffers
+from eab.caches.transfer import to_device
 from eab.events import Growth, KVUsage, PathRows
 
 
@@ -89,7 +95,6 @@ class TreeCache:
         # (T, rows before the first suffix block), in host memory
         self._batch_visible = torch.empty(0, dtype=torch.bool)
         self._mask: Tensor | None = None  # (H / G * T, the same), added to the scores
-        self._mask_ready = False  # whether _mask belongs to this batch
         self._suffixes: list[SuffixIndex] = []
 
     @property
@@ -137,14 +142,10 @@ class TreeCache:
             inputs = (buffers.ids, buffers.positions, buffers.logits_indices)
             return ForwardBatch(self, *inputs, tuple(growths), buffers)
         self._choose_attention(visible, rows, tuple(paths) if counts.max() == 1 else ())
-        device = self.shape.device
-        self._rows = torch.from_numpy(rows).to(device)
-        inputs = (
-            torch.tensor(ids, device=device),
-            torch.from_numpy(positions).to(device),
-            torch.tensor(indices, device=device),
+        self._rows, batch_ids, at, kept = to_device(
+            self.shape.device, rows, ids, positions, indices
         )
-        return ForwardBatch(self, *inputs, tuple(growths))
+        return ForwardBatch(self, batch_ids, at, kept, tuple(growths))
 
     def most_rows_after(self, tokens: int, paths: int) -> int:
         """The most rows that the tensors hold after a pass of `tokens` tokens of `paths` paths."""
@@ -223,7 +224,7 @@ class TreeCache:
         self._suffixes = [SuffixIndex(part, self.shape.device) for part in chosen]
         prefix = chosen[0].block.start if chosen else self._attended
         self._batch_visible = torch.from_numpy(visible[:, :prefix])
-        self._mask_ready = False
+        self._mask = self._make_mask()
 
     def _assign_rows(
         self, paths: Sequence[int], counts: NDArray[np.int64], rows: NDArray[np.int64]
@@ -264,11 +265,7 @@ class TreeCache:
             keys.index_copy_(1, rows, key[0])
             values.index_copy_(1, rows, value[0])
         folded = query.reshape(self.shape.kv_heads, -1, size)
-        mask = (
-            self._mask_for(query, heads // self.shape.kv_heads)
-            if self._buffers is None
-            else self._buffers.mask
-        )
+        mask = self._mask if self._buffers is None else self._buffers.mask
         if self._suffixes:
             out = cascade_attention(folded, keys, values, mask, scale, self._suffixes)
         else:
@@ -283,22 +280,20 @@ class TreeCache:
         Attending again to the same batch with another end shows what the rows between cost. The
         batch must have no static buffers.
         """
-        self._attended, self._mask_ready = row, False
+        self._attended = row
+        self._mask = self._make_mask()
 
-    def _mask_for(self, query: Tensor, group: int) -> Tensor | None:
-        """The mask of the batch, made once for all layers.
+    def _make_mask(self) -> Tensor | None:
+        """The mask of the batch, for all layers.
 
         Returns:
             None if every token sees every row; padded attention gets a mask even then, because its
             shapes must not change.
         """
-        if not self._mask_ready:
-            self._mask_ready, self._mask = True, None
-            visible = self._batch_visible[:, : self._attended]
-            if self.padded or not bool(visible.all()):
-                added = torch.where(visible, 0.0, float("-inf"))
-                self._mask = added.to(query.device, query.dtype).repeat(group, 1)
-        return self._mask
+        visible = self._batch_visible[:, : self._attended]
+        if not self.padded and bool(visible.all()):
+            return None
+        return attention_mask(visible.to(self.shape.device), self.shape.group, self.shape.dtype)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
         """See KVCache.fork: only bookkeeping, no K or V is touched."""

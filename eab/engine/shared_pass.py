@@ -16,6 +16,7 @@ from torch import Tensor
 from eab.branching.sampling import Predictions, RestDraw
 from eab.caches.base import ForwardBatch
 from eab.engine.generation import PREFILL_CHUNK, Generation
+from eab.engine.stopwatch import Stopwatch
 from eab.errors import ServerError
 from eab.events import Event, StepTimed
 from eab.models.base import LanguageModel, Stopped
@@ -90,16 +91,16 @@ def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
         model: The model of all runs.
         parts: The runs; each gets its events, or the error that ends it.
     """
-    start = time.perf_counter()
+    start, watch = time.perf_counter(), Stopwatch(model.kv_shape.device)
     for part in parts:
         part.prepare()
     computed = _forward(model, _without_error(parts))
     drafting = sum(part.generation.draft_seconds for part in parts)
-    forward_seconds = time.perf_counter() - start - drafting
+    watch.stop()
     for together, logits in computed:
         _predict(together, logits)
     for part in _without_error(parts):
-        part.advance(start, forward_seconds)
+        part.advance(start, watch.seconds - drafting)
 
 
 def _without_error(parts: Sequence[Part]) -> list[Part]:
@@ -114,10 +115,7 @@ def _forward(model: LanguageModel, parts: Sequence[Part]) -> list[tuple[Sequence
     if not batches:
         return []
     try:
-        logits = model.forward(batches)
-        if logits.is_cuda:  # so that GPU time is not attributed to the decisions
-            torch.cuda.current_stream(logits.device).synchronize()
-        return [(parts, logits)]
+        return [(parts, model.forward(batches))]
     except Exception as error:
         # Where a server fails, or nobody waits, asking once more for each run does not help.
         if len(parts) == 1 or isinstance(error, ServerError | Stopped):

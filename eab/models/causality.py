@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from eab.caches.attention import attention_kernels
 from eab.caches.shape import KVShape
 from eab.errors import ModelError
 from eab.formatting import reason_of
@@ -109,7 +110,8 @@ def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -
     """Of a forward pass without a cache, in float32."""
     try:
         ids = torch.tensor([tokens], device=model.device)
-        logits: Tensor = model(ids, use_cache=False, **arguments).logits
+        with attention_kernels(model.device):
+            logits: Tensor = model(ids, use_cache=False, **arguments).logits
     except ModelError:
         raise
     except Exception as error:  # of any kernel

@@ -10,6 +10,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -102,8 +103,10 @@ class CudaGraphRunner:
     def _discard(self, epoch: BufferEpoch) -> None:
         """Discard all graphs of the epoch; they are reset together (see GraphCapture)."""
         self._captures[epoch] = None
-        for buffers in [buffers for buffers in self._replays if buffers.epoch is epoch]:
-            del self._replays[buffers]
+        for reference in self._replays.keyrefs():  # another thread may add to them meanwhile
+            buffers = reference()
+            if buffers is not None and buffers.epoch is epoch:
+                del self._replays[buffers]
 
     def _note_failure(self, reason: str) -> None:
         self._failures += 1
@@ -167,8 +170,11 @@ class GraphCapture:
                     graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                     try:
                         logits = forward()
-                    finally:
-                        graph.capture_end()
+                    except Exception:
+                        with suppress(RuntimeError):  # that the capture is incomplete
+                            graph.capture_end()
+                        raise
+                    graph.capture_end()
             finally:
                 before.wait_stream(self._stream)
         self._graphs.append(graph)

@@ -8,12 +8,11 @@ own SDPA, so the model stays usable elsewhere.
 
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -24,6 +23,7 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
@@ -43,9 +43,6 @@ from eab.weight_formats import AS_LOADED
 
 ATTENTION = "eab_cache"
 _NO_LIMIT = 2**40
-# On CUDA. PyTorch prefers the cuDNN kernel on new GPUs; with a mask it is set up again for every
-# length, and it has been wrong for few KV heads (github.com/pytorch/pytorch/issues/193893).
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class HuggingFaceModel:
@@ -130,11 +127,11 @@ class HuggingFaceModel:
         return self._forward(batches)
 
     def _forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        starts = torch.tensor([0, *(len(batch.ids) for batch in batches)]).cumsum(0).tolist()
+        starts = accumulate((len(batch.ids) for batch in batches), initial=0)
         logits_indices = torch.cat(
             [batch.logits_indices + start for batch, start in zip(batches, starts, strict=False)]
         )
-        with sdpa_kernel(KERNELS) if self.kv_shape.uses_static_buffers else nullcontext():
+        with attention_kernels(self.kv_shape.device):
             logits: Tensor = self._model(
                 input_ids=torch.cat([batch.ids for batch in batches])[None],
                 position_ids=torch.cat([batch.positions for batch in batches])[None],
@@ -219,11 +216,9 @@ class HuggingFaceModel:
         )
         outputs = [self.forward([cache.prepare([0], [part])]) for part in parts if part]
         ours = outputs[-1][-1].float()
-        plain = (
-            self._model(torch.tensor([tokens], device=self.kv_shape.device), use_cache=False)
-            .logits[0, -1]
-            .float()
-        )
+        ids = torch.tensor([tokens], device=self.kv_shape.device)
+        with attention_kernels(self.kv_shape.device):
+            plain = self._model(ids, use_cache=False).logits[0, -1].float()
         error: float = (ours - plain).abs().max().item() / max(1.0, plain.abs().max().item())
         return error
 

@@ -41,6 +41,22 @@ def test_the_entropy_of_a_certain_token_is_zero_without_nan():
     assert Predictions(sure, PLAIN).entropies == [0.0]
 
 
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=30, max_size=30), min_size=1, max_size=4))
+def test_of_equally_likely_tokens_the_lower_comes_first_as_with_argmax(levels):
+    logits = torch.tensor(levels, dtype=torch.float64)
+    found = Predictions(logits, BranchingConfig(top_k=9))
+    for row, tokens, probabilities in zip(
+        logits, found.top_tokens, found.top_probabilities, strict=True
+    ):
+        listed = list(zip(probabilities, (-token for token in tokens), strict=True))
+        assert listed == sorted(listed, reverse=True)
+        assert (row[tokens] == row.sort(descending=True).values[: len(tokens)]).all()
+    log_probs = found.log_prob(range(len(levels)), [tokens[1] for tokens in found.top_tokens])
+    seconds = [probabilities[1] for probabilities in found.top_probabilities]
+    assert log_probs == pytest.approx([math.log(one) for one in seconds])
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_low_precision_logits_are_processed_in_float32(dtype):
     logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1)).to(dtype)

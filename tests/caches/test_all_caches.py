@@ -36,7 +36,7 @@ from eab.events import KVUsage
 EXACT = 1e-12
 ROOM = 2**30
 LAYERS, HEADS, GROUPS, SIZE, VOCAB, LONGEST = 2, 6, 2, 4, 12, 30
-SHAPE = KVShape(LAYERS, GROUPS, SIZE, torch.float64, torch.device("cpu"))
+SHAPE = KVShape(LAYERS, GROUPS, SIZE, torch.float64, torch.device("cpu"), group=HEADS // GROUPS)
 SCALE = SIZE**-0.5
 Text = list[tuple[int, int]]  # (token, number of its batch); forks copy the list
 

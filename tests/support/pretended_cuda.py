@@ -8,6 +8,7 @@ wait for the device is counted. What it cannot show: kernels, dtypes, speed, str
 """
 
 import ctypes
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -33,7 +34,13 @@ _INDEXED: Final = {
     aten.index_put_.default,
     aten._index_put_impl_.default,
 }
-_READ_BY_HOST: Final = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
+_READ_BY_HOST: Final = {
+    aten._local_scalar_dense.default,
+    aten.item.default,
+    aten.is_nonzero.default,
+    aten.nonzero.default,
+    aten.equal.default,
+}
 _CUDA, _META = 1, 14  # of c10::DeviceType
 _GUARDS: Final = "_ZN3c104impl26device_guard_impl_registryE"
 
@@ -171,9 +178,16 @@ def pretended_cuda() -> Iterator[Counter[str]]:
             waits["synchronize"] += 1
 
     class Event:
-        def record(self, stream: object) -> None: ...
+        def __init__(self, enable_timing: bool = False) -> None:
+            self.time = 0.0
+
+        def record(self, stream: object) -> None:
+            self.time = time.perf_counter()
 
         def synchronize(self) -> None: ...
+
+        def elapsed_time(self, later: "Event") -> float:
+            return 1000 * (later.time - self.time)
 
     instead = {
         "is_available": lambda: True,
