@@ -191,11 +191,13 @@ def ratios_of(competitors: Sequence[Competitor], row_bytes: int) -> dict[str, fl
         "deep_copy_over_tree": "engine, cache deep-copy",
         "recompute_over_tree": "engine, cache recompute",
     }
-    return ratios | {
+    ratios |= {
         key: seconds_of(by_name[name]) / seconds_of(tree)
         for key, name in others.items()
         if name in by_name
     }
+    best = min(1.0, ratios.get("cuda_graphs_over_tree", 1.0))
+    return ratios | {"batched_over_best_tree": ratios["batched_over_tree"] / best}
 
 
 def table(competitors: Sequence[Competitor]) -> str:

@@ -75,8 +75,9 @@ def clock_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Cl
 
 
 def where(dtype: str, device: str = "cpu") -> str:
-    """The machine, the versions, the number format, and the command."""
-    command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    """The machine, the versions, the number format, and the command without the files it writes."""
+    options = [word for word in sys.argv[1:] if not word.startswith(("--json=", "--table="))]
+    command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *options])
     return (
         f"{describe_machine(device)}, transformers {transformers.__version__}, {dtype}. `{command}`"
     )

@@ -1,0 +1,296 @@
+"""One report about a CUDA card: the GPU tests, and every benchmark that runs there.
+
+    python scripts/gpu_report.py [PART ...] [--quick] [--out FOLDER]
+
+Writes gpu-report.md and gpu-report.json to the folder, by default docs/. Each part is a process of
+its own. One that fails or takes too long is in the report with its last words, and the others go
+on. The report is written after each part; parts that are not named keep what an earlier report has.
+Nothing else should run on the machine. `--device cpu` tries the report itself.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree
+
+import torch
+import transformers
+from rich.console import Console
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+GIB: Final = 2**30
+LAST_WORDS: Final = 3000  # characters of a part that failed
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the report.
+
+    Attributes:
+        question: What it answers.
+        command: After `python`; `{device}` and `{dtype}` are filled in.
+        memory_gib: What the device must have.
+        quick: Whether the command takes --quick.
+    """
+
+    question: str
+    command: tuple[str, ...]
+    memory_gib: int = 0
+    quick: bool = True
+
+
+@dataclass
+class Outcome:
+    """What came of a part.
+
+    Attributes:
+        command: As it ran.
+        status: `done`, `failed`, `too long` or `left out`.
+        seconds: How long it took.
+        words: Its tables, or its last words.
+        result: Its figures.
+    """
+
+    command: str
+    status: str
+    seconds: float
+    words: str
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure that this project wants to reach on a GPU."""
+
+    part: str
+    ratio: str
+    least: float | None = None
+    most: float | None = None
+
+    def verdict(self, found: float) -> str:
+        """Whether it is reached."""
+        if self.least is not None and found < self.least:
+            return f"missed (at least {self.least:g})"
+        if self.most is not None and found > self.most:
+            return f"missed (at most {self.most:g})"
+        return (
+            f"reached (at {'least' if self.most is None else 'most'} {self.least or self.most:g})"
+        )
+
+
+def _benchmark(name: str, *options: str) -> tuple[str, ...]:
+    return (f"benchmarks/{name}.py", "--device", "{device}", "--dtype", "{dtype}", *options)
+
+
+def _engine(shape: str, *options: str) -> tuple[str, ...]:
+    return _benchmark("engine", "--shape", shape, *options)
+
+
+PARTS: Final[Mapping[str, Part]] = {
+    "tests": Part(
+        "Does a GPU compute what a CPU computes?", ("-m", "pytest", "-m", "gpu", "-q"), quick=False
+    ),
+    "engine-embedded": Part("How fast is the bundled model?", _engine("embedded")),
+    "engine-135m": Part("And a model of 135 million parameters?", _engine("135m")),
+    "engine-0.5b": Part("And one of half a billion?", _engine("0.5b")),
+    "engine-8b": Part("And one of 8 billion?", _engine("8b", "--tokens", "200"), memory_gib=24),
+    "bmc": Part("What do spare rows save?", _benchmark("bmc")),
+    "speculative": Part("What does speculative decoding save?", _benchmark("speculative")),
+    "serving": Part("What does continuous batching save?", _benchmark("serving")),
+    "quantization": Part(
+        "What do fewer bits cost and save?", _benchmark("quantization", "--only", "speed")
+    ),
+}
+TARGETS: Final = (
+    Target("engine-embedded", "batched_over_best_tree", least=5),
+    Target("engine-135m", "batched_over_best_tree", least=5),
+    Target("engine-8b", "step_over_reading_weights", most=1.15),
+    Target("engine-8b", "batched_kv_over_tree_kv", least=5),
+)
+
+
+def run_part(part: Part, options: argparse.Namespace) -> Outcome:
+    """Run a part in a process of its own."""
+    words = [word.format(device=options.device, dtype=options.dtype) for word in part.command]
+    words += ["--quick"] if options.quick and part.quick else []
+    shown = " ".join(["python", *words])
+    if (held := _device_gib(options.device)) < part.memory_gib:
+        reason = f"It needs {part.memory_gib} GiB, and the device has {held:.0f}."
+        return Outcome(shown, "left out", 0.0, reason)
+    with tempfile.TemporaryDirectory() as folder:
+        files = {kind: Path(folder, kind) for kind in ("json", "table", "junitxml")}
+        wanted = ["junitxml"] if "pytest" in words else ["json", "table"]
+        started = time.monotonic()
+        status, last_words = _run(
+            [*words, *(f"--{kind}={files[kind]}" for kind in wanted)], options
+        )
+        seconds = time.monotonic() - started
+        if wanted == ["junitxml"] and files["junitxml"].exists():
+            result = count_tests(files["junitxml"])
+            status = status if result["passed"] or status != "done" else "left out"
+            return Outcome(shown, status, seconds, tests_sentence(result), result)
+        if status != "done":
+            return Outcome(shown, status, seconds, last_words)
+        result = json.loads(files["json"].read_text(encoding="utf-8"))
+        return Outcome(shown, status, seconds, files["table"].read_text(encoding="utf-8"), result)
+
+
+def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
+    """How the process ended, and its last words."""
+    command = [sys.executable, *words]
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=output, stderr=output, timeout=options.limit
+            )
+            status = "done" if done.returncode == 0 else "failed"
+        except subprocess.TimeoutExpired:
+            status = "too long"
+        output.seek(0)
+        return status, f"```text\n{output.read()[-LAST_WORDS:].strip()}\n```\n"
+
+
+def count_tests(file: Path) -> dict[str, Any]:
+    """How many tests passed, were skipped, and failed, and which."""
+    cases = [*ElementTree.parse(file).getroot().iter("testcase")]
+    failed = [
+        f"{case.get('classname')}::{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return {
+        "passed": len(cases) - skipped - len(failed),
+        "skipped": skipped,
+        "failed": failed,
+    }
+
+
+def tests_sentence(counted: Mapping[str, Any]) -> str:
+    """The numbers, and the tests that failed."""
+    words = f"{counted['passed']} passed, {counted['skipped']} skipped, {len(counted['failed'])} failed."
+    return "\n".join([words, "", *(f"- `{name}`" for name in counted["failed"])]).strip() + "\n"
+
+
+def _device_gib(device: str) -> float:
+    return torch.cuda.mem_get_info()[1] / GIB if device == "cuda" else float("inf")
+
+
+def describe(device: str) -> dict[str, str]:
+    """The device and the versions."""
+    found = {
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "commit": _first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"),
+    }
+    if device != "cuda":
+        return {"device": "cpu"} | found
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "device": properties.name,
+        "memory": f"{_device_gib(device):.0f} GiB",
+        "compute capability": f"{properties.major}.{properties.minor}",
+        "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "CUDA": str(torch.version.cuda),
+    } | found
+
+
+def _first_line(*command: str) -> str:
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.strip().partition("\n")[0]
+
+
+def markdown(machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> str:
+    """The report."""
+    lines = ["# GPU report", "", "Written by `python scripts/gpu_report.py`.", ""]
+    lines += ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.items())]
+    lines += ["", "| part | question | outcome | minutes |", "|---|---|---|---|"]
+    lines += [
+        f"| {name} | {PARTS[name].question} | {one.status} | {one.seconds / 60:.1f} |"
+        for name, one in outcomes.items()
+    ]
+    if reached := target_rows(outcomes):
+        lines += ["", "| part | ratio | found | target |", "|---|---|---|---|", *reached]
+    for name, one in outcomes.items():
+        lines += ["", f"## {name}", "", f"`{one.command}`", "", one.words.rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def target_rows(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """The targets whose figures are there, as rows of a table."""
+    found = [
+        (target, outcomes[target.part].result["ratios"][target.ratio])
+        for target in TARGETS
+        if target.part in outcomes and "ratios" in outcomes[target.part].result
+    ]
+    return [
+        f"| {target.part} | {target.ratio} | {ratio:.2f} | {target.verdict(ratio)} |"
+        for target, ratio in found
+    ]
+
+
+def earlier(file: Path, machine: Mapping[str, str]) -> dict[str, Outcome]:
+    """The parts of an earlier report about the same device, versions and commit."""
+    if not file.exists():
+        return {}
+    held = json.loads(file.read_text(encoding="utf-8"))
+    if held["machine"] != machine:
+        console.print(f"{file.name} is of another device, version or commit; it is replaced")
+        return {}
+    return {name: Outcome(**one) for name, one in held["parts"].items() if name in PARTS}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; 1 if a part failed or took too long."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"by default all: {', '.join(PARTS)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="few rounds, too few to compare")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", metavar="FOLDER")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--limit", type=float, default=1800, help="seconds for each part")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.parts if name not in PARTS]:
+        parser.error(f"there is no part {unknown[0]!r}; choose from {', '.join(PARTS)}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error(
+            f"PyTorch {torch.__version__} finds no CUDA device. docs/install.md says how to install "
+            "PyTorch for CUDA; --device cpu tries the report itself"
+        )
+    options.out.mkdir(parents=True, exist_ok=True)
+    machine = describe(options.device)
+    outcomes = earlier(options.out / "gpu-report.json", machine)
+    for name in options.parts or PARTS:
+        console.print(f"{name} ...")
+        outcomes[name] = run_part(PARTS[name], options)
+        console.print(f"{name}: {outcomes[name].status}")
+        write(options.out, machine, {part: outcomes[part] for part in PARTS if part in outcomes})
+    return int(any(one.status in ("failed", "too long") for one in outcomes.values()))
+
+
+def write(folder: Path, machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> None:
+    """Write both files."""
+    held = {"machine": machine, "parts": {name: asdict(one) for name, one in outcomes.items()}}
+    (folder / "gpu-report.json").write_text(json.dumps(held, indent=2) + "\n", encoding="utf-8")
+    (folder / "gpu-report.md").write_text(markdown(machine, outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The report about a GPU, tried on the CPU: every part is in it, whatever came of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import gpu_report
+from scripts.gpu_report import PARTS, TARGETS, Part, Target, main
+
+TRY = ["--quick", "--device", "cpu", "--dtype", "float32"]
+SMALL = ("--prompt", "20", "--paths", "4", "--tokens", "8")
+
+
+def report(folder: Path, *arguments: str) -> tuple[int, str, dict[str, dict[str, object]]]:
+    """The exit code, the page, and the parts."""
+    code = main([*arguments, *TRY, "--out", str(folder)])
+    held = json.loads((folder / "gpu-report.json").read_text())
+    return code, (folder / "gpu-report.md").read_text(), held["parts"]
+
+
+@pytest.fixture
+def endings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that end in every way."""
+    parts = {
+        "tests": PARTS["tests"],
+        "engine-embedded": Part(
+            "How fast?", (*PARTS["engine-embedded"].command, *SMALL), memory_gib=1
+        ),
+        "bmc": Part("Broken?", ("-c", "raise SystemExit('a kernel failed')")),
+        "serving": Part("Slow?", ("-c", "import time; print('begun', flush=True); time.sleep(60)")),
+        "engine-8b": Part("Large?", ("-c", "raise SystemExit('never run')"), memory_gib=24),
+    }
+    monkeypatch.setattr(gpu_report, "PARTS", parts)
+    monkeypatch.setattr(gpu_report, "_device_gib", lambda device: 2.0)
+
+
+def test_every_part_is_in_the_report_however_it_ended(endings: None, tmp_path: Path) -> None:
+    code, page, parts = report(tmp_path, "bmc", "serving", "engine-8b", "--limit", "5")
+    assert code == 1
+    assert {name: part["status"] for name, part in parts.items()} == {
+        "bmc": "failed",
+        "serving": "too long",
+        "engine-8b": "left out",
+    }
+    for words in ("a kernel failed", "begun", "It needs 24 GiB, and the device has 2."):
+        assert words in page
+    code, page, parts = report(tmp_path, "engine-embedded")
+    assert list(parts) == ["engine-embedded", "bmc", "serving", "engine-8b"], "the others are kept"
+    assert parts["engine-embedded"]["status"] == "done"
+    assert "| engine, cache tree |" in page
+    assert "| engine-embedded | batched_over_best_tree |" in page
+    assert str(tmp_path) not in page
+    assert "--json" not in page
+
+
+def test_a_report_of_another_machine_is_replaced(endings: None, tmp_path: Path) -> None:
+    report(tmp_path, "engine-8b")
+    file = tmp_path / "gpu-report.json"
+    file.write_text(file.read_text().replace('"device": "cpu"', '"device": "H100"'))
+    _, _, parts = report(tmp_path, "bmc")
+    assert list(parts) == ["bmc"]
+
+
+def test_failed_tests_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "junit.xml"
+    file.write_text(
+        "<testsuites><testsuite><testcase classname='tests.test_gpu' name='test_a'/>"
+        "<testcase classname='tests.test_gpu' name='test_b'><failure/></testcase>"
+        "<testcase classname='tests.test_gpu' name='test_c'><skipped/></testcase>"
+        "</testsuite></testsuites>"
+    )
+    counted = gpu_report.count_tests(file)
+    assert counted == {"passed": 1, "skipped": 1, "failed": ["tests.test_gpu::test_b"]}
+    words = gpu_report.tests_sentence(counted)
+    assert words == "1 passed, 1 skipped, 1 failed.\n\n- `tests.test_gpu::test_b`\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "least", "most", "words"),
+    [
+        (5.1, 5, None, "reached (at least 5)"),
+        (4.9, 5, None, "missed (at least 5)"),
+        (1.1, None, 1.15, "reached (at most 1.15)"),
+        (1.2, None, 1.15, "missed (at most 1.15)"),
+    ],
+)
+def test_targets_are_compared(found, least, most, words):
+    assert Target("part", "ratio", least, most).verdict(found) == words
+
+
+def test_every_target_is_of_a_part_of_the_report():
+    assert {target.part for target in TARGETS} < set(PARTS)
+
+
+def test_without_a_gpu_it_says_what_to_do(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        main([])
+    assert "finds no CUDA device. docs/install.md says how" in capsys.readouterr().err
+
+
+def test_a_part_that_does_not_exist_is_refused_with_those_that_do(capsys):
+    with pytest.raises(SystemExit):
+        main(["engine-70b"])
+    said = capsys.readouterr().err
+    assert "there is no part 'engine-70b'; choose from tests, engine-embedded" in said
