@@ -228,7 +228,7 @@ class Generate:
         measured.seconds.append(time.perf_counter() - start)
         prompt = len(job.prompt) if not self._shared_prompt else len(job.prompt) / job.paths
         measured.tokens = round(job.paths * (prompt + job.new_tokens - 1))
-        measured.rows = self._batch * cache.get_seq_length()
+        measured.rows = self._batch * int(cache.get_seq_length())  # StaticCache: a tensor
         measured.kv_bytes = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
 
     def _generate(self) -> DynamicCache:

@@ -299,6 +299,7 @@ def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str,
 
 def _eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(G, C, D) -> integers, and scales (G, C, 1)."""
+    rows = rows.float()  # bfloat16 would round 127 up to 128, which int8 does not have
     scale = rows.abs().amax(-1, keepdim=True) / 127
     return (rows / scale).round().to(torch.int8), scale
 

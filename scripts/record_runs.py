@@ -224,7 +224,7 @@ EXAMPLES = [
 
 def main() -> None:
     """Write all run files and the catalogue."""
-    model = load_model()
+    model = load_model(EMBEDDED, "cpu", "float32")
     record_runs(model)
     record_samples(model)
     record_quantized_run()
