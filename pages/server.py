@@ -41,9 +41,11 @@ if not rules.current().key:
     st.stop()
 given = st.text_input("Key", type="password", help="The key in the rules of this server.")
 if http.is_key(given):
+    import torch
+
     from eab.models.machine import describe_machine
 
-    st.caption(describe_machine())
+    st.caption(describe_machine("cuda" if torch.cuda.is_available() else "cpu"))
     now()
     allowed()
 elif given:

@@ -173,7 +173,7 @@ def test_a_model_that_does_not_fit_is_refused_in_words(little_memory):
 def test_the_bytes_of_a_run_are_those_of_the_allocator():
     """The KV tensors are most of what a decode step allocates; the ledger counts all of them."""
     model = load_model("embedded", "cuda", "float32")
-    config = BranchingConfig(max_new_tokens=64, max_paths=8, r=64)
+    config = BranchingConfig(max_new_tokens=200, max_paths=32, min_fork_weight=0.0, r=64)
     events = generate(model, Request("Once upon a time", config))
     before, growths = torch.cuda.memory_allocated(), []
     for event in events:
@@ -181,4 +181,5 @@ def test_the_bytes_of_a_run_are_those_of_the_allocator():
             growths.append((event.usage.bytes_held, torch.cuda.memory_allocated() - before))
     held, allocated = growths[-1]
     # The allocator rounds each tensor up to 512 bytes, and keeps the tensors of the latest pass.
-    assert held <= allocated <= 1.5 * held + 8 * 2**20
+    assert held > 32 * 2**20
+    assert held <= allocated <= 1.1 * held + 8 * 2**20

@@ -2,6 +2,9 @@
 those of the CPU. What only a real GPU can show is in test_gpu.py.
 """
 
+import gc
+import sys
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
@@ -25,16 +28,17 @@ from eab.engine.request import Request
 from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
 from eab.errors import ModelError
 from eab.events import Pause
-from eab.models import loading
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
+from eab.models.quantized import formats
 from eab.quantization import experiments, held_out, machine_speed
 from eab.quantization.results import FormatMissing, FormatReport
 from eab.run import fold
 from eab.weight_formats import AS_LOADED
 
 pytestmark = pytest.mark.skipif(
-    torch.backends.cuda.is_built(), reason="this PyTorch has a CUDA device guard of its own"
+    torch.backends.cuda.is_built() or sys.platform != "linux",
+    reason="PyTorch has a CUDA device guard of its own, or it is not where it is on Linux",
 )
 CONFIG = BranchingConfig(max_new_tokens=14, entropy_threshold=1.5, max_paths=6, r=3)
 ON_GPU = str(DEVICE)
@@ -182,8 +186,19 @@ def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):
     assert "runs on the CPU only" in missing.reason
 
 
-def test_a_model_is_loaded_in_bfloat16_and_its_layers_are_quantized_one_by_one(waits):
+def test_a_model_is_loaded_in_bfloat16_and_its_layers_are_quantized_one_by_one(waits, monkeypatch):
+    as_loaded, most, make = [], [], formats._as_linear
+
+    def noted(module, device=None):
+        linear = make(module, device)
+        if device is not None:
+            as_loaded.append(weakref.ref(linear.weight))
+        most.append(sum(weight() is not None for weight in as_loaded))
+        return linear
+
+    monkeypatch.setattr(formats, "_as_linear", noted)
     model = load_model("embedded", ON_GPU, weights="nf4")
+    assert (len(as_loaded), max(most)) == (28, 1)
     assert (model.card.dtype, model.card.device) == ("bfloat16", ON_GPU)
     tensors = [*model._model.parameters(), *model._model.buffers()]
     assert {tensor.device for tensor in tensors} == {DEVICE}
@@ -196,18 +211,30 @@ def test_a_gpu_without_bfloat16_gets_float16(waits, monkeypatch):
     assert load_model("embedded", ON_GPU).card.dtype == "float16"
 
 
-@pytest.mark.parametrize("weights", [AS_LOADED, "nf4"])
-def test_a_model_that_the_device_has_no_room_for_is_refused_in_words(waits, monkeypatch, weights):
-    def full(*args):
+@pytest.mark.parametrize(
+    "place",
+    [
+        "eab.models.loading._placed",
+        "eab.models.quantized.formats._replace",
+        "transformers.models.llama.modeling_llama.LlamaModel.forward",
+    ],
+)
+def test_a_model_that_the_device_has_no_room_for_is_refused_in_words(waits, monkeypatch, place):
+    models = []
+
+    def full(model, *args, **kwargs):
+        models.append(weakref.ref(model))
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr(loading, "_placed", full)
+    monkeypatch.setattr(place, full)
     with pytest.raises(ModelError) as caught:
-        load_model("embedded", ON_GPU, weights=weights)
+        load_model("embedded", ON_GPU, weights="nf4")
     assert str(caught.value) == (
         "the model 'embedded' does not fit into the memory of the device cuda:0: 6.0 GiB of 8.0 GiB "
         "are free. Choose a smaller model or fewer bits (weights nf4), or device cpu"
     )
+    gc.collect()
+    assert models[0]() is None, "whoever keeps the error does not keep the model"
 
 
 def test_all_runs_together_stay_within_the_free_memory_of_the_device(waits):

@@ -202,9 +202,11 @@ class Predictions:
         log_probs = self._log_probs_of(rows, tokens.clamp(max=self._scores.shape[1] - 1))
         found = _on_host(torch.stack([tokens.double(), inside, mass, log_probs], dim=1)).tolist()
         draws = []
-        for index, (token, place, total, log_prob) in zip(indices, found, strict=True):
-            draws.append(Draw(int(token) if total > 0 else None, place, total))
-            self._known[index].setdefault(int(token), log_prob)
+        for index, (number, place, total, log_prob) in zip(indices, found, strict=True):
+            token = int(number) if total > 0 else None
+            draws.append(Draw(token, place, total))
+            if token is not None:
+                self._known[index].setdefault(token, log_prob)
         return draws
 
     def _log_probs_of(self, rows: Tensor, tokens: Tensor) -> Tensor:

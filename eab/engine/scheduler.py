@@ -138,8 +138,8 @@ class Handle:
     def take(self, part: Part) -> None:
         """Go on after a pass."""
         self.tokens += part.tokens
-        # Its traceback holds the part: the memory of the pass would stay until Python looks for
-        # circles.
+        # Its traceback holds the part: a reference cycle, which would keep the memory of the pass
+        # until the next garbage collection.
         error, part.error = part.error, None
         if error is None:
             self._resume(lambda: self._passes.send(part.events))
@@ -184,7 +184,8 @@ class Scheduler:
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
             prompt. When memory runs short, the youngest run pauses; if that is not enough, its rows
             are freed, and computed again when there is room. The oldest run always goes on; its own
-            `kv_limit_mib` bounds it. On a GPU the limit is at most four fifths of its free memory.
+            `kv_limit_mib` bounds it. On a GPU the limit is at most four fifths of the memory that
+            is free when the scheduler is made.
     """
 
     def __init__(

@@ -96,11 +96,16 @@ def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
         part.prepare()
     computed = _forward(model, _without_error(parts))
     drafting = sum(part.generation.draft_seconds for part in parts)
-    watch.stop()
-    for together, logits in computed:
-        _predict(together, logits)
+    try:
+        watch.stop()
+        for together, logits in computed:
+            _predict(together, logits)
+        forward_seconds = watch.seconds - drafting
+    except RuntimeError as error:  # of the device: no run can go on
+        for part in _without_error(parts):
+            part.error = error
     for part in _without_error(parts):
-        part.advance(start, watch.seconds - drafting)
+        part.advance(start, forward_seconds)
 
 
 def _without_error(parts: Sequence[Part]) -> list[Part]:

@@ -17,6 +17,7 @@ from eab.caches.shape import KVShape
 from eab.errors import ModelError
 from eab.formatting import reason_of
 from eab.models.families import ADVICE
+from eab.models.out_of_memory import is_out_of_memory
 
 _POSITION_ERROR: Final = 1e-3  # relative; the two passes have the same shapes, so rounding is alike
 
@@ -115,6 +116,8 @@ def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -
     except ModelError:
         raise
     except Exception as error:  # of any kernel
+        if is_out_of_memory(error):
+            raise
         raise ModelError(
             f"the model family {model.config.get_text_config().model_type!r} does not run in "
             f"{model.dtype} on {model.device} ({reason_of(error)}). Choose another dtype or device"
@@ -122,7 +125,7 @@ def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -
     if logits.isnan().any():
         raise ModelError(
             f"the model family {model.config.get_text_config().model_type!r} computes logits that "
-            f"are no numbers in {model.dtype}: its weights are damaged, or too large for this "
-            "dtype. Choose dtype bfloat16 or float32"
+            f"are no numbers in {model.dtype}: its weights are damaged"
+            + (", or too large for it. Choose bfloat16" if model.dtype == torch.float16 else "")
         )
     return logits.float()

@@ -170,8 +170,9 @@ class GraphCapture:
                     graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                     try:
                         logits = forward()
-                    except Exception:
-                        with suppress(RuntimeError):  # that the capture is incomplete
+                    except BaseException:
+                        # Its own error, that the capture is incomplete, would hide the reason.
+                        with suppress(RuntimeError):
                             graph.capture_end()
                         raise
                     graph.capture_end()

@@ -34,6 +34,7 @@ from eab.models.causality import AttentionRecord, refuse_other_attention
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture
 from eab.models.families import refuse_by_config, refuse_uneven_layers
+from eab.models.out_of_memory import is_out_of_memory
 from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
@@ -104,7 +105,7 @@ class HuggingFaceModel:
                 refuse_dependent_rows(model, method)
         except Exception as error:
             model.set_attn_implementation(before)
-            if isinstance(error, ModelError):
+            if isinstance(error, ModelError) or is_out_of_memory(error):
                 raise
             raise ModelError(
                 f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}"

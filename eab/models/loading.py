@@ -82,18 +82,33 @@ def load_model(
     if weights != AS_LOADED:
         refuse_if_unusable(weights, target)
     source, local = _source(name)
+    free = {place: free_memory(place) for place in (CPU, target)}
     try:
         if not local:
             _check_hub(source)
-        whole = target if weights == AS_LOADED else CPU
-        tokenizer, model = _load(name, source, _dtype(dtype, target), whole, local)
-        model, stored = _placed(model, target, weights, layout)
+        return _loaded(name, source, local, _dtype(dtype, target), target, (weights, layout))
     except ModelError:
         raise
     except Exception as error:  # transformers raises anything for a damaged or hostile folder
-        if is_out_of_memory(error):
-            raise ModelError(_does_not_fit(name, target)) from error
-        raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
+        if not is_out_of_memory(error):
+            raise ModelError(_explain(name, Path(source).is_dir(), error)) from error
+        full = target if isinstance(error, torch.OutOfMemoryError) else CPU
+    # Outside of the handler, whose error would keep the model in memory.
+    raise ModelError(_does_not_fit(name, full, free[full]))
+
+
+def _loaded(
+    name: str,
+    source: str,
+    local: bool,
+    dtype: torch.dtype,
+    target: torch.device,
+    stored_as: tuple[str, str],
+) -> HuggingFaceModel:
+    weights, layout = stored_as
+    holds_all = target if weights == AS_LOADED else CPU
+    tokenizer, model = _load(name, source, dtype, holds_all, local)
+    model, stored = _placed(model, target, weights, layout)
     return HuggingFaceModel(model, tokenizer, name, stored)
 
 
@@ -126,15 +141,19 @@ def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig
 
 
 def _load(
-    name: str, source: str, dtype: torch.dtype, whole: torch.device, local: bool
+    name: str, source: str, dtype: torch.dtype, holds_all: torch.device, local: bool
 ) -> tuple[Any, Any]:
-    """The tokenizer, and the model on the CPU; `whole` is the device that must hold all of it."""
+    """The tokenizer, and the model on the CPU; `holds_all` is the device that will hold all of it
+    as loaded.
+    """
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
     bars = progress.is_progress_bar_enabled()
     progress.disable_progress_bar()  # for the weights; downloads keep theirs
     try:
         refuse_other_shards(source)
-        refuse_absurd_size(name, read_config(name, source, options), _folder(source), dtype, whole)
+        refuse_absurd_size(
+            name, read_config(name, source, options), _folder(source), dtype, holds_all
+        )
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         options |= {"dtype": dtype, "use_safetensors": True, "output_loading_info": True}
         loaded: Any = AutoModelForCausalLM.from_pretrained(source, **options)
@@ -157,8 +176,8 @@ def _placed(
     if quantized_by(model):
         return model, store_weights(model, weights, layout)
     if weights != AS_LOADED:
-        stored = store_weights(_apart_from_file(model), weights, layout, target)
-        return model.to(target), stored
+        stored = store_weights(model, weights, layout, target)
+        return _apart_from_file(model.to(target)), stored
     model = _apart_from_file(model.to(target))
     return model, store_weights(model, weights, layout)
 
@@ -168,7 +187,7 @@ def _apart_from_file(model: Any) -> Any:
     use, they would change, and if it became shorter, the process would be killed (SIGBUS).
     """
     for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.device.type == "cpu":
+        if tensor.device.type == "cpu" and not tensor.is_mkldnn:  # those are made of copies
             tensor.data = tensor.data.clone()
     return model
 
@@ -272,13 +291,13 @@ def _source(name: str) -> tuple[str, bool]:
         ) from error
 
 
-def _does_not_fit(name: str, target: torch.device) -> str:
-    free, total = (human_bytes(of(target)) for of in (free_memory, total_memory))
-    where = "this machine" if target == CPU else f"the device {target}"
+def _does_not_fit(name: str, full: torch.device, free: int) -> str:
+    """What to do when this device had no room, with so many bytes free before."""
+    where = "this machine" if full == CPU else f"the device {full}"
     return (
-        f"the model {quoted(name)} does not fit into the memory of {where}: {free} of {total} are "
-        f"free. Choose a smaller model or fewer bits (weights nf4)"
-        + ("" if target == CPU else ", or device cpu")
+        f"the model {quoted(name)} does not fit into the memory of {where}: {human_bytes(free)} of "
+        f"{human_bytes(total_memory(full))} are free. Choose a smaller model or fewer bits "
+        "(weights nf4)" + ("" if full == CPU else ", or device cpu")
     )
 
 

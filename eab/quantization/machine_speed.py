@@ -41,7 +41,7 @@ def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> M
         dtype: Of what is read and multiplied.
         repeats: Measurements of each; one more, the warm-up, does not count.
     """
-    sizes = SIZES[device.type]
+    sizes = SIZES.get(device.type, SIZES["cpu"])
     rows = sizes.read_bytes // dtype.itemsize // _COLUMNS
     wide = torch.ones(rows, _COLUMNS, dtype=dtype, device=device)
     row = torch.ones(_COLUMNS, dtype=dtype, device=device)

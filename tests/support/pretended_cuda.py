@@ -173,9 +173,12 @@ def pretended_cuda() -> Iterator[Counter[str]]:
     before = guards[_CUDA]
     replaced = torch.__future__.get_overwrite_module_params_on_conversion()
 
+    finished = [0.0]  # when the host has last waited for everything
+
     class Stream:
         def synchronize(self) -> None:
             waits["synchronize"] += 1
+            finished[0] = time.perf_counter()
 
     class Event:
         def __init__(self, enable_timing: bool = False) -> None:
@@ -184,7 +187,8 @@ def pretended_cuda() -> Iterator[Counter[str]]:
         def record(self, stream: object) -> None:
             self.time = time.perf_counter()
 
-        def synchronize(self) -> None: ...
+        def synchronize(self) -> None:
+            waits["an event"] += self.time > finished[0]
 
         def elapsed_time(self, later: "Event") -> float:
             return 1000 * (later.time - self.time)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -83,31 +83,38 @@ def quantize(
         The names of the linear layers that stayed as loaded, because of their shape or because the
         format leaves them.
     """
-    kept, output = [], model.get_output_embeddings()
-    for path, module in _linear_modules(model):
-        layer = form.output if module is output else form.layer
-        linear = _as_linear(module)
-        if layer is None or not layer.fits(linear):
+    kept = []
+    # Names alone: whatever holds a layer would keep its weights as loaded.
+    for path in [path for path, one in model.named_modules() if type(one) in (nn.Linear, Conv1D)]:
+        is_output = model.get_submodule(path) is model.get_output_embeddings()
+        kind = form.output if is_output else form.layer
+        if kind is None or not kind.fits(_as_linear(model.get_submodule(path))):
             kept.append(path)
             continue
-        moved = linear.to(device=device)
-        with torch.inference_mode():
-            model.set_submodule(path, layer(moved))
+        _replace(model, path, kind, device)
     return tuple(kept)
 
 
-def _linear_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    return [(path, one) for path, one in model.named_modules() if type(one) in (nn.Linear, Conv1D)]
+def _replace(
+    model: nn.Module, path: str, kind: type[QuantizedLinear], device: torch.device | None
+) -> None:
+    linear = _as_linear(model.get_submodule(path), device)
+    with torch.inference_mode():
+        model.set_submodule(path, kind(linear))
 
 
-def _as_linear(module: nn.Module) -> nn.Linear:
-    """GPT-2 has Conv1D, a linear layer with its weight transposed."""
-    if isinstance(module, nn.Linear):
-        return module
-    weight: Tensor = module.weight  # type: ignore[assignment]
-    linear = nn.Linear(weight.shape[0], weight.shape[1], device="meta")
-    linear.weight = nn.Parameter(weight.detach().t(), requires_grad=False)
-    linear.bias = module.bias  # type: ignore[assignment]
+def _as_linear(module: nn.Module, device: torch.device | None = None) -> nn.Linear:
+    """A linear layer with the same weights, on this device or where they are; Conv1D of GPT-2 has
+    its weight transposed.
+    """
+    weight, bias = cast(Tensor, module.weight), cast(Tensor | None, module.bias)
+    weight = weight.detach() if isinstance(module, nn.Linear) else weight.detach().t()
+    linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    linear.weight = nn.Parameter(weight.to(device), requires_grad=False)
+    if bias is None:
+        linear.register_parameter("bias", None)
+    else:
+        linear.bias = nn.Parameter(bias.to(device), requires_grad=False)
     return linear
 
 
