@@ -18,7 +18,7 @@ from eab.branching.fair import FairPolicy
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.branching.sampling import Predictions
-from eab.caches.attention import empty_mask, masked_attention
+from eab.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.config import BranchingConfig, CacheName
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
@@ -329,7 +329,12 @@ class Kernels:
         keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
         queries = shape.group * self._job.paths
         mask = empty_mask(queries, rows, shape.dtype, shape.device).normal_()
-        return lambda: masked_attention(query, keys, values, mask, shape.head_dim**-0.5)
+
+        def attend() -> None:
+            with attention_kernels(shape.device):
+                masked_attention(query, keys, values, mask, shape.head_dim**-0.5)
+
+        return attend
 
     def _random(self, *sizes: int) -> torch.Tensor:
         return torch.randn(sizes, device=self._model.device, dtype=self._model.dtype)

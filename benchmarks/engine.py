@@ -104,17 +104,21 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
 
 
 def measure(competitors: Sequence[Competitor], rounds: int) -> None:
-    """Let all do the job in turn, `rounds` times."""
+    """Let all do the job in turn, `rounds` times; on CUDA once more before, for its memory."""
+    if torch.cuda.is_available():
+        for competitor in competitors:
+            measure_memory(competitor)
     for number in range(rounds):
         for competitor in competitors:
             console.print(f"round {number + 1} of {rounds}: {competitor.name} ...")
-            run_once(competitor)
+            gc.collect()
+            competitor.run()
 
 
-def run_once(competitor: Competitor) -> None:
-    """Do one job; on CUDA also note the peak of the allocator."""
-    if not torch.cuda.is_available():
-        return competitor.run()
+def measure_memory(competitor: Competitor) -> None:
+    """Note the peaks of the allocator in a job of its own, whose times do not count: the allocator
+    begins without memory.
+    """
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -122,6 +126,8 @@ def run_once(competitor: Competitor) -> None:
     competitor.run()
     competitor.measured.allocated = torch.cuda.max_memory_allocated() - allocated
     competitor.measured.reserved = torch.cuda.max_memory_reserved() - reserved
+    competitor.measured.seconds.clear()
+    competitor.measured.step_seconds.clear()
 
 
 def warm_up(pair: Pair, job: Job) -> None:

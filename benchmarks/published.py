@@ -4,6 +4,7 @@ the files they write.
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import time
@@ -76,8 +77,8 @@ def clock_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Cl
 
 def where(dtype: str, device: str = "cpu") -> str:
     """The machine, the versions, the number format, and the command without the files it writes."""
-    options = [word for word in sys.argv[1:] if not word.startswith(("--json=", "--table="))]
-    command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *options])
+    options = re.sub(r" --(json|table)[= ]\S+", "", " ".join(["", *sys.argv[1:]]))
+    command = f"python benchmarks/{Path(sys.argv[0]).name}{options}"
     return (
         f"{describe_machine(device)}, transformers {transformers.__version__}, {dtype}. `{command}`"
     )

@@ -38,7 +38,7 @@ from torch import nn
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
-from eab.caches.attention import masked_attention
+from eab.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.caches.shape import KVShape
 from eab.caches.timing import now, prefilled_tree, time_step
 from eab.formatting import counted
@@ -226,7 +226,7 @@ def _difference(layer: nn.Module, shape: KVShape) -> float:
 
 
 def steps_table(shape: str, models: Mapping[str, Stored], steps: Steps) -> str:
-    """Milliseconds with quartiles, and times as fast as float32, as Markdown."""
+    """Milliseconds with quartiles, and times as fast as the weights as loaded, as Markdown."""
     lines = [
         f"Shape {shape}, one decode step after {PROMPT} tokens: milliseconds (quartiles), and how "
         "fast against the fastest layout of the weights as loaded.\n",
@@ -267,18 +267,19 @@ def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str,
         torch.randn(heads, count, size, **place) for count in (queries, rows, rows)
     )
     rounded = [_eight_bits(keys), _eight_bits(values)]
-    mask = torch.zeros(queries, rows, **place)
+    mask = empty_mask(queries, rows, query.dtype, query.device).zero_()
+
+    def attended(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with attention_kernels(query.device):
+            result = masked_attention(query, k, v, mask, size**-0.5)
+        now(query.device)
+        return result
 
     def plain() -> torch.Tensor:
-        result = masked_attention(query, keys, values, mask, size**-0.5)
-        now(query.device)
-        return result
+        return attended(keys, values)
 
     def eight_bits() -> torch.Tensor:
-        k, v = ((integers * scale).to(query.dtype) for integers, scale in rounded)
-        result = masked_attention(query, k, v, mask, size**-0.5)
-        now(query.device)
-        return result
+        return attended(*((integers * scale).to(query.dtype) for integers, scale in rounded))
 
     many: dict[str, Callable[[], object]] = {
         name: lambda attend=attend: [attend() for _ in range(100)]  # type: ignore[misc]
@@ -292,7 +293,7 @@ def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str,
         f"KV in eight bits, one scale per row and head: 20 queries over {rows:,} rows of one layer "
         f"take {timings['int8'].median * 10:.2f} ms, in {placement.dtype_name} "
         f"{timings['as loaded'].median * 10:.2f} ms ({verdict}). The output is off by {error:.1%}. "
-        f"A row takes {(size + 4) / (4 * size):.0%} of the bytes.\n"
+        f"A row takes {(size + 4) / (query.element_size() * size):.0%} of the bytes.\n"
     )
     return text, {f"kv_int8_over_{placement.dtype_name}_attention": ratio}
 
@@ -320,7 +321,7 @@ def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float, dtype: str) ->
         f"{dtype}_over_int8_20rows_05b": faster("0.5b", "int8", 20),
         f"{dtype}_over_int4_1row_05b": faster("0.5b", "int4", 1),
         f"{dtype}_over_bfloat16_20rows_05b": faster("0.5b", "bfloat16", 20),
-        "weights_bytes_int4_over_float32": bytes_ratio,
+        f"weights_bytes_int4_over_{dtype}": bytes_ratio,
         "worst_default": min(faster(shape, DEFAULT, rows) for shape in all_steps for rows in ROWS),
     }
     targets = {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}

@@ -38,13 +38,13 @@ class Part:
     Attributes:
         question: What it answers.
         command: After `python`; `{device}` and `{dtype}` are filled in.
-        memory_gib: What the device must have.
+        memory_gib: What the device must have for weights of 16 bits.
         quick: Whether the command takes --quick.
     """
 
     question: str
     command: tuple[str, ...]
-    memory_gib: int = 0
+    memory_gib: float = 0
     quick: bool = True
 
 
@@ -97,12 +97,14 @@ def _engine(shape: str, *options: str) -> tuple[str, ...]:
 
 PARTS: Final[Mapping[str, Part]] = {
     "tests": Part(
-        "Does a GPU compute what a CPU computes?", ("-m", "pytest", "-m", "gpu", "-q"), quick=False
+        "Does a GPU compute what a CPU computes?",
+        ("-m", "pytest", "tests/test_gpu.py", "-q"),
+        quick=False,
     ),
     "engine-embedded": Part("How fast is the bundled model?", _engine("embedded")),
     "engine-135m": Part("And a model of 135 million parameters?", _engine("135m")),
     "engine-0.5b": Part("And one of half a billion?", _engine("0.5b")),
-    "engine-8b": Part("And one of 8 billion?", _engine("8b", "--tokens", "200"), memory_gib=24),
+    "engine-8b": Part("And one of 8 billion?", _engine("8b", "--tokens", "200"), memory_gib=20),
     "bmc": Part("What do spare rows save?", _benchmark("bmc")),
     "speculative": Part("What does speculative decoding save?", _benchmark("speculative")),
     "serving": Part("What does continuous batching save?", _benchmark("serving")),
@@ -123,8 +125,9 @@ def run_part(part: Part, options: argparse.Namespace) -> Outcome:
     words = [word.format(device=options.device, dtype=options.dtype) for word in part.command]
     words += ["--quick"] if options.quick and part.quick else []
     shown = " ".join(["python", *words])
-    if (held := _device_gib(options.device)) < part.memory_gib:
-        reason = f"It needs {part.memory_gib} GiB, and the device has {held:.0f}."
+    needed = part.memory_gib * getattr(torch, options.dtype).itemsize / 2
+    if (held := _device_gib(options.device)) < needed:
+        reason = f"It needs {needed:.1f} GiB, and the device has {held:.1f}.\n"
         return Outcome(shown, "left out", 0.0, reason)
     with tempfile.TemporaryDirectory() as folder:
         files = {kind: Path(folder, kind) for kind in ("json", "table", "junitxml")}
@@ -156,17 +159,28 @@ def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
         except subprocess.TimeoutExpired:
             status = "too long"
         output.seek(0)
-        return status, f"```text\n{output.read()[-LAST_WORDS:].strip()}\n```\n"
+        return status, f"```text\n{without_paths(output.read())[-LAST_WORDS:].strip()}\n```\n"
+
+
+def without_paths(words: str) -> str:
+    """The same words without the folders of this machine, which a published report should not
+    have.
+    """
+    for folder in (ROOT, sys.prefix, sys.base_prefix, tempfile.gettempdir(), Path.home()):
+        words = words.replace(str(folder), "...")
+    return words
 
 
 def count_tests(file: Path) -> dict[str, Any]:
-    """How many tests passed, were skipped, and failed, and which."""
+    """How many tests passed and were skipped, and which failed with what message."""
     cases = [*ElementTree.parse(file).getroot().iter("testcase")]
-    failed = [
-        f"{case.get('classname')}::{case.get('name')}"
+    failed = {
+        f"{case.get('classname')}::{case.get('name')}": without_paths(reason.get("message", ""))[
+            :LAST_WORDS
+        ]
         for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+        for reason in (*case.iter("failure"), *case.iter("error"))
+    }
     skipped = sum(case.find("skipped") is not None for case in cases)
     return {
         "passed": len(cases) - skipped - len(failed),
@@ -176,18 +190,25 @@ def count_tests(file: Path) -> dict[str, Any]:
 
 
 def tests_sentence(counted: Mapping[str, Any]) -> str:
-    """The numbers, and the tests that failed."""
+    """The numbers, and what the tests that failed say."""
     words = f"{counted['passed']} passed, {counted['skipped']} skipped, {len(counted['failed'])} failed."
-    return "\n".join([words, "", *(f"- `{name}`" for name in counted["failed"])]).strip() + "\n"
+    failed = [f"{name}\n{message}\n" for name, message in counted["failed"].items()]
+    return "\n".join([words, *(["", "```text", *failed, "```"] if failed else [])]) + "\n"
 
 
 def _device_gib(device: str) -> float:
-    return torch.cuda.mem_get_info()[1] / GIB if device == "cuda" else float("inf")
+    if device != "cuda":
+        return float("inf")
+    # Does not open a context on the device, which would take memory of it from the parts.
+    return float(torch.cuda.get_device_properties(0).total_memory) / GIB
 
 
-def describe(device: str) -> dict[str, str]:
-    """The device and the versions."""
+def describe(options: argparse.Namespace) -> dict[str, str]:
+    """The device, the versions, and how it is measured."""
+    device = options.device
     found = {
+        "dtype": options.dtype,
+        "rounds": "few (--quick)" if options.quick else "all",
         "Python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -222,7 +243,7 @@ def markdown(machine: Mapping[str, str], outcomes: Mapping[str, Outcome]) -> str
         f"| {name} | {PARTS[name].question} | {one.status} | {one.seconds / 60:.1f} |"
         for name, one in outcomes.items()
     ]
-    if reached := target_rows(outcomes):
+    if not machine["rounds"].startswith("few") and (reached := target_rows(outcomes)):
         lines += ["", "| part | ratio | found | target |", "|---|---|---|---|", *reached]
     for name, one in outcomes.items():
         lines += ["", f"## {name}", "", f"`{one.command}`", "", one.words.rstrip()]
@@ -248,7 +269,9 @@ def earlier(file: Path, machine: Mapping[str, str]) -> dict[str, Outcome]:
         return {}
     held = json.loads(file.read_text(encoding="utf-8"))
     if held["machine"] != machine:
-        console.print(f"{file.name} is of another device, version or commit; it is replaced")
+        console.print(
+            f"{file.name} is of another device, version, commit, dtype or number of rounds; it is replaced"
+        )
         return {}
     return {name: Outcome(**one) for name, one in held["parts"].items() if name in PARTS}
 
@@ -275,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "PyTorch for CUDA; --device cpu tries the report itself"
         )
     options.out.mkdir(parents=True, exist_ok=True)
-    machine = describe(options.device)
+    machine = describe(options)
     outcomes = earlier(options.out / "gpu-report.json", machine)
     for name in options.parts or PARTS:
         console.print(f"{name} ...")

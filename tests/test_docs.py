@@ -19,7 +19,8 @@ from eab.models.loading import EMBEDDED_FOLDER
 from scripts.draw_imports import is_current
 
 README = ROOT / "README.md"
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+# The report of scripts/gpu_report.py is no page that somebody wrote.
+DOCS = sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "gpu-report.md"})
 SETTINGS = ROOT / "docs" / "settings.md"
 CARDS = [ROOT / name / "README.md" for name in ("training", "assets/model", "assets/draft")]
 PAGES = [README, *DOCS, *CARDS]

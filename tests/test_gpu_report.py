@@ -1,6 +1,7 @@
 """The report about a GPU, tried on the CPU: every part is in it, whatever came of it."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,9 @@ def endings(monkeypatch: pytest.MonkeyPatch) -> None:
         "engine-embedded": Part(
             "How fast?", (*PARTS["engine-embedded"].command, *SMALL), memory_gib=1
         ),
-        "bmc": Part("Broken?", ("-c", "raise SystemExit('a kernel failed')")),
+        "bmc": Part("Broken?", ("-c", "import json; json.loads('a kernel failed')")),
         "serving": Part("Slow?", ("-c", "import time; print('begun', flush=True); time.sleep(60)")),
-        "engine-8b": Part("Large?", ("-c", "raise SystemExit('never run')"), memory_gib=24),
+        "engine-8b": Part("Large?", ("-c", "raise SystemExit('never run')"), memory_gib=20),
     }
     monkeypatch.setattr(gpu_report, "PARTS", parts)
     monkeypatch.setattr(gpu_report, "_device_gib", lambda device: 2.0)
@@ -43,14 +44,20 @@ def test_every_part_is_in_the_report_however_it_ended(endings: None, tmp_path: P
         "serving": "too long",
         "engine-8b": "left out",
     }
-    for words in ("a kernel failed", "begun", "It needs 24 GiB, and the device has 2."):
+    for words in (
+        "json.decoder.JSONDecodeError",
+        "begun",
+        "It needs 40.0 GiB, and the device has 2.0.",
+    ):
         assert words in page
     code, page, parts = report(tmp_path, "engine-embedded")
     assert list(parts) == ["engine-embedded", "bmc", "serving", "engine-8b"], "the others are kept"
     assert parts["engine-embedded"]["status"] == "done"
     assert "| engine, cache tree |" in page
-    assert "| engine-embedded | batched_over_best_tree |" in page
-    assert str(tmp_path) not in page
+    assert "batched_over_best_tree" in parts["engine-embedded"]["result"]["ratios"]
+    assert "| batched_over_best_tree |" not in page, "one round is too few for a verdict"
+    for folder in (tmp_path, Path.home(), Path(sys.prefix)):
+        assert str(folder) not in page
     assert "--json" not in page
 
 
@@ -66,14 +73,27 @@ def test_failed_tests_are_named(tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
     file.write_text(
         "<testsuites><testsuite><testcase classname='tests.test_gpu' name='test_a'/>"
-        "<testcase classname='tests.test_gpu' name='test_b'><failure/></testcase>"
+        "<testcase classname='tests.test_gpu' name='test_b'><failure message='3 is not 4'/></testcase>"
         "<testcase classname='tests.test_gpu' name='test_c'><skipped/></testcase>"
         "</testsuite></testsuites>"
     )
     counted = gpu_report.count_tests(file)
-    assert counted == {"passed": 1, "skipped": 1, "failed": ["tests.test_gpu::test_b"]}
+    assert counted == {
+        "passed": 1,
+        "skipped": 1,
+        "failed": {"tests.test_gpu::test_b": "3 is not 4"},
+    }
     words = gpu_report.tests_sentence(counted)
-    assert words == "1 passed, 1 skipped, 1 failed.\n\n- `tests.test_gpu::test_b`\n"
+    assert words.startswith("1 passed, 1 skipped, 1 failed.\n")
+    assert "tests.test_gpu::test_b\n3 is not 4" in words
+
+
+def test_targets_that_have_a_figure_are_in_the_report():
+    found = gpu_report.Outcome(
+        "python x", "done", 1.0, "", {"ratios": {"batched_over_best_tree": 6.0}}
+    )
+    page = gpu_report.markdown({"rounds": "all"}, {"engine-135m": found})
+    assert "| engine-135m | batched_over_best_tree | 6.00 | reached (at least 5) |" in page
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ OUT_OF_MEMORY = [
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Python looks for no circles of references meanwhile."""
+    """Reference cycles stay meanwhile."""
     gc.collect()
     gc.disable()
     yield

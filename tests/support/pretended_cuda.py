@@ -160,19 +160,8 @@ def _why_the_host_waits(
     return None
 
 
-@contextmanager
-def pretended_cuda() -> Iterator[Counter[str]]:
-    """A pretended CUDA device while the context lasts.
-
-    Yields:
-        How often the host waited for the device, by the reason.
-    """
-    waits: Counter[str] = Counter()
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
-    guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, _GUARDS)
-    before = guards[_CUDA]
-    replaced = torch.__future__.get_overwrite_module_params_on_conversion()
-
+def _instead(waits: Counter[str]) -> dict[str, Any]:
+    """What stands for the functions of torch.cuda."""
     finished = [0.0]  # when the host has last waited for everything
 
     class Stream:
@@ -193,7 +182,7 @@ def pretended_cuda() -> Iterator[Counter[str]]:
         def elapsed_time(self, later: "Event") -> float:
             return 1000 * (later.time - self.time)
 
-    instead = {
+    return {
         "is_available": lambda: True,
         "_lazy_init": lambda: None,
         "current_stream": lambda device=None: Stream(),
@@ -205,8 +194,22 @@ def pretended_cuda() -> Iterator[Counter[str]]:
         "memory_reserved": lambda device=None: 0,
         "memory_allocated": lambda device=None: 0,
     }
+
+
+@contextmanager
+def pretended_cuda() -> Iterator[Counter[str]]:
+    """A pretended CUDA device while the context lasts.
+
+    Yields:
+        How often the host waited for the device, by the reason.
+    """
+    waits: Counter[str] = Counter()
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, _GUARDS)
+    before = guards[_CUDA]
+    replaced = torch.__future__.get_overwrite_module_params_on_conversion()
     with ExitStack() as stack:
-        for name, pretended in instead.items():
+        for name, pretended in _instead(waits).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, pretended))
         stack.enter_context(mock.patch("eab.models.huggingface.new_graph_capture", _no_stream))
         guards[_CUDA] = guards[_META]  # which guards nothing
