@@ -47,7 +47,7 @@ def test_a_dragged_threshold_prunes_the_tree_and_reset_brings_it_back(
     page.get_by_role("button", name="Reset: back to the recorded run").click()
     expect(page.locator(".eab .threshold-label")).to_have_text(recorded)
     expect(page.locator(".eab .box.path:not(.hidden)")).to_have_count(paths)
-    assert forks(page) == before
+    until(page, lambda: forks(page) == before)
     assert page.locator(".eab").get_attribute("data-playing") == "false", (
         "the cursor stays where it was"
     )

@@ -14,6 +14,7 @@ from eab.caches.base import ForwardBatch
 from eab.caches.tree import TreeCache
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
+from eab.engine.stopwatch import Stopwatch
 from eab.events import RunEnded
 from eab.models.out_of_memory import is_out_of_memory
 from eab.run import fold
@@ -97,3 +98,24 @@ def test_a_cache_that_cannot_grow_leaves_nothing_in_memory(twins, monkeypatch, n
     assert isinstance(events[-1], RunEnded)
     assert events[-1].reason == "failed"
     assert [one() for one in caches] == [None] * len(caches)
+
+
+def test_an_error_that_the_device_reports_late_ends_the_runs_of_the_pass_alone(monkeypatch):
+    """A kernel of CUDA fails after its call has returned; the clock is the first to hear of it."""
+    scheduler = Scheduler(chain())
+    handles = [scheduler.submit(chain_request(seed=seed, max_new_tokens=12)) for seed in range(2)]
+    scheduler.step()
+
+    def fails(watch):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Stopwatch, "seconds", property(fails))
+        scheduler.step()
+    assert [str(handle.error) for handle in handles] == [
+        "CUDA error: an illegal memory access was encountered"
+    ] * 2
+    assert not scheduler.busy
+    later = fold(scheduler.submit(chain_request(seed=5, max_new_tokens=4)))
+    assert later.ended is not None
+    assert later.ended.reason == "finished"
