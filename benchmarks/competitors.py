@@ -212,15 +212,12 @@ class Generate:
         self.measured = Measured()
         self._model: Any = model
         self._job, self._batch, self._shared_prompt = job, batch, shared_prompt
-        self._static, self._compiled = static, False
+        self._static = static
 
     @torch.inference_mode()
     def run(self) -> None:
         """See Competitor: as many calls as needed."""
         job, measured = self._job, self.measured
-        if self._static and not self._compiled:  # for the size of this job
-            self._generate()
-            self._compiled = True
         start = time.perf_counter()
         for _ in range(0, job.paths, self._batch):
             cache = self._generate()

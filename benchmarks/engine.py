@@ -117,7 +117,7 @@ def measure(competitors: Sequence[Competitor], rounds: int) -> None:
 
 def measure_memory(competitor: Competitor) -> None:
     """Note the peaks of the allocator in a job of its own, whose times do not count: the allocator
-    begins without memory.
+    begins without memory, and transformers compiles its pass for a static cache.
     """
     gc.collect()
     torch.cuda.empty_cache()

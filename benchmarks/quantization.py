@@ -1,10 +1,10 @@
 """Weights in fewer bits: the time of whole decode steps, bytes, batch invariance, and quality.
 
-    python benchmarks/quantization.py [--quick] [--json FILE] [--table FILE] [--held-out FILE] [--peer PYTHON]
+    python benchmarks/quantization.py [--quick] [--device cuda] [--dtype bfloat16] [--json FILE] [--table FILE] [--held-out FILE] [--peer PYTHON]
 
 At every shape and number of rows (live paths), all formats take turns: one decode step of the
-engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline are
-the weights as loaded, in the layout that is fastest at this number of rows. `alone_over_beside` is the largest difference between the result of a
+engine each, after a prompt of 300 tokens. Figures are medians with their quartiles. The baseline is
+that of the weights as loaded, in the layout that is fastest at this number of rows. `alone_over_beside` is the largest difference between the result of a
 row alone and among others, over all layers of all formats. Quality is measured with the embedded
 model on held-out text: see quantization_quality.py. `--quick` makes 5 rounds instead of 15, and
 measures quality on fewer texts.
@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from published import (
     publish,
     where,
 )
+from quantization_kv import kv_attention
 from quantization_quality import quality_table, unusable_formats
 from rich.console import Console
 from shapes import plain_model, same_weights
@@ -38,9 +39,8 @@ from torch import nn
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
-from eab.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.caches.shape import KVShape
-from eab.caches.timing import now, prefilled_tree, time_step
+from eab.caches.timing import prefilled_tree, time_step
 from eab.formatting import counted
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import EMBEDDED_FOLDER
@@ -254,55 +254,6 @@ def loaded_step(steps: Steps, rows: int) -> Timing:
 def _cell(timing: Timing, base: Timing) -> str:
     text = f"{timing.median * 1000:.0f} ({timing.low * 1000:.0f}-{timing.high * 1000:.0f})"
     return f"{text}, fastest" if timing is base else f"{text}: {comparison(timing, base)}"
-
-
-def kv_attention(placement: Placement, repeats: int, clock: Clock) -> tuple[str, dict[str, float]]:
-    """Attention over K and V in eight bits, one scale per row and head, against the model's dtype.
-
-    20 queries over 1,100 rows of the 0.5b shape: 2 KV heads of size 64, 7 query heads each.
-    """
-    heads, queries, rows, size = 2, 7 * 20, 1100, 64
-    place: Any = {"dtype": placement.dtype, "device": placement.device}
-    query, keys, values = (
-        torch.randn(heads, count, size, **place) for count in (queries, rows, rows)
-    )
-    rounded = [_eight_bits(keys), _eight_bits(values)]
-    mask = empty_mask(queries, rows, query.dtype, query.device).zero_()
-
-    def attended(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        with attention_kernels(query.device):
-            result = masked_attention(query, k, v, mask, size**-0.5)
-        now(query.device)
-        return result
-
-    def plain() -> torch.Tensor:
-        return attended(keys, values)
-
-    def eight_bits() -> torch.Tensor:
-        return attended(*((integers * scale).to(query.dtype) for integers, scale in rounded))
-
-    many: dict[str, Callable[[], object]] = {
-        name: lambda attend=attend: [attend() for _ in range(100)]  # type: ignore[misc]
-        for name, attend in {"as loaded": plain, "int8": eight_bits}.items()
-    }
-    timings = take_turns({name: timed(work, clock) for name, work in many.items()}, repeats)
-    error = ((eight_bits() - plain()).norm() / plain().norm()).item()
-    ratio = timings["int8"].median / timings["as loaded"].median
-    verdict = comparison(timings["int8"], timings["as loaded"])
-    text = (
-        f"KV in eight bits, one scale per row and head: 20 queries over {rows:,} rows of one layer "
-        f"take {timings['int8'].median * 10:.2f} ms, in {placement.dtype_name} "
-        f"{timings['as loaded'].median * 10:.2f} ms ({verdict}). The output is off by {error:.1%}. "
-        f"A row takes {(size + 4) / (query.element_size() * size):.0%} of the bytes.\n"
-    )
-    return text, {f"kv_int8_over_{placement.dtype_name}_attention": ratio}
-
-
-def _eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(G, C, D) -> integers, and scales (G, C, 1)."""
-    rows = rows.float()  # bfloat16 would round 127 up to 128, which int8 does not have
-    scale = rows.abs().amax(-1, keepdim=True) / 127
-    return (rows / scale).round().to(torch.int8), scale
 
 
 def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float, dtype: str) -> dict[str, float]:

@@ -3,7 +3,7 @@
     python scripts/gpu_report.py [PART ...] [--quick] [--out FOLDER]
 
 Writes gpu-report.md and gpu-report.json to the folder, by default docs/. Each part is a process of
-its own. One that fails or takes too long is in the report with its last words, and the others go
+its own. One that fails or takes too long is in the report with the end of its output, and the others go
 on. The report is written after each part; parts that are not named keep what an earlier report has.
 Nothing else should run on the machine. `--device cpu` tries the report itself.
 """
@@ -27,7 +27,7 @@ from rich.console import Console
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GIB: Final = 2**30
-LAST_WORDS: Final = 3000  # characters of a part that failed
+OUTPUT_TAIL: Final = 3000  # characters of a part that failed
 console = Console(stderr=True)
 
 
@@ -56,7 +56,7 @@ class Outcome:
         command: As it ran.
         status: `done`, `failed`, `too long` or `left out`.
         seconds: How long it took.
-        words: Its tables, or its last words.
+        words: Its tables, or the end of its output.
         result: Its figures.
     """
 
@@ -133,7 +133,7 @@ def run_part(part: Part, options: argparse.Namespace) -> Outcome:
         files = {kind: Path(folder, kind) for kind in ("json", "table", "junitxml")}
         wanted = ["junitxml"] if "pytest" in words else ["json", "table"]
         started = time.monotonic()
-        status, last_words = _run(
+        status, output_tail = _run(
             [*words, *(f"--{kind}={files[kind]}" for kind in wanted)], options
         )
         seconds = time.monotonic() - started
@@ -142,13 +142,13 @@ def run_part(part: Part, options: argparse.Namespace) -> Outcome:
             status = status if result["passed"] or status != "done" else "left out"
             return Outcome(shown, status, seconds, tests_sentence(result), result)
         if status != "done":
-            return Outcome(shown, status, seconds, last_words)
+            return Outcome(shown, status, seconds, output_tail)
         result = json.loads(files["json"].read_text(encoding="utf-8"))
         return Outcome(shown, status, seconds, files["table"].read_text(encoding="utf-8"), result)
 
 
 def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
-    """How the process ended, and its last words."""
+    """How the process ended, and the end of its output."""
     command = [sys.executable, *words]
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         try:
@@ -159,7 +159,7 @@ def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
         except subprocess.TimeoutExpired:
             status = "too long"
         output.seek(0)
-        return status, f"```text\n{without_paths(output.read())[-LAST_WORDS:].strip()}\n```\n"
+        return status, f"```text\n{without_paths(output.read())[-OUTPUT_TAIL:].strip()}\n```\n"
 
 
 def without_paths(words: str) -> str:
@@ -176,7 +176,7 @@ def count_tests(file: Path) -> dict[str, Any]:
     cases = [*ElementTree.parse(file).getroot().iter("testcase")]
     failed = {
         f"{case.get('classname')}::{case.get('name')}": without_paths(reason.get("message", ""))[
-            :LAST_WORDS
+            :OUTPUT_TAIL
         ]
         for case in cases
         for reason in (*case.iter("failure"), *case.iter("error"))
@@ -199,7 +199,7 @@ def tests_sentence(counted: Mapping[str, Any]) -> str:
 def _device_gib(device: str) -> float:
     if device != "cuda":
         return float("inf")
-    # Does not open a context on the device, which would take memory of it from the parts.
+    # mem_get_info would open a context, whose memory the parts would lack.
     return float(torch.cuda.get_device_properties(0).total_memory) / GIB
 
 

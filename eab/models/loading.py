@@ -86,7 +86,7 @@ def load_model(
     try:
         if not local:
             _check_hub(source)
-        return _loaded(name, source, local, _dtype(dtype, target), target, (weights, layout))
+        return _loaded(name, source, local, _dtype(dtype, target), target, weights, layout)
     except ModelError:
         raise
     except Exception as error:  # transformers raises anything for a damaged or hostile folder
@@ -103,9 +103,10 @@ def _loaded(
     local: bool,
     dtype: torch.dtype,
     target: torch.device,
-    stored_as: tuple[str, str],
+    weights: str,
+    layout: str,
 ) -> HuggingFaceModel:
-    weights, layout = stored_as
+    """Load from `source`; see `load_model`. No frame but this one holds the model."""
     holds_all = target if weights == AS_LOADED else CPU
     tokenizer, model = _load(name, source, dtype, holds_all, local)
     model, stored = _placed(model, target, weights, layout)

@@ -1,4 +1,4 @@
-"""The code that only runs with a GPU, on a pretended one: nothing mixes devices, and the results are
+"""The code that only runs with a GPU, on a fake one: nothing mixes devices, and the results are
 those of the CPU. What only a real GPU can show is in test_gpu.py.
 """
 
@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 import torch
 from equality import PROMPT, assert_leaves_match
-from pretended_cuda import DEVICE, FREE_BYTES, pretended_cuda
+from fake_cuda import DEVICE, FREE_BYTES, fake_cuda
 from served import REQUESTS, alone, assert_same_events, draft_for, serve_all
 from tiny_models import CONFIGS, random_model, word_tokenizer
 
@@ -46,8 +46,8 @@ ON_GPU = str(DEVICE)
 
 @pytest.fixture
 def waits() -> Iterator[Counter[str]]:
-    """A pretended CUDA device; how often the host waited for it."""
-    with pretended_cuda() as counted:
+    """A fake CUDA device; how often the host waited for it."""
+    with fake_cuda() as counted:
         yield counted
 
 
@@ -164,7 +164,7 @@ def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
         report.apply(event)
     assert report.complete
     assert report.began is not None
-    assert report.began.machine.startswith("Pretended GPU, ")
+    assert report.began.machine.startswith("Fake GPU, ")
 
 
 def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):

@@ -1,4 +1,4 @@
-"""A pretended CUDA device, for machines without one: its tensors live in host memory, but say that
+"""A fake CUDA device, for machines without one: its tensors live in host memory, but say that
 they are on `cuda:0`, and refuse what CUDA refuses.
 
 So the code that only runs with a GPU runs in tests on the CPU: an operation on tensors of both
@@ -46,7 +46,7 @@ _GUARDS: Final = "_ZN3c104impl26device_guard_impl_registryE"
 
 
 class OnDevice(Tensor):
-    """A tensor of the pretended device; `held` has its numbers."""
+    """A tensor of the fake device; `held` has its numbers."""
 
     held: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -67,8 +67,8 @@ class OnDevice(Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # inside _Pretending
-        raise AssertionError(f"{func} after the pretended device has gone")
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # inside _FakeMode
+        raise AssertionError(f"{func} after the fake device has gone")
 
     def tolist(self):
         """The numbers; PyTorch's own does not support subclasses."""
@@ -84,7 +84,7 @@ class OnDevice(Tensor):
         return f"OnDevice({self.held!r})"
 
 
-class _Pretending(TorchDispatchMode):
+class _FakeMode(TorchDispatchMode):
     def __init__(self, waits: Counter[str]) -> None:
         super().__init__()
         self._waits = waits
@@ -187,7 +187,7 @@ def _instead(waits: Counter[str]) -> dict[str, Any]:
         "_lazy_init": lambda: None,
         "current_stream": lambda device=None: Stream(),
         "Event": Event,
-        "get_device_name": lambda device=None: "Pretended GPU",
+        "get_device_name": lambda device=None: "Fake GPU",
         "is_bf16_supported": lambda including_emulation=True: True,
         "device": lambda device: nullcontext(),
         "mem_get_info": lambda device=None: (FREE_BYTES, TOTAL_BYTES),
@@ -197,8 +197,8 @@ def _instead(waits: Counter[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def pretended_cuda() -> Iterator[Counter[str]]:
-    """A pretended CUDA device while the context lasts.
+def fake_cuda() -> Iterator[Counter[str]]:
+    """A fake CUDA device while the context lasts.
 
     Yields:
         How often the host waited for the device, by the reason.
@@ -209,14 +209,14 @@ def pretended_cuda() -> Iterator[Counter[str]]:
     before = guards[_CUDA]
     replaced = torch.__future__.get_overwrite_module_params_on_conversion()
     with ExitStack() as stack:
-        for name, pretended in _instead(waits).items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, pretended))
+        for name, fake in _instead(waits).items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, fake))
         stack.enter_context(mock.patch("eab.models.huggingface.new_graph_capture", _no_stream))
         guards[_CUDA] = guards[_META]  # which guards nothing
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         torch._C._set_only_lift_cpu_tensors(True)
         try:
-            with _Pretending(waits):
+            with _FakeMode(waits):
                 yield waits
         finally:
             torch._C._set_only_lift_cpu_tensors(False)
