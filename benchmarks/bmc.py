@@ -38,7 +38,8 @@ from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
 from eab.figures.bmc_experiments import growth_sentence
 from eab.figures.timings import in_ms
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED_FOLDER, wrap_model
+from eab.models.loading import wrap_model
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.timing import MIN_REPEATS, Timing, comparison, take_turns
 
 ROOM = 64  # rows that StaticCache and a tree allocated up front hold beyond the context

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 
 from eab import EntropyAdaptiveBranching
 from eab.config import BranchingConfig
-from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
+from eab.models.sources import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
 
 PROMPTS = (
     "Once upon a time, there was a",

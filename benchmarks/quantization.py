@@ -43,8 +43,8 @@ from eab.caches.shape import KVShape
 from eab.caches.timing import prefilled_tree, time_step
 from eab.formatting import counted
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED_FOLDER
 from eab.models.quantized.layer import QuantizedLinear
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.models.stored_weights import store_weights
 from eab.quantization.held_out import FABLES
 from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed

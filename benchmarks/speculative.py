@@ -31,7 +31,8 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.figures.timings import in_ms
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import BUNDLED, EMBEDDED, EMBEDDED_DRAFT, load_model
+from eab.models.loading import load_model
+from eab.models.sources import BUNDLED, EMBEDDED, EMBEDDED_DRAFT
 from eab.run import Run, fold
 from eab.timing import Timing, comparison, take_turns, timed
 

@@ -10,7 +10,8 @@ from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.events import Event
 from eab.models.base import LanguageModel
-from eab.models.loading import EMBEDDED_DRAFT, wrap_model
+from eab.models.loading import wrap_model
+from eab.models.sources import EMBEDDED_DRAFT
 from eab.remote.loading import load_model
 from eab.run import Run, Sample, fold
 from eab.weight_formats import AS_LOADED, AUTO

@@ -42,8 +42,9 @@ from eab.figures.captions import variants_sentence
 from eab.figures.variant_table import gain_sentence, step_claims
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED, EMBEDDED_DRAFT, load_model
+from eab.models.loading import load_model
 from eab.models.machine import describe_machine
+from eab.models.sources import EMBEDDED, EMBEDDED_DRAFT
 from eab.quantization import results as format_results
 from eab.quantization.experiments import measure_formats
 from eab.timing import Claim, objections

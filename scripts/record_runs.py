@@ -13,7 +13,8 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED, load_model
+from eab.models.loading import load_model
+from eab.models.sources import EMBEDDED
 from eab.run import fold
 
 

@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.sources import EMBEDDED_FOLDER
 
 # transformers -> GGUF, in each layer
 _OF_A_LAYER = {

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from transformers import AutoTokenizer
 
-from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.quantization import held_out
 from training.choices import FIXED_CHOICES, entropy_bits, known_distributions
 

@@ -14,7 +14,8 @@ from tiny_models import CONFIGS, causal, random_model, word_tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED_FOLDER, load_model, wrap_model
+from eab.models.loading import load_model, wrap_model
+from eab.models.sources import EMBEDDED_FOLDER
 
 # One thread each: the tests share the machine with a browser, servers and each other.
 torch.set_num_threads(1)

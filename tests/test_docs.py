@@ -15,7 +15,7 @@ from places import ROOT
 import eab
 from eab.cli.commands import app
 from eab.config import BranchingConfig
-from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.sources import EMBEDDED_FOLDER
 from scripts.draw_imports import is_current
 
 README = ROOT / "README.md"

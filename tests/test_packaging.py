@@ -19,7 +19,7 @@ from explorer_server import free_port, serving
 from places import ROOT
 from raw_session import RawSession
 
-from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.sources import EMBEDDED_FOLDER
 
 pytestmark = pytest.mark.packaging
 BUNDLED = ("app", "pages", "assets")

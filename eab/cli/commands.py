@@ -1,5 +1,5 @@
 """The commands `eab run`, `batch`, `sweep`, `replay`, `what-if`, `compare-caches`, `export`,
-`evaluate` and `app`.
+`evaluate`, `models` and `app`.
 """
 
 import sys
@@ -15,7 +15,7 @@ from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.variants import REPEATS
-from eab.cli import files, options, progress, terminal
+from eab.cli import files, models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
 from eab.cli.sweep import sweep
@@ -227,6 +227,7 @@ def evaluate(
         evaluation.write_readings(asked, ways, Path(rows_file))
 
 
+app.add_typer(models.app, name="models")
 app.command("app")(open_app)
 
 

@@ -31,8 +31,9 @@ RunFile = Annotated[Path, typer.Argument(help="A run file, written by --record o
 Model = Annotated[
     str,
     typer.Option(
-        help="The model: embedded, a local folder, an id on the Hugging Face Hub, or llama.cpp: or "
-        "vllm: and such a name, for a server (EAB_REMOTE)."
+        help="The model: embedded, smollm2, a folder, a GGUF file, an id on the Hugging Face Hub, "
+        "or llama.cpp: or vllm: and such a name, for a server (EAB_REMOTE). eab models lists what "
+        "is here."
     ),
 ]
 Draft = Annotated[

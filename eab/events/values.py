@@ -117,6 +117,8 @@ class ModelCard:
         row_bytes: Bytes of one KV row: K and V of one token in all layers.
         weights: The format of the weights (see eab.weight_formats).
         layout: The layout of weights that are as loaded.
+        sha256: Of the files of its weights, one after the other; empty where they are on a server,
+            were loaded by the caller, or are very large.
     """
 
     name: fields.ModelName
@@ -130,6 +132,7 @@ class ModelCard:
     row_bytes: fields.Size
     weights: fields.Word = AS_LOADED
     layout: fields.Word = PLAIN
+    sha256: fields.Word = ""
 
     @property
     def full_name(self) -> str:

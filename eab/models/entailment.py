@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from eab.errors import ModelError
 from eab.formatting import quoted
 from eab.models.checkpoint import refuse_missing_weights, refuse_other_shards
-from eab.models.model_size import read_config, refuse_absurd_size
+from eab.models.model_size import limit_of_folder, read_config, refuse_absurd_size
 
 ENTAILMENT: Final = "entailment"
 
@@ -71,9 +71,8 @@ def load_entailment(name: str) -> Entailment:
     try:
         refuse_other_shards(name)
         config, folder = read_config(name, name, options), name if os.path.isdir(name) else None
-        refuse_absurd_size(
-            name, config, folder, torch.float32, auto_class=AutoModelForSequenceClassification
-        )
+        limit, kind = limit_of_folder(folder), AutoModelForSequenceClassification
+        refuse_absurd_size(name, config, limit, torch.float32, auto_class=kind)
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         options |= {"use_safetensors": True, "output_loading_info": True}
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(name, **options)

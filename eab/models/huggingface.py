@@ -59,6 +59,7 @@ class HuggingFaceModel:
         tokenizer: PreTrainedTokenizerBase,
         name: str,
         stored: StoredWeights = AS_LOADED_WEIGHTS,
+        sha256: str = "",
     ) -> None:
         """Take over a loaded model.
 
@@ -67,6 +68,7 @@ class HuggingFaceModel:
             tokenizer: Its tokenizer.
             name: The name that its card shows.
             stored: How its weights are stored.
+            sha256: Of the files of its weights, if they are known.
 
         Raises:
             ModelError: The model cannot be driven through a tree cache. It is left as it was.
@@ -92,6 +94,7 @@ class HuggingFaceModel:
             row_bytes=self.kv_shape.row_bytes,
             weights=stored.weights,
             layout=stored.layout,
+            sha256=sha256,
         )
         self._graph_runner = (
             self._make_graph_runner() if self.kv_shape.uses_static_buffers else None

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from eab.errors import ModelError
 from eab.formatting import human_bytes, quoted, reason_of
@@ -53,7 +53,7 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
     Raises:
         ModelError: It asks for too much, or cannot be used.
     """
-    _refuse_absurd_counts(name, PreTrainedConfig.get_config_dict(source, **options)[0])
+    refuse_absurd_counts(name, PreTrainedConfig.get_config_dict(source, **options)[0])
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(source, **options)
     except Exception as error:  # transformers raises anything for a damaged or hostile config
@@ -64,11 +64,15 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
     return config
 
 
-def _refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse what would make very long lists already when the configuration is made."""
+def refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse what would make very long lists already when the configuration is made.
+
+    Raises:
+        ModelError: Names the setting.
+    """
     for key, value in config.items():
         if isinstance(value, Mapping):
-            _refuse_absurd_counts(name, value)
+            refuse_absurd_counts(name, value)
         elif isinstance(value, int) and value > MOST_OF_A_KIND and _COUNT.search(str(key)):
             raise ModelError(
                 f"the model {quoted(name)} cannot be loaded: its config.json says that "
@@ -79,30 +83,32 @@ def _refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
 def refuse_absurd_size(
     name: str,
     config: PreTrainedConfig,
-    folder: str | None,
+    limit: SizeLimit,
     dtype: torch.dtype,
     device: torch.device = CPU,
     auto_class: Any = AutoModelForCausalLM,
-) -> None:
+) -> PreTrainedModel:
     """Refuse a configuration that describes another model than its files hold, or one that does not
     fit into the memory of this machine.
 
     Args:
         name: The name of the model.
         config: Its configuration.
-        folder: Where its files are; None if they are not on this machine.
+        limit: What its files can hold, see `limit_of_folder`.
         dtype: The data type that it will have, unless it is quantized.
         device: What will hold all weights as loaded, besides the memory of this machine.
         auto_class: What builds it.
 
+    Returns:
+        The model without numbers, on the device `meta`.
+
     Raises:
         ModelError: Says which, or that the configuration describes no model.
     """
-    limit = _limit_of_files(Path(folder)) if folder else SizeLimit()
     try:
         with torch.device("meta"), _CountedTensors(name, limit):
             # A dtype of its own would become the default of all threads meanwhile.
-            model = auto_class.from_config(config, dtype=torch.get_default_dtype())
+            model: PreTrainedModel = auto_class.from_config(config, dtype=torch.get_default_dtype())
     except ModelError:
         raise
     except Exception as error:  # transformers raises anything for a hostile configuration
@@ -122,11 +128,14 @@ def refuse_absurd_size(
                 f"the weights of the model {quoted(name)} take {human_bytes(needed)}, and {words} "
                 f"has {human_bytes(total_memory(place))} of memory. Choose {advice}"
             )
+    return model
 
 
-def _limit_of_files(folder: Path) -> SizeLimit:
-    """What the weights in this folder can be; the usual limit if they cannot be read."""
-    files, tensors = list(folder.glob("*.safetensors")), 0
+def limit_of_folder(folder: str | None) -> SizeLimit:
+    """What the weights in this folder can be; the usual limit if there is none, or they cannot be
+    read.
+    """
+    files, tensors = list(Path(folder).glob("*.safetensors")) if folder else [], 0
     with suppress(Exception):  # damaged files are refused when they are loaded
         for file in files:
             with safe_open(file, framework="pt") as weights:

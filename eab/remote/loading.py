@@ -12,6 +12,8 @@ from eab.errors import ModelError
 from eab.formatting import quoted
 from eab.models import loading
 from eab.models.base import LanguageModel
+from eab.models.ollama import PREFIX as OLLAMA
+from eab.models.sources import EMBEDDED
 from eab.remote.checks import harmless_token
 from eab.remote.connection import SECONDS, Connection
 from eab.remote.dialect import Dialect
@@ -25,7 +27,7 @@ _PREFIX: Final = re.compile(r"([A-Za-z][\w.+-]+):(.*)", re.DOTALL)  # one letter
 
 
 def load_model(
-    name: str = loading.EMBEDDED,
+    name: str = EMBEDDED,
     device: str = AUTO,
     dtype: str = AUTO,
     weights: str = AS_LOADED,
@@ -40,7 +42,8 @@ def load_model(
     Raises:
         ModelError: Says what is missing; see there, or `eab.remote.checks`.
     """
-    found = None if os.path.exists(os.path.expanduser(name)) else _PREFIX.fullmatch(name)
+    is_local = os.path.exists(os.path.expanduser(name)) or name.startswith(OLLAMA)
+    found = None if is_local else _PREFIX.fullmatch(name)
     if found is None:
         return loading.load_model(name, device, dtype, weights, layout)
     if found[1] not in DIALECTS:

@@ -20,7 +20,7 @@ from eab.config import BranchingConfig, CacheName
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Event, Forked, Predicted, Pruned, RowsAllocated, StepTimed
-from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
 
 FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox", "opt", "mistral", "qwen3", "phi"]

@@ -40,7 +40,7 @@ def refusal(folder: str) -> str:
 def never_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is built with numbers in it."""
     monkeypatch.setattr(
-        "eab.models.loading.AutoModelForCausalLM.from_pretrained",
+        "eab.models.pretrained.AutoModelForCausalLM.from_pretrained",
         lambda *_, **__: pytest.fail("it was built"),
     )
 
@@ -90,10 +90,10 @@ def test_another_number_of_layers_than_the_files_hold_is_refused(
 
 def test_nothing_is_said_about_files_that_are_not_here_yet() -> None:
     config = causal("LlamaConfig").config
-    model_size.refuse_absurd_size("x/y", config, None, torch.float32)
+    model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32)
     config.num_hidden_layers = 60_000
     with pytest.raises(ModelError, match="more than 20,000 tensors"):
-        model_size.refuse_absurd_size("x/y", config, None, torch.float32)
+        model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32)
 
 
 def test_a_model_that_does_not_fit_into_the_memory_is_refused_with_the_figures(
@@ -113,9 +113,9 @@ def test_a_model_that_does_not_fit_onto_the_device_is_refused_with_what_helps(
     )
     config = causal("LlamaConfig").config
     with pytest.raises(ModelError, match="the device cuda:1 has 1000 B of memory") as caught:
-        model_size.refuse_absurd_size("x/y", config, None, torch.float32, small)
+        model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32, small)
     assert "Choose a smaller model, weights nf4, or device cpu" in str(caught.value)
-    model_size.refuse_absurd_size("x/y", config, None, torch.float32)
+    model_size.refuse_absurd_size("x/y", config, model_size.SizeLimit(), torch.float32)
 
 
 @pytest.mark.parametrize("name", ["num_hidden_layers", "num_labels"])

@@ -9,7 +9,8 @@ from eab import token_text
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.models.loading import EMBEDDED_FOLDER, load_model
+from eab.models.loading import load_model
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.models.token_bytes import TokenTexts
 from eab.run import fold
 

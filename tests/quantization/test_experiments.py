@@ -6,7 +6,8 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from eab.errors import ModelError
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.loading import EMBEDDED_FOLDER, load_model
+from eab.models.loading import load_model
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.quantization import experiments, held_out, machine_speed
 from eab.quantization.experiments import log_probabilities, measure_formats
 from eab.quantization.results import FormatMissing, FormatReport

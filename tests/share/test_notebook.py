@@ -28,7 +28,7 @@ from eab.engine.request import Request
 from eab.errors import NotebookError, PromptError
 from eab.events import Event, StepTimed
 from eab.formatting import counted
-from eab.models.loading import EMBEDDED_FOLDER
+from eab.models.sources import EMBEDDED_FOLDER
 from eab.run import fold
 
 NOTEBOOK = ROOT / "notebooks" / "explore.ipynb"

@@ -17,11 +17,12 @@ from eab.engine.scheduler import Scheduler
 from eab.engine.variants import run_variants
 from eab.errors import ModelError
 from eab.events import Forked, Predicted
-from eab.models.loading import EMBEDDED_DRAFT, EMBEDDED_FOLDER, load_model
+from eab.models.loading import load_model
 from eab.models.quantized import formats
 from eab.models.quantized.formats import FORMATS, quantize, refuse_if_unusable
 from eab.models.quantized.int8 import Int8Linear
 from eab.models.quantized.layer import QuantizedLinear
+from eab.models.sources import EMBEDDED_DRAFT, EMBEDDED_FOLDER
 from eab.models.stored_weights import bytes_by_kind
 from eab.run import fold
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS

@@ -1,0 +1,77 @@
+"""The commands `eab models`, `eab models get` and `eab models remove`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eab.cli.progress import STOPPED, interrupt_flag, progress_bar
+from eab.errors import ModelError
+from eab.formatting import human_bytes, quoted
+from eab.models import packaged
+from eab.models.packaged import PACKAGED, PackagedModel
+
+app = typer.Typer(help="List the models that can be opened here; get and remove those in packages.")
+Name = Annotated[str, typer.Argument(help=f"One of: {', '.join(PACKAGED)}.")]
+
+
+@app.callback(invoke_without_command=True)
+def list_models(context: typer.Context) -> None:
+    """List the models that can be opened here, and those that can be fetched."""
+    if context.invoked_subcommand is not None:
+        return
+    from eab.models.installed import installed_models
+
+    table = Table("model", "size", "kept by", box=None, pad_edge=False)
+    for model in installed_models():
+        table.add_row(model.name, human_bytes(model.bytes), model.keeper)
+    Console().print(table)
+    for missing in (one for one in PACKAGED.values() if not one.is_here):
+        print(f"{missing.offer} can be fetched: eab models get {missing.name}")
+
+
+@app.command()
+def get(
+    name: Name,
+    optional: Annotated[
+        bool, typer.Option(help="Exit with 0 if it cannot be fetched; say so in one line.")
+    ] = False,
+) -> None:
+    """Fetch a model from the package index that pip or uv is configured for."""
+    model = _packaged(name)
+    if not model.is_here:
+        print(f"Getting {model.offer} ...", flush=True)
+    try:
+        with interrupt_flag() as interrupted, progress_bar("percent") as bar:
+            task = bar.add_task(model.name, total=100)
+            done = packaged.get(
+                model,
+                lambda share: bar.update(task, completed=round(100 * share)),
+                interrupted.is_set,
+            )
+    except ModelError as error:
+        if not optional:
+            raise
+        print(f"Without {model.title}: {error}.")
+        return
+    if not done:
+        print("Stopped; nothing was kept.")
+        raise typer.Exit(STOPPED)
+    print(f"{model.title} is at {model.file}; use it with --model {model.name}")
+
+
+@app.command()
+def remove(name: Name) -> None:
+    """Delete a model that was fetched."""
+    model = _packaged(name)
+    there = packaged.remove(model)
+    print(f"{model.title} was deleted." if there else f"{model.title} was not here.")
+
+
+def _packaged(name: str) -> PackagedModel:
+    if name not in PACKAGED:
+        raise ModelError(
+            f"no package is known for the model {quoted(name)}; there are: {', '.join(PACKAGED)}"
+        )
+    return PACKAGED[name]

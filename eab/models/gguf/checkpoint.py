@@ -1,0 +1,142 @@
+"""The weights in a GGUF file as a model of transformers, in full precision.
+
+Blocks of few bits become numbers again: the kernels for four bits here keep their scales in
+bfloat16, GGUF's in float16, so they would compute another model (docs/gguf.md has the figures).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from gguf import MODEL_ARCH_NAMES, dequantize, get_tensor_name_map
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor
+
+from eab.errors import ModelError
+from eab.formatting import quoted
+from eab.models.checkpoint import refuse_missing_weights
+from eab.models.gguf.architecture import ROPE_FACTORS, config_of
+from eab.models.gguf.header import Header, TensorInfo, read_header, read_tensor
+from eab.models.gguf.tokenizer import generation_of, tokenizer_of
+from eab.models.model_size import SizeLimit, refuse_absurd_size
+from eab.models.sources import Source
+
+_MORE_NUMBERS: Final = 2**24  # buffers such as tables of positions
+
+
+def size_limit(header: Header) -> SizeLimit:
+    """The most that a model may be made of whose tensors the file names."""
+    numbers = sum(int(np.prod(tensor.shape)) for tensor in header.tensors.values())
+    return SizeLimit(4 * len(header.tensors) + 1000, 2 * numbers + _MORE_NUMBERS)
+
+
+def describe(
+    name: str, source: Source
+) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, GenerationConfig]:
+    """Tokenizer, configuration and generation config of a model; see eab.models.pretrained."""
+    header = read_header(Path(source.place))
+    return tokenizer_of(name, header), config_of(name, header), generation_of(header)
+
+
+def load(
+    name: str, source: Source, dtype: torch.dtype, holds_all: torch.device
+) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """The tokenizer, and the model on the CPU; see eab.models.pretrained.
+
+    Raises:
+        ModelError: The file is damaged, too large for this machine, of a family that cannot be
+            read, or changes while it is read.
+    """
+    header = read_header(Path(source.place))
+    before = _marks(header)
+    config = config_of(name, header)
+    empty = refuse_absurd_size(name, config, size_limit(header), dtype, holds_all)
+    tokenizer = tokenizer_of(name, header)
+    weights = _weights(name, header, config, empty, dtype)
+    from_pretrained: Any = type(empty).from_pretrained
+    loaded: Any = from_pretrained(
+        None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True
+    )
+    model, found = loaded
+    refuse_missing_weights(name, found)
+    model.generation_config = generation_of(header)
+    if _marks(header) != before:
+        raise ModelError(f"the file of {quoted(name)} changed while it was read; try again")
+    return tokenizer, model
+
+
+def _marks(header: Header) -> list[tuple[int, int]]:
+    """What changes when somebody writes into the files."""
+    states = [file.stat() for file in header.files]
+    return [(state.st_size, state.st_mtime_ns) for state in states]
+
+
+def _weights(
+    name: str,
+    header: Header,
+    config: PreTrainedConfig,
+    empty: PreTrainedModel,
+    dtype: torch.dtype,
+) -> dict[str, Tensor]:
+    """The weights by their names in transformers."""
+    kind: Any = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)
+    processor = kind(config=config.to_dict())
+    places = _places(header.architecture, config.num_hidden_layers, empty)
+    shapes = {place: weight.shape for place, weight in empty.state_dict().items()}
+    weights: dict[str, Tensor] = {}
+    for file in header.files:
+        with file.open("rb") as opened:
+            for tensor in header.tensors.values():
+                if tensor.file == file and tensor.name != ROPE_FACTORS:
+                    place = _place(name, tensor, places)
+                    values = _values(read_tensor(opened, tensor), tensor)
+                    values = processor.process(weights=values, name=tensor.name).weights
+                    weights[place] = torch.from_numpy(np.array(values)).to(dtype)
+                    if weights[place].shape != shapes[place]:
+                        raise ModelError(
+                            f"the tensor {quoted(tensor.name)} in {quoted(name)} has a shape of "
+                            f"{tuple(tensor.shape)}; the settings of the file ask for "
+                            f"{tuple(shapes[place])}"
+                        )
+    return weights
+
+
+def _places(architecture: str, layers: int, empty: PreTrainedModel) -> dict[str, str]:
+    """The names of the weights in transformers by those in the file."""
+    [family] = [one for one, name in MODEL_ARCH_NAMES.items() if name == architecture]
+    names = get_tensor_name_map(family, layers)
+    found = {}
+    for place in empty.state_dict():
+        module, _, kind = place.rpartition(".")
+        if (in_file := names.get_name(module)) is not None:
+            found[f"{in_file}.{kind}"] = place
+    return found
+
+
+def _place(name: str, tensor: TensorInfo, places: Mapping[str, str]) -> str:
+    if tensor.name not in places:
+        raise ModelError(
+            f"the GGUF file {quoted(name)} has the tensor {quoted(tensor.name)}, which its family "
+            "has no place for; it is another kind of model"
+        )
+    return places[tensor.name]
+
+
+def _values(data: bytes, tensor: TensorInfo) -> Any:
+    """The numbers of a tensor, float32 or as stored."""
+    rows = np.frombuffer(data, np.uint8).reshape(*tensor.shape[:-1], -1)
+    try:
+        return dequantize(rows, tensor.kind)
+    except NotImplementedError as error:
+        raise ModelError(
+            f"the tensor {quoted(tensor.name)} is stored as {tensor.kind.name}, which cannot be "
+            "read; choose a file in another format, such as Q8_0"
+        ) from error

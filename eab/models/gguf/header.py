@@ -1,0 +1,248 @@
+"""What a GGUF file says of itself: its metadata, and where its tensors lie.
+
+The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Files are read, never mapped
+into memory: a mapped file that becomes shorter meanwhile ends the process (SIGBUS).
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from eab.errors import ModelError
+from eab.formatting import human_bytes, quoted
+from eab.models.sources import MAGIC, parts_of_gguf
+
+VERSIONS: Final = (2, 3)
+MAX_FIELDS: Final = 2_000
+MAX_TENSORS: Final = 20_000
+MAX_ELEMENTS: Final = 2_000_000  # of an array; the largest vocabularies have 262,144 tokens
+MAX_TEXT: Final = 2**20  # bytes of one text, such as a chat template
+MAX_HEADER: Final = 2**27  # bytes of metadata and the list of tensors
+MAX_PARTS: Final = 512
+_ALIGNMENT: Final = 32
+_MAX_DIMENSIONS: Final = 4
+_TEXT, _ARRAY = 8, 9
+_NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
+    **{10: "Q", 11: "q", 12: "d"}
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies, and how it is stored.
+
+    Attributes:
+        name: Its name in the file.
+        shape: In the order of PyTorch, the last dimension is contiguous.
+        kind: How its numbers are stored.
+        file: The file that holds it.
+        start: Its first byte there.
+        bytes: Its size there.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: GGMLQuantizationType
+    file: Path
+    start: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a model in GGUF says of itself.
+
+    Attributes:
+        files: Its files; more than one if it is split.
+        metadata: The values by their keys; arrays are lists.
+        tensors: Its tensors, by their names.
+    """
+
+    files: tuple[Path, ...]
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, TensorInfo]
+
+    @property
+    def architecture(self) -> str:
+        """Its family, as llama.cpp names it."""
+        return str(self.metadata.get("general.architecture", ""))
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of a model: that of its file, or of all its parts if this is the first.
+
+    Raises:
+        ModelError: The file cannot be read, is damaged, or asks for more than a file may.
+    """
+    first, metadata, tensors = _read_part(path)
+    count = metadata.get("split.count", 1)
+    if not isinstance(count, int) or not 1 <= count <= MAX_PARTS:
+        raise _damaged(path, f"it says that it has {quoted(count)} parts")
+    if count == 1:
+        return Header((first,), metadata, tensors)
+    files = _parts(path, count)
+    for part in files[1:]:
+        more = _read_part(part)[2]
+        if both := tensors.keys() & more.keys():
+            raise _damaged(part, f"it has the tensor {quoted(min(both))} of another part, too")
+        tensors |= more
+    return Header(files, metadata, tensors)
+
+
+def _parts(path: Path, count: int) -> tuple[Path, ...]:
+    """The files of a model that is split; `path` must be the first."""
+    files = parts_of_gguf(path)
+    if len(files) != count:
+        raise ModelError(
+            f"{quoted(str(path))} is one of {count} parts; give the first, whose name ends in "
+            f"-00001-of-{count:05d}.gguf"
+        )
+    for part in files:
+        if not part.is_file():
+            raise ModelError(f"the model is incomplete: its part {quoted(part.name)} is missing")
+    return files
+
+
+def _read_part(path: Path) -> tuple[Path, dict[str, Any], dict[str, TensorInfo]]:
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            return path, *_parse(_Reader(path, file, min(size, MAX_HEADER)), size)
+    except OSError as error:
+        raise ModelError(f"{quoted(str(path))} cannot be read: {error.strerror}") from error
+
+
+def _parse(reader: "_Reader", size: int) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
+    if reader.bytes(4) != MAGIC:
+        raise ModelError(f"{quoted(str(reader.path))} is no GGUF file: its first bytes are others")
+    version, tensor_count, field_count = reader.numbers("IQQ")
+    if version not in VERSIONS:
+        raise _damaged(reader.path, f"its version is {version}; versions 2 and 3 can be read")
+    reader.check_count("fields", field_count, MAX_FIELDS)
+    reader.check_count("tensors", tensor_count, MAX_TENSORS)
+    metadata = {}
+    for _ in range(field_count):
+        key = reader.text()
+        metadata[key] = reader.value()
+    entries = [_entry(reader) for _ in range(tensor_count)]
+    alignment = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or not 1 <= alignment <= 2**16:
+        raise _damaged(reader.path, f"its alignment is {quoted(alignment)}")
+    begin = -(-reader.position // alignment) * alignment
+    return metadata, _placed(reader.path, entries, begin, size)
+
+
+def _entry(reader: "_Reader") -> tuple[str, tuple[int, ...], int, int]:
+    """Name, shape, kind and offset of a tensor."""
+    name = reader.text()
+    (count,) = reader.numbers("I")
+    reader.check_count(f"dimensions of {quoted(name)}", count, _MAX_DIMENSIONS)
+    shape = reader.numbers(f"{count}Q")
+    kind, offset = reader.numbers("IQ")
+    return name, tuple(reversed(shape)), kind, offset
+
+
+def _placed(
+    path: Path, entries: Sequence[tuple[str, tuple[int, ...], int, int]], begin: int, size: int
+) -> dict[str, TensorInfo]:
+    """Where the tensors lie; all of them inside of the file, and none twice."""
+    tensors: dict[str, TensorInfo] = {}
+    for name, shape, number, offset in entries:
+        try:
+            kind = GGMLQuantizationType(number)
+        except ValueError:
+            raise _damaged(path, f"the kind of the tensor {quoted(name)} is {number}") from None
+        block, block_bytes = GGML_QUANT_SIZES[kind]
+        held, left_over = divmod(prod(shape), block)
+        if left_over or (shape and shape[-1] % block) or name in tensors:
+            raise _damaged(path, f"the tensor {quoted(name)} has a shape of {quoted(shape)}")
+        tensors[name] = TensorInfo(name, shape, kind, path, begin + offset, held * block_bytes)
+    if sum(tensor.bytes for tensor in tensors.values()) > size or any(
+        tensor.start + tensor.bytes > size for tensor in tensors.values()
+    ):
+        raise _damaged(path, f"it has {human_bytes(size)}, and its tensors take more")
+    return tensors
+
+
+class _Reader:
+    """Reads the values of a header one after the other.
+
+    Args:
+        path: The file, for messages.
+        file: The same, open.
+        end: Where reading must end.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, end: int) -> None:
+        self.path, self.position = path, 0
+        self._file, self._end = file, end
+
+    def bytes(self, count: int) -> bytes:
+        """The next bytes."""
+        self.position += count
+        found = self._file.read(count) if self.position <= self._end else b""
+        if len(found) < count:
+            raise _damaged(self.path, "it ends inside of its header, or that is too large")
+        return found
+
+    def numbers(self, kinds: str) -> tuple[Any, ...]:
+        """The next numbers, in the letters of `struct`."""
+        layout = struct.Struct(f"<{kinds}")
+        return layout.unpack(self.bytes(layout.size))
+
+    def text(self) -> str:
+        """The next text."""
+        length = int.from_bytes(self.bytes(8), "little")
+        self.check_count("bytes of a text", length, MAX_TEXT)
+        return self.bytes(length).decode("utf-8", "replace")
+
+    def value(self) -> Any:
+        """The next value of the metadata."""
+        (kind,) = self.numbers("I")
+        if kind != _ARRAY:
+            return self._single(kind)
+        kind, count = self.numbers("IQ")
+        self.check_count("elements of an array", count, MAX_ELEMENTS)
+        if kind in _NUMBERS:
+            return list(self.numbers(f"{count}{_NUMBERS[kind]}"))
+        return [self._single(kind) for _ in range(count)]
+
+    def _single(self, kind: int) -> Any:
+        if kind == _TEXT:
+            return self.text()
+        if kind not in _NUMBERS:  # also an array of arrays, which no model has
+            raise _damaged(self.path, f"it has a value of kind {kind}")
+        return self.numbers(_NUMBERS[kind])[0]
+
+    def check_count(self, things: str, count: int, most: int) -> None:
+        """ModelError if there are more than there may be."""
+        if count > most:
+            raise _damaged(self.path, f"it names {count:,} {things}; at most {most:,} are allowed")
+
+
+def read_tensor(file: BinaryIO, tensor: TensorInfo) -> bytes:
+    """The bytes of a tensor.
+
+    Args:
+        file: The open file that holds it.
+        tensor: Which one.
+
+    Raises:
+        ModelError: The file has become shorter.
+    """
+    file.seek(tensor.start)
+    found = file.read(tensor.bytes)
+    if len(found) < tensor.bytes:
+        raise ModelError(f"{quoted(str(tensor.file))} became shorter while it was read; try again")
+    return found
+
+
+def _damaged(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"the GGUF file {quoted(str(path))} cannot be used: {reason}. Copy or download it again"
+    )

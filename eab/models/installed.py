@@ -1,0 +1,78 @@
+"""What models can be opened on this machine without a download. Imports no torch."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from huggingface_hub import scan_cache_dir
+from huggingface_hub.errors import CacheNotFound
+
+from eab.errors import ModelError
+from eab.models import ollama
+from eab.models.packaged import PACKAGED
+from eab.models.sources import EMBEDDED, find_source, is_gguf, parts_of_gguf, weight_files
+
+_LM_STUDIO: Final = (".lmstudio/models", ".cache/lm-studio/models")
+_MOST: Final = 500  # models of one program
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledModel:
+    """A model that can be opened.
+
+    Attributes:
+        name: Its name for `--model`.
+        bytes: Size of its weights.
+        keeper: Who keeps it: this project, or another program.
+    """
+
+    name: str
+    bytes: int
+    keeper: str
+
+
+def installed_models() -> list[InstalledModel]:
+    """What this project, Ollama, LM Studio and the Hub's cache have here."""
+    found = [_of_this_project(name) for name in (EMBEDDED, *PACKAGED) if _is_here(name)]
+    return [*found, *_of_ollama(), *_of_lm_studio(), *_of_the_hub()]
+
+
+def _is_here(name: str) -> bool:
+    return name not in PACKAGED or PACKAGED[name].is_here
+
+
+def _of_this_project(name: str) -> InstalledModel:
+    with suppress(ModelError, OSError):
+        return InstalledModel(name, _size(list(weight_files(find_source(name)))), "this project")
+    return InstalledModel(name, 0, "this project")
+
+
+def _of_ollama() -> Iterator[InstalledModel]:
+    for name, weights in ollama.models():
+        yield InstalledModel(name, weights.stat().st_size, "Ollama")
+
+
+def _of_lm_studio() -> Iterator[InstalledModel]:
+    """Files of GGUF, two folders deep: PUBLISHER/MODEL/FILE.gguf."""
+    for folder in (Path.home() / place for place in _LM_STUDIO):
+        for file in sorted(folder.glob("*/*/*.gguf"))[:_MOST]:
+            first = "-of-" not in file.name or "-00001-of-" in file.name
+            if first and is_gguf(str(file)) and not file.name.startswith("mmproj"):
+                yield InstalledModel(str(file), _size(list(parts_of_gguf(file))), "LM Studio")
+
+
+def _of_the_hub() -> Iterator[InstalledModel]:
+    """Models of the Hub's cache that have weights in safetensors."""
+    with suppress(CacheNotFound, OSError, ValueError):
+        for repo in sorted(scan_cache_dir().repos, key=lambda repo: repo.repo_id)[:_MOST]:
+            files = {file.file_name for revision in repo.revisions for file in revision.files}
+            has_weights = any(name.endswith(".safetensors") for name in files)
+            if repo.repo_type == "model" and "config.json" in files and has_weights:
+                yield InstalledModel(repo.repo_id, repo.size_on_disk, "Hugging Face Hub")
+
+
+def _size(files: list[Path]) -> int:
+    return sum(os.path.getsize(file) for file in files if file.is_file())

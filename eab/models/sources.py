@@ -1,0 +1,170 @@
+"""Where the model of a name is: in this project, in a package, in a folder or file, or on the Hub.
+
+Imports no torch.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+
+from eab.assets import ASSETS
+from eab.errors import ModelError
+from eab.formatting import quoted
+from eab.models.ollama import PREFIX as OLLAMA
+from eab.models.ollama import weights_of
+from eab.models.packaged import PACKAGED
+
+EMBEDDED: Final = "embedded"
+EMBEDDED_FOLDER: Final = ASSETS / "model"
+# A smaller model with the same vocabulary, which proposes draft tokens
+EMBEDDED_DRAFT: Final = "embedded-draft"
+BUNDLED: Final = {EMBEDDED: EMBEDDED_FOLDER, EMBEDDED_DRAFT: EMBEDDED_FOLDER.parent / "draft"}
+NAMES: Final = (
+    f"'{EMBEDDED}', '{next(iter(PACKAGED))}', a folder, a GGUF file, or an id on the Hugging Face "
+    "Hub"
+)
+MAGIC: Final = b"GGUF"
+MAX_HASHED: Final = 8 * 2**30  # bytes; larger weights are not read once more for their hash
+_PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model is.
+
+    Attributes:
+        kind: `folder`: transformers' own files; `gguf`: a GGUF file; `hub`: neither is here.
+        place: The folder or the file, or the id on the Hub.
+    """
+
+    kind: Literal["folder", "gguf", "hub"]
+    place: str
+
+
+def find_source(name: str) -> Source:
+    """Where the model of this name is.
+
+    Raises:
+        ModelError: It can be nowhere; the message says what a name can be.
+    """
+    if name in BUNDLED:
+        return _bundled(name)
+    if name in PACKAGED:
+        return _packaged(name)
+    if name.startswith(OLLAMA):
+        return Source("gguf", str(weights_of(name)))
+    if not name.strip():
+        raise ModelError(f"no model is named; give {NAMES}")
+    place = os.path.expanduser(name)  # these functions of os.path take any text without an error
+    if os.path.isfile(place):
+        return _file(name, place)
+    if os.path.isdir(place):
+        return _folder(name, place)
+    try:
+        here = try_to_load_from_cache(name, "config.json")
+    except HFValidationError as error:  # so it can only be meant as a folder
+        raise ModelError(
+            f"the model {quoted(name)} cannot be found: there is no such folder or file. Give "
+            f"{NAMES}"
+        ) from error
+    return Source("folder" if isinstance(here, str) else "hub", name)
+
+
+def folder_of(source: Source) -> str | None:
+    """Where the files of a model are that transformers opens; None if not on this machine."""
+    if os.path.isdir(source.place):
+        return source.place
+    config = try_to_load_from_cache(source.place, "config.json")
+    return os.path.dirname(config) if isinstance(config, str) else None
+
+
+def is_gguf(path: str) -> bool:
+    """Whether this is a file that begins like GGUF, whatever its name."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def parts_of_gguf(path: Path) -> tuple[Path, ...]:
+    """The files of a model in GGUF whose first one this is; the name says how many there are."""
+    found = _PART.search(path.name)
+    if found is None or int(found[1]) != 1:
+        return (path,)
+    stem, count = path.name[: found.start()], int(found[2])
+    names = [f"{stem}-{part:05d}-of-{count:05d}.gguf" for part in range(1, 1 + count)]
+    return tuple(path.with_name(name) for name in names)
+
+
+def weight_files(source: Source) -> Sequence[Path]:
+    """The files of a model's weights that are on this machine."""
+    if source.kind == "gguf":
+        return parts_of_gguf(Path(source.place))
+    folder = folder_of(source)
+    return sorted(Path(folder).glob("*.safetensors")) if folder is not None else []
+
+
+def weights_sha256(source: Source) -> str:
+    """The SHA-256 of the files of a model's weights, one after the other; empty if there are none
+    here, or more than MAX_HASHED bytes.
+    """
+    files, digest = weight_files(source), hashlib.sha256()
+    if not files or sum(file.stat().st_size for file in files) > MAX_HASHED:
+        return ""
+    for path in files:
+        with path.open("rb") as file:
+            while chunk := file.read(2**20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _bundled(name: str) -> Source:
+    if not BUNDLED[name].is_dir():
+        raise ModelError(
+            f"the model {name!r} is missing at {BUNDLED[name]}; install the project from a checkout"
+        )
+    return Source("folder", str(BUNDLED[name]))
+
+
+def _packaged(name: str) -> Source:
+    if not PACKAGED[name].is_here:
+        raise ModelError(
+            f"the model {name!r} is not on this machine yet; get it with `eab models get {name}`, "
+            "or on the page under Model"
+        )
+    return Source("gguf", str(PACKAGED[name].file))
+
+
+def _file(name: str, place: str) -> Source:
+    if not is_gguf(place):
+        raise ModelError(
+            f"the file {quoted(name)} is no model in GGUF; give a .gguf file, or the folder that "
+            "holds a model with its config.json"
+        )
+    return Source("gguf", place)
+
+
+def _folder(name: str, place: str) -> Source:
+    """A folder with transformers' files, or with one model in GGUF, which may be split."""
+    if os.path.isfile(os.path.join(place, "config.json")):
+        return Source("folder", place)
+    files = sorted(path for path in Path(place).glob("*.gguf") if is_gguf(str(path)))
+    firsts = [path for path in files if "-of-" not in path.name or "-00001-of-" in path.name]
+    if len(firsts) == 1:
+        return Source("gguf", str(firsts[0]))
+    if firsts:
+        raise ModelError(
+            f"the folder {quoted(name)} holds {len(firsts)} models in GGUF; give one of the files, "
+            f"such as {quoted(firsts[0].name)}"
+        )
+    raise ModelError(
+        f"the folder {quoted(name)} holds no model: neither a config.json nor a GGUF file"
+    )

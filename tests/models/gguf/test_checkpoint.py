@@ -1,0 +1,211 @@
+"""A model in GGUF computes what the model that it was written from computes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from gguf_files import named_tensors, write
+from tiny_models import random_model
+from transformers import (
+    GPT2Config,
+    LlamaConfig,
+    Phi3Config,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Starcoder2Config,
+)
+
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.errors import ModelError
+from eab.models.loading import load_model, load_tokenizer
+from eab.run import fold
+
+USUAL = {
+    "vocab_size": 72,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
+    "llama": lambda: LlamaConfig(**USUAL, num_key_value_heads=2),
+    "llama with biases": lambda: LlamaConfig(**USUAL, num_key_value_heads=4, attention_bias=True),
+    "llama tied": lambda: LlamaConfig(**USUAL, num_key_value_heads=2, tie_word_embeddings=True),
+    "llama with wide heads": lambda: LlamaConfig(**USUAL, num_key_value_heads=2, head_dim=32),
+    "qwen2": lambda: Qwen2Config(**USUAL, num_key_value_heads=2),
+    "qwen3": lambda: Qwen3Config(**USUAL, num_key_value_heads=2, head_dim=32),
+    "phi3": lambda: Phi3Config(**USUAL, num_key_value_heads=2),
+    "gpt2": lambda: GPT2Config(
+        vocab_size=72, n_embd=64, n_layer=2, n_head=4, n_positions=128, bos_token_id=0,
+        eos_token_id=1, initializer_range=0.3,
+    ),
+    "starcoder2": lambda: Starcoder2Config(
+        **USUAL, num_key_value_heads=2, use_bias=True, sliding_window=None
+    ),
+}  # fmt: skip
+TOKENS = [5, 9, 33, 2, 64, 7, 7, 50]
+
+
+def logits_of(name: Path, dtype: str = "float32") -> torch.Tensor:
+    model = load_model(str(name), "cpu", dtype)
+    return model._model(torch.tensor([TOKENS]), use_cache=False).logits[0]
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_it_computes_what_the_model_it_was_written_from_computes(family, tmp_path):
+    plain = random_model(CONFIGS[family](), 3).float()
+    file = write(plain, tmp_path / "a.gguf", family.split()[0])
+    with torch.inference_mode():
+        expected = plain(torch.tensor([TOKENS])).logits[0]
+        torch.testing.assert_close(logits_of(file), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "kind", [Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0]
+)
+def test_blocks_become_the_numbers_that_they_stand_for(kind, tmp_path):
+    plain = random_model(CONFIGS["llama"](), 1).float()
+    file = write(plain, tmp_path / "a.gguf", kind=kind)
+    held = named_tensors(plain, "llama")["blk.0.ffn_up.weight"]
+    model = load_model(str(file), "cpu", "float32", layout="plain")._model
+    meant = gguf.dequantize(gguf.quantize(held, kind), kind)
+    ours = model.model.layers[0].mlp.up_proj.weight.detach().numpy()
+    np.testing.assert_array_equal(ours, meant)
+    assert 0 < np.abs(ours - held).max() < 0.3
+
+
+def test_a_split_model_is_opened_by_its_first_part(tmp_path):
+    plain = random_model(CONFIGS["llama"](), 2).float()
+    write(plain, tmp_path / "a.gguf", split_max_tensors=6)
+    parts = sorted(tmp_path.glob("*.gguf"))
+    assert len(parts) > 2
+    with torch.inference_mode():
+        expected = plain(torch.tensor([TOKENS])).logits[0]
+        torch.testing.assert_close(logits_of(parts[0]), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(logits_of(tmp_path), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ModelError, match=r"one of \d parts; give the first"):
+        load_model(str(parts[1]))
+    parts[-1].unlink()
+    with pytest.raises(ModelError, match=r"incomplete: its part .* is missing"):
+        load_model(str(parts[0]))
+
+
+def test_the_rotary_factors_of_llama_3_are_understood(tmp_path):
+    scaled = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0}
+    scaled |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    config = LlamaConfig(
+        **USUAL, num_key_value_heads=2, rope_parameters={"rope_theta": 5e5, **scaled}
+    )
+    plain = random_model(config, 4).float()
+    width = torch.arange(0, 16, 2) / 16
+    factors = (1 / 5e5**width / plain.model.rotary_emb.inv_freq).float().numpy()
+    assert factors.max() == pytest.approx(32)
+    file = write(plain, tmp_path / "a.gguf", tensors={"rope_freqs.weight": factors})
+    with torch.inference_mode():
+        expected = plain(torch.tensor([TOKENS])).logits[0]
+        torch.testing.assert_close(logits_of(file), expected, rtol=1e-4, atol=1e-4)
+    factors[0] = 7.0
+    other = write(plain, tmp_path / "b.gguf", tensors={"rope_freqs.weight": factors})
+    with pytest.raises(ModelError, match="other than those of Llama 3"):
+        load_model(str(other))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"llama.expert_count": 8}, "has the setting 'llama.expert_count', which is not supported"),
+        ({"llama.attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
+        (
+            {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0},
+            "scales its rotary embedding",
+        ),
+        ({"llama.rope.dimension_count": 8}, "rotates 8 of the 16 numbers"),
+        ({"tokenizer.ggml.pre": "of-another-world"}, "cuts text in the way 'of-another-world'"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_would_be_another_model_is_refused_by_name(more, reason, tmp_path):
+    plain = random_model(CONFIGS["llama"](), 1).float()
+    key = {} if "attention.key_length" in str(more) else {"llama.attention.key_length": 16}
+    file = write(plain, tmp_path / "a.gguf", more=key | more)
+    with pytest.raises(ModelError, match=reason):
+        load_model(str(file))
+
+
+def test_other_families_are_refused_by_name(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "mamba")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(ModelError, match=r"family 'mamba'; llama, qwen2, .* can be read"):
+        load_model(str(tmp_path / "a.gguf"))
+
+
+def test_a_file_without_an_ending_and_a_folder_with_one_file_are_opened(tmp_path):
+    plain = random_model(CONFIGS["llama"](), 1).float()
+    file = write(plain, tmp_path / "a.gguf")
+    (tmp_path / "blobs").mkdir()
+    blob = file.rename(tmp_path / "blobs" / "sha256-0")
+    assert load_model(str(blob), "cpu").card.family == "llama"
+    with pytest.raises(ModelError, match=r"neither a config.json nor a GGUF file"):
+        load_model(str(tmp_path / "blobs"))
+    blob.rename(tmp_path / "blobs" / "b.gguf")
+    assert load_model(str(tmp_path / "blobs"), "cpu").card.family == "llama"
+    write(plain, tmp_path / "blobs" / "c.gguf")
+    with pytest.raises(ModelError, match=r"holds 2 models in GGUF; give one .* such as 'b.gguf'"):
+        load_model(str(tmp_path / "blobs"))
+
+
+def test_stop_tokens_template_and_recommendations_are_those_of_the_file(tmp_path):
+    plain = random_model(CONFIGS["llama"](), 1).float()
+    more = {
+        "tokenizer.ggml.eot_token_id": 9,
+        "tokenizer.chat_template": "{{ messages[0].content }} w5",
+        "general.sampling.temp": 0.25,
+        "general.sampling.top_k": 7,
+    }
+    name = str(write(plain, tmp_path / "a.gguf", more=more))
+    tokenizer, config, generation = load_tokenizer(name)
+    assert tokenizer.chat_template == more["tokenizer.chat_template"]
+    assert config.vocab_size == 72
+    assert generation.eos_token_id == [1, 9]
+    assert (generation.temperature, generation.top_k) == (0.25, 7)
+    assert load_model(name, "cpu").stop_ids == {1, 9}
+
+
+def test_a_run_names_the_weights_by_their_hash(tmp_path):
+    import hashlib
+
+    file = write(random_model(CONFIGS["llama"](), 1).float(), tmp_path / "a.gguf")
+    model = load_model(str(file), "cpu")
+    config = BranchingConfig(max_new_tokens=2)
+    run = fold(generate(model, Request("w5w6", config)))
+    assert run.started.model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    file = write(random_model(CONFIGS["llama"](), 1).float(), tmp_path / "a.gguf")
+    from eab.models.gguf import checkpoint
+
+    read = checkpoint.read_tensor
+
+    def meddling(opened, tensor):
+        found = read(opened, tensor)
+        file.touch()
+        return found
+
+    monkeypatch.setattr(checkpoint, "read_tensor", meddling)
+    with pytest.raises(ModelError, match="changed while it was read"):
+        load_model(str(file))
