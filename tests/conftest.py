@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
+from eab.models.packaged import SMOLLM2
 from eab.models.sources import EMBEDDED_FOLDER
 
 # One thread each: the tests share the machine with a browser, servers and each other.
@@ -84,6 +85,22 @@ def embedded() -> HuggingFaceModel:
     if not (EMBEDDED_FOLDER / "model.safetensors").is_file():
         pytest.skip("the embedded model is not in assets/model")
     return load_model("embedded", device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def smollm2_file() -> Path:
+    """The chat model, where `make` could get it."""
+    if not SMOLLM2.is_here:
+        pytest.skip(
+            "SmolLM2 is not here: the package index did not have it (eab models get smollm2)"
+        )
+    return SMOLLM2.file
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_file: Path) -> HuggingFaceModel:
+    """The chat model in float32 on the CPU."""
+    return load_model(SMOLLM2.name, device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="session")
