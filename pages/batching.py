@@ -9,7 +9,7 @@ import streamlit as st
 from app.state import batching, messages, polling, status
 from app.state.batching import COMPARISON
 from app.state.slot import note_in_url
-from app.widgets import controls, glossary, request_editor, serving_now
+from app.widgets import controls, glossary, model_choice, request_editor, serving_now
 from app.widgets.charts import downloads, draw, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
@@ -69,7 +69,7 @@ def measure_here(chosen: Workload | None, problem: str) -> None:
     with messages.telling():
         if chosen is None:
             raise ConfigError(problem)
-        batching.start(chosen, controls.model_name())
+        batching.start(chosen, model_choice.name())
     st.rerun()
 
 

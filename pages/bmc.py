@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.state import measurements, messages, polling, status, tab
 from app.state.slot import Entry, note_in_url
-from app.widgets import controls, glossary
+from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, quoted
 from app.widgets.markdown import plain
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
@@ -90,7 +90,7 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 
 def start(experiment: Experiment) -> None:
     with messages.telling():
-        measurements.start(experiment, int(st.session_state.bmc_rows), controls.model_name())
+        measurements.start(experiment, int(st.session_state.bmc_rows), model_choice.name())
 
 
 def your_run() -> None:

@@ -10,7 +10,7 @@ from app.state import history as past_runs
 from app.state import messages, polling, tab, what_if
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
-from app.widgets import board, controls, history, openable, results, status_line
+from app.widgets import board, controls, history, model_choice, openable, results, status_line
 from app.widgets.status_line import DRAWN, POLL_SECONDS
 from eab.board.diff import graft_message
 from eab.config import BranchingConfig
@@ -26,14 +26,19 @@ BRAND = """
 """
 
 
-def run() -> None:
-    messages.clear()
+def own_prompt() -> None:
+    """A prompt of the visitor's own is not run with the model and the settings of an example."""
     current = tab.current()
     if current.live is None and current.started is not None:
         controls.leave_example(current.started)
+
+
+def run() -> None:
+    messages.clear()
+    own_prompt()
     try:
         config = BranchingConfig.from_settings(controls.settings())
-        tab.start(controls.prompt(), config, controls.model_name())
+        tab.start(controls.prompt(), config, model_choice.name())
     except EabError as error:
         messages.notify(str(error))
     else:
@@ -44,7 +49,7 @@ def grow(address: tab.TokenAddress) -> None:
     messages.clear()
     try:
         config = BranchingConfig.from_settings(controls.settings())
-        tab.grow(address, config, controls.model_name())
+        tab.grow(address, config, model_choice.name())
     except EabError as error:
         messages.notify(str(error))
         st.session_state[NOTIFIED] = True
@@ -149,7 +154,7 @@ active = now in POLL_SECONDS
 st.session_state[DRAWN] = now
 
 with st.container(key="header"):
-    controls.run_bar(run, tab.stop, active, before=draw_name_and_open)
+    controls.run_bar(run, tab.stop, active, draw_name_and_open, on_prompt=own_prompt)
 every = polling.interval(POLL_SECONDS[now]) if active else None
 polling.fragment(draw_status, None if now == "running" else every)
 polling.fragment(draw_board, every if now == "running" else None)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.state import messages, polling, status
 from app.state.variants import CACHES, start
-from app.widgets import controls, glossary
+from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
@@ -39,7 +39,7 @@ def run() -> None:
     messages.clear()
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-        start(CACHES, controls.prompt(), config, controls.model_name(), cache_variants())
+        start(CACHES, controls.prompt(), config, model_choice.name(), cache_variants())
     except EabError as error:
         messages.notify(str(error))
 

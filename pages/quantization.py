@@ -10,7 +10,7 @@ import streamlit as st
 from app.state import messages, polling, status, tab, weight_matrix
 from app.state.quantization import FORMATS, QUANTIZED, base_model, measure, run_with
 from app.state.slot import Entry
-from app.widgets import board, controls, glossary
+from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, quoted
 from app.widgets.markdown import plain
 from eab.analysis.fork_diff import moved, same_request
@@ -162,7 +162,7 @@ def measure_bar() -> None:
 
 def start() -> None:
     with messages.telling():
-        measure(st.session_state.formats_prompt, base_model(controls.model_name()))
+        measure(st.session_state.formats_prompt, base_model(model_choice.name()))
 
 
 def your_run() -> None:
@@ -175,7 +175,7 @@ def your_run() -> None:
         return
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]
-    missing = controls.name_missing(run.started.model.name, here=True)
+    missing = model_choice.missing(run.started.model.name, here=True)
     left.selectbox("Weights of B", formats, key="quantized_weights")
     if quantizing:
         right.button("Stop", on_click=QUANTIZED.stop, key="quantized_stop", width="stretch")
@@ -270,7 +270,7 @@ st.session_state.setdefault("quantized_weights", "int4")
 st.title("What is lost when weights are rounded?")
 with st.sidebar:
     controls.choose_model(here=True)
-chosen = controls.model_name()
+chosen = model_choice.name()
 if problem := controls.model_missing(here=True):
     st.info(as_sentence(problem))
 else:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.state import messages, polling, status
 from app.state.variants import DRAFT_LENGTHS, start
-from app.widgets import controls, glossary
+from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.chips import chips
 from app.widgets.markdown import plain
@@ -55,7 +55,7 @@ def run() -> None:
             DRAFT_LENGTHS,
             controls.prompt(),
             config,
-            controls.model_name(),
+            model_choice.name(),
             draft_length_variants(drafter),
         )
     except EabError as error:

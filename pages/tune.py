@@ -13,6 +13,7 @@ from app.state.tuning import CHECK, PILOT, SWEEP
 from app.widgets import (
     controls,
     evaluation,
+    model_choice,
     recommender,
     sweep_cells,
     sweep_charts,
@@ -72,17 +73,15 @@ def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
 def start() -> None:
     with messages.telling():
         chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
-        sweep_editor.needs_words(
-            chosen, asked, controls.model_name()
-        )  # or there are too many cells
-        tuning.start("sweep", chosen, asked, controls.model_name())
+        sweep_editor.needs_words(chosen, asked, model_choice.name())  # or there are too many cells
+        tuning.start("sweep", chosen, asked, model_choice.name())
 
 
 def needs() -> str:
     """How many cells Run makes, and about how long it takes; or what is missing."""
     try:
         return sweep_editor.needs_words(
-            sweep_editor.grid(), sweep_editor.prompts(), controls.model_name()
+            sweep_editor.grid(), sweep_editor.prompts(), model_choice.name()
         )
     except EabError as error:
         return as_sentence(str(error))

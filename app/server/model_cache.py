@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from eab.assets import ASSETS
+from eab.models.packaged import PACKAGED, SMOLLM2
 from eab.weight_formats import split_name
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "embedded"
 DRAFT: Final = "embedded-draft"  # the draft model of the embedded model
-MAX_OTHERS: Final = 2  # models besides the embedded ones
+KEPT: Final = (SMOLLM2.name, EMBEDDED)  # loaded before they are needed, and never dropped
+MAX_OTHERS: Final = 2  # models besides those and the draft model
 
 
 class ModelCache:
@@ -50,10 +52,28 @@ class ModelCache:
             gc.freeze()  # the garbage collector need not visit torch's modules again
             with self._lock:
                 self._models[name] = model
-                others = [known for known in self._models if known not in (EMBEDDED, DRAFT)]
+                others = [known for known in self._models if known not in (*KEPT, DRAFT)]
                 for known in others[: max(0, len(others) - MAX_OTHERS)]:
                     del self._models[known]
             return model
+
+    def peek(self, name: str) -> "LanguageModel | None":
+        """The model of this name, if it is loaded."""
+        with self._lock:
+            return self._models.get(name)
+
+
+def recommended(name: str, model: "LanguageModel | None") -> dict[str, float]:
+    """The sampling settings that a model recommends, as far as they are known without loading it.
+
+    Args:
+        name: Its name.
+        model: The model, if it is loaded.
+    """
+    known = PACKAGED.get(split_name(name)[0])
+    if known is not None:
+        return dict(known.recommended)
+    return dict(getattr(model, "recommended", {}))
 
 
 def missing(name: str) -> str:
@@ -64,6 +84,8 @@ def missing(name: str) -> str:
     model, _ = split_name(name)
     if model == EMBEDDED and not (ASSETS / "model" / "model.safetensors").is_file():
         return "the embedded model is not on this machine (assets/model is incomplete)"
+    if model in PACKAGED and not PACKAGED[model].is_here:
+        return f"{PACKAGED[model].title} is not on this machine yet; get it first"
     return ""
 
 

@@ -69,8 +69,9 @@ class Rules:
         Names("embedded", "any"),
         MODELS,
         "Models",
-        "The models that can be chosen: embedded, folders, ids of the Hub. With an empty list, "
-        "visitors name folders of this machine and ids of the Hub themselves.",
+        "The models that can be chosen: smollm2, embedded, folders, GGUF files, ids of the Hub. "
+        "With an empty list, visitors name folders and files of this machine and ids of the Hub "
+        "themselves.",
     )
     save_runs: bool = setting(
         True,
@@ -189,7 +190,7 @@ RULES: Final = settings_of(Rules)
 PRIVATE: Final = Rules()
 PUBLIC: Final = Rules(
     public=True,
-    models=("embedded",),
+    models=("smollm2", "embedded"),
     save_runs=False,
     upload_mib=2,
     max_prompt_tokens=1000,

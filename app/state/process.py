@@ -5,20 +5,29 @@ from typing import Final, cast
 
 import streamlit as st
 
-from app.server import rules
+from app.server import model_cache, rules
+from app.server.getting import Getting
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
+from eab.models.packaged import SMOLLM2
 
-WARM_UP_AFTER: Final = 5.0  # seconds; the first page is drawn before torch is imported
+WARM_UP_AFTER: Final = 3.0  # seconds; the first page is drawn before torch is imported
 _OWNER: Final = "owner"
 
 
 @st.cache_resource(show_spinner=False)
 def worker() -> Worker:
     """The worker that all tabs share."""
-    made = Worker(ModelCache(), rules=rules.current())
-    made.warm_up("embedded", after=WARM_UP_AFTER)
+    made, offered = Worker(ModelCache(), rules=rules.current()), rules.current().models
+    models = [name for name in model_cache.KEPT if not model_cache.missing(name)]
+    made.warm_up([name for name in models if not offered or name in offered], WARM_UP_AFTER)
     return made
+
+
+@st.cache_resource(show_spinner=False)
+def getting() -> Getting:
+    """What fetches the chat model for all tabs."""
+    return Getting(SMOLLM2, then=lambda: worker().warm_up([SMOLLM2.name], after=0.0))
 
 
 def owner() -> str:

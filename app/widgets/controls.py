@@ -4,35 +4,28 @@ The widgets of the settings are made from their declarations (eab.config). They 
 on a page; the engine checks every value again.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import streamlit as st
 
-from app.server import estimate, model_cache, rules
+from app.server import estimate
 from app.state.process import worker
-from app.widgets import presets, setting_widgets
+from app.widgets import model_choice, presets, setting_widgets, starting_values
 from app.widgets.markdown import plain
-from app.widgets.setting_widgets import FIELDS, KEPT, START, START_THRESHOLDS
-from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, DrafterName
+from app.widgets.setting_widgets import FIELDS, KEPT
+from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import RunStarted
 from eab.formatting import counted, human_seconds, listed
-from eab.remote import operator
-from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
-EMBEDDED, FOLDER, HUB, SERVER = "Embedded", "Folder", "Hub", "Server"
-_TOP_K_OF_SERVERS: Final = 20  # every server names so many of the most likely tokens
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
-    st.session_state.setdefault("set_model_kind", EMBEDDED)
-    st.session_state.setdefault("set_weights", AS_LOADED)
-    st.session_state.setdefault("set_model_dialect", operator.DIALECTS[0])
-    for key, value in setting_widgets.defaults().items():
+    model_choice.ensure_defaults()
+    for key, value in starting_values.defaults().items():
         st.session_state.setdefault(key, value)
 
 
@@ -40,32 +33,9 @@ def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) ->
     """Set the widgets to a run's prompt, model and settings, or to the nearest values on offer."""
     if prompt is None or config is None:
         return
-    state = st.session_state
-    state.prompt = prompt
-    _choose_model(model)
-    for name in FIELDS:
-        state[f"set_{name}"] = setting_widgets.nearest(name, getattr(config, name))
-    unit = config.threshold_unit
-    slider = THRESHOLD_SCALES[unit].widget
-    state[f"set_threshold_{unit}"] = slider.nearest(config.entropy_threshold)
-
-
-def _choose_model(name: str) -> None:
-    """Set the widgets of the model to a name as `model_name` gives it."""
-    name, st.session_state.set_weights = split_name(name)
-    dialect, _, at_server = name.partition(":")
-    if offered := rules.current().models:
-        st.session_state.set_model_listed = name if name in offered else offered[0]
-    elif operator.is_on_server(name) and operator.is_allowed():
-        st.session_state.set_model_kind = SERVER
-        st.session_state.set_model_dialect = dialect
-        st.session_state.set_model_server = at_server
-    elif name == "embedded":
-        st.session_state.set_model_kind = EMBEDDED
-    elif name.startswith((".", "/", "~")) or "\\" in name or os.path.isdir(name):
-        st.session_state.set_model_kind, st.session_state.set_model_folder = FOLDER, name
-    else:
-        st.session_state.set_model_kind, st.session_state.set_model_hub = HUB, name
+    st.session_state.prompt = prompt
+    model_choice.choose(model)
+    starting_values.begin_with(starting_values.of_config(config))
 
 
 def run_bar(
@@ -74,6 +44,7 @@ def run_bar(
     active: bool,
     before: Callable[[], None] | None = None,
     here: bool = False,
+    on_prompt: Callable[[], None] | None = None,
 ) -> None:
     """Draw one line with the prompt, and Run, or Stop while a run is going on.
 
@@ -83,6 +54,7 @@ def run_bar(
         active: Whether a run is going on.
         before: Draws what stands before the prompt.
         here: Whether this machine must run the model; see `model_missing`.
+        on_prompt: Called when another prompt was typed.
     """
     with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
         if before is not None:
@@ -92,6 +64,7 @@ def run_bar(
             key="prompt",
             placeholder="What should the model continue?",
             label_visibility="collapsed",
+            on_change=on_prompt,
             **KEPT,
         )
         with st.container(key="run_or_stop"):
@@ -121,18 +94,7 @@ def model_missing(here: bool = False) -> str:
     Args:
         here: Whether this machine must run it, because the page measures its caches or weights.
     """
-    name = model_name()
-    return name_missing(name, here) if name else "Type the model's folder or Hub id first"
-
-
-def name_missing(name: str, here: bool = False) -> str:
-    """Why the model of this name cannot run; see `model_missing`."""
-    if here and operator.is_on_server(name):
-        return (
-            f"{name} runs on a server, and this page measures caches and weights on this machine. "
-            "Choose another model"
-        )
-    return model_cache.missing(name)
+    return model_choice.missing(model_choice.name(), here)
 
 
 def sidebar(varied: str = "", here: bool = False) -> None:
@@ -143,21 +105,22 @@ def sidebar(varied: str = "", here: bool = False) -> None:
         here: Whether this machine must run the model; see `model_missing`.
     """
     choose_model(here)
+    defaults = starting_values.defaults()
     hidden = _VARIED_WITH.get(varied, (varied,))
     names = [name for name in SETTINGS if _has_widget(name) and name not in hidden]
     presets.draw()
     for name in names:
         if not SETTINGS[name].advanced:
-            setting_widgets.draw(name)
+            setting_widgets.draw(name, defaults)
     _estimate()
     advanced = [name for name in names if SETTINGS[name].advanced]
     with st.expander("Advanced"):
-        _choose_weights()
+        model_choice.draw_weights()
         for group in dict.fromkeys(SETTINGS[name].group for name in advanced):
             st.markdown(f"**{group}**")
             for name in advanced:
                 if SETTINGS[name].group == group:
-                    setting_widgets.draw(name)
+                    setting_widgets.draw(name, defaults)
     _reset_button()
 
 
@@ -171,34 +134,36 @@ def _estimate() -> None:
         config = BranchingConfig.from_settings(settings())
     except EabError:
         return  # Run explains it
-    needs = estimate.seconds(config, model_name(), worker().remembered)
+    needs = estimate.seconds(config, model_choice.name(), worker().remembered)
     about = f", about {human_seconds(needs)}" if needs is not None else ""
     st.caption(f"Run: at most {counted(estimate.most_tokens(config), 'token')}{about}.")
 
 
 def _changed_settings() -> int:
     """How many settings are not at the page's defaults."""
-    defaults = setting_widgets.defaults()
+    defaults = starting_values.defaults()
     return sum(st.session_state[key] != value for key, value in defaults.items())
 
 
 def reset() -> None:
     """Set all settings to the page's defaults; for callbacks."""
-    st.session_state.update(setting_widgets.defaults())
+    starting_values.begin_with(starting_values.defaults())
 
 
 def leave_example(started: RunStarted) -> None:
-    """Set the defaults if another prompt is to be run with the untouched settings of an example.
+    """Start anew from the model's settings if another prompt was typed than the one of an example.
 
-    An example chooses its settings for its own prompt: a few tokens, say, or two candidates. They
-    would spoil other texts.
+    An example chooses its model and its settings for its own prompt: a few tokens, say, or two
+    candidates. They would spoil other texts. What the visitor has changed stays.
 
     Args:
         started: The header of the example on the screen.
     """
-    untouched = all(settings()[name] == value for name, value in _recorded(started.config).items())
-    if untouched and prompt() != started.prompt:
-        reset()
+    if prompt() in (started.prompt, ""):
+        return
+    if started.model.name == model_choice.EMBEDDED == model_choice.name():
+        model_choice.choose(model_choice.for_own_prompts() or model_choice.EMBEDDED)
+    starting_values.follow_model()
 
 
 def _reset_button() -> None:
@@ -219,21 +184,6 @@ def prompt() -> str:
     return str(st.session_state.prompt)
 
 
-def model_name() -> str:
-    """The chosen model and weight format, as a name for app.server.model_cache; empty if none is
-    named.
-    """
-    if offered := rules.current().models:
-        listed_name = st.session_state.get("set_model_listed", offered[0])
-        return full_name(listed_name, st.session_state.set_weights)
-    kind = st.session_state.set_model_kind
-    typed = {FOLDER: "set_model_folder", HUB: "set_model_hub", SERVER: "set_model_server"}
-    name = str(st.session_state.get(typed[kind], "")).strip() if kind in typed else "embedded"
-    if kind == SERVER and name:
-        return f"{st.session_state.set_model_dialect}:{name}"
-    return full_name(name, st.session_state.set_weights) if name else ""
-
-
 def apply(widgets: dict[str, Any]) -> None:
     """Set these widgets, by their keys without `set_`; for callbacks."""
     for name, value in widgets.items():
@@ -246,77 +196,20 @@ def settings() -> dict[str, Any]:
     In a callback, the latest change is already in them.
     """
     state = st.session_state
-    # Not every page draws them all.
-    found = {name: setting_widgets.nearest(name, getattr(START, name)) for name in FIELDS}
-    found |= {name: chosen for name in FIELDS if (chosen := state.get(f"set_{name}")) is not None}
-    found["kv_limit_mib"] = START.kv_limit_mib
-    unit = found["threshold_unit"]
-    threshold = state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])
+    values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
+    found = {name: values[f"set_{name}"] for name in FIELDS}  # not every page draws them all
+    found["kv_limit_mib"] = starting_values.config().kv_limit_mib
+    threshold = values[f"set_threshold_{found['threshold_unit']}"]
     return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
 
 
 def choose_model(here: bool = False) -> None:
-    """Draw the widgets of the model; `model_name` reads them.
+    """Draw the widgets of the model.
 
     Args:
         here: Whether this machine must run it; see `model_missing`.
     """
-    if offered := rules.current().models:
-        if len(offered) > 1:
-            st.selectbox("Model", offered, key="set_model_listed", **KEPT)
-    else:
-        _name_model()
-    if model_name() and (missing := model_missing(here)):
-        st.info(f"Replay only: {plain(missing)}. Recorded runs still open.")
-
-
-def _name_model() -> None:
-    """Let the user name any model."""
-    kinds = [EMBEDDED, FOLDER, HUB, *([SERVER] if operator.is_allowed() else [])]
-    kind = st.segmented_control(
-        "Model", kinds, key="set_model_kind", required=True, on_change=_keep_exact, **KEPT
-    )
-    if kind == SERVER:
-        _choose_on_server()
-    if kind == FOLDER:
-        st.text_input(
-            "Folder on this machine", key="set_model_folder", placeholder="./my-model", **KEPT
-        )
-    if kind == HUB:
-        st.text_input(
-            "Hub id", key="set_model_hub", placeholder="HuggingFaceTB/SmolLM2-135M", **KEPT
-        )
-
-
-def _choose_on_server() -> None:
-    """Draw the widgets of a model on the operator's server."""
-    st.selectbox("Kind of server", operator.DIALECTS, key="set_model_dialect", **KEPT)
-    st.text_input(
-        "Model on the server",
-        key="set_model_server",
-        placeholder="embedded",
-        help="A Hub id, a folder on this machine, or embedded: its tokenizer is read here. The "
-        "weights are on the server that whoever runs this page has named.",
-        **KEPT,
-    )
-    st.caption("A server names the most likely tokens only: choose a top-k of 1 to 100.")
-
-
-def _keep_exact() -> None:
-    """Give runs on a server a top-k, without which they would not be exact."""
-    if st.session_state.set_model_kind == SERVER and not st.session_state.get("set_top_k"):
-        st.session_state.set_top_k = _TOP_K_OF_SERVERS
-
-
-def _choose_weights() -> None:
-    formats = "; ".join(f"{name}: {words}" for name, words in WEIGHT_FORMATS.items())
-    st.selectbox(
-        "Weights",
-        list(WEIGHT_FORMATS),
-        key="set_weights",
-        help=f"How the model's weights are stored. Fewer bits change the tokens. {formats}.",
-        **KEPT,
-    )
+    model_choice.draw(starting_values.follow_model, here)
 
 
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:
@@ -335,7 +228,7 @@ def changed_since(started: RunStarted | None) -> str:
     if started is None:
         return ""
     others = ["prompt"] * (prompt() != started.prompt)
-    others += ["model"] * (model_name() != started.model.full_name)
+    others += ["model"] * (model_choice.name() != started.model.full_name)
     if others:
         return f"The picture shows another {listed(others)}. Press Run for yours."
     changed = [

@@ -7,7 +7,7 @@ import streamlit as st
 
 from app.state import messages, status, tuning
 from app.state.tuning import CHECK, PILOT
-from app.widgets import controls, sweep_cells, sweep_editor
+from app.widgets import model_choice, sweep_cells, sweep_editor
 from app.widgets.charts import draw
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
@@ -108,7 +108,7 @@ def _predict() -> None:
     try:
         config = pilot_config(sweep_editor.base(), *_wanted())
         grid = Grid({"entropy_threshold": THRESHOLDS}, config, _PILOT_SEEDS)
-        tuning.start("pilot", grid, sweep_editor.prompts(), controls.model_name())
+        tuning.start("pilot", grid, sweep_editor.prompts(), model_choice.name())
     except EabError as error:
         messages.notify(str(error))
 

@@ -4,26 +4,17 @@ A mark in its label says that its value is not the page's default, and what that
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import streamlit as st
 
 from app.server import rules
-from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
+from eab.config import SETTINGS, THRESHOLD_SCALES, ThresholdUnit
 from eab.remote import operator
 from eab.settings import Buttons, Menu, NumberBox, Slider, Steps, Toggle, Widget
 
-# The page's defaults where they differ from the library's: unlikely paths do not branch, and a run
-# ends within seconds.
-START: Final = BranchingConfig(
-    min_fork_weight=0.03, max_paths=16, max_new_tokens=48, kv_limit_mib=1024
-)
-START_THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
-    "nats": START.entropy_threshold,
-    "normalised": 0.08,
-    "quantile": 0.8,
-}
 # The settings that have a widget; the threshold has one per unit.
 FIELDS: Final = tuple(name for name, declared in SETTINGS.items() if declared.widget is not None)
 KEPT: Final[Any] = {"persist_state": "session"}  # a value stays while its widget is not drawn
@@ -34,12 +25,6 @@ _SEE: Final = {
     "attention": "BMC",
     "draft_length": "Speculative decoding",
 }
-
-
-def defaults() -> dict[str, Any]:
-    """What each widget starts with, by its key in the session."""
-    fields = {f"set_{name}": nearest(name, getattr(START, name)) for name in FIELDS}
-    return fields | {f"set_threshold_{unit}": value for unit, value in START_THRESHOLDS.items()}
 
 
 def nearest(name: str, value: Any) -> Any:
@@ -58,13 +43,19 @@ def _widget(name: str) -> Widget | None:
     return widget
 
 
-def draw(name: str) -> None:
-    """Draw the widget of one setting."""
+def draw(name: str, defaults: Mapping[str, Any]) -> None:
+    """Draw the widget of one setting.
+
+    Args:
+        name: The setting.
+        defaults: What each widget starts with, by its key in the session.
+    """
     if name == "entropy_threshold":
-        _draw_threshold()
+        _draw_threshold(defaults)
         return
     declared, key = SETTINGS[name], f"set_{name}"
-    label, given = declared.label + _mark(key, name), {"key": key, "help": _help(name), **KEPT}
+    mark = _mark(name, key, defaults[key])
+    label, given = declared.label + mark, {"key": key, "help": _help(name), **KEPT}
     match _widget(name):
         case Slider(low, high, step):
             st.slider(label, low, high, step=step, **given)
@@ -82,12 +73,12 @@ def draw(name: str) -> None:
             st.toggle(label, **given)
 
 
-def _draw_threshold() -> None:
+def _draw_threshold(defaults: Mapping[str, Any]) -> None:
     """Draw the slider of the threshold in the chosen unit, and what its value means."""
     unit: ThresholdUnit = st.session_state.set_threshold_unit
     scale, key = THRESHOLD_SCALES[unit], f"set_threshold_{unit}"
     value = st.slider(
-        SETTINGS["entropy_threshold"].label + _mark(key, "entropy_threshold"),
+        SETTINGS["entropy_threshold"].label + _mark("entropy_threshold", key, defaults[key]),
         scale.widget.low,
         scale.widget.high,
         step=scale.widget.step,
@@ -117,9 +108,8 @@ def _help(name: str) -> str:
     return SETTINGS[name].help + page
 
 
-def _mark(key: str, name: str) -> str:
+def _mark(name: str, key: str, default: Any) -> str:
     """The end of a label: empty while the widget has its default, else a dot and the default."""
-    default = defaults()[key]
     if st.session_state[key] == default:
         return ""
     return f" ● default {shown(name, default)}"  # plain, since screen readers are given it as it is

