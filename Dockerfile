@@ -21,7 +21,8 @@ COPY eab eab
 COPY app app
 COPY pages pages
 COPY assets assets
-RUN /opt/eab/bin/pip install --no-cache-dir --no-deps .
+RUN /opt/eab/bin/pip install --no-cache-dir --no-deps . \
+    && EAB_MODELS=/opt/eab/models /opt/eab/bin/eab models get smollm2
 
 FROM python:3.11-slim
 RUN useradd --uid 10001 --create-home eab && install -d -o eab /data
@@ -29,6 +30,7 @@ COPY --from=build /opt/eab /opt/eab
 # All that is written goes to the one volume; the rest may be read-only.
 ENV EAB_STORE=/data/runs.sqlite \
     EAB_LAYOUTS=/data/layouts.json \
+    EAB_MODELS=/opt/eab/models \
     HF_HOME=/data/huggingface \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

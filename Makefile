@@ -63,6 +63,7 @@ notebook: .venv/installed-dev
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed: make PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python scripts/install.py
+	$(BIN)/eab models get smollm2 --optional
 	touch $@
 
 .venv/installed-dev: .venv/installed

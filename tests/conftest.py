@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
 from eab.models.packaged import SMOLLM2
+from eab.models.packaged import VARIABLE as MODELS_VARIABLE
 from eab.models.sources import EMBEDDED_FOLDER
 
 # One thread each: the tests share the machine with a browser, servers and each other.
@@ -31,6 +32,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
+SMOLLM2_FILE = SMOLLM2.file  # before the folder is changed
 STORIES_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "models" / "stories260K-hf"
 
 
@@ -51,6 +53,8 @@ def _store_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Nobody's own files are touched by tests, also not by servers that they start."""
     os.environ["EAB_STORE"] = str(tmp_path_factory.mktemp("store") / "runs.sqlite")
     os.environ["EAB_LAYOUTS"] = str(tmp_path_factory.mktemp("layouts") / "layouts.json")
+    # Pages would send a typed prompt to the chat model, where it is here; see `smollm2_here`.
+    os.environ[MODELS_VARIABLE] = str(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")
@@ -90,17 +94,21 @@ def embedded() -> HuggingFaceModel:
 @pytest.fixture(scope="session")
 def smollm2_file() -> Path:
     """The chat model, where `make` could get it."""
-    if not SMOLLM2.is_here:
-        pytest.skip(
-            "SmolLM2 is not here: the package index did not have it (eab models get smollm2)"
-        )
-    return SMOLLM2.file
+    if not SMOLLM2_FILE.is_file():
+        pytest.skip("SmolLM2 is not here: the package index did not have it")
+    return SMOLLM2_FILE
+
+
+@pytest.fixture
+def smollm2_here(smollm2_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`smollm2` is the name of the chat model."""
+    monkeypatch.setenv(MODELS_VARIABLE, str(smollm2_file.parent.parent))
 
 
 @pytest.fixture(scope="session")
 def smollm2(smollm2_file: Path) -> HuggingFaceModel:
     """The chat model in float32 on the CPU."""
-    return load_model(SMOLLM2.name, device="cpu", dtype="float32")
+    return load_model(str(smollm2_file), device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from app.state.process import getting
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
 from eab.errors import EabError
-from eab.formatting import human_bytes
+from eab.formatting import counted, human_bytes
 from eab.models.packaged import SMOLLM2
 from eab.remote import operator
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
@@ -27,6 +27,7 @@ _WORDS: Final = {
 _TITLES: Final = {SMOLLM2.name: SMOLLM2.title, EMBEDDED: "Story model, 8 MB"}
 _TOP_K_OF_SERVERS: Final = 20  # every server names so many of the most likely tokens
 _POLL_SECONDS: Final = 0.5
+_LISTED: Final = "model_on_this_machine"
 
 
 def ensure_defaults() -> None:
@@ -43,7 +44,7 @@ def name() -> str:
     if offered := rules.current().models:
         listed = st.session_state.get("set_model_listed", offered[0])
         return full_name(listed, st.session_state.set_weights)
-    kind = st.session_state.set_model_kind
+    kind = st.session_state.set_model_kind or STORIES
     if kind == SERVER:
         typed = str(st.session_state.get("set_model_server", "")).strip()
         return f"{st.session_state.set_model_dialect}:{typed}" if typed else ""
@@ -97,6 +98,7 @@ def draw(on_change: Callable[[], None], here: bool = False) -> None:
         on_change: Called when another model was chosen.
         here: See `missing`.
     """
+    ensure_defaults()
     if offered := rules.current().models:
         if len(offered) > 1:
             st.selectbox(
@@ -146,22 +148,33 @@ def _changed_kind(on_change: Callable[[], None]) -> None:
 
 
 def _draw_other(on_change: Callable[[], None]) -> None:
-    """Draw the models of this machine; any other name can be typed."""
-    here = _installed()
-    chosen = st.session_state.get("set_model_other")
-    names = [*here, *([chosen] if chosen and chosen not in here else [])]
-    st.selectbox(
+    """Draw the name of any model, and those that other programs keep on this machine."""
+    st.text_input(
         "Folder, GGUF file or Hub id",
-        names,
-        index=None,
         key="set_model_other",
-        format_func=lambda one: here.get(one, one),
-        accept_new_options=True,
         placeholder="./model.gguf",
-        help="The list has what Ollama, LM Studio and the Hub's cache keep on this machine.",
         on_change=on_change,
         **KEPT,
     )
+    if here := _installed():
+        st.selectbox(
+            "On this machine",
+            list(here),
+            index=None,
+            key=_LISTED,
+            format_func=here.__getitem__,
+            placeholder=f"{counted(len(here), 'model')} of other programs",
+            help="What Ollama, LM Studio and the Hub's cache keep on this machine.",
+            on_change=_take_listed,
+            args=(on_change,),
+        )
+
+
+def _take_listed(on_change: Callable[[], None]) -> None:
+    """Name the model that was chosen in the list."""
+    if st.session_state[_LISTED] is not None:
+        st.session_state.set_model_other = st.session_state[_LISTED]
+        on_change()
 
 
 @st.cache_data(show_spinner=False, ttl=30)

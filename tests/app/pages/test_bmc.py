@@ -146,8 +146,8 @@ def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
-    page.segmented_control(key="set_model_kind").set_value("Folder").run()
-    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    page.segmented_control(key="set_model_kind").set_value("Other").run()
+    page.text_input(key="set_model_other").set_value("./no_such_folder").run()
     measure(page, "lengths")
     run_to_its_end(page, "bmc_stop")
     assert "there is no such folder" in page.error[0].value.replace("\\", "")

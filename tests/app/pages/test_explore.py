@@ -99,8 +99,8 @@ def test_an_empty_prompt_is_explained_and_the_picture_stays(page: AppTest) -> No
 
 
 def test_an_unknown_model_is_explained(page: AppTest) -> None:
-    page.segmented_control(key="set_model_kind").set_value("Folder").run()
-    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    page.segmented_control(key="set_model_kind").set_value("Other").run()
+    page.text_input(key="set_model_other").set_value("./no_such_folder").run()
     page.button(key="run_button").click().run()
     run_to_its_end(page)
     assert "there is no such folder" in page.error[0].value.replace("\\", "")
@@ -249,21 +249,16 @@ def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:
     assert page.slider(key="set_threshold_quantile").value == 0.9
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "key"),
-    [("./my-model", "Folder", "set_model_folder"), ("gpt2", "Hub", "set_model_hub")],
-)
-def test_the_model_of_a_recorded_run_is_chosen_again(
-    page: AppTest, name: str, kind: str, key: str
-) -> None:
+@pytest.mark.parametrize("name", ["./my-model", "gpt2", "ollama:llama3.2:1b"])
+def test_the_model_of_a_recorded_run_is_chosen_again(page: AppTest, name: str) -> None:
     events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
     assert isinstance(events[0], RunStarted)
     events[0] = replace(events[0], model=replace(events[0].model, name=name))
     open_file(page, "other.eab", record.dumps(events))
-    assert page.segmented_control(key="set_model_kind").value == kind
-    assert page.text_input(key=key).value == name
+    assert page.segmented_control(key="set_model_kind").value == "Other"
+    assert page.text_input(key="set_model_other").value == name
     open_example(page, bundled_runs.recordings()[0])
-    assert page.segmented_control(key="set_model_kind").value == "Embedded"
+    assert page.segmented_control(key="set_model_kind").value == "Stories"
 
 
 def test_weights_in_fewer_bits_are_used_and_are_part_of_the_link(page: AppTest) -> None:

@@ -120,8 +120,8 @@ def test_an_empty_prompt_is_explained_and_the_charts_stay(page: AppTest) -> None
 
 
 def test_an_unknown_model_is_explained(page: AppTest) -> None:
-    page.segmented_control(key="set_model_kind").set_value("Folder").run()
-    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    page.segmented_control(key="set_model_kind").set_value("Other").run()
+    page.text_input(key="set_model_other").set_value("./no_such_folder").run()
     run_to_its_end(start(page, "The cat", 2))
     assert "there is no such folder" in page.error[0].value.replace("\\", "")
     assert not page.exception

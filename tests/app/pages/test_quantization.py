@@ -48,9 +48,9 @@ def test_nf4_has_four_bits_and_offers_double_quantization(page: AppTest) -> None
 
 
 def test_a_model_that_is_not_there_is_explained(page: AppTest) -> None:
-    page.segmented_control(key="set_model_kind").set_value("Folder").run()
+    page.segmented_control(key="set_model_kind").set_value("Other").run()
     assert "folder" in page.info[0].value
-    page.text_input(key="set_model_folder").set_value("/no/such/model").run()
+    page.text_input(key="set_model_other").set_value("/no/such/model").run()
     assert not page.exception
     assert page.error
 

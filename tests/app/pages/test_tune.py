@@ -355,8 +355,8 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
-    page.segmented_control(key="set_model_kind").set_value("Folder").run()
-    page.text_input(key="set_model_folder").set_value("./no_such_folder").run()
+    page.segmented_control(key="set_model_kind").set_value("Other").run()
+    page.text_input(key="set_model_other").set_value("./no_such_folder").run()
     run_to_its_end(page.button(key="tune_start").click().run(), STOP)
     assert "there is no such folder" in page.error[0].value
     assert "Recorded: embedded" in captions(page)

@@ -131,7 +131,7 @@ def test_the_page_restores_prompt_settings_model_and_cursor() -> None:
     assert page.slider(key="set_temperature").value == 0.5
     assert page.slider(key="set_threshold_quantile").value == 0.9
     assert page.slider(key="set_max_paths").value == 7
-    assert page.text_input(key="set_model_folder").value == "./my-model"
+    assert page.text_input(key="set_model_other").value == "./my-model"
     assert page.selectbox(key="set_weights").value == "int4"
     assert (board_message(page)["run"], board_message(page)["cursor"]) == ("recorded-coin.eab", 3)
 

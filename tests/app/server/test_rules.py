@@ -25,7 +25,7 @@ def test_without_a_file_the_rules_are_those_of_ones_own_machine():
 
 def test_a_public_server_starts_from_other_rules():
     assert load({"EAB_PUBLIC": "1"}) == PUBLIC
-    assert PUBLIC.models == ("embedded",)
+    assert PUBLIC.models == ("smollm2", "embedded")
     assert not PUBLIC.save_runs
 
 
