@@ -9,11 +9,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from eab.config import AUTO, AllocationStep, BranchingConfig
+from eab.config import AUTO, AllocationStep, BranchingConfig, ChatTemplate
 from eab.errors import ConfigError, LinkError
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chat programs cut long links
 MAX_VALUE: Final = 300  # characters of any other value
+_LONG: Final = ("prompt", "chat_template_kwargs")
 MAX_STEP: Final = 1_000_000
 _SETTINGS: Final = {
     field.name: field.type for field in fields(BranchingConfig) if field.name != "kv_limit_mib"
@@ -56,15 +57,12 @@ def to_query(link: Link) -> str:
     values: dict[str, Any] = {
         name: getattr(link, name) for name in ("run", "saved", "example", "model")
     }
-    if link.prompt is not None and len(link.prompt) <= MAX_PROMPT:
-        values["prompt"] = link.prompt
+    values["prompt"] = link.prompt
     if link.config is not None:
         values |= {name: getattr(link.config, name) for name in _SETTINGS}
     values["cursor"] = link.cursor
     texts = {name: _as_text(value) for name, value in values.items() if value not in ("", None)}
-    return urlencode(
-        {name: text for name, text in texts.items() if name == "prompt" or len(text) <= MAX_VALUE}
-    )
+    return urlencode({name: text for name, text in texts.items() if len(text) <= _longest(name)})
 
 
 def what_it_opens(link: Link) -> str:
@@ -90,10 +88,9 @@ def from_query(values: Mapping[str, str]) -> Link:
         LinkError: A value is too long or not allowed.
     """
     for name, text in values.items():
-        longest = MAX_PROMPT if name == "prompt" else MAX_VALUE
-        if len(text) > longest:
+        if len(text) > _longest(name):
             raise LinkError(
-                f"{name} has {len(text):,} characters; a link holds at most {longest:,}"
+                f"{name} has {len(text):,} characters; a link holds at most {_longest(name):,}"
             )
     settings = {name: _parsed(name, values[name]) for name in _SETTINGS if name in values}
     try:
@@ -107,6 +104,10 @@ def from_query(values: Mapping[str, str]) -> Link:
     return Link(**found, prompt=values.get("prompt"), config=config, cursor=cursor)
 
 
+def _longest(name: str) -> int:
+    return MAX_PROMPT if name in _LONG else MAX_VALUE
+
+
 def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -114,12 +115,14 @@ def _as_text(value: Any) -> str:
 def _parsed(name: str, text: str) -> Any:
     """A value of the setting's type; BranchingConfig checks its range."""
     kind: Any = int if name == "cursor" else _SETTINGS[name]
-    if kind == AllocationStep:
-        kind = str if text == AUTO else int
+    if kind in (AllocationStep, ChatTemplate):
+        if text == AUTO:
+            return text
+        kind = int if kind == AllocationStep else bool
     try:
         if kind is bool:
             return _BOOLEANS[text]
         return kind(text) if kind in (int, float) else text
     except (KeyError, ValueError) as error:
-        expected = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
+        expected = {bool: "true, false or auto", int: "a whole number"}.get(kind, "a number")
         raise LinkError(f"{name} is {text[:40]!r}; it must be {expected}") from error

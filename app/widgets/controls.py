@@ -343,7 +343,6 @@ def changed_since(started: RunStarted | None) -> str:
         for name, recorded in _recorded(started.config).items()
         if settings()[name] != recorded
     ]
-    changed += ["system message"] if started.config.system else []
     return (
         f"Changed since this run: {plain(listed(changed))}. Press Run to apply." if changed else ""
     )

@@ -1,15 +1,13 @@
 """From a prompt to token ids."""
 
-from typing import Final
+import json
 
 from transformers import PreTrainedTokenizerBase
 
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.formatting import reason_of
-from eab.settings import MAX_TEXT
-
-_MOST_CHARACTERS: Final = 4 * MAX_TEXT  # that a chat template may make of prompt and system message
+from eab.models import chat_template
 
 
 def encode_prompt(
@@ -24,25 +22,35 @@ def encode_prompt(
         config: The settings.
 
     Raises:
-        ModelError: The config asks for a chat template, but the model has none that can be used.
+        ModelError: The config needs a chat template, but the model has none that can be used.
     """
-    if not config.chat:
+    if not config.chat or not (tokenizer.chat_template or _needs_template(name, config)):
         return tuple(tokenizer.encode(prompt))
-    if not tokenizer.chat_template:
-        raise ModelError(f"{name} has no chat template; run it without chat")
     messages = [{"role": "system", "content": config.system}] if config.system else []
     messages.append({"role": "user", "content": prompt})
+    variables = json.loads(config.chat_template_kwargs or "{}")
     try:
-        text = str(
-            tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        )
+        text = chat_template.render(tokenizer, messages, variables)
     except Exception as error:  # a template is a program that came with the model
         raise ModelError(
-            f"the chat template of {name} cannot be used ({reason_of(error)}); run it without chat"
+            f"the chat template of {name} cannot be used ({_reason(error)}); run it without chat"
         ) from error
-    if len(text) > _MOST_CHARACTERS:
-        raise ModelError(
-            f"the chat template of {name} makes {len(text):,} characters of this prompt; at most "
-            f"{_MOST_CHARACTERS:,} are allowed. Run it without chat"
-        )
     return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _needs_template(name: str, config: BranchingConfig) -> bool:
+    """False; asked of a model without a chat template.
+
+    Raises:
+        ModelError: The settings need one.
+    """
+    for setting in ("system", "chat_template_kwargs"):
+        if getattr(config, setting):
+            raise ModelError(f"{name} has no chat template, which {setting} needs; leave it empty")
+    if config.chat is True:
+        raise ModelError(f"{name} has no chat template; run it without chat")
+    return False
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, chat_template.TemplateTooLarge) else reason_of(error)

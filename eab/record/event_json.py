@@ -211,6 +211,13 @@ def _row(kind: Any, converter: cattrs.Converter) -> Hook:
     return structure
 
 
+def _or_auto(hook: Hook) -> Hook:
+    def structure(value: Any, kind: Any) -> Any:
+        return value if type(value) is str and value == AUTO else hook(value, kind)
+
+    return structure
+
+
 def _is_choice(kind: Any) -> bool:
     return get_origin(kind) is Literal
 
@@ -226,9 +233,8 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook(float, _real(-sys.float_info.max, sys.float_info.max))
     converter.register_structure_hook(str, _text(math.inf))
     converter.register_structure_hook(bool, _exactly(bool))
-    converter.register_structure_hook(
-        int | Literal["auto"], lambda value, _: value if value == AUTO else whole(value, int)
-    )
+    for kind, hook in ((int, whole), (bool, _exactly(bool))):
+        converter.register_structure_hook(kind | Literal["auto"], _or_auto(hook))
     for declares, make in ((_declares_limit, _declared), (_is_row, _row)):
         converter.register_structure_hook_factory(declares, make)
     converter.register_structure_hook_factory(_is_choice, _one_of)

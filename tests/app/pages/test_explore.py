@@ -161,6 +161,7 @@ EXTREMES = [
         "policy": "original",
         "chat": True,
         "system": "Be *brief*",
+        "max_paths": 200,
     },
 ]
 
