@@ -33,7 +33,7 @@ def run() -> None:
         controls.leave_example(current.started)
     try:
         config = BranchingConfig.from_settings(controls.settings())
-        tab.start(controls.prompt(), config, controls.model_name())
+        tab.start(controls.prompt(), config, controls.model_name(), controls.messages())
     except EabError as error:
         messages.notify(str(error))
     else:
@@ -62,7 +62,7 @@ def run_at(key: str, threshold: float) -> None:
     shown = tab.displayed()
     if shown.config is not None and key == shown.key:
         at = replace(shown.config, entropy_threshold=round(threshold, 2), threshold_unit="nats")
-        controls.fill_from(shown.prompt, at, shown.model)
+        controls.fill_from(shown.prompt, at, shown.model, shown.messages)
         run()
         st.session_state[NOTIFIED] = bool(messages.message())
 

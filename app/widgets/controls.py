@@ -15,15 +15,17 @@ from app.state.process import worker
 from app.widgets import presets, setting_widgets
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import FIELDS, KEPT, START, START_THRESHOLDS
+from eab.chat import title_of
 from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, DrafterName
 from eab.errors import EabError
-from eab.events import RunStarted
+from eab.events import Message, RunStarted
 from eab.formatting import counted, human_seconds, listed
 from eab.remote import operator
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS, full_name, split_name
 
 EMBEDDED, FOLDER, HUB, SERVER = "Embedded", "Folder", "Hub", "Server"
 _TOP_K_OF_SERVERS: Final = 20  # every server names so many of the most likely tokens
+_MESSAGES: Final = "messages_of_the_prompt"
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 
@@ -36,12 +38,19 @@ def ensure_defaults() -> None:
         st.session_state.setdefault(key, value)
 
 
-def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) -> None:
-    """Set the widgets to a run's prompt, model and settings, or to the nearest values on offer."""
+def fill_from(
+    prompt: str | None,
+    config: BranchingConfig | None,
+    model: str,
+    messages: tuple[Message, ...] = (),
+) -> None:
+    """Set the widgets to a run's prompt, model and settings, or to the nearest values on offer; its
+    messages are kept.
+    """
     if prompt is None or config is None:
         return
     state = st.session_state
-    state.prompt = prompt
+    state.prompt, state[_MESSAGES] = prompt, messages
     _choose_model(model)
     for name in FIELDS:
         state[f"set_{name}"] = setting_widgets.nearest(name, getattr(config, name))
@@ -219,6 +228,12 @@ def prompt() -> str:
     return str(st.session_state.prompt)
 
 
+def messages() -> tuple[Message, ...]:
+    """The chat of the run that the widgets were set to, while its prompt is not changed."""
+    kept: tuple[Message, ...] = st.session_state.get(_MESSAGES, ())
+    return kept if kept and title_of(kept) == prompt() else ()
+
+
 def model_name() -> str:
     """The chosen model and weight format, as a name for app.server.model_cache; empty if none is
     named.
@@ -334,18 +349,29 @@ def changed_since(started: RunStarted | None) -> str:
     """A sentence on how the widgets differ from the run on the screen; empty if they do not."""
     if started is None:
         return ""
-    others = ["prompt"] * (prompt() != started.prompt)
+    asked = (prompt(), messages())
+    others = ["prompt"] * (asked != (started.prompt, started.messages))
     others += ["model"] * (model_name() != started.model.full_name)
     if others:
         return f"The picture shows another {listed(others)}. Press Run for yours."
+    chosen = _chosen()
     changed = [
         f"{SETTINGS[name].label.lower()} (was {setting_widgets.shown(name, recorded)})"
         for name, recorded in _recorded(started.config).items()
-        if settings()[name] != recorded
+        if chosen[name] != recorded
     ]
     return (
         f"Changed since this run: {plain(listed(changed))}. Press Run to apply." if changed else ""
     )
+
+
+def _chosen() -> dict[str, Any]:
+    """The settings as a config has them, if they are allowed: typed JSON in its one form."""
+    try:
+        config = BranchingConfig.from_settings(settings())
+    except EabError:
+        return settings()
+    return _recorded(config)
 
 
 def _recorded(config: BranchingConfig) -> dict[str, Any]:

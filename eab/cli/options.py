@@ -27,6 +27,23 @@ MAX_REPEATS = 100
 Prompt = Annotated[
     str, typer.Argument(help="The text that the model continues; - reads it from standard input.")
 ]
+PromptOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        help="The text that the model continues; - reads it from standard input. Left out with "
+        "--messages.",
+        show_default=False,
+    ),
+]
+Messages = Annotated[
+    str,
+    typer.Option(
+        help="A chat in the place of the prompt: a JSON file with a list of messages, each with "
+        "role and content; - reads it from standard input. A last message of the assistant is "
+        "continued.",
+        show_default=False,
+    ),
+]
 RunFile = Annotated[Path, typer.Argument(help="A run file, written by --record or by the page.")]
 Model = Annotated[
     str,

@@ -4,30 +4,36 @@ import json
 
 from transformers import PreTrainedTokenizerBase
 
+from eab.chat import Prompt, as_json
 from eab.config import BranchingConfig
 from eab.errors import ModelError
+from eab.events import Message
 from eab.formatting import reason_of
 from eab.models import chat_template
 
 
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase, name: str, prompt: str, config: BranchingConfig
+    tokenizer: PreTrainedTokenizerBase, name: str, prompt: Prompt, config: BranchingConfig
 ) -> tuple[int, ...]:
-    """Token ids of the prompt, with the chat template if the config asks for it.
+    """Token ids of the prompt, with the chat template if the config asks for it, or of a chat.
 
     Args:
         tokenizer: The tokenizer of the model.
         name: The name of the model, for the message.
-        prompt: The text.
+        prompt: The text, or the messages.
         config: The settings.
 
     Raises:
-        ModelError: The config needs a chat template, but the model has none that can be used.
+        ModelError: A chat template is needed, but the model has none that can be used.
     """
-    if not config.chat or not (tokenizer.chat_template or _needs_template(name, config)):
-        return tuple(tokenizer.encode(prompt))
-    messages = [{"role": "system", "content": config.system}] if config.system else []
-    messages.append({"role": "user", "content": prompt})
+    if isinstance(prompt, str):
+        if not config.chat or not (tokenizer.chat_template or _needs_template(name, config)):
+            return tuple(tokenizer.encode(prompt))
+        prompt = (Message("user", prompt),)
+    elif not tokenizer.chat_template:
+        raise ModelError(f"{name} has no chat template, which messages need; give a prompt")
+    system = (Message("system", config.system),) if config.system else ()
+    messages = as_json([*system, *prompt])
     variables = json.loads(config.chat_template_kwargs or "{}")
     try:
         text = chat_template.render(tokenizer, messages, variables)
