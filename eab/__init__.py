@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from eab.config import BranchingConfig
     from eab.engine.loop import generate, serve
     from eab.engine.request import Request
+    from eab.events import Message
     from eab.record import load, save
     from eab.remote.loading import load_model
     from eab.run import Run, Sample, fold
@@ -26,6 +27,7 @@ __all__ = [
     "BranchingConfig",
     "EntropyAdaptiveBranching",
     "Grid",
+    "Message",
     "Request",
     "Run",
     "Sample",
@@ -48,6 +50,7 @@ _HOME = {
     "BranchingConfig": "eab.config",
     "EntropyAdaptiveBranching": "eab.api",
     "Grid": "eab.tuning.grid",
+    "Message": "eab.events",
     "Request": "eab.engine.request",
     "Run": "eab.run",
     "Sample": "eab.run",

@@ -1,14 +1,15 @@
 """Entropy-adaptive branching as a library: one object that gives samples, runs, or events."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from eab.chat import prompt_or_messages
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.events import Event
+from eab.events import Event, Message
 from eab.models.base import LanguageModel
 from eab.models.loading import wrap_model
 from eab.models.sources import EMBEDDED_DRAFT
@@ -70,34 +71,42 @@ class EntropyAdaptiveBranching:
         self.model = _as_language_model(model, tokenizer, load)
         self._draft = lru_cache(maxsize=1)(lambda: _as_language_model(draft, None, load))
 
-    def generate(self, prompt: str, **settings: Any) -> list[Sample]:
+    def generate(self, prompt: str | None = None, **settings: Any) -> list[Sample]:
         """Generate the samples: all leaves of the tree, the heaviest first; their weights sum to 1.
 
         Args:
-            prompt: The text to continue.
-            settings: Settings for this call alone, and `continued` (see `stream`).
+            prompt: The text to continue; left out if there are messages.
+            settings: Settings for this call alone, and `messages` and `continued` (see `stream`).
 
         Raises:
-            PromptError: The prompt is empty or too long.
+            PromptError: The prompt or the messages are empty or too long.
             ConfigError: A setting is out of range.
             ModelError: The draft model cannot be used.
             MemoryLimitError: The KV cache exceeded its limit.
         """
         return self.run(prompt, **settings).samples()
 
-    def run(self, prompt: str, **settings: Any) -> Run:
+    def run(self, prompt: str | None = None, **settings: Any) -> Run:
         """Generate the whole run: tree, samples, measurements. See `generate` for the arguments."""
         run = fold(self.stream(prompt, **settings))
         run.raise_if_failed()
         return run
 
     def stream(
-        self, prompt: str, *, continued: Sequence[int] = (), **settings: Any
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Mapping[str, str] | Message] | None = None,
+        continued: Sequence[int] = (),
+        **settings: Any,
     ) -> Iterator[Event]:
         """Generate the events of a run as they happen. To stop, stop iterating.
 
         Args:
-            prompt: The text to continue.
+            prompt: The text to continue; left out if there are messages.
+            messages: A chat, as OpenAI and transformers spell it: `[{"role": "user", "content":
+                "Hello"}]`. It needs a model with a chat template. A last message of the assistant
+                is continued.
             continued: Token ids that follow the prompt's own, as `Run.continuation` gives them.
             settings: Settings for this call alone.
 
@@ -105,7 +114,8 @@ class EntropyAdaptiveBranching:
             PromptError, ConfigError, ModelError: As for `generate`. A run that exceeds its memory
                 limit ends with RunEnded("failed") instead.
         """
-        request = Request(prompt, self._config(settings), tuple(continued))
+        prompt, chat = prompt_or_messages(prompt, messages)
+        request = Request(prompt, self._config(settings), tuple(continued), chat)
         draft = self._draft() if request.config.drafter == "model" else None
         return generate(self.model, request, draft)
 

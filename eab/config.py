@@ -1,5 +1,6 @@
 """The settings of one run, each declared once: eab.settings says what is made of a declaration."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from eab.formatting import quoted
 from eab.settings import (
     Buttons,
     Choice,
+    JsonObject,
     Menu,
     NumberBox,
     Real,
@@ -19,8 +21,10 @@ from eab.settings import (
     Steps,
     Switch,
     Text,
-    Toggle,
+    TextArea,
+    TextLine,
     Whole,
+    as_json_text,
     setting,
     settings_of,
 )
@@ -30,6 +34,7 @@ ThresholdUnit = Literal["nats", "normalised", "quantile"]
 CacheName = Literal["tree", "concat-cow", "deep-copy", "recompute"]
 AttentionName = Literal["sliced", "padded"]
 AllocationStep = int | Literal["auto"]
+ChatTemplate = bool | Literal["auto"]
 DrafterName = Literal["none", "model", "prompt-lookup", "sibling-lookup", "run-ahead"]
 
 T = TypeVar("T")
@@ -39,10 +44,27 @@ MAX_NEW_TOKENS: Final = 4096
 AUTO: Final = "auto"
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
+# What a chat template is given by the engine and by transformers
+_OF_THE_ENGINE: Final = (
+    "messages",
+    "conversation*",
+    "tools",
+    "documents",
+    "chat_template",
+    "add_generation_prompt",
+    "continue_final_message",
+    "tokeniz*",
+    "sanitize_control_tokens",
+    "padding",
+    "truncation",
+    "max_length",
+    "return_*",
+)
 R_STEPS: Final = (AUTO, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # on the page
 
 BRANCHING: Final = "Branching"
 SAMPLING: Final = "Sampling"
+CHAT: Final = "Chat"
 KV_CACHE: Final = "KV cache"
 SPECULATIVE: Final = "Speculative decoding"
 
@@ -219,21 +241,34 @@ class BranchingConfig:
         "Seed of the random numbers. The same seed gives the same run.",
         widget=NumberBox(0, 2**31 - 1),
     )
-    chat: bool = setting(
-        False,
-        Switch(),
-        SAMPLING,
+
+    chat: ChatTemplate = setting(
+        AUTO,
+        Switch(or_word=AUTO),
+        CHAT,
         "Chat template",
-        "Send the prompt as a user message in the model's chat template. For instruction-tuned "
-        "models that have one.",
-        widget=Toggle(),
+        "Send the prompt as a user message in the model's chat template. auto: if the model has "
+        "one.",
+        more="On needs a model with a chat template. Off gives the model the bare text.",
+        widget=Buttons({AUTO: "if the model has one", True: "on", False: "off"}),
     )
     system: str = setting(
         "",
         Text(),
-        SAMPLING,
+        CHAT,
         "System message",
-        "System message before the prompt; needs chat.",
+        "System message before the prompt. It needs a chat template.",
+        widget=TextArea("You are a helpful assistant."),
+    )
+    chat_template_kwargs: str = setting(
+        "",
+        JsonObject(1000, 4, _OF_THE_ENGINE),
+        CHAT,
+        "Arguments of the chat template",
+        'A JSON object with variables for the chat template, such as {"enable_thinking": false}.',
+        more="Which there are depends on the template; it ignores the others. In Python a dict "
+        "will do.",
+        widget=TextLine('{"enable_thinking": false}'),
     )
 
     cache: CacheName = setting(
@@ -306,13 +341,21 @@ class BranchingConfig:
     )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "chat_template_kwargs", _json_text(self.chat_template_kwargs))
         for name, declared in SETTINGS.items():
             if name != "entropy_threshold":
                 declared.values.check(f"the setting {name}", getattr(self, name))
         scale = THRESHOLD_SCALES[self.threshold_unit]
         scale.values.check("the setting entropy_threshold", self.entropy_threshold)
-        if self.system and not self.chat:
-            raise ConfigError("system is set but chat is off; a system message needs chat=True")
+        if self.chat is False:
+            for name, what in (
+                ("system", "a system message"),
+                ("chat_template_kwargs", "an argument of the chat template"),
+            ):
+                if getattr(self, name):
+                    raise ConfigError(
+                        f"{name} is set but chat is off; {what} needs chat=True or chat='auto'"
+                    )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "BranchingConfig":
@@ -325,6 +368,15 @@ class BranchingConfig:
 
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
+
+
+def _json_text(given: object) -> object:
+    """The text of an object, in one form; what is none is left for the check to refuse."""
+    try:
+        value = json.loads(given) if isinstance(given, str) and given else given
+        return given if not isinstance(value, dict) else as_json_text(value) if value else ""
+    except (ValueError, RecursionError):
+        return given
 
 
 def _known_settings(name: str) -> str:

@@ -4,8 +4,10 @@ eab.config declares each setting once with `setting`. The validation, the option
 line, the widgets of the page and docs/settings.md are all made from that declaration.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol, TypeVar
 
 from eab.errors import ConfigError
@@ -88,15 +90,20 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """On or off."""
+    """On or off, and the word `or_word` if it is not empty."""
+
+    or_word: str = ""
 
     def check(self, name: str, value: object) -> None:
         """See Values.check."""
+        if self.or_word and isinstance(value, str) and value == self.or_word:
+            return
         if not isinstance(value, bool):
-            raise ConfigError(f"{name} is {quoted(value)}; it must be true or false")
+            allowed = f"true, false or {self.or_word!r}" if self.or_word else "true or false"
+            raise ConfigError(f"{name} is {quoted(value)}; it must be {allowed}")
 
     def __str__(self) -> str:
-        return "on, off"
+        return f"on, off, {self.or_word}" if self.or_word else "on, off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,78 @@ class Text:
 
     def __str__(self) -> str:
         return f"text of at most {self.longest:,} characters"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """A JSON object as text in one form (see `as_json_text`), or no text.
+
+    Attributes:
+        longest: Characters of the text.
+        deepest: How many lists and objects may stand inside each other, itself included.
+        reserved: Names that it may not have; with a `*` at the end, all that begin so.
+    """
+
+    longest: int
+    deepest: int
+    reserved: tuple[str, ...] = ()
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        Text(self.longest).check(name, value)
+        if value == "":
+            return
+        content = self._parsed(name, str(value))
+        if not isinstance(content, dict):
+            raise ConfigError(f"{name} is {quoted(value)}; it must be a JSON object")
+        if _depth(content) > self.deepest:
+            raise ConfigError(
+                f"{name} has more than {self.deepest} lists and objects inside each other; "
+                "flatten it"
+            )
+        for key in content:
+            if any(fnmatchcase(key, pattern) for pattern in self.reserved):
+                raise ConfigError(
+                    f"{name} has the name {quoted(key)}, which is reserved; leave it out "
+                    f"(reserved are: {', '.join(self.reserved)})"
+                )
+
+    def _parsed(self, name: str, text: str) -> Any:
+        """The value of a text.
+
+        Raises:
+            ConfigError: It is no JSON, or has values that JSON has not.
+        """
+        try:
+            content = json.loads(text)
+            as_json_text(content)
+            return content
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"{name} is {quoted(text)}, which is no JSON with plain values ({error}); write an "
+                'object such as {"enable_thinking": false}'
+            ) from error
+
+    def __str__(self) -> str:
+        return f"a JSON object of at most {self.longest:,} characters"
+
+
+def as_json_text(value: object) -> str:
+    """JSON values in one form: equal values give the same text.
+
+    Raises:
+        ValueError: They are none that JSON has, such as infinity.
+        RecursionError: They are too deep.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _depth(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, dict | list) + max(map(_depth, inner), default=0)
 
 
 def _bracket(hint: str) -> str:
@@ -200,9 +279,31 @@ class Menu:
 
 @dataclass(frozen=True, slots=True)
 class Buttons:
-    """Names side by side, with a label each."""
+    """Values side by side, with a label each."""
 
-    labels: Mapping[str, str]
+    labels: Mapping[Any, str]
+
+    def nearest(self, value: Any) -> Any:
+        """See Widget.nearest."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class TextLine:
+    """A box for a text of one line; `example` stands in it while it is empty."""
+
+    example: str = ""
+
+    def nearest(self, value: str) -> str:
+        """See Widget.nearest."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class TextArea:
+    """A box for a text of several lines; `example` stands in it while it is empty."""
+
+    example: str = ""
 
     def nearest(self, value: str) -> str:
         """See Widget.nearest."""

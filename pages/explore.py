@@ -38,7 +38,7 @@ def run() -> None:
     own_prompt()
     try:
         config = BranchingConfig.from_settings(controls.settings())
-        tab.start(controls.prompt(), config, model_choice.name())
+        tab.start(controls.prompt(), config, model_choice.name(), controls.messages())
     except EabError as error:
         messages.notify(str(error))
     else:
@@ -67,7 +67,7 @@ def run_at(key: str, threshold: float) -> None:
     shown = tab.displayed()
     if shown.config is not None and key == shown.key:
         at = replace(shown.config, entropy_threshold=round(threshold, 2), threshold_unit="nats")
-        controls.fill_from(shown.prompt, at, shown.model)
+        controls.fill_from(shown.prompt, at, shown.model, shown.messages)
         run()
         st.session_state[NOTIFIED] = bool(messages.message())
 

@@ -244,7 +244,7 @@ def record_quantized_run() -> None:
     """Make the first bundled run again with weights in four bits, for the page Quantization."""
     started = fold(bundled_runs.events_of(bundled_runs.recordings()[0])).started
     model = load_model(EMBEDDED, "cpu", "float32", weights="int4")
-    request = Request(started.prompt, started.config, started.continued_tokens)
+    request = Request(started.prompt, started.config, started.continued_tokens, started.messages)
     record.save(list(generate(model, request)), bundled_runs.QUANTIZED)
 
 

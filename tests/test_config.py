@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from inspect import signature
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerBase
 
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, EabError
@@ -94,10 +96,72 @@ def test_a_name_that_does_not_exist_is_answered_with_those_that_do(name, value, 
     assert str(error.value) == f"the setting {name} is {value!r}; it must be one of: {allowed}"
 
 
-def test_a_system_message_needs_chat():
-    with pytest.raises(ConfigError, match="chat=True"):
-        BranchingConfig(system="You are a pirate.")
-    assert BranchingConfig(system="You are a pirate.", chat=True).chat
+@pytest.mark.parametrize(
+    ("name", "value"), [("system", "You are a pirate."), ("chat_template_kwargs", '{"a": 1}')]
+)
+def test_what_goes_into_the_chat_template_is_refused_while_chat_is_off(name, value):
+    with pytest.raises(ConfigError, match=f"{name} is set but chat is off.*chat='auto'"):
+        BranchingConfig(**{name: value, "chat": False})
+    for chat in (True, "auto"):
+        assert BranchingConfig(**{name: value, "chat": chat}).chat == chat
+
+
+def test_chat_is_automatic():
+    assert BranchingConfig().chat == "auto"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, ""),
+        ("", ""),
+        ("{}", ""),
+        ({"b": None, "a": [1, "é"]}, '{"a": [1, "é"], "b": null}'),
+        ('{"b":null,"a":[1,"\\u00e9"]}', '{"a": [1, "é"], "b": null}'),
+    ],
+)
+def test_the_arguments_of_a_chat_template_are_kept_in_one_form(given, text):
+    config = BranchingConfig(chat_template_kwargs=given)
+    assert config.chat_template_kwargs == text
+    assert dataclasses.replace(config) == config
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (None, "it must be text"),
+        (3, "it must be text"),
+        ([1], "it must be text"),
+        ("[1]", "it must be a JSON object"),
+        ("{a: 1}", "which is no JSON with plain values"),
+        ('{"a": NaN}', "which is no JSON with plain values"),
+        ('{"a": 1e999}', "which is no JSON with plain values"),
+        ({"a": {1, 2}}, "it must be text"),
+        ({"a": float("inf")}, "it must be text"),
+        ("[" * 900, "which is no JSON with plain values"),
+        ("[" * 10**5, "has 100,000 characters; at most 1,000 are allowed"),
+        ({"a": "x" * 1000}, "has 1,009 characters; at most 1,000 are allowed"),
+        ({"a": [[[[1]]]]}, "has more than 4 lists and objects inside each other"),
+        ('{"a": "\\ud800"}', "is not valid text at character 8"),
+        ({"tokenize": True}, "has the name 'tokenize', which is reserved"),
+        ({"return_dict": True}, "has the name 'return_dict', which is reserved"),
+        ({"chat_template": "x"}, "has the name 'chat_template', which is reserved"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_arguments_that_no_chat_template_takes_are_refused_in_words(given, why):
+    with pytest.raises(ConfigError) as error:
+        BranchingConfig(chat_template_kwargs=given)
+    assert str(error.value).startswith("the setting chat_template_kwargs ")
+    assert why in str(error.value)
+
+
+def test_every_argument_of_apply_chat_template_is_reserved():
+    taken = signature(PreTrainedTokenizerBase.apply_chat_template).parameters
+    for name in [*taken][1:-1]:  # without self and the arguments of the template
+        with pytest.raises(ConfigError, match="reserved"):
+            BranchingConfig(chat_template_kwargs={name: 1})
+    assert BranchingConfig(chat_template_kwargs={"enable_thinking": False}).chat_template_kwargs
 
 
 @pytest.mark.parametrize(

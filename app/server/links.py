@@ -4,16 +4,20 @@ Links are untrusted text: each value is checked, one bad value makes the whole l
 link starts a run. Knows nothing of Streamlit.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from eab.config import AUTO, AllocationStep, BranchingConfig
-from eab.errors import ConfigError, LinkError
+from eab.chat import as_json, parse_messages, prompt_or_messages
+from eab.config import AUTO, AllocationStep, BranchingConfig, ChatTemplate
+from eab.errors import ConfigError, LinkError, PromptError
+from eab.events import Message
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chat programs cut long links
 MAX_VALUE: Final = 300  # characters of any other value
+_LONG: Final = ("prompt", "messages", "chat_template_kwargs")
 MAX_STEP: Final = 1_000_000
 _SETTINGS: Final = {
     field.name: field.type for field in fields(BranchingConfig) if field.name != "kv_limit_mib"
@@ -31,7 +35,8 @@ class Link:
         run: The id of a run that the server remembers.
         saved: The id of a saved run.
         example: The file of a bundled run.
-        prompt: The prompt; None if the link has none.
+        prompt: The prompt, or the title of the messages; None if the link has none.
+        messages: The chat in the place of a prompt; empty if there is none.
         model: The model, as `app.server.model_cache` names it.
         config: The settings; None if the link has none.
         cursor: The step at which the cursor stands.
@@ -41,6 +46,7 @@ class Link:
     saved: str = ""
     example: str = ""
     prompt: str | None = None
+    messages: tuple[Message, ...] = ()
     model: str = ""
     config: BranchingConfig | None = None
     cursor: int | None = None
@@ -56,20 +62,17 @@ def to_query(link: Link) -> str:
     values: dict[str, Any] = {
         name: getattr(link, name) for name in ("run", "saved", "example", "model")
     }
-    if link.prompt is not None and len(link.prompt) <= MAX_PROMPT:
-        values["prompt"] = link.prompt
+    values |= {"messages": _messages_text(link)} if link.messages else {"prompt": link.prompt}
     if link.config is not None:
         values |= {name: getattr(link.config, name) for name in _SETTINGS}
     values["cursor"] = link.cursor
     texts = {name: _as_text(value) for name, value in values.items() if value not in ("", None)}
-    return urlencode(
-        {name: text for name, text in texts.items() if name == "prompt" or len(text) <= MAX_VALUE}
-    )
+    return urlencode({name: text for name, text in texts.items() if len(text) <= _longest(name)})
 
 
 def what_it_opens(link: Link) -> str:
     """What somebody who follows this link will see, in a sentence."""
-    if len(link.prompt or "") > MAX_PROMPT:
+    if max(len(link.prompt or ""), len(_messages_text(link))) > MAX_PROMPT:
         return (
             f"The prompt is longer than {MAX_PROMPT:,} characters, too long for a link. Download "
             "the run file instead."
@@ -90,10 +93,9 @@ def from_query(values: Mapping[str, str]) -> Link:
         LinkError: A value is too long or not allowed.
     """
     for name, text in values.items():
-        longest = MAX_PROMPT if name == "prompt" else MAX_VALUE
-        if len(text) > longest:
+        if len(text) > _longest(name):
             raise LinkError(
-                f"{name} has {len(text):,} characters; a link holds at most {longest:,}"
+                f"{name} has {len(text):,} characters; a link holds at most {_longest(name):,}"
             )
     settings = {name: _parsed(name, values[name]) for name in _SETTINGS if name in values}
     try:
@@ -103,8 +105,27 @@ def from_query(values: Mapping[str, str]) -> Link:
     cursor = _parsed("cursor", values["cursor"]) if "cursor" in values else None
     if cursor is not None and not 0 <= cursor <= MAX_STEP:
         raise LinkError(f"cursor is {cursor}; it must be a step from 0 to {MAX_STEP:,}")
+    prompt, messages = _what_to_run(values)
     found = {name: values.get(name, "") for name in ("run", "saved", "example", "model")}
-    return Link(**found, prompt=values.get("prompt"), config=config, cursor=cursor)
+    return Link(**found, prompt=prompt, messages=messages, config=config, cursor=cursor)
+
+
+def _what_to_run(values: Mapping[str, str]) -> tuple[str | None, tuple[Message, ...]]:
+    prompt, text = values.get("prompt"), values.get("messages")
+    if text is None:
+        return prompt, ()
+    try:
+        return prompt_or_messages(prompt, [*parse_messages(text)])
+    except PromptError as error:
+        raise LinkError(str(error)) from error
+
+
+def _messages_text(link: Link) -> str:
+    return json.dumps(as_json(link.messages), ensure_ascii=False, separators=(",", ":"))
+
+
+def _longest(name: str) -> int:
+    return MAX_PROMPT if name in _LONG else MAX_VALUE
 
 
 def _as_text(value: Any) -> str:
@@ -114,12 +135,14 @@ def _as_text(value: Any) -> str:
 def _parsed(name: str, text: str) -> Any:
     """A value of the setting's type; BranchingConfig checks its range."""
     kind: Any = int if name == "cursor" else _SETTINGS[name]
-    if kind == AllocationStep:
-        kind = str if text == AUTO else int
+    if kind in (AllocationStep, ChatTemplate):
+        if text == AUTO:
+            return text
+        kind = int if kind == AllocationStep else bool
     try:
         if kind is bool:
             return _BOOLEANS[text]
         return kind(text) if kind in (int, float) else text
     except (KeyError, ValueError) as error:
-        expected = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
+        expected = {bool: "true, false or auto", int: "a whole number"}.get(kind, "a number")
         raise LinkError(f"{name} is {text[:40]!r}; it must be {expected}") from error

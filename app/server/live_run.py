@@ -18,7 +18,7 @@ from eab.analysis.variants import VariantRuns
 from eab.bmc.results import Report
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.events import EndReason, Pause, RunEnded, TokenAppended
+from eab.events import EndReason, Message, Pause, RunEnded, TokenAppended
 from eab.quantization.results import FormatReport
 from eab.run import RunFold
 from eab.tuning.report import TuningReport
@@ -45,7 +45,8 @@ class LiveTask(Generic[State]):
 
     Attributes:
         id: Its name in URLs.
-        prompt: The prompt; the name of the experiment for a measurement.
+        prompt: The prompt, or the title of a chat; the name of the experiment for a measurement.
+        messages: The chat in the place of a prompt.
         config: The settings.
         model_name: The model, as `app.server.model_cache` names it.
         begin: From the loaded model: the request that a scheduler serves, or the events of what
@@ -71,9 +72,11 @@ class LiveTask(Generic[State]):
         begin: Begin,
         owner: str,
         max_turns: int,
+        messages: tuple[Message, ...] = (),
     ) -> None:
         self.id = secrets.token_urlsafe(12)  # unguessable: whoever knows it can open the run
         self.prompt, self.config, self.model_name = prompt, config, model_name
+        self.messages = messages
         self.begin, self.owner, self.max_turns = begin, owner, max_turns
         self.lock = threading.Lock()
         self.events: list[Any] = []

@@ -42,7 +42,7 @@ from eab.bmc.results import Experiment, Report, ReportEvent
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ModelError
-from eab.events import RunStarted
+from eab.events import Message, RunStarted
 from eab.quantization.results import FormatReport
 from eab.quantization.results import ReportEvent as FormatEvent
 from eab.run import RunFold
@@ -81,26 +81,27 @@ class Worker:
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start_run(
-        self, prompt: str, config: BranchingConfig, model_name: str, owner: str = ""
+        self,
+        prompt: str,
+        config: BranchingConfig,
+        model_name: str,
+        owner: str = "",
+        messages: tuple[Message, ...] = (),
     ) -> LiveRun:
-        """Start a run.
+        """Start a run, which is `loading` at first.
 
         Args:
-            prompt: The prompt.
+            prompt: The prompt, or the title of the messages.
             config: The settings.
             model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it; the queue is fair between owners.
-
-        Returns:
-            The run, which is `loading` at first.
+            messages: The chat in the place of a prompt.
         """
         config = self._admission.limited(config)
-
-        def begin(_model: "LanguageModel") -> Request:
-            return Request(prompt, config)
-
+        state, max_turns = RunFold(), config.max_new_tokens
+        asked = Request(prompt, config, messages=messages)
         return self._launch(
-            LiveTask(prompt, config, model_name, RunFold(), begin, owner, config.max_new_tokens)
+            LiveTask(prompt, config, model_name, state, lambda _: asked, owner, max_turns, messages)
         )
 
     def grow_run(
@@ -127,9 +128,10 @@ class Worker:
 
             return continue_from(model, started, continued, config)
 
-        prompt, max_turns = started.prompt, config.max_new_tokens
+        max_turns = config.max_new_tokens
+        state, prompt, messages = RunFold(), started.prompt, started.messages
         return self._launch(
-            LiveTask(prompt, config, model_name, RunFold(), begin, owner, max_turns)
+            LiveTask(prompt, config, model_name, state, begin, owner, max_turns, messages)
         )
 
     def start_variants(
@@ -360,7 +362,7 @@ class Worker:
             from eab.engine.build import check_and_calibrate, encode
             from eab.engine.loop import stop_when
 
-            request = Request(run.prompt, run.config)
+            request = Request(run.prompt, run.config, messages=run.messages)
             self._admission.check_prompt(len(encode(model, request)))
             check_and_calibrate(model, request)
             asked = run.begin(model)

@@ -20,7 +20,7 @@ from eab import record
 from eab.analysis.graft import is_new
 from eab.config import BranchingConfig
 from eab.errors import EabError, LinkError, PromptError, StoreError
-from eab.events import Event, RunEnded, RunStarted
+from eab.events import Event, Message, RunEnded, RunStarted
 from eab.lessons import bundled_runs
 from eab.run import Run, RunFold, fold_prefix
 
@@ -141,6 +141,13 @@ class OpenRun:
         return self.started.prompt if self.started is not None else None
 
     @property
+    def messages(self) -> tuple[Message, ...]:
+        """Its chat in the place of a prompt, also if it never started."""
+        if self.live is not None:
+            return self.live.messages
+        return self.started.messages if self.started is not None else ()
+
+    @property
     def config(self) -> BranchingConfig | None:
         """Its settings, also if it never started."""
         if self.live is not None:
@@ -188,12 +195,21 @@ def link() -> Link:
 def link_to(run: OpenRun) -> Link:
     """A link to this run: where it is found, its prompt and settings."""
     place = {name: run.link_ids.get(name, "") for name in ("run", "saved", "example")}
-    return Link(**place, prompt=run.prompt, model=run.model, config=run.config, cursor=None)
+    return Link(
+        **place,
+        prompt=run.prompt,
+        messages=run.messages,
+        model=run.model,
+        config=run.config,
+        cursor=None,
+    )
 
 
-def start(prompt: str, config: BranchingConfig, model_name: str) -> None:
+def start(
+    prompt: str, config: BranchingConfig, model_name: str, messages: tuple[Message, ...] = ()
+) -> None:
     """Start a run and show it; a run of this tab that is still active is stopped."""
-    _begin(partial(worker().start_run, prompt, config, model_name, owner()))
+    _begin(partial(worker().start_run, prompt, config, model_name, owner(), messages))
 
 
 def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> None:

@@ -14,11 +14,13 @@ from app.state.process import worker
 from app.widgets import model_choice, presets, setting_widgets, starting_values
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
+from eab.chat import title_of
 from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
-from eab.events import RunStarted
+from eab.events import Message, RunStarted
 from eab.formatting import counted, human_seconds, listed
 
+_MESSAGES: Final = "messages_of_the_prompt"
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 
@@ -29,11 +31,18 @@ def ensure_defaults() -> None:
         st.session_state.setdefault(key, value)
 
 
-def fill_from(prompt: str | None, config: BranchingConfig | None, model: str) -> None:
-    """Set the widgets to a run's prompt, model and settings, or to the nearest values on offer."""
+def fill_from(
+    prompt: str | None,
+    config: BranchingConfig | None,
+    model: str,
+    messages: tuple[Message, ...] = (),
+) -> None:
+    """Set the widgets to a run's prompt, model and settings, or to the nearest values on offer; its
+    messages are kept.
+    """
     if prompt is None or config is None:
         return
-    st.session_state.prompt = prompt
+    st.session_state.prompt, st.session_state[_MESSAGES] = prompt, messages
     model_choice.choose(model)
     starting_values.begin_with(starting_values.of_config(config))
 
@@ -184,6 +193,12 @@ def prompt() -> str:
     return str(st.session_state.prompt)
 
 
+def messages() -> tuple[Message, ...]:
+    """The chat of the run that the widgets were set to, while its prompt is not changed."""
+    kept: tuple[Message, ...] = st.session_state.get(_MESSAGES, ())
+    return kept if kept and title_of(kept) == prompt() else ()
+
+
 def apply(widgets: dict[str, Any]) -> None:
     """Set these widgets, by their keys without `set_`; for callbacks."""
     for name, value in widgets.items():
@@ -227,19 +242,29 @@ def changed_since(started: RunStarted | None) -> str:
     """A sentence on how the widgets differ from the run on the screen; empty if they do not."""
     if started is None:
         return ""
-    others = ["prompt"] * (prompt() != started.prompt)
+    asked = (prompt(), messages())
+    others = ["prompt"] * (asked != (started.prompt, started.messages))
     others += ["model"] * (model_choice.name() != started.model.full_name)
     if others:
         return f"The picture shows another {listed(others)}. Press Run for yours."
+    chosen = _chosen()
     changed = [
         f"{SETTINGS[name].label.lower()} (was {setting_widgets.shown(name, recorded)})"
         for name, recorded in _recorded(started.config).items()
-        if settings()[name] != recorded
+        if chosen[name] != recorded
     ]
-    changed += ["system message"] if started.config.system else []
     return (
         f"Changed since this run: {plain(listed(changed))}. Press Run to apply." if changed else ""
     )
+
+
+def _chosen() -> dict[str, Any]:
+    """The settings as a config has them, if they are allowed: typed JSON in its one form."""
+    try:
+        config = BranchingConfig.from_settings(settings())
+    except EabError:
+        return settings()
+    return _recorded(config)
 
 
 def _recorded(config: BranchingConfig) -> dict[str, Any]:

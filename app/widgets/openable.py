@@ -75,8 +75,9 @@ def fill_in_first() -> None:
     """Set the widgets of a new tab: a link's settings go before those of the run it names."""
     current, link = tab.current(), tab.link()
     prompt = current.prompt if link.prompt is None else link.prompt
+    messages = current.messages if link.prompt is None else link.messages
     config, model = link.config or current.config, link.model or current.model
-    controls.fill_from(prompt, config, model)
+    controls.fill_from(prompt, config, model, messages)
 
 
 def _open_recording() -> None:
@@ -114,7 +115,7 @@ def _open(act: Callable[[], None], keep: str = "") -> None:
     if keep != _SAVED.chosen:  # a saved run can be renamed or deleted next
         st.session_state[_OPEN] = False
     current = tab.current()
-    controls.fill_from(current.prompt, current.config, current.model)
+    controls.fill_from(current.prompt, current.config, current.model, current.messages)
 
 
 _SAVED: Final[Gallery[Sequence[Event]]] = Gallery(

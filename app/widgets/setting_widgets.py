@@ -11,10 +11,24 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server import rules
+from eab import token_text
 from eab.config import SETTINGS, THRESHOLD_SCALES, ThresholdUnit
+from eab.formatting import shortened
 from eab.remote import operator
-from eab.settings import Buttons, Menu, NumberBox, Slider, Steps, Toggle, Widget
+from eab.settings import (
+    Buttons,
+    Menu,
+    NumberBox,
+    Slider,
+    Steps,
+    TextArea,
+    TextLine,
+    Toggle,
+    Widget,
+)
 
+_TEXT_HEIGHT: Final = 96  # pixels of a box for several lines
+_LONGEST: Final = 40  # characters of a text that is named in a sentence
 # The settings that have a widget; the threshold has one per unit.
 FIELDS: Final = tuple(name for name, declared in SETTINGS.items() if declared.widget is not None)
 KEPT: Final[Any] = {"persist_state": "session"}  # a value stays while its widget is not drawn
@@ -71,6 +85,10 @@ def draw(name: str, defaults: Mapping[str, Any]) -> None:
             )
         case Toggle():
             st.toggle(label, **given)
+        case TextLine(example):
+            st.text_input(label, placeholder=example, **given)
+        case TextArea(example):
+            st.text_area(label, placeholder=example, height=_TEXT_HEIGHT, **given)
 
 
 def _draw_threshold(defaults: Mapping[str, Any]) -> None:
@@ -125,4 +143,6 @@ def shown(name: str, value: Any) -> str:
             return labels[value]
         case Toggle():
             return "on" if value else "off"
+        case TextLine() | TextArea():
+            return shortened(token_text.visible(value), _LONGEST) or "empty"
     return f"{value:g}" if isinstance(value, float) else str(value)

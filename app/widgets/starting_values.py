@@ -11,7 +11,6 @@ import streamlit as st
 from app.widgets import model_choice, setting_widgets
 from app.widgets.setting_widgets import FIELDS
 from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
-from eab.models.packaged import SMOLLM2
 from eab.weight_formats import split_name
 
 # Where they differ from the library's: unlikely paths do not branch, and a run ends within seconds.
@@ -30,7 +29,6 @@ OTHERS: Final = replace(
     temperature=0.5,
     top_p=0.9,
 )
-CHAT: Final = replace(OTHERS, chat=True)
 _THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
     "nats": STORIES.entropy_threshold,
     "normalised": 0.08,
@@ -42,8 +40,6 @@ _BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen
 def config() -> BranchingConfig:
     """The settings that the chosen model starts with."""
     model, _ = split_name(model_choice.name())
-    if model == SMOLLM2.name:
-        return CHAT
     return STORIES if model in ("", model_choice.EMBEDDED) else OTHERS
 
 

@@ -106,8 +106,8 @@ class BatchFolder:
 def _other_than_asked(run: Run, line: BatchLine, model: ModelCard) -> list[str]:
     """What the line asks for and the run was not made with."""
     started, request = run.started, line.request
-    own = (started.prompt, started.continued, started.what_if)
-    other = [] if own == (request.prompt, 0, "") else ["prompt"]
+    own = (started.prompt, started.messages, started.continued, started.what_if)
+    other = [] if own == (request.prompt, request.messages, 0, "") else ["prompt"]
     other += [
         name for name in SETTINGS if getattr(started.config, name) != getattr(request.config, name)
     ]

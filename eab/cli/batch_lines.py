@@ -1,12 +1,14 @@
 """The lines of a file of prompts: each is a run, with an id, a prompt and settings.
 
-An object of JSON lines has `prompt`, optionally `id`, and any settings by their names in Python.
+An object of JSON lines has `prompt` or `messages`, optionally `id`, and any settings by their names
+in Python.
 """
 
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from eab.chat import prompt_or_messages
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError
@@ -47,7 +49,8 @@ def read_lines(name: str, defaults: BranchingConfig) -> list[BatchLine]:
 
 def _line(defaults: BranchingConfig, number: int, given: dict[str, Any]) -> BatchLine:
     own_id, prompt = given.pop("id", default_id(number)), given.pop("prompt", None)
+    prompt, messages = prompt_or_messages(prompt, given.pop("messages", None))
     if not isinstance(prompt, str):
         raise ConfigError(f"prompt is {prompt!r:.40}; every line needs a prompt, as text")
     config = BranchingConfig.from_settings(asdict(defaults) | given)
-    return BatchLine(number, checked_id(own_id), Request(prompt, config))
+    return BatchLine(number, checked_id(own_id), Request(prompt, config, messages=messages))

@@ -15,16 +15,19 @@ from eab import record
 from eab.analysis.answers import Answers, check_part, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.variants import REPEATS
+from eab.chat import parse_messages, prompt_or_messages
 from eab.cli import files, models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
 from eab.cli.sweep import sweep
 from eab.config import BranchingConfig
+from eab.engine.request import Request
 from eab.errors import EabError, RunsError
 from eab.evaluation.same_answer import load_rule
 from eab.events import RunEnded
 from eab.figures.captions import variants_sentence
 from eab.formatting import as_sentence, human_bytes
+from eab.record.prompt_lines import read_text
 from eab.run import Run, fold
 from eab.share.html_page import save_html
 
@@ -67,9 +70,10 @@ def top_level(
 @options.with_settings()
 @options.with_model
 def run(
-    prompt: options.Prompt,
     config: BranchingConfig,
     source: options.ModelOptions,
+    prompt: options.PromptOrNone = None,
+    messages: options.Messages = "",
     draft: options.Draft = "embedded-draft",
     json_file: options.JsonFile = "",
     record_file: options.RecordFile = "",
@@ -79,9 +83,10 @@ def run(
     """Generate from a prompt, branching where the model hesitates."""
     files.check_writable(json_file, record_file)
     same = _rule(answers, same_answer)  # before the work
+    request = _request(prompt, messages, config)
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
-    events, state = progress.generate_run(language_model, _text(prompt), config, drafting)
+    events, state = progress.generate_run(language_model, request, drafting)
     if json_file != files.STANDARD_STREAM:
         _print(state.run, answers, same)
     files.save(events, _as_json(state.run, answers, same), json_file, record_file)
@@ -233,6 +238,14 @@ app.command("app")(open_app)
 
 def _text(prompt: str) -> str:
     return sys.stdin.read() if prompt == files.STANDARD_STREAM else prompt
+
+
+def _request(prompt: str | None, messages: str, config: BranchingConfig) -> Request:
+    """The request of a prompt, or of the file of messages in its place."""
+    if messages and prompt is None:
+        return Request("", config, messages=parse_messages(read_text(messages)))
+    text, _ = prompt_or_messages(prompt, messages or None)  # both or neither is an error
+    return Request(_text(text), config)
 
 
 def _rule(part: str, same_answer: str) -> SameAnswer:

@@ -18,7 +18,7 @@ import typer
 from eab.config import SETTINGS, SPECULATIVE, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
-from eab.settings import Choice, Real, Setting, Switch, Text, Whole
+from eab.settings import Choice, JsonObject, Real, Setting, Switch, Text, Whole
 from eab.timing import MIN_REPEATS
 from eab.tuning.grid import MAX_SEEDS, Grid
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
@@ -26,6 +26,23 @@ from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
 MAX_REPEATS = 100
 Prompt = Annotated[
     str, typer.Argument(help="The text that the model continues; - reads it from standard input.")
+]
+PromptOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        help="The text that the model continues; - reads it from standard input. Left out with "
+        "--messages.",
+        show_default=False,
+    ),
+]
+Messages = Annotated[
+    str,
+    typer.Option(
+        help="A chat in the place of the prompt: a JSON file with a list of messages, each with "
+        "role and content; - reads it from standard input. A last message of the assistant is "
+        "continued.",
+        show_default=False,
+    ),
 ]
 RunFile = Annotated[Path, typer.Argument(help="A run file, written by --record or by the page.")]
 Model = Annotated[
@@ -124,7 +141,7 @@ def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Comma
     """
     offered = {name: each for name, each in SETTINGS.items() if name not in without}
     parameters = [_option(name, declared) for name, declared in offered.items()]
-    return _replacing("config", parameters, BranchingConfig.from_settings)
+    return _replacing("config", parameters, config_of)
 
 
 def with_grid(command: Command) -> Command:
@@ -169,6 +186,7 @@ def _flag(name: str, declared: Setting) -> str:
 def _option(name: str, declared: Setting) -> Parameter:
     """The option of one setting; its value is checked by the config, in words."""
     kind: Any = str
+    flag = _flag(name, declared)
     details: dict[str, Any] = {}
     match declared.values:
         case Whole(or_word=word) if word:
@@ -178,12 +196,25 @@ def _option(name: str, declared: Setting) -> Parameter:
             kind = int
         case Real():
             kind = float
-        case Switch():
-            kind = bool
-    option = typer.Option(
-        _flag(name, declared), help=declared.help, rich_help_panel=declared.group, **details
+        case Switch(or_word=word):
+            kind = bool | None if word else bool
+            details = {"show_default": word} if word else {}
+            flag = f"{flag}/--no-{flag.removeprefix('--')}" if word else flag
+    option = typer.Option(flag, help=declared.help, rich_help_panel=declared.group, **details)
+    unset = isinstance(declared.values, Switch) and not isinstance(declared.default, bool)
+    return _parameter(name, Annotated[kind, option], None if unset else declared.default)
+
+
+def config_of(given: dict[str, Any]) -> BranchingConfig:
+    """The config that the options of `with_settings` describe: an option that is not given and has
+    no value of its own (neither --chat nor --no-chat) leaves the default.
+
+    Raises:
+        ConfigError: A value is not allowed.
+    """
+    return BranchingConfig.from_settings(
+        {name: value for name, value in given.items() if value is not None}
     )
-    return _parameter(name, Annotated[kind, option], declared.default)
 
 
 def _number_or_word(given: Any) -> Any:
@@ -192,7 +223,7 @@ def _number_or_word(given: Any) -> Any:
 
 def _grid_option(name: str, declared: Setting) -> Parameter:
     """The option of one setting of a grid: a text, of which `grid_of` makes values."""
-    if name == "seed" or isinstance(declared.values, Switch | Text):
+    if name == "seed" or isinstance(declared.values, Switch | Text | JsonObject):
         return _option(name, declared)
     ranges = isinstance(declared.values, Whole | Real)
     option = typer.Option(
@@ -221,7 +252,7 @@ def grid_of(given: dict[str, Any]) -> Grid:
         raise ConfigError(f"--seeds is {count}; it must be a whole number from 1 to {MAX_SEEDS}")
     return Grid(
         varied,
-        BranchingConfig.from_settings(base),
+        config_of(base),
         range(first, first + count),
         given["sample"],
     )
@@ -233,7 +264,7 @@ def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:
     Raises:
         ConfigError: It is none, or it has too many values.
     """
-    if not isinstance(given, str) or isinstance(declared.values, Text):
+    if not isinstance(given, str) or isinstance(declared.values, Text | JsonObject):
         return [given]
     parts = [part.strip() for part in given.split(",")]
     if isinstance(declared.values, Choice):

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from eab.analysis.variants import VariantRuns, cache_variants
 from eab.cli.options import ModelOptions
 from eab.config import BranchingConfig
+from eab.engine.request import Request
 from eab.events import Event, Progressed, RunStarted, StepTimed
 from eab.formatting import counted
 from eab.run import RunFold
@@ -37,20 +38,16 @@ def load_draft(name: str, source: ModelOptions) -> "LanguageModel":
 
 
 def generate_run(
-    model: "LanguageModel",
-    prompt: str,
-    config: BranchingConfig,
-    draft: "LanguageModel | None",
+    model: "LanguageModel", request: Request, draft: "LanguageModel | None"
 ) -> tuple[list[Event], RunFold]:
     """The events of a run and what they fold to."""
     from eab.engine.loop import generate
-    from eab.engine.request import Request
 
     events: list[Event] = []
     state = RunFold()
     with interrupt_flag() as interrupted, progress_bar() as bar:
-        task = bar.add_task("probing", total=config.max_new_tokens)
-        for event in generate(model, Request(prompt, config), draft, interrupted.is_set):
+        task = bar.add_task("probing", total=request.config.max_new_tokens)
+        for event in generate(model, request, draft, interrupted.is_set):
             events.append(event)
             state.apply(event)
             if state.run is not None and isinstance(event, RunStarted | StepTimed):
@@ -64,7 +61,6 @@ def compare_caches(
 ) -> VariantRuns:
     """The same run once with each cache, then as many repeats, in turn, for the times."""
     from eab.engine.loop import stop_when
-    from eab.engine.request import Request
     from eab.engine.variants import run_variants
 
     compared = cache_variants()

@@ -15,6 +15,7 @@ from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.uncertainty import uncertainty
 from eab.analysis.variants import VariantRuns, cost_values
 from eab.bmc.separate_caches import separate_bytes
+from eab.chat import as_json as as_json_messages
 from eab.figures.captions import (
     answers_sentence,
     cost_sentence,
@@ -52,6 +53,7 @@ def as_json(run: Run) -> dict[str, Any]:
     started = run.started
     return {
         "prompt": started.prompt,
+        "messages": as_json_messages(started.messages),
         "samples": [_sample_json(sample) for sample in run.samples()],
         "kv": kv_bytes(run),
         "settings": asdict(started.config),

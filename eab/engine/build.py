@@ -5,10 +5,11 @@ from eab.caches.base import KVCache
 from eab.caches.calibration import calibrated
 from eab.caches.factory import make_cache
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r
+from eab.chat import read_messages
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.request import Request
-from eab.errors import PromptError
+from eab.errors import ConfigError, PromptError
 from eab.events import RunStarted
 from eab.formatting import quoted
 from eab.models.base import LanguageModel
@@ -49,6 +50,7 @@ def build(
         threshold_nats,
         draft=draft.card if draft is not None and config.drafter == "model" else None,
         continued=len(request.continued),
+        messages=request.messages,
     )
     speculator = make_speculator(config, model, draft, policy, cache)
     return Generation(model, started, cache, policy, speculator)
@@ -100,12 +102,17 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
     """The token ids that the run starts from: the prompt's, then `request.continued`.
 
     Raises:
-        PromptError: The prompt is empty, no valid text or too long for the model, or a continued
-            token is unknown or ends the text.
+        PromptError: The prompt or the messages are empty, no valid text or too long for the model,
+            or a continued token is unknown or ends the text.
+        ConfigError: There are messages, and chat is off.
     """
-    _check_prompt(request.prompt)
+    if request.messages:
+        _check_messages(request)
+    else:
+        _check_prompt(request.prompt)
     _check_continued(model, request.continued)
-    tokens = (*model.encode(request.prompt, request.config), *request.continued)
+    prompt = request.messages or request.prompt
+    tokens = (*model.encode(prompt, request.config), *request.continued)
     if len(tokens) == len(request.continued):
         raise PromptError("the tokenizer makes no token of this prompt; write some words")
     new_tokens = request.config.max_new_tokens
@@ -134,6 +141,14 @@ def _check_prompt(prompt: str) -> None:
         raise PromptError(
             f"the prompt is not valid text at character {error.start + 1}; type it again"
         ) from error
+
+
+def _check_messages(request: Request) -> None:
+    first = read_messages(request.messages)[0]
+    if request.config.chat is False:
+        raise ConfigError("messages need the model's chat template, but chat is off; turn it on")
+    if request.config.system and first.role == "system":
+        raise PromptError("system is set, and messages[0] is a system message; give one of them")
 
 
 def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:

@@ -33,4 +33,4 @@ def continue_from(
             f"({model.card.vocab_size} tokens) its ids mean other text. Choose the model that "
             "made it"
         )
-    return Request(started.prompt, config, tuple(continued))
+    return Request(started.prompt, config, tuple(continued), started.messages)

@@ -2,20 +2,36 @@
 
 from dataclasses import dataclass
 
+from eab.chat import title_of
 from eab.config import BranchingConfig
+from eab.errors import PromptError
+from eab.events import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The prompt and the settings of one run.
+    """The prompt, or a chat, and the settings of one run.
 
     Attributes:
-        prompt: The text to continue.
+        prompt: The text to continue. Of a chat it is the title, also if it is given as "".
         config: The settings.
         continued: Token ids that follow the prompt's own ids, taken from another run (see
             `eab.run.Run.continuation`).
+        messages: The chat in the place of the prompt; a last message of the assistant is continued
+            (see `eab.chat.read_messages`).
+
+    Raises:
+        PromptError: There are messages, and another prompt.
     """
 
     prompt: str
     config: BranchingConfig
     continued: tuple[int, ...] = ()
+    messages: tuple[Message, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.messages:
+            title = title_of(self.messages)
+            if self.prompt not in ("", title):
+                raise PromptError("a prompt and messages are given; give one of them")
+            object.__setattr__(self, "prompt", title)

@@ -12,7 +12,15 @@ from typing import Annotated, Literal, TypeAlias
 from eab import token_text
 from eab.config import BranchingConfig
 from eab.events import fields
-from eab.events.values import Candidate, EntropyBounds, Growth, KVUsage, ModelCard, PathRows
+from eab.events.values import (
+    Candidate,
+    EntropyBounds,
+    Growth,
+    KVUsage,
+    Message,
+    ModelCard,
+    PathRows,
+)
 
 __all__ = [
     "Candidate",
@@ -25,6 +33,7 @@ __all__ = [
     "KVUsage",
     "KvMeasured",
     "LimitActed",
+    "Message",
     "ModelCard",
     "PathFinished",
     "PathRows",
@@ -85,7 +94,7 @@ class RunStarted:
     """The header of a run: the first event after the probe.
 
     Attributes:
-        prompt: The text that the user gave.
+        prompt: The text that the user gave; of a chat, its title.
         prompt_tokens: Token ids of the prompt, then those taken over from another run.
         prompt_texts: Their texts.
         model: The model.
@@ -96,6 +105,7 @@ class RunStarted:
             another (see eab.what_if): `exact` if it is what the engine would do, `approximate` if
             it may differ. Such a run has no measured times.
         continued: How many of the last prompt_tokens were taken over from another run.
+        messages: The chat that was given in the place of a prompt; empty if there is none.
     """
 
     prompt: fields.PromptText
@@ -107,6 +117,7 @@ class RunStarted:
     draft: ModelCard | None = None
     what_if: WhatIfKind = ""
     continued: fields.Count = 0
+    messages: Annotated[tuple[Message, ...], fields.PER_CHAT] = ()
 
     @property
     def continued_tokens(self) -> tuple[int, ...]:
@@ -115,10 +126,14 @@ class RunStarted:
 
     @property
     def beginning(self) -> str:
-        """The text that the run continues: the prompt and what was taken over from another run."""
-        return self.prompt + token_text.join(
-            self.prompt_texts[len(self.prompt_texts) - self.continued :]
-        )
+        """The text that the run continues: the prompt, a last message of the assistant, and what
+        was taken over from another run.
+        """
+        last = self.messages[-1] if self.messages else None
+        is_open = last is not None and last.role == "assistant" and last.content != self.prompt
+        begun = f"\n{last.content}" if last is not None and is_open else ""
+        taken = self.prompt_texts[len(self.prompt_texts) - self.continued :]
+        return self.prompt + begun + token_text.join(taken)
 
 
 @dataclass(frozen=True, slots=True)

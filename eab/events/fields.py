@@ -12,6 +12,8 @@ from eab.settings import MAX_TEXT
 MAX_PROMPT_TOKENS: Final = 200_000
 MAX_TOKEN_CHARACTERS: Final = 1000  # the longest tokens of known vocabularies have about 130
 MAX_CANDIDATES: Final = 16
+MAX_MESSAGES: Final = 256
+MAX_ROLE: Final = 32  # characters
 
 
 class Within(NamedTuple):
@@ -36,6 +38,7 @@ LogProb = Annotated[float, Within(-1e6, 1e-3)]  # nats; rounding may lift it sli
 Weight = Annotated[float, Within(0.0, 1.001)]
 Seconds = Annotated[float, Within(0.0, 1e9)]
 
+Role = Annotated[str, AtMost(MAX_ROLE)]
 PromptText = Annotated[str, AtMost(MAX_TEXT)]
 TokenText = Annotated[str, AtMost(MAX_TOKEN_CHARACTERS)]
 ModelName = Annotated[str, AtMost(4096)]  # it may be the path of a folder
@@ -44,6 +47,7 @@ Message = Annotated[str, AtMost(10_000)]
 
 # For tuples: Annotated[tuple[TokenId, ...], PER_PROMPT]
 PER_PROMPT: Final = AtMost(MAX_PROMPT_TOKENS)
+PER_CHAT: Final = AtMost(MAX_MESSAGES)
 PER_STEP: Final = AtMost(MAX_PATHS)
 PER_DRAFT: Final = AtMost(MAX_DRAFT)
 PER_PREDICTION: Final = AtMost(MAX_CANDIDATES)

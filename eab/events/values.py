@@ -7,6 +7,19 @@ from eab.events import fields
 from eab.weight_formats import AS_LOADED, PLAIN, full_name
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a chat (see `eab.chat.read_messages`).
+
+    Attributes:
+        role: Who says it, such as `system`, `user` or `assistant`.
+        content: What is said.
+    """
+
+    role: fields.Role
+    content: fields.PromptText
+
+
 class Candidate(NamedTuple):
     """One of the most likely tokens of a prediction.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
+from eab.chat import Prompt
 from eab.config import BranchingConfig
 from eab.events import ModelCard
 
@@ -48,8 +49,10 @@ class LanguageModel(Protocol):
         """
         ...
 
-    def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
-        """Token ids of the prompt, with the chat template if the config asks for it."""
+    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
+        """Token ids of a prompt or of the messages of a chat, which need a chat template; a prompt
+        has it if the config asks for it.
+        """
         ...
 
     def text(self, token: int) -> str:

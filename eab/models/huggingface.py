@@ -27,6 +27,7 @@ from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
+from eab.chat import Prompt
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import ModelCard
@@ -154,7 +155,7 @@ class HuggingFaceModel:
         """Has four dimensions, so that transformers does not build a mask."""
         return torch.zeros((1, 1, 1, 1), device=self.kv_shape.device)
 
-    def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
         """See LanguageModel.encode.
 
         Raises:

@@ -1,48 +1,62 @@
 """From a prompt to token ids."""
 
-from typing import Final
+import json
 
 from transformers import PreTrainedTokenizerBase
 
+from eab.chat import Prompt, as_json
 from eab.config import BranchingConfig
 from eab.errors import ModelError
+from eab.events import Message
 from eab.formatting import reason_of
-from eab.settings import MAX_TEXT
-
-_MOST_CHARACTERS: Final = 4 * MAX_TEXT  # that a chat template may make of prompt and system message
+from eab.models import chat_template
 
 
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase, name: str, prompt: str, config: BranchingConfig
+    tokenizer: PreTrainedTokenizerBase, name: str, prompt: Prompt, config: BranchingConfig
 ) -> tuple[int, ...]:
-    """Token ids of the prompt, with the chat template if the config asks for it.
+    """Token ids of the prompt, with the chat template if the config asks for it, or of a chat.
 
     Args:
         tokenizer: The tokenizer of the model.
         name: The name of the model, for the message.
-        prompt: The text.
+        prompt: The text, or the messages.
         config: The settings.
 
     Raises:
-        ModelError: The config asks for a chat template, but the model has none that can be used.
+        ModelError: A chat template is needed, but the model has none that can be used.
     """
-    if not config.chat:
-        return tuple(tokenizer.encode(prompt))
-    if not tokenizer.chat_template:
-        raise ModelError(f"{name} has no chat template; run it without chat")
-    messages = [{"role": "system", "content": config.system}] if config.system else []
-    messages.append({"role": "user", "content": prompt})
+    if isinstance(prompt, str):
+        if not config.chat or not (tokenizer.chat_template or _needs_template(name, config)):
+            return tuple(tokenizer.encode(prompt))
+        prompt = (Message("user", prompt),)
+    elif not tokenizer.chat_template:
+        raise ModelError(f"{name} has no chat template, which messages need; give a prompt")
+    system = (Message("system", config.system),) if config.system else ()
+    messages = as_json([*system, *prompt])
+    variables = json.loads(config.chat_template_kwargs or "{}")
     try:
-        text = str(
-            tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        )
+        text = chat_template.render(tokenizer, messages, variables)
     except Exception as error:  # a template is a program that came with the model
         raise ModelError(
-            f"the chat template of {name} cannot be used ({reason_of(error)}); run it without chat"
+            f"the chat template of {name} cannot be used ({_reason(error)}); run it without chat"
         ) from error
-    if len(text) > _MOST_CHARACTERS:
-        raise ModelError(
-            f"the chat template of {name} makes {len(text):,} characters of this prompt; at most "
-            f"{_MOST_CHARACTERS:,} are allowed. Run it without chat"
-        )
     return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _needs_template(name: str, config: BranchingConfig) -> bool:
+    """False; asked of a model without a chat template.
+
+    Raises:
+        ModelError: The settings need one.
+    """
+    for setting in ("system", "chat_template_kwargs"):
+        if getattr(config, setting):
+            raise ModelError(f"{name} has no chat template, which {setting} needs; leave it empty")
+    if config.chat is True:
+        raise ModelError(f"{name} has no chat template; run it without chat")
+    return False
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, chat_template.TemplateTooLarge) else reason_of(error)

@@ -94,7 +94,7 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
 
 def _texts(model: LanguageModel, prompt: str) -> tuple[_Texts, int]:
     """What is read, and the characters of the held-out texts."""
-    config = BranchingConfig()
+    config = BranchingConfig(chat=False)  # a template would be measured, too
     fables = [model.encode(text, config)[: model.context] for text in held_out.texts()]
     known = held_out.known_entropies() if model.card.name == _KNOWN else {}
     texts = _Texts(

@@ -13,8 +13,9 @@ import cattrs
 from cattrs.gen import make_dict_unstructure_fn
 from cattrs.strategies import configure_tagged_union
 
+from eab.chat import read_messages, title_of
 from eab.config import AUTO, MAX_SEED
-from eab.errors import ConfigError, RecordError
+from eab.errors import ConfigError, PromptError, RecordError
 from eab.events import Event, Predicted, RunEnded, RunStarted, Speculated
 from eab.events.fields import AtMost, Within
 from eab.formatting import quoted
@@ -57,6 +58,8 @@ def _check_consistency(event: Event) -> None:
                 texts = (model.name, model.family, model.dtype, model.device)
                 "".join((*texts, model.weights, model.layout)).encode("utf-8")
             event.prompt.encode("utf-8")
+            if event.messages and event.prompt != title_of(read_messages(event.messages)):
+                raise ValueError("prompt is not the title of the messages")
             tokens = len(event.prompt_tokens)
             _within("the length of the prompt", tokens, 1, math.inf)
             _within("the number of its texts", len(event.prompt_texts), tokens, tokens)
@@ -79,7 +82,7 @@ def _within(name: str, value: float, low: float, high: float) -> None:
 
 def _reasons(error: BaseException) -> list[str]:
     """What went wrong: the message of a setting, or cattrs' path to the bad field."""
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | PromptError):
         return [str(error)]
     if isinstance(error, BaseExceptionGroup):
         from_settings = filter(_has_config_error, error.exceptions)
@@ -211,6 +214,13 @@ def _row(kind: Any, converter: cattrs.Converter) -> Hook:
     return structure
 
 
+def _or_auto(hook: Hook) -> Hook:
+    def structure(value: Any, kind: Any) -> Any:
+        return value if type(value) is str and value == AUTO else hook(value, kind)
+
+    return structure
+
+
 def _is_choice(kind: Any) -> bool:
     return get_origin(kind) is Literal
 
@@ -226,9 +236,8 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook(float, _real(-sys.float_info.max, sys.float_info.max))
     converter.register_structure_hook(str, _text(math.inf))
     converter.register_structure_hook(bool, _exactly(bool))
-    converter.register_structure_hook(
-        int | Literal["auto"], lambda value, _: value if value == AUTO else whole(value, int)
-    )
+    for kind, hook in ((int, whole), (bool, _exactly(bool))):
+        converter.register_structure_hook(kind | Literal["auto"], _or_auto(hook))
     for declares, make in ((_declares_limit, _declared), (_is_row, _row)):
         converter.register_structure_hook_factory(declares, make)
     converter.register_structure_hook_factory(_is_choice, _one_of)

@@ -17,6 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from eab.caches.base import ForwardBatch
 from eab.caches.server import Answer, Question, ServerCache
+from eab.chat import Prompt
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
@@ -90,7 +91,7 @@ class RemoteModel:
         """End the connections."""
         self._connection.close()
 
-    def encode(self, prompt: str, config: BranchingConfig) -> tuple[int, ...]:
+    def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
         """See LanguageModel.encode.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 
+from eab.chat import as_json
 from eab.config import BranchingConfig
 from eab.events import RunStarted
 from eab.weight_formats import AS_LOADED, PLAIN
@@ -25,10 +26,12 @@ def as_python(started: RunStarted) -> str:
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
     tokens = started.continued_tokens
     continued = f", continued={tokens!r}" if tokens else ""
+    messages = as_json(started.messages)
+    prompt = f"messages={messages!r}" if messages else repr(started.prompt)
     return (
         "from eab import EntropyAdaptiveBranching\n\n"
         f"eab = EntropyAdaptiveBranching(\n    {card.name!r},\n{arguments})\n"
-        f"run = eab.run({started.prompt!r}{continued})\n"
+        f"run = eab.run({prompt}{continued})\n"
         "for sample in run.samples():\n"
         '    print(f"{sample.weight:.3f} {sample.text!r}")\n'
     )

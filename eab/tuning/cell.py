@@ -103,7 +103,8 @@ _VALUES: Final[dict[str, Values]] = {
     "brier": Real(0.0, 2.001),
 }
 _MAY_LACK: Final = ("seconds", "semantic_entropy_error", "distribution_error", "correct", "brier")
-_LATER: Final = {"brier": None}  # columns that older sweeps do not have
+# Columns that older sweeps do not have
+_LATER: Final = {"brier": None, "chat_template_kwargs": ""}
 
 
 def run_file_name(key: str) -> str:

@@ -24,7 +24,6 @@ WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
 }
 # What a setting needs beside it to be checked alone
 _NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {
-    "system": {"chat": True},
     "threshold_unit": {"entropy_threshold": 0.5},
 }
 
@@ -131,9 +130,10 @@ def _check_values(name: str, values: Sequence[Any]) -> None:
         BranchingConfig.from_settings({name: None})  # says which setting may be meant
     if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
         raise ConfigError(f"the values of {name} are {quoted(values)}; give a list of one or more")
-    for value in values:
-        # The range of the threshold depends on its unit; that of a whole config is checked later.
-        BranchingConfig.from_settings({**_NEEDED.get(name, {}), name: value})
-    doubled = [value for value, count in Counter(values).items() if count > 1]
+    # The range of the threshold depends on its unit; that of a whole config is checked later.
+    needed = _NEEDED.get(name, {})
+    read = [BranchingConfig.from_settings({**needed, name: value}) for value in values]
+    counts = Counter(getattr(config, name) for config in read)
+    doubled = [value for value, count in counts.items() if count > 1]
     if doubled:
         raise ConfigError(f"the values of {name} have {quoted(doubled[0])} twice; give each once")

@@ -25,6 +25,7 @@ from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
+from eab.chat import Prompt
 from eab.config import AUTO, AllocationStep, BranchingConfig
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
@@ -133,7 +134,7 @@ class RecordedModel:
         """Not possible: a recorded run has no model."""
         raise NotImplementedError("a recorded run has no model")
 
-    def encode(self, prompt: str, config: BranchingConfig) -> NoReturn:
+    def encode(self, prompt: Prompt, config: BranchingConfig) -> NoReturn:
         """Not possible: the recorded run has its prompt's tokens, and no tokenizer."""
         raise NotImplementedError("a recorded run has no tokenizer")
 

@@ -220,7 +220,8 @@ def test_a_damaged_run_file_is_refused(tmp_path: Path) -> None:
 BAD = {
     '{"prompt": "a"': "it is not JSON: Expecting ',' delimiter at column 15.",
     '["a"]': 'it is \'["a"]\'; it must be an object such as {"prompt": "Hello"}',
-    '{"id": "a"}': "prompt is None; every line needs a prompt, as text",
+    '{"id": "a"}': "there is no prompt; give a prompt or messages, one of them",
+    '{"messages": []}': "there are 0 messages; a chat has 1 to 256",
     '{"prompt": "a", "id": "../a"}': "id is '../a'; it names the run file",
     '{"prompt": "a", "id": true}': "id is True; it names the run file",
     '{"prompt": "a", "temprature": 1}': "there is no setting 'temprature'; did you mean 'temp",

@@ -143,7 +143,7 @@ def chatty(words) -> PreTrainedTokenizerFast:
 
 def test_a_chat_prompt_gets_the_template_once_and_one_first_token(chatty):
     model = wrap_model(causal("LlamaConfig"), chatty)
-    assert model.encode("w5 w6", PLAIN) == (0, 5, 6)
+    assert model.encode("w5 w6", BranchingConfig(chat=False)) == (0, 5, 6)
     chat = model.encode("w5 w6", BranchingConfig(chat=True))
     assert chat[0] == 0
     assert chat[-3:] == (5, 6, 70)
@@ -159,9 +159,32 @@ def test_a_system_message_comes_before_the_prompt(chatty):
     assert [token for token in chat if token in (9, 8, 5, 70)] == [9, 8, 5, 70]
 
 
-def test_chat_without_a_template_is_refused_in_words(twins):
-    with pytest.raises(ModelError, match="llama has no chat template; run it without chat"):
-        next(generate(twins("llama").ours, Request("w5", BranchingConfig(chat=True))))
+def test_the_template_is_used_if_there_is_one_and_chat_is_not_off(chatty, twins):
+    model, bare = wrap_model(causal("LlamaConfig"), chatty), twins("llama").ours
+    assert model.encode("w5", BranchingConfig()) == model.encode("w5", BranchingConfig(chat=True))
+    assert model.encode("w5", BranchingConfig(chat=False)) == (0, 5)
+    assert bare.encode("w5", BranchingConfig()) == bare.encode("w5", BranchingConfig(chat=False))
+
+
+def test_the_arguments_of_the_template_reach_it(chatty):
+    chatty.chat_template = "{% if deep.a[1] %}w9{% endif %}{{ word }}{{ messages[0].content }}"
+    model = wrap_model(causal("LlamaConfig"), chatty)
+    config = BranchingConfig(chat_template_kwargs={"deep": {"a": [0, True]}, "word": " w8 "})
+    assert model.encode("w5", config) == (9, 8, 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"chat": True}, "run it without chat"),
+        ({"system": "w9"}, "which system needs; leave it empty"),
+        ({"chat_template_kwargs": {"a": 1}}, "which chat_template_kwargs needs; leave it empty"),
+    ],
+    ids=lambda value: str(value)[:9],
+)
+def test_chat_without_a_template_is_refused_in_words(twins, settings, why):
+    with pytest.raises(ModelError, match=f"llama has no chat template.*{why}"):
+        next(generate(twins("llama").ours, Request("w5", BranchingConfig(**settings))))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +196,7 @@ def test_chat_without_a_template_is_refused_in_words(twins):
         ("{{ messages[9].content }}", "UndefinedError"),
         ("{%", "TemplateSyntaxError"),
         ("{{ range(10 ** 9) }}", "OverflowError"),
-        ("{{ 'w5 ' * 10 ** 7 }}", "makes 30,000,000 characters of this prompt; at most 800,000"),
+        ("{{ 'w5 ' * 10 ** 7 }}", "it makes more than 800,000 characters"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_said_in_words(template, why, words):

@@ -13,7 +13,7 @@ from invented_runs import invented_run
 
 from eab.config import MAX_SEED, BranchingConfig
 from eab.errors import RecordError
-from eab.events import EntropyBounds, Event, Predicted, RunStarted, Speculated
+from eab.events import EntropyBounds, Event, Message, Predicted, RunStarted, Speculated
 from eab.events.fields import AtMost, Within
 from eab.record.event_json import from_json, to_json
 
@@ -22,7 +22,18 @@ st.register_type_strategy(float, NUMBERS)
 st.register_type_strategy(BranchingConfig, CONFIGS)
 st.register_type_strategy(int, st.integers(-MAX_SEED, MAX_SEED))
 # These hold no lone surrogates; the others may hold those that stand for bytes.
-ENCODABLE = {"name", "family", "dtype", "device", "weights", "layout", "prompt", "message"}
+ENCODABLE = {
+    "role",
+    "content",
+    "name",
+    "family",
+    "dtype",
+    "device",
+    "weights",
+    "layout",
+    "prompt",
+    "message",
+}
 
 
 def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
@@ -56,7 +67,11 @@ def consistent(event: Event) -> Event:
         case RunStarted():
             tokens = event.prompt_tokens or (0,)
             texts = tuple(map(str, tokens))
-            return replace(event, prompt_tokens=tokens, prompt_texts=texts, continued=len(tokens))
+            fitting = {"prompt_tokens": tokens, "prompt_texts": texts, "continued": len(tokens)}
+            if event.messages:
+                messages = tuple(Message("user", f"x{one.content}") for one in event.messages)
+                fitting |= {"messages": messages, "prompt": messages[-1].content}
+            return replace(event, **fitting)
         case Predicted(whole=bounds) if bounds is not None:
             return replace(event, whole=EntropyBounds(*sorted(bounds)))
         case Speculated():
@@ -110,7 +125,7 @@ STARTED = json.loads(json.dumps(to_json(invented_run(1, 1, 1)[0])))
 
 
 def test_every_text_and_every_list_declares_its_longest():
-    assert len(PLACES) == 24
+    assert len(PLACES) == 25
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
         assert isinstance(kind.__metadata__[0], AtMost), (event, path)
@@ -145,6 +160,32 @@ def leaves(error: BaseException | None) -> list[BaseException | None]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in leaves(inner)]
     return [error]
+
+
+@pytest.mark.parametrize(
+    ("messages", "prompt", "why"),
+    [
+        ([{"role": "user"}], "Hi", "messages"),
+        ([{"role": "user", "content": 3}], "Hi", "expected a text, got 3"),
+        ([{"role": "user", "content": "Hi", "name": "x"}], "Hi", "extra fields found"),
+        ([{"role": "x" * 33, "content": "Hi"}], "Hi", "33 characters; at most 32"),
+        ([{"role": "<b>", "content": "Hi"}], "Hi", r"role of messages\[0\] is '<b>'"),
+        ([{"role": "user", "content": "\udc80"}], "\udc80", "surrogates"),
+        ([{"role": "user", "content": " "}], " ", r"content of messages\[0\] is ' '"),
+        ([{"role": "user", "content": "Hi"}], "Ho", "prompt is not the title of the messages"),
+        ("Hi", "Hi", "expected a list"),
+    ],
+    ids=str,
+)
+def test_messages_that_no_run_has_are_refused(messages, prompt, why):
+    with pytest.raises(RecordError, match=why) as error:
+        from_json(STARTED | {"messages": messages, "prompt": prompt})
+    str(error.value).encode("utf-8")
+
+
+def test_a_header_without_messages_is_read():
+    older = {name: value for name, value in STARTED.items() if name != "messages"}
+    assert from_json(older) == from_json(STARTED)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "x\udfff"])

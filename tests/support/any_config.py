@@ -5,7 +5,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from eab.config import SETTINGS, BranchingConfig
-from eab.settings import Choice, Real, Switch, Text, Values, Whole
+from eab.settings import Choice, JsonObject, Real, Switch, Text, Values, Whole
+
+_NAMES = st.text("abcdefgh_", min_size=1, max_size=8)
+_JSON_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(-9, 9) | st.text(max_size=9)
 
 
 def _any_of(values: Values) -> st.SearchStrategy[Any]:
@@ -16,16 +19,18 @@ def _any_of(values: Values) -> st.SearchStrategy[Any]:
             return st.floats(low, high)
         case Choice(names):
             return st.sampled_from(names)
-        case Switch():
-            return st.booleans()
+        case Switch(word):
+            return st.booleans() | (st.just(word) if word else st.nothing())
         case Text():
             return st.text(max_size=100)
+        case JsonObject():
+            return st.dictionaries(_NAMES, _JSON_SCALARS, max_size=3)
     raise TypeError(f"no strategy for {values!r}")
 
 
 _OTHERWISE: dict[str, st.SearchStrategy[Any]] = {
     "entropy_threshold": st.floats(0, 1),  # allowed in every unit
-    "chat": st.just(True),  # else there is no system message
+    "chat": st.sampled_from([True, "auto"]),  # else there is no system message
     "kv_limit_mib": st.just(SETTINGS["kv_limit_mib"].default),  # a link does not carry it
 }
 

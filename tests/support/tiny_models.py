@@ -63,6 +63,23 @@ def word_tokenizer(size: int = VOCAB) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
 
 
+# A chat in words: w60, the role, w61, the content, w62; then the assistant's turn begins
+CHAT_TEMPLATE = (
+    "{% set roles = {'system': 'w63', 'user': 'w64', 'assistant': 'w65'} %}"
+    "{% for message in messages %}{% if message.role not in roles %}"
+    "{{ raise_exception('no role ' ~ message.role) }}{% endif %}"
+    "w60 {{ roles[message.role] }} w61 {{ message.content }} w62 {% endfor %}"
+    "{% if add_generation_prompt %}w60 w65 w61 {% endif %}"
+)
+
+
+def chat_pair() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """A tiny random model and its tokenizer, which has CHAT_TEMPLATE."""
+    tokenizer = word_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return random_model(CONFIGS["llama"]()), tokenizer
+
+
 def random_model(config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
     """A model with random weights that are large enough for its entropies to vary."""
     torch.manual_seed(seed)

@@ -206,7 +206,9 @@ def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
 
 def test_a_measurement_does_not_ask_for_the_settings_of_a_run() -> None:
     page = opened()
-    page.toggle(key="set_chat").set_value(True)  # the embedded model has no chat template
+    page.segmented_control(key="set_chat").set_value(
+        True
+    )  # the embedded model has no chat template
     page.slider(key="set_max_new_tokens").set_value(256).run()
     page.switch_page("../pages/bmc.py").run()
     measure(page, "memory")

@@ -6,9 +6,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
-from page_walk import board_message, open_example, open_file, run_to_its_end, status
+from page_walk import board_message, open_example, open_file, opened, run_to_its_end, status
 from places import MAIN, ROOT
 from streamlit.testing.v1 import AppTest
 
@@ -16,7 +17,7 @@ from app.state import process
 from eab import record
 from eab.analysis.answers import group_answers
 from eab.config import BranchingConfig
-from eab.events import RunStarted, TokenAppended
+from eab.events import Message, RunStarted, TokenAppended
 from eab.lessons import bundled_runs
 from eab.run import fold
 
@@ -161,6 +162,7 @@ EXTREMES = [
         "policy": "original",
         "chat": True,
         "system": "Be *brief*",
+        "max_paths": 200,
     },
 ]
 
@@ -295,3 +297,55 @@ def test_what_was_typed_and_the_run_survive_a_look_at_another_page(page: AppTest
     ) == (0.5, 4)
     assert board_message(page)["prompt"] == "The cat sat on the", "the run is still on the screen"
     assert page.query_params["run"] == run_id
+
+
+CHAT = (Message("system", "Be brief."), Message("user", "A coin"))
+
+
+def messages_of_the_last_run() -> tuple[Message, ...]:
+    return process.worker().remembered[-1].messages
+
+
+def test_a_run_of_a_chat_runs_again_with_its_messages_while_its_prompt_is_not_changed(
+    page: AppTest,
+) -> None:
+    events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
+    assert isinstance(events[0], RunStarted)
+    config = replace(events[0].config, chat="auto")
+    events[0] = replace(events[0], prompt="A coin", messages=CHAT, config=config)
+    open_file(page, "chat.eab", record.dumps(events))
+    assert page.text_area(key="prompt").value == "A coin"
+    assert "Changed since" not in status(page)
+    query = board_message(page)["offers"]["link"]["query"]
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert messages_of_the_last_run() == CHAT
+    assert "has no chat template, which messages need" in status(page)
+
+    linked = opened(**dict(parse_qsl(query)))
+    linked.button(key="run_button").click().run()
+    run_to_its_end(linked)
+    assert messages_of_the_last_run() == CHAT
+
+    linked.text_area(key="prompt").set_value("A dog")
+    linked.slider(key="set_max_new_tokens").set_value(1)
+    linked.button(key="run_button").click().run()
+    run_to_its_end(linked)
+    assert messages_of_the_last_run() == ()
+    assert not linked.error
+
+
+def test_the_page_sets_what_goes_into_a_chat_template(page: AppTest) -> None:
+    page.segmented_control(key="set_chat").set_value("auto")  # the recording has it off
+    page.text_area(key="set_system").set_value("Be brief.")
+    page.text_input(key="set_chat_template_kwargs").set_value('{"a":1}').run()
+    assert page.text_area(key="set_system").label == "System message ● default empty"
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    config = process.worker().remembered[-1].config
+    assert (config.chat, config.system) == ("auto", "Be brief.")
+    assert config.chat_template_kwargs == '{"a": 1}'
+    assert "Changed since" not in status(page)
+    page.text_input(key="set_chat_template_kwargs").set_value("{a").run()
+    page.button(key="run_button").click().run()
+    assert "which is no JSON with plain values" in page.error[0].value

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_walk import board_message, boards, opened
 
-from app.server.links import MAX_PROMPT, Link, from_query, to_query
+from app.server.links import MAX_PROMPT, Link, from_query, to_query, what_it_opens
 from app.server.store import Store, default_store
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import LinkError
+from eab.events import Message
 from eab.lessons import bundled_runs
 from eab.run import fold
 
@@ -33,6 +34,19 @@ def test_a_link_comes_back_as_it_was(link: Link) -> None:
     assert from_query(dict(parse_qsl(to_query(link), strict_parsing=bool(to_query(link))))) == link
 
 
+CHAT = (Message("system", "Be brief."), Message("user", "Hi"), Message("assistant", "{&}\n"))
+
+
+def test_the_messages_of_a_link_come_back_and_give_its_prompt() -> None:
+    link = Link(prompt="Hi", messages=CHAT, config=BranchingConfig())
+    query = dict(parse_qsl(to_query(link)))
+    assert "prompt" not in query
+    assert from_query(query) == link
+    long = replace(link, messages=(Message("system", "x" * MAX_PROMPT), *CHAT))
+    assert from_query(dict(parse_qsl(to_query(long)))) == Link(config=link.config)
+    assert "too long for a link" in what_it_opens(long)
+
+
 def test_a_prompt_that_is_too_long_is_left_out() -> None:
     link = Link(prompt="x" * (MAX_PROMPT + 1), config=BranchingConfig())
     assert from_query(dict(parse_qsl(to_query(link)))) == replace(link, prompt=None)
@@ -45,12 +59,18 @@ HOSTILE = [
     ({"seed": "9" * 5000}, "seed has 5,000 characters"),
     ({"temperature": "nan"}, "temperature is nan"),
     ({"temperature": "1e400"}, "temperature is inf"),
-    ({"chat": "yes"}, "chat is 'yes'; it must be true or false"),
+    ({"chat": "yes"}, "chat is 'yes'; it must be true, false or auto"),
+    ({"chat_template_kwargs": "[1]"}, "chat_template_kwargs is '[1]'; it must be a JSON object"),
     ({"policy": "<script>"}, "policy is '<script>'; it must be one of"),
     ({"cache": "__import__('os')"}, "it must be one of"),
     ({"max_paths": "100000"}, "max_paths is 100000; it must be a whole number from 1 to 256"),
     ({"cursor": "-3"}, "cursor is -3"),
     ({"prompt": "x" * 2001}, "prompt has 2,001 characters"),
+    ({"messages": "["}, "the messages are no JSON that can be read"),
+    ({"messages": '[{"role": "user"}]'}, "messages[0] is {'role': 'user'}; a message has a role"),
+    ({"messages": '[{"role":"user","content":"\\ud800"}]'}, "not valid text at character 1"),
+    ({"messages": '[{"role":"user","content":"a"}]', "prompt": "b"}, "give a prompt or messages"),
+    ({"messages": "x" * 2001}, "messages has 2,001 characters"),
     ({"model": "x" * 400}, "model has 400 characters"),
 ]
 
@@ -72,7 +92,10 @@ VALUES = (
 
 @given(
     st.dictionaries(
-        st.sampled_from([*SETTINGS, "cursor", "prompt", "run", "saved", "model", "zzz"]), VALUES
+        st.sampled_from(
+            [*SETTINGS, "cursor", "prompt", "messages", "run", "saved", "model", "zzz"]
+        ),
+        VALUES,
     )
 )
 def test_any_link_is_read_or_refused_in_few_words(values: dict[str, str]) -> None:

@@ -1,0 +1,114 @@
+"""Chats as OpenAI and transformers spell them: messages with a role and a content each."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from eab.errors import PromptError
+from eab.events.fields import MAX_MESSAGES, MAX_ROLE
+from eab.events.values import Message
+from eab.formatting import quoted
+from eab.settings import MAX_TEXT
+
+Prompt: TypeAlias = str | tuple[Message, ...]
+
+_ROLE: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{MAX_ROLE - 1}}}")
+_EXAMPLE: Final = '[{"role": "user", "content": "Hello"}]'
+
+
+def read_messages(given: object) -> tuple[Message, ...]:
+    """The messages of a chat.
+
+    Args:
+        given: A list of messages, or of objects with `role` and `content`.
+
+    Raises:
+        PromptError: It is none; the message has the index of the first bad one.
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
+        raise PromptError(f"messages are {quoted(given)}; give a list such as {_EXAMPLE}")
+    if not 1 <= len(given) <= MAX_MESSAGES:
+        raise PromptError(
+            f"there are {len(given):,} messages; a chat has 1 to {MAX_MESSAGES}. Give others"
+        )
+    messages = tuple(_message(f"messages[{index}]", one) for index, one in enumerate(given))
+    characters = sum(len(message.content) for message in messages)
+    if characters > MAX_TEXT:
+        raise PromptError(
+            f"the messages have {characters:,} characters; at most {MAX_TEXT:,} are allowed. "
+            "Shorten them"
+        )
+    return messages
+
+
+def _message(name: str, given: object) -> Message:
+    if isinstance(given, Message):
+        given = {"role": given.role, "content": given.content}
+    if not isinstance(given, Mapping) or set(given) != {"role", "content"}:
+        raise PromptError(
+            f"{name} is {quoted(given)}; a message has a role and a content, and nothing else, as "
+            f"in {_EXAMPLE}"
+        )
+    role, content = given["role"], given["content"]
+    if not isinstance(role, str) or not _ROLE.fullmatch(role):
+        raise PromptError(
+            f"the role of {name} is {quoted(role)}; it must be a name such as system, user or "
+            f"assistant: at most {MAX_ROLE} letters (a to z), digits, _ and -"
+        )
+    if not isinstance(content, str) or not content.strip():
+        raise PromptError(
+            f"the content of {name} is {quoted(content)}; it must be text. Write some words, or "
+            "leave the message out"
+        )
+    try:
+        content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"the content of {name} is not valid text at character {error.start + 1}; type it again"
+        ) from error
+    return Message(role, content)
+
+
+def parse_messages(text: str) -> tuple[Message, ...]:
+    """The messages that a JSON text holds.
+
+    Raises:
+        PromptError: See `read_messages`.
+    """
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PromptError(
+            f"the messages are no JSON that can be read ({error}); write a list such as {_EXAMPLE}"
+        ) from error
+    return read_messages(given)
+
+
+def as_json(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """The messages as JSON values."""
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def title_of(messages: Sequence[Message]) -> str:
+    """What a chat is called: the last message of the user, or else the last one."""
+    users = [message.content for message in messages if message.role == "user"]
+    return users[-1] if users else messages[-1].content
+
+
+def prompt_or_messages(prompt: Any, messages: Any) -> tuple[str, tuple[Message, ...]]:
+    """A prompt and the messages in its place, of which one must be given; None is not given.
+
+    Returns:
+        The prompt, which is not checked yet, or the title of the messages; and the messages.
+
+    Raises:
+        PromptError: Both are given, or none, or the messages are wrong.
+    """
+    if (prompt is None) == (messages is None):
+        both = "a prompt and messages are given" if messages is not None else "there is no prompt"
+        raise PromptError(f"{both}; give a prompt or messages, one of them")
+    if messages is None:
+        return prompt, ()
+    chat = read_messages(messages)
+    return title_of(chat), chat

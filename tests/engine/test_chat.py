@@ -1,0 +1,166 @@
+"""Runs of a chat: the tokens of its template, kept wherever a run is made again."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from command_line import eab as command
+from tiny_models import chat_pair
+
+from eab import EntropyAdaptiveBranching, Message, Request, record
+from eab.cli.batch_folder import BatchFolder
+from eab.cli.batch_lines import read_lines
+from eab.config import BranchingConfig
+from eab.engine.continuing import continue_from
+from eab.engine.loop import generate
+from eab.errors import ConfigError, ModelError, PromptError
+from eab.run import Run, fold
+from eab.share.python_code import as_python
+from eab.what_if.resimulate import resimulate
+
+USER, ANSWER = Message("user", "w5 w6"), Message("assistant", "w7 w8")
+SYSTEM = Message("system", "w9")
+SHORT = {"max_new_tokens": 5, "max_paths": 4, "entropy_threshold": 1.0}
+
+
+@pytest.fixture(scope="module")
+def eab() -> EntropyAdaptiveBranching:
+    return EntropyAdaptiveBranching(chat_pair(), **SHORT)
+
+
+def as_dicts(*messages: Message) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("messages", "tokens"),
+    [
+        ([USER], (60, 64, 61, 5, 6, 62, 60, 65, 61)),
+        ([SYSTEM, USER], (60, 63, 61, 9, 62, 60, 64, 61, 5, 6, 62, 60, 65, 61)),
+        ([USER, ANSWER], (60, 64, 61, 5, 6, 62, 60, 65, 61, 7, 8)),
+        ([ANSWER, USER], (60, 65, 61, 7, 8, 62, 60, 64, 61, 5, 6, 62, 60, 65, 61)),
+    ],
+    ids=lambda value: " ".join(map(str, value))[:40],
+)
+def test_a_chat_becomes_the_tokens_of_its_template(
+    eab: EntropyAdaptiveBranching, messages: list[Message], tokens: tuple[int, ...]
+) -> None:
+    started = eab.run(messages=as_dicts(*messages)).started
+    assert started.prompt_tokens == tokens
+    assert started.messages == tuple(messages)
+    assert started.prompt == "w5 w6"
+
+
+def decisions(run: Run) -> list[Any]:
+    return [(path.children, [token.token for token in path.tokens]) for path in run.paths]
+
+
+def test_a_prompt_and_a_system_message_are_the_same_as_their_messages(
+    eab: EntropyAdaptiveBranching,
+) -> None:
+    for prompt, settings, messages in [
+        ("w5 w6", {}, [USER]),
+        ("w5 w6", {"system": "w9"}, [SYSTEM, USER]),
+    ]:
+        written, chat = eab.run(prompt, **settings), eab.run(messages=messages)
+        assert decisions(written) == decisions(chat)
+        assert chat.started.beginning == written.started.beginning == "w5 w6"
+    more = eab.run(messages=[USER, ANSWER, USER], system="w9").started.prompt_tokens
+    assert more == eab.run(messages=[SYSTEM, USER, ANSWER, USER]).started.prompt_tokens
+
+
+def test_a_last_message_of_the_assistant_is_continued(eab: EntropyAdaptiveBranching) -> None:
+    run, before = eab.run(messages=[USER, ANSWER]), eab.run(messages=[USER])
+    assert run.started.beginning == "w5 w6\nw7 w8"
+    grown = eab.run(messages=[USER], continued=(7, 8))
+    assert decisions(run) == decisions(grown)
+    assert run.started.prompt_tokens == (*before.started.prompt_tokens, 7, 8)
+
+
+def test_all_that_makes_a_run_again_keeps_its_messages(eab: EntropyAdaptiveBranching) -> None:
+    events = list(eab.stream(messages=[SYSTEM, USER]))
+    run = fold(events)
+    kept = record.loads(record.dumps(events), "a file")
+    assert kept == events
+    assert fold(resimulate(events, 1.5).events).started.messages == (SYSTEM, USER)
+    leaf = run.leaves()[0].id
+    continued = run.continuation(leaf, 0)
+    request = continue_from(eab.model, run.started, continued, run.started.config)
+    assert (request.messages, request.prompt) == ((SYSTEM, USER), "w5 w6")
+    grown = fold(generate(eab.model, request)).started
+    assert grown.prompt_tokens == (*run.started.prompt_tokens, *continued)
+    again: dict[str, Any] = {}
+    program = as_python(run.started).replace("run = eab.run(", "run = dict(")
+    exec(program.split("for sample")[0].replace(repr(run.started.model.name), "'embedded'"), again)
+    assert again["run"] == {"messages": as_dicts(SYSTEM, USER)}
+
+
+def test_a_line_of_a_batch_and_its_run_file_have_the_same_messages(
+    eab: EntropyAdaptiveBranching, tmp_path: Any
+) -> None:
+    file = tmp_path / "chats.jsonl"
+    lines = [{"messages": as_dicts(SYSTEM, USER)}, {"prompt": "w5 w6"}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    config = BranchingConfig(**SHORT)
+    chat, written = read_lines(str(file), config)
+    assert chat.request == Request("", config, messages=(SYSTEM, USER))
+    folder = BatchFolder(tmp_path / "runs")
+    for line in (chat, written):
+        folder.save(line, generate(eab.model, line.request))
+    assert folder.unfinished([chat, written], eab.model.card) == ([], [])
+    other = replace(written, id=chat.id)  # the same title, without the system message
+    assert "another prompt" in folder.unfinished([other], eab.model.card)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("messages", "settings", "kind", "why"),
+    [
+        ([USER], {"chat": False}, ConfigError, "messages need the model's chat template"),
+        ([SYSTEM, USER], {"system": "w8"}, PromptError, "system is set, and messages.0. is"),
+        ([Message("tool", "w5")], {}, ModelError, "TemplateError: no role tool"),
+        ([{"role": "user"}], {}, PromptError, "messages.0. is"),
+    ],
+    ids=str,
+)
+def test_messages_that_cannot_be_run_are_explained(
+    eab: EntropyAdaptiveBranching, messages: Any, settings: Any, kind: Any, why: str
+) -> None:
+    with pytest.raises(kind, match=why):
+        eab.run(messages=messages, **settings)
+
+
+def test_a_model_without_a_template_takes_no_messages(twins: Any) -> None:
+    with pytest.raises(ModelError, match="llama has no chat template, which messages need"):
+        next(generate(twins("llama").ours, Request("", BranchingConfig(), messages=(USER,))))
+
+
+def test_a_request_has_one_prompt() -> None:
+    request = Request("", BranchingConfig(), messages=(SYSTEM, USER))
+    assert request.prompt == "w5 w6"
+    assert replace(request, continued=(3,)).messages == request.messages
+    with pytest.raises(PromptError, match="give one of them"):
+        Request("other", BranchingConfig(), messages=(USER,))
+
+
+def test_the_command_line_reads_messages_from_a_file_or_from_standard_input(tmp_path: Any) -> None:
+    model, tokenizer = chat_pair()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    file, text = tmp_path / "chat.json", json.dumps(as_dicts(SYSTEM, USER))
+    file.write_text(text)
+    found = []
+    for name, given in ((str(file), None), ("-", text)):
+        out = ("run", "--model", str(tmp_path / "model"), "--messages", name, "--json", "-")
+        result = command(*out, "--max-new-tokens", "3", "--dtype", "float64", input=given)
+        assert result.returncode == 0, result.stderr
+        found.append(json.loads(result.stdout))
+    assert found[0]["messages"] == as_dicts(SYSTEM, USER)
+    assert found[0]["samples"] == found[1]["samples"]
+
+
+@pytest.mark.parametrize("arguments", [["Hi", "--messages", "x.json"], []], ids=str)
+def test_the_command_line_wants_a_prompt_or_messages(arguments: list[str]) -> None:
+    result = command("run", *arguments)
+    assert result.returncode == 1
+    assert "give a prompt or messages, one of them" in result.stderr

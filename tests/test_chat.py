@@ -1,0 +1,79 @@
+"""Messages are read strictly, in words, and come back from JSON as they were."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eab.chat import as_json, parse_messages, prompt_or_messages, read_messages, title_of
+from eab.errors import PromptError
+from eab.events import Message
+
+USER = {"role": "user", "content": "Hi"}
+MESSAGES = st.builds(
+    Message,
+    st.from_regex("[A-Za-z][A-Za-z0-9_-]{0,31}", fullmatch=True),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(lambda text: f"x{text}"),
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=5).map(tuple))
+def test_messages_come_back_from_json(messages: tuple[Message, ...]) -> None:
+    assert parse_messages(json.dumps(as_json(messages))) == messages
+    assert read_messages(messages) == read_messages([*as_json(messages)]) == messages
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (None, "messages are None; give a list such as"),
+        ("Hi", "messages are 'Hi'; give a list"),
+        (USER, "messages are {'content': 'Hi', 'role': 'user'}; give a list"),
+        ([], "there are 0 messages; a chat has 1 to 256"),
+        ([USER] * 257, "there are 257 messages; a chat has 1 to 256"),
+        ([USER, "Hi"], "messages[1] is 'Hi'; a message has a role and a content"),
+        ([{"role": "user"}], "messages[0] is {'role': 'user'}; a message has a role and a content"),
+        ([USER | {"name": "x"}], "a message has a role and a content, and nothing else"),
+        ([USER | {"role": ""}], "the role of messages[0] is ''; it must be a name"),
+        ([USER | {"role": "the user"}], "the role of messages[0] is 'the user'; it must be"),
+        ([USER | {"role": "x" * 33}], "at most 32 letters"),
+        ([USER | {"role": None}], "the role of messages[0] is None"),
+        ([USER | {"content": [{"type": "text"}]}], "the content of messages[0] is [{'type': "),
+        (
+            [USER, USER | {"content": " \n"}],
+            "the content of messages[1] is ' \\n'; it must be text",
+        ),
+        ([USER | {"content": "x\ud800"}], "messages[0] is not valid text at character 2"),
+        ([USER | {"content": "x" * 100_001}] * 2, "200,002 characters; at most 200,000"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_is_no_chat_is_refused_in_words(given: object, why: str) -> None:
+    with pytest.raises(PromptError) as error:
+        read_messages(given)
+    assert why in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "[NaN]", "9" * 5000])
+def test_what_is_no_json_is_refused_in_words(text: str) -> None:
+    with pytest.raises(PromptError, match="messages"):
+        parse_messages(text)
+
+
+@pytest.mark.parametrize(
+    ("roles", "title"), [("u", 0), ("su", 1), ("ua", 0), ("uau", 2), ("s", 0), ("sa", 1)]
+)
+def test_a_chat_is_called_by_its_last_user_message_or_its_last_one(roles: str, title: int) -> None:
+    names = {"u": "user", "s": "system", "a": "assistant"}
+    messages = [Message(names[role], f"text {number}") for number, role in enumerate(roles)]
+    assert title_of(messages) == f"text {title}"
+
+
+def test_there_is_a_prompt_or_there_are_messages() -> None:
+    assert prompt_or_messages("Hi", None) == ("Hi", ())
+    assert prompt_or_messages(None, [USER]) == ("Hi", (Message("user", "Hi"),))
+    for both in [("Hi", [USER]), (None, None), ("", [])]:
+        with pytest.raises(PromptError, match="give a prompt or messages, one of them"):
+            prompt_or_messages(*both)
