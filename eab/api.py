@@ -1,8 +1,9 @@
 """Entropy-adaptive branching as a library: one object that gives samples, runs, or events."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Final
 
 from eab.chat import prompt_or_messages
 from eab.config import BranchingConfig
@@ -12,10 +13,13 @@ from eab.errors import ModelError
 from eab.events import Event, Message
 from eab.models.base import LanguageModel
 from eab.models.loading import wrap_model
+from eab.models.recommended import advice
 from eab.models.sources import EMBEDDED_DRAFT
 from eab.remote.loading import load_model
 from eab.run import Run, Sample, fold
 from eab.weight_formats import AS_LOADED, AUTO
+
+_LOGGER: Final = logging.getLogger("eab")
 
 
 class EntropyAdaptiveBranching:
@@ -25,8 +29,8 @@ class EntropyAdaptiveBranching:
     Every setting given here can be overridden per call.
 
     Args:
-        model: A name (`embedded`, a folder, a Hub id, or `vllm:` and `llama.cpp:` with a name for
-            a model on a server), a loaded `(model, tokenizer)` pair of
+        model: A name (`embedded`, `smollm2`, a folder, a GGUF file, a Hub id, or `vllm:` and
+            `llama.cpp:` with a name for a model on a server), a loaded `(model, tokenizer)` pair of
             transformers, or any `eab.models.base.LanguageModel`.
         entropy_threshold: See `eab.config.BranchingConfig`, as for the next two.
         branch_factor: Children per fork.
@@ -69,6 +73,8 @@ class EntropyAdaptiveBranching:
         self._config({})  # refuse bad settings before a model is loaded
         load = partial(load_model, device=device, dtype=dtype, weights=weights, layout=layout)
         self.model = _as_language_model(model, tokenizer, load)
+        if words := advice(self.model, self._config({})):
+            _LOGGER.warning(words)
         self._draft = lru_cache(maxsize=1)(lambda: _as_language_model(draft, None, load))
 
     def generate(self, prompt: str | None = None, **settings: Any) -> list[Sample]:

@@ -86,6 +86,7 @@ def run(
     request = _request(prompt, messages, config)
     drafting = progress.load_draft(draft, source) if config.drafter == "model" else None
     language_model = progress.load(source)
+    progress.advise(language_model, config)
     events, state = progress.generate_run(language_model, request, drafting)
     if json_file != files.STANDARD_STREAM:
         _print(state.run, answers, same)

@@ -32,6 +32,14 @@ def load(source: ModelOptions) -> "LanguageModel":
         return load_model(source.model, source.device, source.dtype, source.weights, source.layout)
 
 
+def advise(model: "LanguageModel", config: BranchingConfig) -> None:
+    """Say what the model recommends, if the settings leave that open."""
+    from eab.models.recommended import advice
+
+    if words := advice(model, config):
+        Console(stderr=True).print(words, style="dim", markup=False, highlight=False)
+
+
 def load_draft(name: str, source: ModelOptions) -> "LanguageModel":
     """Load a draft model in the same way as the model that it drafts for."""
     return load(replace(source, model=name))

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from eab.config import SETTINGS
+from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError
+from eab.formatting import listed
 from eab.models.packaged import SMOLLM2
 
 # Families whose checkpoints do not say it, by a part of their names; from their model cards.
@@ -24,6 +25,21 @@ def recommended_settings(name: str, generation_config: Any) -> Mapping[str, floa
     if found:
         return found
     return next((known for part, known in _FAMILIES.items() if part in name.lower()), {})
+
+
+def advice(model: Any, config: BranchingConfig) -> str:
+    """A sentence on what a model recommends, if the settings are still at their defaults.
+
+    Args:
+        model: A language model.
+        config: The settings of a run.
+    """
+    known: Mapping[str, float] = getattr(model, "recommended", {})
+    if not known or any(getattr(config, name) != SETTINGS[name].default for name in known):
+        return ""
+    words = listed([f"{name} {value:g}" for name, value in known.items()])
+    defaults = listed([f"{SETTINGS[name].default:g}" for name in known])
+    return f"{model.card.name} recommends {words}; the defaults are {defaults}."
 
 
 def _is_allowed(setting: str, given: Mapping[str, Any]) -> bool:
