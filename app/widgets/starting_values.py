@@ -18,7 +18,7 @@ STORIES: Final = BranchingConfig(
     min_fork_weight=0.03, max_paths=16, max_new_tokens=48, kv_limit_mib=1024
 )
 # Any other model: a threshold in nats fits one model only, so it is a quantile of the model's own
-# entropies. Chosen by looking at trees of SmolLM2 (docs/gguf.md).
+# entropies. Chosen by looking at trees of SmolLM2 (docs/models.md).
 OTHERS: Final = replace(
     STORIES,
     threshold_unit="quantile",

@@ -125,21 +125,21 @@ function lastOf(characters, count) {
 }
 
 /**
- * Without the part of a word at the end, if that leaves enough.
+ * Without the part of a word at the end; a single long word stays.
  * @param {string[]} characters
  */
 function wordsBefore(characters) {
   const space = characters.lastIndexOf(" ");
-  return space > characters.length / 2 ? characters.slice(0, space) : characters;
+  return space > 0 ? characters.slice(0, space) : characters;
 }
 
 /**
- * Without the part of a word at the beginning, if that leaves enough.
+ * Without the part of a word at the beginning; a single long word stays.
  * @param {string[]} characters
  */
 function wordsAfter(characters) {
   const space = characters.indexOf(" ");
-  return space >= 0 && space < characters.length / 2 ? characters.slice(space + 1) : characters;
+  return space >= 0 && space < characters.length - 1 ? characters.slice(space + 1) : characters;
 }
 
 /**

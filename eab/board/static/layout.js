@@ -1,10 +1,10 @@
 // Where the boxes of the tree stand: left to right, one row per leaf, parents in the middle of their
-// children. Texts get several lines where there is room below one another; before a tree is drawn
-// smaller than can be read, they are shortened. Units are CSS pixels at scale 1.
+// children. Boxes share the width and the height by what their texts need; before a tree is drawn
+// smaller than can be read, texts are shortened. Units are CSS pixels at scale 1.
 
 /** @import { Board } from "./board.js" */
 /** @import { Camera } from "./camera.js" */
-/** @import { Arrangement, Layout, Path } from "./types.d.ts" */
+/** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
 import { endOf, wrappedSize, wrapTokens } from "./label.js";
 
 export const LINE = 20; // of text, with the entropies under it
@@ -12,15 +12,20 @@ export const BOX = 24; // the height of a box with one line
 const STUB_BOX = 17; // of a pruned path
 const ROW_GAP = 4; // between a box and the one below
 const ROW_GAP_OF_LINES = 10; // if it has several lines
-const GAP = 50; // between a box and its children; the share stands there
+const GAP = { widest: 50, narrowest: 34 }; // between a box and its children; the share stands there
+const SHALLOW = 3; // forks one after the other
 const PADDING = 20; // in a box, left and right together
 export const MARKS = 74; // after a box: its mark and its weight
-const LENGTHS = [44, 32, 24, 16, 10]; // characters in a line
-const LENGTHS_IN_FOCUS = [120, 80, ...LENGTHS];
-const PROMPT_LINES = 4; // it is alone in its column
-const PROMPT_LENGTHS = [34, 28, 22, 16, 12]; // of the prompt, by the place in LENGTHS
-const MOST_LINES = 6;
-const CLEARLY_FEWER = 0.8; // characters left out, to be worth shorter lines
+const PROMPT_LINES = 6; // it is alone in its column
+const PROMPT_LINE = { shortest: 12, longest: 34 }; // characters
+const BOX_LINE = { shortest: 10, longest: 60 };
+const STUB_LINE = 14;
+const LONGEST_WORD = 14; // a longer one may be cut
+const MOST_LINES = 12;
+const CHARACTER = 6.9; // px, about; boxes are measured before a tree is taken
+const UNEVEN = 1.15; // whole words do not fill their lines
+const NARROWER = 0.85; // a step towards lines that fit
+const CLEARLY_FEWER = 0.9; // characters left out, to be worth higher boxes
 
 /** @type {Layout} */
 export const EMPTY_LAYOUT = {
@@ -28,9 +33,8 @@ export const EMPTY_LAYOUT = {
   y: [],
   boxWidths: [],
   boxHeights: [],
+  perLine: [],
   rank: [],
-  perLine: LENGTHS[0],
-  mostLines: 1,
   prompt: { lines: [], width: 0, cells: [] },
   promptWidth: 0,
   promptHeight: BOX,
@@ -50,7 +54,8 @@ export function labelOf(board, path, count) {
   const pieces = path.tokens.slice(0, count).map((token) => token.piece);
   const { perLine, boxHeights } = board.layout;
   const most = linesIn(boxHeights[path.id] ?? BOX);
-  return wrapTokens(pieces, perLine, most, board.selection.tokenIn(path));
+  const characters = perLine[path.id] ?? BOX_LINE.shortest;
+  return wrapTokens(pieces, characters, most, board.selection.tokenIn(path));
 }
 
 /**
@@ -64,67 +69,175 @@ export function arrange(board) {
 }
 
 /**
- * The arrangement that fits and leaves out the fewest characters; the smallest if none fits.
+ * The arrangement that fits and leaves out the fewest characters; the lowest if none fits.
  * @param {Board} board
  * @param {Path[]} kept parents before their children
  * @returns {Arrangement}
  */
 function fittest(board, kept) {
   const { camera } = board.tree;
-  const lengths = board.focused === null ? LENGTHS : LENGTHS_IN_FOCUS;
-  /** @type {Arrangement} */
-  let best = EMPTY_LAYOUT;
-  /** @type {Arrangement} */
-  let found = EMPTY_LAYOUT;
-  for (const perLine of lengths) {
-    found = withLines(board, kept, perLine);
-    const isBetter = best === EMPTY_LAYOUT || found.leftOut < CLEARLY_FEWER * best.leftOut;
-    if (isBetter && fitsAcross(camera, found)) best = found;
-    if (best !== EMPTY_LAYOUT && (best.leftOut === 0 || best.mostLines === 1)) break;
+  const highest = camera.room().height / camera.readable;
+  let best = fittingAcross(board, kept, 1);
+  if (board.aligned) return best;
+  for (let lines = 2; lines <= MOST_LINES && best.leftOut > 0; lines += 1) {
+    const higher = fittingAcross(board, kept, lines);
+    if (higher.height > highest) break;
+    if (higher.leftOut < CLEARLY_FEWER * best.leftOut) best = higher;
   }
-  return best === EMPTY_LAYOUT ? found : best;
+  return best;
 }
 
 /**
- * A high tree is drawn smaller as a whole, so that a wider one fits.
+ * The arrangement with the longest lines that fit into the width; the narrowest if none fits.
+ * @param {Board} board
+ * @param {Path[]} kept parents before their children
+ * @param {number} lines in the box of a leaf, at most
+ * @returns {Arrangement}
+ */
+function fittingAcross(board, kept, lines) {
+  const { camera } = board.tree;
+  const most = mostLines(kept, board.aligned ? 1 : lines);
+  const needs = kept.map((path) => charactersNeeded(path, most[path.id]));
+  let room = camera.room().width / camera.readable;
+  let longest = BOX_LINE.longest;
+  for (;;) {
+    longest = longestLine(kept, needs, longest, room);
+    const perLine = lineLengths(kept, needs, longest, room);
+    const found = arranged(board, kept, { perLine, most }, longest);
+    room = roomAcross(camera, found);
+    if (found.width + MARKS <= room || longest === BOX_LINE.shortest) return found;
+    longest = Math.max(BOX_LINE.shortest, Math.floor(longest * NARROWER));
+  }
+}
+
+/**
+ * The width that a tree may have. A high one is drawn smaller as a whole, so that a wider one fits.
  * @param {Camera} camera
  * @param {Arrangement} tree
  */
-function fitsAcross(camera, tree) {
+function roomAcross(camera, tree) {
   const room = camera.room();
   const whole = camera.showsWhole ? room.height / tree.height : Number.POSITIVE_INFINITY;
-  return (tree.width + MARKS) * Math.min(camera.readable, whole) <= room.width;
+  return room.width / Math.min(camera.readable, whole);
 }
 
 /**
- * The arrangement with as many lines in a box as the height has room for.
- * @param {Board} board
+ * How many lines each box may have: a parent as many as the boxes of its leaves together.
  * @param {Path[]} kept parents before their children
- * @param {number} perLine characters in a line
- * @returns {Arrangement}
+ * @param {number} lines of a leaf
  */
-function withLines(board, kept, perLine) {
-  const { camera } = board.tree;
-  const highest = camera.room().height / camera.readable;
-  let tree = arranged(board, kept, perLine, 1);
-  if (board.aligned || tree.height >= highest) return tree;
-  for (let lines = MOST_LINES; lines > 1 && tree.leftOut > 0; lines -= 1) {
-    const higher = arranged(board, kept, perLine, lines);
-    if (higher.height <= highest) tree = higher;
-    if (tree === higher) break;
+function mostLines(kept, lines) {
+  const children = childrenOf(kept);
+  /** @type {number[]} */
+  const most = [];
+  for (const path of [...kept].reverse()) {
+    const below = (children.get(path.id) ?? []).reduce((sum, { id }) => sum + most[id], 0);
+    const own = Math.min(lines, Math.ceil(lengthOf(path) / BOX_LINE.shortest));
+    most[path.id] = path.status === "pruned" ? 1 : Math.min(MOST_LINES, Math.max(1, own, below));
   }
-  return tree;
+  return most;
+}
+
+/** @param {Path} path */
+function lengthOf(path) {
+  return path.tokens.reduce((sum, { piece }) => sum + piece.length, 0);
+}
+
+/**
+ * Characters in a line with which the whole text fits into so many lines, about.
+ * @param {Path} path
+ * @param {number} lines
+ */
+function charactersNeeded(path, lines) {
+  const length = lengthOf(path);
+  if (path.status === "pruned") return Math.min(STUB_LINE, length);
+  const needed = Math.ceil((length / lines) * (lines > 1 ? UNEVEN : 1));
+  return Math.max(Math.min(length, BOX_LINE.shortest), longestWord(path), needed);
+}
+
+/** @param {Path} path */
+function longestWord(path) {
+  const words = path.tokens
+    .map(({ piece }) => piece)
+    .join("")
+    .split(" ");
+  return Math.min(LONGEST_WORD, Math.max(...words.map(({ length }) => length)));
+}
+
+/**
+ * The longest line that all boxes may have, by an estimate of their widths.
+ * @param {Path[]} kept parents before their children
+ * @param {number[]} needs characters in a line, in the order of `kept`
+ * @param {number} most characters
+ * @param {number} room px
+ */
+function longestLine(kept, needs, most, room) {
+  for (let longest = most; longest > BOX_LINE.shortest; longest -= 1) {
+    const widths = needs.map((needed) => widthOf(Math.min(needed, longest)));
+    if (Math.max(...rightEdges(kept, widths, promptRoom(longest))) + MARKS <= room) return longest;
+  }
+  return BOX_LINE.shortest;
+}
+
+/**
+ * Characters in a line of each box, by the path's id: what it needs, or the longest line; a leaf may
+ * reach the right edge.
+ * @param {Path[]} kept parents before their children
+ * @param {number[]} needs characters in a line, in the order of `kept`
+ * @param {number} longest line
+ * @param {number} room px
+ */
+function lineLengths(kept, needs, longest, room) {
+  const capped = needs.map((needed) => Math.min(needed, longest));
+  const rights = rightEdges(kept, capped.map(widthOf), promptRoom(longest));
+  const parents = new Set(kept.map(({ parent }) => parent));
+  /** @type {number[]} */
+  const perLine = [];
+  for (const [index, path] of kept.entries()) {
+    const free = Math.floor((room - MARKS - rights[index]) / CHARACTER);
+    const more = parents.has(path.id) ? 0 : Math.max(0, free);
+    perLine[path.id] = Math.max(1, Math.min(needs[index], capped[index] + more));
+  }
+  return perLine;
+}
+
+/** @param {number} characters in a line */
+function widthOf(characters) {
+  return characters * CHARACTER + PADDING;
+}
+
+/** @param {number} longest line of the boxes, characters */
+function promptRoom(longest) {
+  return widthOf(promptLine(longest));
+}
+
+/** @param {number} longest line of the boxes, characters */
+function promptLine(longest) {
+  return Math.max(PROMPT_LINE.shortest, Math.min(PROMPT_LINE.longest, longest));
+}
+
+/**
+ * @param {Path[]} kept parents before their children
+ * @param {number[]} widths of their boxes, in this order
+ * @param {number} promptWidth
+ */
+function rightEdges(kept, widths, promptWidth) {
+  /** @type {number[]} */
+  const boxWidths = [];
+  for (const [index, path] of kept.entries()) boxWidths[path.id] = widths[index];
+  const { x } = columns(kept, boxWidths, promptWidth);
+  return kept.map((path, index) => x[path.id] + widths[index]);
 }
 
 /**
  * @param {Board} board
  * @param {Path[]} kept parents before their children
- * @param {number} perLine characters in a line
- * @param {number} mostLines lines in a box
+ * @param {BoxSizes} sizes
+ * @param {number} longest line of the boxes, characters
  * @returns {Arrangement}
  */
-function arranged(board, kept, perLine, mostLines) {
-  const promptLength = PROMPT_LENGTHS[Math.max(0, LENGTHS.indexOf(perLine))];
+function arranged(board, kept, { perLine, most }, longest) {
+  const promptLength = promptLine(longest);
   const end = endOf(board.run.prompt, promptLength * (PROMPT_LINES - 1));
   const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
   const promptHeight = heightOf(prompt.lines.length);
@@ -136,15 +249,15 @@ function arranged(board, kept, perLine, mostLines) {
   let leftOut = 0;
   for (const path of kept) {
     const pieces = path.tokens.map(({ piece }) => piece);
-    const size = wrappedSize(pieces, perLine, linesOf(path, mostLines));
+    const size = wrappedSize(pieces, perLine[path.id], most[path.id]);
     boxWidths[path.id] = size.width + PADDING;
     boxHeights[path.id] = path.status === "pruned" ? STUB_BOX : heightOf(size.lines);
     leftOut += size.leftOut;
   }
   const across = columns(kept, boxWidths, promptWidth);
   const down = rows(kept, boxHeights, promptHeight);
-  const sizes = { boxWidths, boxHeights, prompt, promptWidth, promptHeight };
-  return { ...across, ...down, ...sizes, perLine, mostLines, leftOut };
+  const sizes = { boxWidths, boxHeights, perLine, prompt, promptWidth, promptHeight };
+  return { ...across, ...down, ...sizes, leftOut };
 }
 
 /** @param {number} lines */
@@ -155,14 +268,6 @@ function heightOf(lines) {
 /** @param {number} height of a box */
 function linesIn(height) {
   return 1 + Math.max(0, Math.round((height - BOX) / LINE));
-}
-
-/**
- * @param {Path} path
- * @param {number} mostLines
- */
-function linesOf(path, mostLines) {
-  return path.status === "pruned" ? 1 : mostLines;
 }
 
 /**
@@ -197,17 +302,29 @@ function childrenOf(paths) {
 }
 
 /**
+ * The gap between a box and its children: in a deep tree it is narrow, since texts need the room.
+ * @param {Path[]} kept parents before their children
+ */
+function gapOf(kept) {
+  /** @type {number[]} */
+  const depth = [];
+  for (const { id, parent } of kept) depth[id] = parent in depth ? depth[parent] + 1 : 0;
+  return Math.max(...depth, 0) > SHALLOW ? GAP.narrowest : GAP.widest;
+}
+
+/**
  * Left edges.
  * @param {Path[]} kept parents before their children
  * @param {number[]} boxWidths
  * @param {number} promptWidth
  */
 function columns(kept, boxWidths, promptWidth) {
+  const gap = gapOf(kept);
   /** @type {number[]} */
   const x = [];
   let width = promptWidth;
   for (const { id, parent } of kept) {
-    x[id] = parent < 0 ? promptWidth + GAP / 2 : x[parent] + boxWidths[parent] + GAP;
+    x[id] = parent < 0 ? promptWidth + gap / 2 : x[parent] + boxWidths[parent] + gap;
     width = Math.max(width, x[id] + boxWidths[id]);
   }
   return { x, width };

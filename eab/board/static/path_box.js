@@ -126,7 +126,7 @@ export class PathBox {
     const contents = [count, path.tokens.length, status, this.stub, weight, selected, this.radius];
     const { perLine, boxHeights } = board.layout;
     this.height = this.heightOf(boxHeights[path.id] ?? BOX);
-    const size = [this.target.width.toFixed(1), this.height, perLine];
+    const size = [this.target.width.toFixed(1), this.height, perLine[path.id]];
     const filledWith = [...contents, ...size, aligned, focused, board.whatIf].join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;

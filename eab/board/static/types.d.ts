@@ -229,14 +229,19 @@ export interface Arrangement {
   y: number[]; // middle line
   boxWidths: number[];
   boxHeights: number[];
-  perLine: number; // characters in a line
-  mostLines: number; // lines in a box
+  perLine: number[]; // characters in a line of the box
   prompt: Label; // as much of it as its box holds
   promptWidth: number;
   promptHeight: number;
   width: number;
   height: number;
   leftOut: number; // characters
+}
+
+/** How much text each box may hold: arrays by the path's id. */
+export interface BoxSizes {
+  perLine: number[]; // characters in a line
+  most: number[]; // lines
 }
 
 export interface Layout extends Arrangement {
