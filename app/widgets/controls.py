@@ -264,6 +264,7 @@ def settings() -> dict[str, Any]:
     # Not every page draws them all.
     found = {name: setting_widgets.nearest(name, getattr(START, name)) for name in FIELDS}
     found |= {name: chosen for name in FIELDS if (chosen := state.get(f"set_{name}")) is not None}
+    found = {name: setting_widgets.read(name, held) for name, held in found.items()}
     found["kv_limit_mib"] = START.kv_limit_mib
     unit = found["threshold_unit"]
     threshold = state.get(f"set_threshold_{unit}", START_THRESHOLDS[unit])
