@@ -1,6 +1,5 @@
 """The settings of one run, each declared once: eab.settings says what is made of a declaration."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,7 +11,7 @@ from eab.formatting import quoted
 from eab.settings import (
     Buttons,
     Choice,
-    JsonObject,
+    Lines,
     Menu,
     NumberBox,
     Real,
@@ -24,10 +23,10 @@ from eab.settings import (
     TextArea,
     TextLine,
     Whole,
-    as_json_text,
     setting,
     settings_of,
 )
+from eab.text_values import JsonObject, Texts, as_object_text, as_texts
 
 PolicyName = Literal["fair", "original", "arithmetic", "stochastic-beam", "greedy", "independent"]
 ThresholdUnit = Literal["nats", "normalised", "quantile"]
@@ -44,6 +43,7 @@ MAX_NEW_TOKENS: Final = 4096
 AUTO: Final = "auto"
 MAX_SEED: Final = 2**63 - 1
 MAX_DRAFT: Final = 16
+MAX_STOP_STRINGS: Final = 4
 # What a chat template is given by the engine and by transformers
 _OF_THE_ENGINE: Final = (
     "messages",
@@ -233,6 +233,17 @@ class BranchingConfig:
         widget=Slider(1, 256),
         advanced=False,
     )
+    stop: tuple[str, ...] = setting(
+        (),
+        Texts(MAX_STOP_STRINGS, 100),
+        SAMPLING,
+        "Stop strings",
+        "A path ends where its text comes to contain one of these; its text is cut before it.",
+        more="They are looked for in what is generated, not in the prompt. A list in Python and "
+        "JSON; on the command line the option may be repeated. On the page one per line, with "
+        "`\\n` for a line break.",
+        widget=Lines("\\n\\n"),
+    )
     seed: int = setting(
         0,
         Whole(0, MAX_SEED),
@@ -341,7 +352,8 @@ class BranchingConfig:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "chat_template_kwargs", _json_text(self.chat_template_kwargs))
+        object.__setattr__(self, "stop", as_texts(self.stop))
+        object.__setattr__(self, "chat_template_kwargs", as_object_text(self.chat_template_kwargs))
         for name, declared in SETTINGS.items():
             if name != "entropy_threshold":
                 declared.values.check(f"the setting {name}", getattr(self, name))
@@ -368,15 +380,6 @@ class BranchingConfig:
 
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(BranchingConfig)
-
-
-def _json_text(given: object) -> object:
-    """The text of an object, in one form; what is none is left for the check to refuse."""
-    try:
-        value = json.loads(given) if isinstance(given, str) and given else given
-        return given if not isinstance(value, dict) else as_json_text(value) if value else ""
-    except (ValueError, RecursionError):
-        return given
 
 
 def _known_settings(name: str) -> str:

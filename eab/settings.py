@@ -4,10 +4,9 @@ eab.config declares each setting once with `setting`. The validation, the option
 line, the widgets of the page and docs/settings.md are all made from that declaration.
 """
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol, TypeVar
 
 from eab.errors import ConfigError
@@ -132,78 +131,6 @@ class Text:
         return f"text of at most {self.longest:,} characters"
 
 
-@dataclass(frozen=True, slots=True)
-class JsonObject:
-    """A JSON object as text in one form (see `as_json_text`), or no text.
-
-    Attributes:
-        longest: Characters of the text.
-        deepest: How many lists and objects may stand inside each other, itself included.
-        reserved: Names that it may not have; with a `*` at the end, all that begin so.
-    """
-
-    longest: int
-    deepest: int
-    reserved: tuple[str, ...] = ()
-
-    def check(self, name: str, value: object) -> None:
-        """See Values.check."""
-        Text(self.longest).check(name, value)
-        if value == "":
-            return
-        content = self._parsed(name, str(value))
-        if not isinstance(content, dict):
-            raise ConfigError(f"{name} is {quoted(value)}; it must be a JSON object")
-        if _depth(content) > self.deepest:
-            raise ConfigError(
-                f"{name} has more than {self.deepest} lists and objects inside each other; "
-                "flatten it"
-            )
-        for key in content:
-            if any(fnmatchcase(key, pattern) for pattern in self.reserved):
-                raise ConfigError(
-                    f"{name} has the name {quoted(key)}, which is reserved; leave it out "
-                    f"(reserved are: {', '.join(self.reserved)})"
-                )
-
-    def _parsed(self, name: str, text: str) -> Any:
-        """The value of a text.
-
-        Raises:
-            ConfigError: It is no JSON, or has values that JSON has not.
-        """
-        try:
-            content = json.loads(text)
-            as_json_text(content)
-            return content
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"{name} is {quoted(text)}, which is no JSON with plain values ({error}); write an "
-                'object such as {"enable_thinking": false}'
-            ) from error
-
-    def __str__(self) -> str:
-        return f"a JSON object of at most {self.longest:,} characters"
-
-
-def as_json_text(value: object) -> str:
-    """JSON values in one form: equal values give the same text.
-
-    Raises:
-        ValueError: They are none that JSON has, such as infinity.
-        RecursionError: They are too deep.
-    """
-    try:
-        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-
-
-def _depth(value: object) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return isinstance(value, dict | list) + max(map(_depth, inner), default=0)
-
-
 def _bracket(hint: str) -> str:
     return f" ({hint})" if hint else ""
 
@@ -308,6 +235,30 @@ class TextArea:
     def nearest(self, value: str) -> str:
         """See Widget.nearest."""
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    r"""A box for several texts, one per line; a line break inside of a text is written as `\n`."""
+
+    example: str = ""
+
+    def nearest(self, value: tuple[str, ...]) -> str:
+        """What the box holds for these texts."""
+        return "\n".join(text.translate(_ESCAPES) for text in value)
+
+    def read(self, held: str) -> tuple[str, ...]:
+        """The texts of what the box holds; empty lines are none."""
+        return tuple(_ESCAPED.sub(_unescaped, line) for line in held.split("\n") if line)
+
+
+_SIGNS: Final = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
+_ESCAPES: Final = str.maketrans({sign: f"\\{letter}" for letter, sign in _SIGNS.items()})
+_ESCAPED: Final = re.compile(r"\\([nrt\\])")
+
+
+def _unescaped(found: "re.Match[str]") -> str:
+    return _SIGNS[found[1]]
 
 
 @dataclass(frozen=True, slots=True)

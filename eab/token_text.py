@@ -17,6 +17,11 @@ def from_bytes(raw: bytes) -> str:
     return raw.decode(*_BYTES)
 
 
+def to_bytes(text: str) -> bytes:
+    """The bytes of a token's exact text."""
+    return text.encode(*_BYTES)
+
+
 def join(texts: Iterable[str]) -> str:
     """The text of these tokens together; bytes that are no complete character become U+FFFD."""
     return "".join(texts).encode(*_BYTES).decode("utf-8", "replace")

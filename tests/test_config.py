@@ -97,6 +97,34 @@ def test_a_name_that_does_not_exist_is_answered_with_those_that_do(name, value, 
 
 
 @pytest.mark.parametrize(
+    ("given", "kept"), [("\n\n", ("\n\n",)), (["a", "b"], ("a", "b")), ([], ()), (("a",), ("a",))]
+)
+def test_stop_strings_may_be_given_as_a_text_or_a_list(given, kept):
+    assert BranchingConfig(stop=given).stop == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (None, "it must be a list of at most 4 texts"),
+        (7, "it must be a list of at most 4 texts"),
+        (["a"] * 5, "it must be a list of at most 4 texts"),
+        ("", "has an empty text"),
+        (["a", ""], "has an empty text"),
+        ([3], "a text of the setting stop is 3; it must be text"),
+        (["x" * 101], "has 101 characters; at most 100 are allowed"),
+        (["x\ud800"], "is not valid text at character 2"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_stop_strings_that_are_not_allowed_are_refused_in_words(given, why):
+    with pytest.raises(ConfigError) as error:
+        BranchingConfig(stop=given)
+    assert "the setting stop" in str(error.value)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("name", "value"), [("system", "You are a pirate."), ("chat_template_kwargs", '{"a": 1}')]
 )
 def test_what_goes_into_the_chat_template_is_refused_while_chat_is_off(name, value):

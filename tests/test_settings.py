@@ -4,9 +4,11 @@ from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
-from eab.settings import Buttons, Choice, Menu, NumberBox, Setting, Slider, Steps
+from eab.settings import Buttons, Choice, Lines, Menu, NumberBox, Setting, Slider, Steps
 from scripts.write_settings import RULES_FILE, SETTINGS_FILE, rules_page, settings_page
 
 EVERY = pytest.mark.parametrize(("name", "declared"), SETTINGS.items(), ids=list(SETTINGS))
@@ -87,3 +89,18 @@ def test_a_widget_finds_the_nearest_value_that_it_offers(
     assert widget is not None
     assert widget.nearest(value) == nearest
     assert type(widget.nearest(value)) is type(nearest)
+
+
+@given(st.lists(st.text(min_size=1)).map(tuple))
+def test_a_box_of_lines_gives_the_texts_back(texts: tuple[str, ...]) -> None:
+    held = Lines().nearest(texts)
+    assert Lines().read(held) == texts
+    assert len(held.split("\n")) == max(1, len(texts))
+
+
+@pytest.mark.parametrize(
+    ("held", "texts"),
+    [("", ()), ("\n", ()), (r"\n\n", ("\n\n",)), (" a\n\nb", (" a", "b")), (r"\x\\n", (r"\x\n",))],
+)
+def test_a_box_of_lines_is_read_as_it_is_typed(held: str, texts: tuple[str, ...]) -> None:
+    assert Lines().read(held) == texts

@@ -17,7 +17,7 @@ from eab.events import Message
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chat programs cut long links
 MAX_VALUE: Final = 300  # characters of any other value
-_LONG: Final = ("prompt", "messages", "chat_template_kwargs")
+_LONG: Final = ("prompt", "messages", "chat_template_kwargs", "stop")
 MAX_STEP: Final = 1_000_000
 _SETTINGS: Final = {
     field.name: field.type for field in fields(BranchingConfig) if field.name != "kv_limit_mib"
@@ -66,7 +66,7 @@ def to_query(link: Link) -> str:
     if link.config is not None:
         values |= {name: getattr(link.config, name) for name in _SETTINGS}
     values["cursor"] = link.cursor
-    texts = {name: _as_text(value) for name, value in values.items() if value not in ("", None)}
+    texts = {name: _as_text(value) for name, value in values.items() if value not in ("", None, ())}
     return urlencode({name: text for name, text in texts.items() if len(text) <= _longest(name)})
 
 
@@ -129,6 +129,8 @@ def _longest(name: str) -> int:
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -142,7 +144,10 @@ def _parsed(name: str, text: str) -> Any:
     try:
         if kind is bool:
             return _BOOLEANS[text]
+        if kind == tuple[str, ...]:
+            return json.loads(text)
         return kind(text) if kind in (int, float) else text
-    except (KeyError, ValueError) as error:
-        expected = {bool: "true, false or auto", int: "a whole number"}.get(kind, "a number")
+    except (KeyError, ValueError, RecursionError) as error:
+        words = {bool: "true, false or auto", int: "a whole number", float: "a number"}
+        expected = words.get(kind, "a JSON list of texts")
         raise LinkError(f"{name} is {text[:40]!r}; it must be {expected}") from error

@@ -212,7 +212,8 @@ def settings() -> dict[str, Any]:
     """
     state = st.session_state
     values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
-    found = {name: values[f"set_{name}"] for name in FIELDS}  # not every page draws them all
+    # Not every page draws them all.
+    found = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
     found["kv_limit_mib"] = starting_values.config().kv_limit_mib
     threshold = values[f"set_threshold_{found['threshold_unit']}"]
     return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}

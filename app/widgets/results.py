@@ -65,7 +65,8 @@ def _texts(_: OpenRun, run: Run) -> None:
         table[name] = [f"{nats:.2f}" for nats in table[name]]
     table["text"] = [plain(token_text.visible(text)) for text in table["text"]]
     table["weight"] = [f"{weight:.1%}" for weight in table["weight"]]
-    table["end"] = table["end"].map(_ENDED_BY)
+    strings = {"stop": "the model or a stop string"} if run.started.config.stop else {}
+    table["end"] = table["end"].map(_ENDED_BY | strings)
     st.table(readable(table).set_index("path"))
 
 
@@ -75,10 +76,19 @@ def _answers(opened: OpenRun, run: Run) -> None:
     from eab.figures.answers import DRAWN, answers_figure
     from eab.figures.tables import answers_table
 
-    parts = {"First sentence": "sentence", "Whole text": "text"}
+    parts = {
+        "First sentence": "sentence",
+        "Whole text": "text",
+        "After thinking": "after-thinking",
+    }
     left, right = st.columns(2)
     chosen = left.segmented_control(
-        "An answer is", list(parts), default="First sentence", key="answer_part", required=True
+        "An answer is",
+        list(parts),
+        default="First sentence",
+        key="answer_part",
+        required=True,
+        help="After thinking: what follows the last </think>; the whole text if there is none.",
     )
     rule = right.segmented_control(
         "The same answer",

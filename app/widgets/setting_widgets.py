@@ -17,6 +17,7 @@ from eab.formatting import shortened
 from eab.remote import operator
 from eab.settings import (
     Buttons,
+    Lines,
     Menu,
     NumberBox,
     Slider,
@@ -57,6 +58,12 @@ def _widget(name: str) -> Widget | None:
     return widget
 
 
+def read(name: str, held: Any) -> Any:
+    """The value of a setting whose widget holds this."""
+    widget = SETTINGS[name].widget
+    return widget.read(held) if isinstance(widget, Lines) else held
+
+
 def draw(name: str, defaults: Mapping[str, Any]) -> None:
     """Draw the widget of one setting.
 
@@ -87,7 +94,7 @@ def draw(name: str, defaults: Mapping[str, Any]) -> None:
             st.toggle(label, **given)
         case TextLine(example):
             st.text_input(label, placeholder=example, **given)
-        case TextArea(example):
+        case TextArea(example) | Lines(example):
             st.text_area(label, placeholder=example, height=_TEXT_HEIGHT, **given)
 
 
@@ -143,6 +150,8 @@ def shown(name: str, value: Any) -> str:
             return labels[value]
         case Toggle():
             return "on" if value else "off"
-        case TextLine() | TextArea():
+        case Lines() if isinstance(value, tuple):
+            return shown(name, widget.nearest(value))
+        case TextLine() | TextArea() | Lines():
             return shortened(token_text.visible(value), _LONGEST) or "empty"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,7 @@
 """Which answers the leaves of a run give, how likely each is, and what is certain about it.
 
-Leaves whose texts are the same by a rule (`eab.analysis.same_answer`) give one answer. The sum of
-their weights estimates its probability.
+Leaves whose texts, or parts of them (`eab.analysis.answer_parts`), are the same by a rule
+(`eab.analysis.same_answer`) give one answer. The sum of their weights estimates its probability.
 
 Beside the estimate there are certain bounds. The probabilities of the texts seen are known; their
 sum is `explored`. An answer has at least the probability of its own texts, and at most that plus
@@ -15,17 +15,16 @@ texts of at most max_new_tokens tokens. No model is needed.
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final
 
 from eab import token_text
+from eab.analysis.answer_parts import SENTENCE, TEXT, Part, reader
 from eab.analysis.same_answer import SameAnswer, exact, grouped
-from eab.errors import ConfigError
 from eab.run import Path, Run, Token
 
-Part = Literal["text", "sentence"]
-
+NO_ANSWER: Final = "(no answer)"  # of texts in which a pattern finds nothing
 # A mark after a digit may be a decimal point; only the character after it tells.
 _SENTENCE_END: Final = re.compile(r"(?<=\S)(?:\n|(?<!\d)[.!?。！？]|(?<=\d)[.!?](?=\D))")
 
@@ -40,6 +39,7 @@ class LeafAnswer:
         tokens: The tokens of its text that decide the answer.
         log_prob: Sum over these tokens, in nats.
         text: The answer.
+        matched: Whether there is one; else `text` is NO_ANSWER.
     """
 
     leaf: int
@@ -47,6 +47,7 @@ class LeafAnswer:
     tokens: tuple[int, ...]
     log_prob: float
     text: str
+    matched: bool = True
 
     @property
     def probability(self) -> float:
@@ -65,6 +66,8 @@ class Answer:
         low: The probability is at least this, for certain.
         high: The probability is at most this, for certain.
         leaves: Ids of the paths.
+        matched: False for the leaves in which a pattern finds no answer: they count as one answer,
+            NO_ANSWER, so that their weight is not lost.
     """
 
     text: str
@@ -72,6 +75,7 @@ class Answer:
     low: float
     high: float
     leaves: tuple[int, ...]
+    matched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +127,19 @@ class Answers:
         )
 
 
-def check_part(part: str) -> Part:
-    """The part of this name.
-
-    Raises:
-        ConfigError: A text has no such part.
-    """
-    allowed: tuple[Part, ...] = get_args(Part)
-    for name in allowed:
-        if name == part:
-            return name
-    raise ConfigError(f"answers are grouped by {part!r}; it must be one of: {', '.join(allowed)}")
-
-
-def group_answers(run: Run, part: Part | str = "text", same: SameAnswer = exact) -> Answers:
+def group_answers(run: Run, part: Part = TEXT, same: SameAnswer = exact) -> Answers:
     """The answers of a run.
 
     Args:
         run: The run.
-        part: What of a text is its answer: all of it (`text`) or its first `sentence`. A sentence
-            ends at a line break, or at `.`, `!` or `?` (after a digit only if no digit follows).
+        part: What of a text is its answer: all of it (`text`), its first `sentence`, what follows
+            the last `</think>` (`after-thinking`; all of it if there is none), or the one group of
+            a regular expression where it first matches (`regex:PATTERN`). A sentence ends at a line
+            break, or at `.`, `!` or `?` (after a digit only if no digit follows).
         same: The rule that says which texts are the same answer.
 
     Raises:
-        ConfigError: There is no such part.
+        ConfigError: There is no such part, or its pattern is wrong or takes too long.
     """
     decided, undecided = leaf_answers(run, part)
     seen = {one.tokens: one.probability for one in decided}
@@ -155,51 +148,69 @@ def group_answers(run: Run, part: Part | str = "text", same: SameAnswer = exact)
     return Answers(ranked, undecided, explored, decided)
 
 
-def leaf_answers(
-    run: Run, part: Part | str = "text"
-) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
+def leaf_answers(run: Run, part: Part = TEXT) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
     """What each leaf says, and the ids of the leaves whose answer is not complete.
 
     Raises:
-        ConfigError: There is no such part.
+        ConfigError: See `group_answers`.
     """
-    check_part(part)
-    found = {leaf.id: _leaf_answer(run, leaf, part) for leaf in run.leaves()}
+    read = reader(part)
+    found = {
+        leaf.id: _first_sentence(run, leaf) if part == SENTENCE else _answer_in(run, leaf, read)
+        for leaf in run.leaves()
+    }
     decided = tuple(one for one in found.values() if one is not None)
     return decided, tuple(leaf for leaf, one in found.items() if one is None)
 
 
-def _leaf_answer(run: Run, leaf: Path, part: str) -> LeafAnswer | None:
-    """The answer of a leaf; None while it is undecided."""
-    tokens = list(run.tokens(leaf.id))
-    text = "".join(token.text for token in tokens if not token.special)
-    if part == "sentence" and (match := _SENTENCE_END.search(text)) is not None:
-        tokens = tokens[: _tokens_that_decide(tokens, match)]
-        text = text[: match.end()]
-    elif leaf.status != "finished":
+def _first_sentence(run: Run, leaf: Path) -> LeafAnswer | None:
+    """The first sentence of a leaf; None while it is undecided."""
+    tokens, text = list(run.tokens(leaf.id)), run.text(leaf.id)
+    match = _SENTENCE_END.search(text)
+    if match is None:
+        return _answer_in(run, leaf, lambda text: text)
+    count = _tokens_that_decide(tokens, match, run.started.config.stop)
+    if count is None and leaf.status != "finished":
         return None
+    return _leaf_answer(leaf, tokens[:count], token_text.join([text[: match.end()]]))
+
+
+def _answer_in(run: Run, leaf: Path, read: Callable[[str], str | None]) -> LeafAnswer | None:
+    """What is read off the whole text of a leaf; None while it is undecided."""
+    if leaf.status != "finished":
+        return None
+    found = read(token_text.join([run.text(leaf.id)]))
+    return _leaf_answer(leaf, list(run.tokens(leaf.id)), found)
+
+
+def _leaf_answer(leaf: Path, tokens: Sequence[Token], found: str | None) -> LeafAnswer:
     return LeafAnswer(
         leaf.id,
         leaf.weight,
         tuple(token.token for token in tokens),
         math.fsum(token.log_prob for token in tokens),
-        token_text.join([text]),
+        NO_ANSWER if found is None else found,
+        found is not None,
     )
 
 
-def _tokens_that_decide(tokens: Sequence[Token], end: "re.Match[str]") -> int:
-    """How many tokens it takes to know that the sentence ends there.
+def _tokens_that_decide(
+    tokens: Sequence[Token], end: "re.Match[str]", stop: Sequence[str]
+) -> int | None:
+    """How many tokens it takes to know that the sentence ends there; None if more are needed.
 
-    Whatever follows them, the answer is the same.
+    Whatever follows them, the answer is the same: no digit makes the mark a decimal point, and no
+    stop string cuts the sentence off.
     """
     after_digit = end.start() > 0 and end[0] != "\n" and end.string[end.start() - 1].isdecimal()
-    needed = end.end() + after_digit
+    longest = max((len(text.encode("utf-8")) for text in stop), default=1)
+    needed = end.end() + max(after_digit, longest - 1)
     length = 0
     for count, token in enumerate(tokens, start=1):
         length += 0 if token.special else len(token.text)
         if length >= needed:
             return count
-    return len(tokens)
+    return None
 
 
 def _ranked(
@@ -207,7 +218,7 @@ def _ranked(
 ) -> tuple[Answer, ...]:
     heaviest_first = sorted(decided, key=lambda one: -one.weight)
     groups: defaultdict[int, list[LeafAnswer]] = defaultdict(list)
-    numbers = grouped(question, [one.text for one in heaviest_first], same)
+    numbers = answer_numbers(question, heaviest_first, same)
     for number, one in zip(numbers, heaviest_first, strict=True):
         groups[number].append(one)
     answers = [_answer(members, unexplored) for members in groups.values()]
@@ -225,7 +236,16 @@ def _answer(members: Sequence[LeafAnswer], unexplored: float) -> Answer:
         low,
         min(1.0, low + unexplored),
         tuple(one.leaf for one in members),
+        members[0].matched,
     )
+
+
+def answer_numbers(
+    question: str, decided: Sequence[LeafAnswer], same: SameAnswer = exact
+) -> list[int]:
+    """The number of the answer of each leaf: the same for the same answer, -1 for none."""
+    numbers = iter(grouped(question, [one.text for one in decided if one.matched], same))
+    return [next(numbers) if one.matched else -1 for one in decided]
 
 
 def entropy(masses: Sequence[float]) -> float:

@@ -59,7 +59,8 @@ def graft(source: Run, grown: Run) -> Merged:
     root.tokens[:0] = forced
     root.weights[0] = (root.born - len(forced), root.weight)
     stem = paths[place.path]
-    stem.status, stem.finish_reason = "forked", None
+    stem.status, stem.finish_reason, stem.cut = "forked", None, 0
+    stem.tokens = [replace(token, cut=0) for token in stem.tokens]
     stem.children = (*stem.children, first)
     run = Run(source.started)
     run.paths, run.ended = paths, grown.ended

@@ -18,8 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eab.analysis.answers import Answers, Part, entropy, leaf_answers
-from eab.analysis.same_answer import SameAnswer, exact, grouped
+from eab.analysis.answer_parts import TEXT, Part
+from eab.analysis.answers import Answers, answer_numbers, entropy, leaf_answers
+from eab.analysis.same_answer import SameAnswer, exact
 from eab.run import Run
 
 
@@ -84,7 +85,7 @@ def uncertainty(run: Run, answers: Answers) -> Uncertainty:
 
 
 def semantic_entropy_of_runs(
-    runs: Sequence[Run], part: Part | str = "text", same: SameAnswer = exact
+    runs: Sequence[Run], part: Part = TEXT, same: SameAnswer = exact
 ) -> Estimate:
     """Weighted semantic entropy (nats) of several runs of one prompt, with a standard error.
 
@@ -104,7 +105,7 @@ def semantic_entropy_of_runs(
     ]
     decided.sort(key=lambda each: -each[1].weight)
     question = runs[0].started.prompt if runs else ""
-    answers = grouped(question, [one.text for _, one in decided], same)
+    answers = answer_numbers(question, [one for _, one in decided], same)
     units: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for (number, one), answer in zip(decided, answers, strict=True):
         units[number][answer] += one.weight

@@ -102,7 +102,7 @@ def pieces(path: Path) -> list[str]:
     found: list[str] = []
     incomplete = ""
     for token in path.tokens:
-        incomplete += "" if token.special else token.text
+        incomplete += token.shown
         if _is_incomplete(incomplete):
             found.append("")
             continue

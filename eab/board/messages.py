@@ -11,6 +11,7 @@ The same types stand in `eab/board/static/types.d.ts`; `eab/board/static/records
 
 import math
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 from eab import token_text
@@ -153,7 +154,9 @@ def _end_of(text: str) -> str:
 
 def _path_record(path: Path, since_step: int) -> dict[str, Any]:
     """`tokens` begin with the path's token number `first_token`; the browser has those before."""
-    first = sum(token.step < since_step - MAX_BYTES_OF_CHARACTER for token in path.tokens)
+    known = since_step - MAX_BYTES_OF_CHARACTER
+    # What a stop string cuts off may have been sent before.
+    first = len([*takewhile(lambda one: one.step < known and not one.cut, path.tokens)])
     records = zip(path.tokens[first:], pieces(path)[first:], strict=True)
     return {
         "id": path.id,

@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 
 from eab import record
-from eab.analysis.answers import Answers, check_part, group_answers
+from eab.analysis.answer_parts import check_part
+from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.variants import REPEATS
 from eab.chat import parse_messages, prompt_or_messages

@@ -18,7 +18,8 @@ import typer
 from eab.config import SETTINGS, SPECULATIVE, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
-from eab.settings import Choice, JsonObject, Real, Setting, Switch, Text, Whole
+from eab.settings import Choice, Real, Setting, Switch, Text, Whole
+from eab.text_values import JsonObject, Texts
 from eab.timing import MIN_REPEATS
 from eab.tuning.grid import MAX_SEEDS, Grid
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
@@ -72,7 +73,9 @@ Layout = Annotated[
 AnswerPart = Annotated[
     str,
     typer.Option(
-        help="Group equal answers, by their whole text or their first sentence: text, sentence."
+        help="Group equal answers: text, by the whole text; sentence, by the first sentence; "
+        "after-thinking, by what follows the last </think>; regex:PATTERN, by the one group of a "
+        "regular expression."
     ),
 ]
 SameAnswer = Annotated[
@@ -196,13 +199,19 @@ def _option(name: str, declared: Setting) -> Parameter:
             kind = int
         case Real():
             kind = float
+        case Texts():
+            kind = list[str]
         case Switch(or_word=word):
             kind = bool | None if word else bool
             details = {"show_default": word} if word else {}
             flag = f"{flag}/--no-{flag.removeprefix('--')}" if word else flag
     option = typer.Option(flag, help=declared.help, rich_help_panel=declared.group, **details)
-    unset = isinstance(declared.values, Switch) and not isinstance(declared.default, bool)
-    return _parameter(name, Annotated[kind, option], None if unset else declared.default)
+    default = declared.default
+    if isinstance(declared.values, Switch) and not isinstance(default, bool):
+        default = None
+    return _parameter(
+        name, Annotated[kind, option], [*default] if isinstance(default, tuple) else default
+    )
 
 
 def config_of(given: dict[str, Any]) -> BranchingConfig:
@@ -223,7 +232,7 @@ def _number_or_word(given: Any) -> Any:
 
 def _grid_option(name: str, declared: Setting) -> Parameter:
     """The option of one setting of a grid: a text, of which `grid_of` makes values."""
-    if name == "seed" or isinstance(declared.values, Switch | Text | JsonObject):
+    if name == "seed" or isinstance(declared.values, Switch | Text | Texts | JsonObject):
         return _option(name, declared)
     ranges = isinstance(declared.values, Whole | Real)
     option = typer.Option(

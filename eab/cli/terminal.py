@@ -34,7 +34,7 @@ MAX_ROWS: Final = 2000  # of the tree, and of the table of texts
 _ENDS: Final = {"stop": "■", "length": "…", "unfinished": "(unfinished)"}
 _LEGEND: Final = (
     "Before a branch: its share at the fork (◆). After a text: its weight.\n"
-    "■ ended by itself, … cut at the length limit."
+    "■ ended by {stops}, … cut at the length limit."
 )
 KV_NAMES: Final = (
     "bytes_held",
@@ -126,7 +126,9 @@ def summary(run: Run, *, narrow: bool = False, unknown: Collection[Place] = ()) 
         unknown: Places of a what-if run that only the model knows; they are marked with UNKNOWN.
     """
     samples = _sample_list(run, unknown) if narrow else _sample_table(run, unknown)
-    notes = Text("\n".join(filter(None, (_LEGEND, limit_sentence(run)))), style="dim")
+    stops = "itself or at a stop string" if run.started.config.stop else "itself"
+    legend = _LEGEND.format(stops=stops)
+    notes = Text("\n".join(filter(None, (legend, limit_sentence(run)))), style="dim")
     return Group(_tree(run, unknown), notes, Text(), samples, Text(), Text(cost_sentence(run)))
 
 
@@ -220,7 +222,7 @@ def _marked_texts(path: Path, unknown: Collection[Place]) -> list[str]:
     texts = [UNKNOWN] if (path.id, -1) in unknown else []
     for number, token in enumerate(path.tokens):
         mark = UNKNOWN if (path.id, number) in unknown else ""
-        texts.append(mark if token.special else token.text + mark)
+        texts.append(token.shown + mark)
     return texts
 
 

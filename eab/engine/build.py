@@ -93,7 +93,7 @@ def _growth_rule(
     if config.attention == "sliced" or config.cache != "tree" or model.kv_shape.blocks:
         return auto_growth_rule(None)
     costs = calibrated(model.kv_shape, prompt_length + config.max_new_tokens)
-    if config.max_paths == 1 and not model.stop_ids:
+    if config.max_paths == 1 and not model.stop_ids and not config.stop:
         return best_r(costs, Workload(config.max_new_tokens, prompt_length))
     return auto_growth_rule(costs)
 

@@ -35,6 +35,7 @@ from eab.events import (
 from eab.models.base import LanguageModel
 from eab.speculation.drafter import DraftRequest
 from eab.speculation.speculator import Speculator
+from eab.stop_strings import StopStrings
 
 PREFILL_CHUNK = 512  # tokens
 MIN_PREFILL_CHUNK = 16  # tokens
@@ -65,9 +66,11 @@ class Generation:
         self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
         self.step = 0
         self._model, self.policy, self._speculator = model, policy, speculator
-        self._lookahead = {0: Lookahead(list(started.prompt_tokens))}  # of each live path
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
         self._prompt_length = len(started.prompt_tokens)
+        root = Lookahead(list(started.prompt_tokens), searched=self._prompt_length)
+        self._lookahead = {0: root}  # of each live path
+        self._stop = StopStrings(self.config.stop)
         self._next_path = 1
         self._recomputation: Recomputation | None = None  # of K and V that were freed
 
@@ -165,9 +168,12 @@ class Generation:
 
     def _needs_pass(self, state: Lookahead) -> bool:
         """Whether the path has pending tokens, and it matters what follows them."""
+        state.search(self._stop, self._text_of)
         new = len(state.tokens) - self._prompt_length
         ends = new > 0 and (
-            state.tokens[-1] in self._model.stop_ids or new >= self.config.max_new_tokens
+            state.stops_at > 0
+            or state.tokens[-1] in self._model.stop_ids
+            or new >= self.config.max_new_tokens
         )
         pending = state.num_computed < len(state.tokens)
         return pending and not ends and len(state.predictions) < MAX_AHEAD
@@ -366,12 +372,20 @@ class Generation:
 
     def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
         """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""
-        stopped = leaf.token in self._model.stop_ids
-        if leaf.finished or not (stopped or self.step + 1 >= self.config.max_new_tokens):
+        if leaf.finished:
+            return leaf
+        state, new = self._lookahead[leaf.path], self.step + 1
+        state.search(self._stop, self._text_of)
+        has_string = 0 < state.stops_at <= self._prompt_length + new
+        stopped = has_string or leaf.token in self._model.stop_ids
+        if not (stopped or new >= self.config.max_new_tokens):
             return leaf
         events.append(PathFinished(self.step, leaf.path, "stop" if stopped else "length"))
         self.release(leaf.path)
         return replace(leaf, finished=True)
+
+    def _text_of(self, token: int) -> str:
+        return "" if self._model.is_special(token) else self._model.text(token)
 
     def release(self, path: int) -> None:
         """End the path and free its rows."""

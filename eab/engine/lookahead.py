@@ -7,10 +7,11 @@ because every step is decided for all paths together. So speculation changes no 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eab.branching.sampling import Predictions
+from eab.stop_strings import StopStrings
 
 MAX_AHEAD = 16  # steps; a path that is this far ahead skips the next passes
 
@@ -25,16 +26,36 @@ class Lookahead:
         predictions: For each step that is not decided yet, the next one first: the predictions of
             a forward pass, and the index in them.
         draft_tokens: What the current pass verifies after the pending tokens.
+        searched: How many of `tokens` were searched for stop strings, those of the prompt included.
+        tail: The end of their text (see `eab.stop_strings`).
+        stops_at: How many of `tokens` there are with the end of the first stop string, which may
+            lie ahead of the step that is being decided; 0 if it has none.
     """
 
     tokens: list[int]
     num_computed: int = 0
     predictions: deque[tuple[Predictions, int]] = field(default_factory=deque)
     draft_tokens: list[int] = field(default_factory=list)
+    searched: int = 0
+    tail: bytes = b""
+    stops_at: int = 0
 
     def child(self, token: int) -> "Lookahead":
         """The state of a child of this path whose first token is `token`."""
-        return Lookahead([*self.tokens, token], self.num_computed)
+        tokens = [*self.tokens, token]
+        return Lookahead(tokens, self.num_computed, searched=self.searched, tail=self.tail)
+
+    def search(self, stop: StopStrings, text_of: Callable[[int], str]) -> None:
+        """Look for a stop string in the tokens that are new since the last search.
+
+        Args:
+            stop: The stop strings.
+            text_of: The exact text of a token; empty for a control token.
+        """
+        while stop and not self.stops_at and self.searched < len(self.tokens):
+            self.tail, cut = stop.search(self.tail, text_of(self.tokens[self.searched]))
+            self.searched += 1
+            self.stops_at = self.searched if cut else 0
 
     def pending(self, limit: int) -> list[int]:
         """The next tokens to compute, at most `limit` of them."""

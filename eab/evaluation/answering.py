@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from eab.analysis.answers import Part, group_answers
+from eab.analysis.answer_parts import Part
+from eab.analysis.answers import group_answers
 from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig

@@ -251,7 +251,9 @@ class Reweighted:
 
 @dataclass(frozen=True, slots=True)
 class PathFinished:
-    """A path is complete: it drew a stop token, or reached max_new_tokens."""
+    """A path is complete: it drew a stop token, its text has a stop string (both `stop`), or it
+    reached max_new_tokens.
+    """
 
     step: fields.StepIndex
     path: int

@@ -66,5 +66,5 @@ def _mean_entropy(path: Path) -> float:
 
 
 def _label(path: Path) -> str:
-    text = token_text.visible_join(token.text for token in path.tokens).strip() or "(start)"
+    text = token_text.visible_join(token.kept for token in path.tokens).strip() or "(start)"
     return text_label(text, _MAX_LABEL)

@@ -230,7 +230,7 @@ def chips(run: Run, leaf: int) -> list[dict[str, str]]:
         if token.step in rejected:
             found.append({"kind": "rejected", "text": token_text.visible(rejected[token.step])})
         kind = "accepted" if token.step in accepted else "own"
-        found.append({"kind": kind, "text": token_text.visible(token.text)})
+        found.append({"kind": kind, "text": token_text.visible(token.kept)})
     return found
 
 

@@ -98,7 +98,8 @@ def samples_of_runs_table(runs: Iterable[tuple[str, Run]]) -> pd.DataFrame:
         configs.append(asdict(run.started.config))
     varied = [name for name in SETTINGS if len({config[name] for config in configs}) > 1]
     for name in dict.fromkeys(("seed", *varied)):
-        words = any(isinstance(config[name], str) for config in configs)  # r may be a word
+        # r may be a word
+        words = any(isinstance(config[name], str | tuple) for config in configs)
         for table, config in zip(tables, configs, strict=True):
             table[name] = str(config[name]) if words else config[name]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

@@ -14,7 +14,7 @@ from cattrs.gen import make_dict_unstructure_fn
 from cattrs.strategies import configure_tagged_union
 
 from eab.chat import read_messages, title_of
-from eab.config import AUTO, MAX_SEED
+from eab.config import AUTO, MAX_SEED, MAX_STOP_STRINGS
 from eab.errors import ConfigError, PromptError, RecordError
 from eab.events import Event, Predicted, RunEnded, RunStarted, Speculated
 from eab.events.fields import AtMost, Within
@@ -238,6 +238,9 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook(bool, _exactly(bool))
     for kind, hook in ((int, whole), (bool, _exactly(bool))):
         converter.register_structure_hook(kind | Literal["auto"], _or_auto(hook))
+    converter.register_structure_hook_func(
+        lambda kind: kind == tuple[str, ...], _list(str, MAX_STOP_STRINGS, converter)
+    )
     for declares, make in ((_declares_limit, _declared), (_is_row, _row)):
         converter.register_structure_hook_factory(declares, make)
     converter.register_structure_hook_factory(_is_choice, _one_of)

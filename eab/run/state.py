@@ -26,6 +26,7 @@ from eab.events import (
 )
 from eab.formatting import counted, shortened
 from eab.run.tree import Path, Sample, Step, Token
+from eab.stop_strings import StopStrings
 
 _MAX_PROMPT: Final = 40  # characters of it in a repr
 
@@ -49,6 +50,8 @@ class Run:
         self.speculations: list[Speculated] = []
         self.events_seen = len(self.probe) + 1
         self._predicted: dict[int, Predicted] = {}
+        self._stop = StopStrings(started.config.stop)
+        self._tails = {0: (b"", 0)}  # of each path, as `StopStrings.search` gives them
 
     def __repr__(self) -> str:
         prompt = shortened(self.started.prompt, _MAX_PROMPT)
@@ -96,6 +99,7 @@ class Run:
             case PathFinished():
                 path = self._live(event.path, event.step)
                 path.status, path.finish_reason = "finished", event.reason
+                self._cut(path)
             case RowsAllocated():
                 self._step(event.step).growth = event.growth
             case KvMeasured():
@@ -134,6 +138,19 @@ class Run:
                 seen.whole,
             )
         )
+        if self._stop and not event.special:
+            self._tails[path.id] = self._stop.search(self._tails[path.id][0], event.text)
+
+    def _cut(self, path: Path) -> None:
+        """Cut off the end of a path from its stop string on, if it has one."""
+        path.cut = left = self._tails[path.id][1] if self._stop else 0
+        for token in reversed(path.tokens):
+            if left <= 0:
+                return
+            raw = b"" if token.special else token_text.to_bytes(token.text)
+            kept = token_text.from_bytes(raw[: max(0, len(raw) - left)])
+            token.cut = 0 if token.special else len(token.text) - len(kept)
+            left -= len(raw)
 
     def _fork(self, event: Forked) -> None:
         parent = self._live(event.path, event.step)
@@ -150,6 +167,8 @@ class Run:
         total = math.fsum(event.weights)
         for child, weight in zip(event.children, event.weights, strict=True):
             share = weight / total if total > 0 else 0.0
+            if self._stop:
+                self._tails[child] = (self._tails[parent.id][0], 0)
             self.paths.append(
                 Path(
                     child, parent.id, [(event.step, weight)], child == event.heir, event.step, share
@@ -237,12 +256,22 @@ class Run:
         forced = chosen.candidates[candidate].token if candidate >= 0 else chosen.token
         return (*self.started.continued_tokens, *before, forced)
 
+    def text(self, path: int) -> str:
+        """The exact text (see eab.token_text) from the root to the end of this path, without
+        control tokens and before a stop string.
+        """
+        whole = "".join(token.text for token in self.tokens(path) if not token.special)
+        if not (cut := self.paths[path].cut):
+            return whole
+        raw = token_text.to_bytes(whole)
+        return token_text.from_bytes(raw[: len(raw) - cut])
+
     def sample(self, path: int) -> Sample:
         """The leaf `path` as a text."""
         tokens = list(self.tokens(path))
         leaf = self.paths[path]
         return Sample(
-            text=token_text.join(token.text for token in tokens if not token.special),
+            text=token_text.join([self.text(path)]),
             token_ids=tuple(token.token for token in tokens),
             tokens=tuple(token.text for token in tokens),
             log_prob=sum(token.log_prob for token in tokens),

@@ -25,6 +25,7 @@ class Token:
         entropy: Of the distribution that it was drawn from, in nats.
         candidates: The most likely tokens of that distribution.
         whole: As in Predicted.
+        cut: How many characters at the end of `text` a stop string cut off.
     """
 
     step: int
@@ -35,6 +36,17 @@ class Token:
     entropy: float
     candidates: tuple[Candidate, ...]
     whole: EntropyBounds | None = None
+    cut: int = 0
+
+    @property
+    def kept(self) -> str:
+        """Its text before a stop string."""
+        return self.text[: len(self.text) - self.cut]
+
+    @property
+    def shown(self) -> str:
+        """What it adds to the text of its path."""
+        return "" if self.special else self.kept
 
 
 @dataclass(slots=True)
@@ -50,6 +62,8 @@ class Path:
         share: Its part of the weight of all siblings at their birth.
         limited_steps: Steps at which the path limit pruned children of it.
         fork_entropy: The entropy (nats) at which it forked.
+        cut: How many bytes at the end of its text, with that of its ancestors, a stop string cut
+            off. Tokens of its ancestors are shown nevertheless: other paths have them, too.
     """
 
     id: int
@@ -64,6 +78,7 @@ class Path:
     finish_reason: FinishReason | None = None
     limited_steps: list[int] = field(default_factory=list)
     fork_entropy: float | None = None
+    cut: int = 0
 
     @property
     def weight(self) -> float:
@@ -111,8 +126,8 @@ class Sample:
     """One leaf of the tree as a text.
 
     Attributes:
-        text: Without control tokens.
-        token_ids: Of the generated tokens.
+        text: Without control tokens, before a stop string.
+        token_ids: Of the generated tokens, with those of the stop string.
         tokens: Their texts.
         log_prob: Sum over its tokens in the processed distributions, in nats.
         weight: Its share of the estimate; the weights of all samples sum to 1.

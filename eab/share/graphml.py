@@ -16,7 +16,7 @@ def tree_graph(run: Run) -> "nx.DiGraph[int]":
     """
     graph: nx.DiGraph[int] = nx.DiGraph(name=token_text.visible(run.started.prompt))
     for path in run.paths:
-        text = token_text.visible_join(token.text for token in path.tokens)
+        text = token_text.visible_join(token.kept for token in path.tokens)
         graph.add_node(
             path.id, text=text, weight=path.weight, status=path.status, tokens=len(path.tokens)
         )

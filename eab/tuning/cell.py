@@ -104,7 +104,7 @@ _VALUES: Final[dict[str, Values]] = {
 }
 _MAY_LACK: Final = ("seconds", "semantic_entropy_error", "distribution_error", "correct", "brier")
 # Columns that older sweeps do not have
-_LATER: Final = {"brier": None, "chat_template_kwargs": ""}
+_LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": ()}
 
 
 def run_file_name(key: str) -> str:
@@ -142,13 +142,13 @@ def cell_from_row(row: Mapping[str, Any]) -> Cell:
 
 
 def cells_table(cells: Iterable[Cell]) -> "pd.DataFrame":
-    """A row per cell; the columns are `COLUMNS`. A setting that is a word in some cells (r = auto)
-    is text in all.
+    """A row per cell; the columns are `COLUMNS`. A setting that is a word in some cells (r = auto),
+    or several texts, is text in all.
     """
     import pandas as pd
 
     table = pd.DataFrame([cell.row() for cell in cells], columns=list(COLUMNS))
     for name in SETTINGS:
-        if any(isinstance(value, str) for value in table[name]):
+        if any(isinstance(value, str | tuple) for value in table[name]):
             table[name] = table[name].map(str)
     return table

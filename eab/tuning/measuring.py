@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eab.analysis.answers import Answers, check_part, group_answers
+from eab.analysis.answer_parts import check_part
+from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer
 from eab.analysis.uncertainty import uncertainty
 from eab.config import BranchingConfig

@@ -142,7 +142,7 @@ class Trace:
                     decision.weights = (event.weight,)
             case Pruned():
                 self._changes[event.step, event.path] = None
-            case PathFinished(reason="stop"):
+            case PathFinished(reason="stop") if not self.run.paths[event.path].cut:
                 self.stop_tokens |= {last.token for last in self.run.paths[event.path].tokens[-1:]}
             case RunEnded():
                 self.ended = event

@@ -199,7 +199,7 @@ def test_reset_and_presets_set_the_settings_and_the_marks_follow(
     page = opened(open_page, query="?example=ball.eab")
     paths = page.get_by_role("slider", name="Max paths")
     expect(page.get_by_text("default 16")).to_be_visible()
-    page.get_by_role("button", name="Reset 5 settings").click()
+    page.get_by_role("button", name=re.compile("Reset . settings")).click()
     expect(paths).to_have_value("16")
     expect(page.get_by_text("default 16")).to_have_count(0)
     page.get_by_role("radio", name="Wide").click()

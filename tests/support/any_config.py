@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from eab.config import SETTINGS, BranchingConfig
-from eab.settings import Choice, JsonObject, Real, Switch, Text, Values, Whole
+from eab.settings import Choice, Real, Switch, Text, Values, Whole
+from eab.text_values import JsonObject, Texts
 
 _NAMES = st.text("abcdefgh_", min_size=1, max_size=8)
 _JSON_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(-9, 9) | st.text(max_size=9)
@@ -23,6 +24,8 @@ def _any_of(values: Values) -> st.SearchStrategy[Any]:
             return st.booleans() | (st.just(word) if word else st.nothing())
         case Text():
             return st.text(max_size=100)
+        case Texts(most):
+            return st.lists(st.text(min_size=1, max_size=9), max_size=most).map(tuple)
         case JsonObject():
             return st.dictionaries(_NAMES, _JSON_SCALARS, max_size=3)
     raise TypeError(f"no strategy for {values!r}")

@@ -1,0 +1,90 @@
+"""What of a text is its answer: all of it, its first sentence, what follows the thinking, or what a
+regular expression finds.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import regex
+
+from eab.errors import ConfigError
+from eab.formatting import quoted
+
+Part: TypeAlias = str  # one of PARTS, or PATTERN and a regular expression
+
+TEXT, SENTENCE, AFTER_THINKING = "text", "sentence", "after-thinking"
+PARTS: Final = (TEXT, SENTENCE, AFTER_THINKING)
+PATTERN: Final = "regex:"
+LONGEST_PATTERN: Final = 500  # characters
+MOST_SECONDS: Final = 2.0  # that a pattern may search all texts of a run
+_END_OF_THINKING: Final = "</think>"
+
+
+def check_part(part: str) -> Part:
+    """The part of this name.
+
+    Raises:
+        ConfigError: A text has no such part, or its pattern is wrong.
+    """
+    if part.startswith(PATTERN):
+        _compiled(part.removeprefix(PATTERN))
+    elif part not in PARTS:
+        raise ConfigError(
+            f"answers are grouped by {quoted(part)}; it must be one of: {', '.join(PARTS)}, "
+            f"{PATTERN}PATTERN"
+        )
+    return part
+
+
+def reader(part: Part) -> Callable[[str], str | None]:
+    """What finds the answer in a whole text; it gives None for a text without one.
+
+    It raises ConfigError if a pattern searches longer than MOST_SECONDS, from now on.
+    """
+    check_part(part)
+    if part == AFTER_THINKING:
+        return lambda text: text.rpartition(_END_OF_THINKING)[2]
+    if not part.startswith(PATTERN):
+        return lambda text: text
+    pattern, end = _compiled(part.removeprefix(PATTERN)), time.monotonic() + MOST_SECONDS
+
+    def search(text: str) -> str | None:
+        left = max(0.001, end - time.monotonic())
+        try:
+            found = pattern.search(text, timeout=left, concurrent=True)
+        except TimeoutError as error:
+            raise ConfigError(
+                f"the pattern {quoted(pattern.pattern)} searches the texts for more than "
+                f"{MOST_SECONDS:g} s; write one with fewer repeats inside each other"
+            ) from error
+        answer: str | None = found[1] if found else None
+        return answer
+
+    return search
+
+
+def _compiled(pattern: str) -> Any:
+    """The pattern, with one group.
+
+    Raises:
+        ConfigError: It is too long, is none, or has no group or several.
+    """
+    if len(pattern) > LONGEST_PATTERN:
+        raise ConfigError(
+            f"the pattern has {len(pattern):,} characters; at most {LONGEST_PATTERN} are allowed. "
+            "Shorten it"
+        )
+    try:
+        compiled = regex.compile(pattern)
+    except (regex.error, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(
+            f"{quoted(pattern)} is no regular expression ({error}); write one such as "
+            r"answer is (\w+)"
+        ) from error
+    if compiled.groups != 1:
+        raise ConfigError(
+            f"the pattern {quoted(pattern)} has {compiled.groups} groups; it must have one, which "
+            r"is the answer, as in: answer is (\w+). Others are written as (?:...)"
+        )
+    return compiled

@@ -1,0 +1,40 @@
+"""Stop strings: texts that end a path where its text comes to contain one.
+
+The search is in exact bytes (see eab.token_text), so a character that is split over tokens is
+found, and it needs no more of the text than its end.
+"""
+
+from collections.abc import Sequence
+
+from eab import token_text
+
+
+class StopStrings:
+    """The stop strings of a run; false if there are none.
+
+    Args:
+        stop: The texts.
+    """
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self._stop = [text.encode("utf-8") for text in stop]
+        self._tail = max(map(len, self._stop), default=1) - 1
+
+    def __bool__(self) -> bool:
+        return bool(self._stop)
+
+    def search(self, tail: bytes, text: str) -> tuple[bytes, int]:
+        """Look for a stop string in a text that grew by a token.
+
+        Args:
+            tail: What this gave for the token before; empty at first.
+            text: The exact text of the token.
+
+        Returns:
+            The tail for the next token, and how many bytes at the end are cut off: a stop string
+            and what follows it; 0 if there is none.
+        """
+        window = tail + token_text.to_bytes(text)
+        found = [place for stop in self._stop if (place := window.find(stop)) >= 0]
+        cut = len(window) - min(found) if found else 0
+        return window[max(0, len(window) - self._tail) :], cut

@@ -1,0 +1,120 @@
+"""The values of settings that are several texts, or JSON."""
+
+import json
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from eab.errors import ConfigError
+from eab.formatting import quoted
+from eab.settings import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A tuple of at most `most` texts, none of them empty, of at most `longest` characters each."""
+
+    most: int
+    longest: int
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        if not isinstance(value, tuple) or len(value) > self.most:
+            raise ConfigError(
+                f"{name} is {quoted(value)}; it must be a list of at most {self.most} texts"
+            )
+        for text in value:
+            Text(self.longest).check(f"a text of {name}", text)
+            if not text:
+                raise ConfigError(f"{name} has an empty text; leave it out")
+
+    def __str__(self) -> str:
+        return f"at most {self.most} texts of at most {self.longest} characters"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """A JSON object as text in one form (see `as_json_text`), or no text.
+
+    Attributes:
+        longest: Characters of the text.
+        deepest: How many lists and objects may stand inside each other, itself included.
+        reserved: Names that it may not have; with a `*` at the end, all that begin so.
+    """
+
+    longest: int
+    deepest: int
+    reserved: tuple[str, ...] = ()
+
+    def check(self, name: str, value: object) -> None:
+        """See Values.check."""
+        Text(self.longest).check(name, value)
+        if value == "":
+            return
+        content = self._parsed(name, str(value))
+        if not isinstance(content, dict):
+            raise ConfigError(f"{name} is {quoted(value)}; it must be a JSON object")
+        if _depth(content) > self.deepest:
+            raise ConfigError(
+                f"{name} has more than {self.deepest} lists and objects inside each other; "
+                "flatten it"
+            )
+        for key in content:
+            if any(fnmatchcase(key, pattern) for pattern in self.reserved):
+                raise ConfigError(
+                    f"{name} has the name {quoted(key)}, which is reserved; leave it out "
+                    f"(reserved are: {', '.join(self.reserved)})"
+                )
+
+    def _parsed(self, name: str, text: str) -> Any:
+        """The value of a text.
+
+        Raises:
+            ConfigError: It is no JSON, or has values that JSON has not.
+        """
+        try:
+            content = json.loads(text)
+            as_json_text(content)
+            return content
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"{name} is {quoted(text)}, which is no JSON with plain values ({error}); write an "
+                'object such as {"enable_thinking": false}'
+            ) from error
+
+    def __str__(self) -> str:
+        return f"a JSON object of at most {self.longest:,} characters"
+
+
+def as_json_text(value: object) -> str:
+    """JSON values in one form: equal values give the same text.
+
+    Raises:
+        ValueError: They are none that JSON has, such as infinity.
+        RecursionError: They are too deep.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _depth(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, dict | list) + max(map(_depth, inner), default=0)
+
+
+def as_texts(given: object) -> object:
+    """The tuple of a text or of a list; what is neither is left for `Texts.check` to refuse."""
+    return (given,) if isinstance(given, str) else tuple(given) if type(given) is list else given
+
+
+def as_object_text(given: object) -> object:
+    """The text of an object, or of a text of one, in one form; none of an empty one. What is no
+    object is left for `JsonObject.check` to refuse.
+    """
+    try:
+        value = json.loads(given) if isinstance(given, str) and given else given
+        return given if not isinstance(value, dict) else as_json_text(value) if value else ""
+    except (ValueError, RecursionError):
+        return given

@@ -1,0 +1,118 @@
+"""What of a text is its answer; a pattern that is wrong or takes too long is refused in words."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from saying_model import flat_run
+
+from eab.analysis import answer_parts
+from eab.analysis.answer_parts import check_part, reader
+from eab.analysis.answers import NO_ANSWER, group_answers
+from eab.analysis.fork_attribution import attribute_to_forks
+from eab.analysis.uncertainty import semantic_entropy_of_runs, uncertainty
+from eab.errors import ConfigError
+from eab.run import Run
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>Hm. 3?</think>\nParis", "\nParis"),
+        ("Hm.</think>no</think> Paris", " Paris"),
+        ("Paris", "Paris"),
+        ("<think>still", "<think>still"),
+        ("Hm.</think>", ""),
+    ],
+)
+def test_the_answer_follows_the_last_end_of_thinking(text: str, answer: str) -> None:
+    assert reader("after-thinking")(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "answer"),
+    [
+        (r"is (\w+)", "It is Rome, it is Paris", "Rome"),
+        (r"is (?P<city>\w+)", "It is Rome", "Rome"),
+        (r"is (\w+)", "It was", None),
+        (r"(x)|y", "y", None),
+        (r"a(b*)", "a", ""),
+        (r"(?s).*</think>\s*([^.]*)", "no.</think> yes. so", "yes"),
+    ],
+)
+def test_a_pattern_gives_its_group_where_it_first_matches(pattern, text, answer) -> None:
+    assert reader(f"regex:{pattern}")(text) == answer
+
+
+@given(st.text("ab1 "), st.sampled_from([r"(\d)", r"a(b+)", r"^(\w+) ", r"(?:a|b)(1?)"]))
+def test_a_pattern_finds_what_the_module_re_finds(text: str, pattern: str) -> None:
+    found = re.search(pattern, text)
+    assert reader(f"regex:{pattern}")(text) == (found[1] if found else None)
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (
+            "word",
+            "answers are grouped by 'word'; it must be one of: text, sentence, after-thinking",
+        ),
+        ("regex:(", "'(' is no regular expression"),
+        ("regex:", "has 0 groups; it must have one"),
+        ("regex:(a)(b)", "has 2 groups; it must have one"),
+        ("regex:" + "(" * 400, "is no regular expression"),
+        ("regex:" + "x" * 501, "the pattern has 501 characters; at most 500 are allowed"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_part_that_no_text_has_is_refused_in_words(part: str, why: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_part(part)
+    assert why in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_a_pattern_that_takes_too_long_is_refused_in_time(monkeypatch) -> None:
+    monkeypatch.setattr(answer_parts, "MOST_SECONDS", 0.3)
+    texts = ["a" * 60 + f"!{number}" for number in range(50)]
+    run = flat_run([(text, 0.02, 0.02, True) for text in texts])
+    start = time.monotonic()
+    with pytest.raises(ConfigError, match=r"searches the texts for more than 0\.3 s"):
+        group_answers(run, r"regex:^(?:a|aa)+(\d)$")
+    assert time.monotonic() - start < 3
+
+
+@pytest.fixture
+def run() -> Run:
+    return flat_run(
+        [
+            ("It is Rome.", 0.3, 0.2, True),
+            ("I say it is Rome", 0.2, 0.1, True),
+            ("It was Paris", 0.3, 0.3, True),
+            ("(no answer) is (no answer)", 0.1, 0.1, True),
+            ("It is Ro", 0.1, 0.1, False),
+        ]
+    )
+
+
+def test_texts_without_a_match_are_an_answer_of_their_own(run: Run) -> None:
+    answers = group_answers(run, r"regex:is (\(no answer\)|\w+)")
+    found = {(one.text, one.matched): (one.weight, one.low, one.high) for one in answers.ranked}
+    assert found == {
+        ("Rome", True): pytest.approx((0.5, 0.3, 0.6)),
+        (NO_ANSWER, False): pytest.approx((0.3, 0.3, 0.6)),
+        (NO_ANSWER, True): pytest.approx((0.1, 0.1, 0.4)),
+    }
+    assert len(answers.undecided) == 1
+    assert uncertainty(run, answers).semantic == pytest.approx(answers.entropy)
+    parts = sum(fork.contribution for fork in attribute_to_forks(run, answers))
+    assert parts == pytest.approx(answers.entropy)
+    whole = semantic_entropy_of_runs([run], r"regex:is (\(no answer\)|\w+)")
+    assert whole.value == pytest.approx(answers.entropy)
+
+
+def test_a_pattern_of_the_whole_text_groups_as_the_text_does(run: Run) -> None:
+    assert group_answers(run, "regex:(?s)(.*)") == group_answers(run, "text")
+    assert group_answers(run, "after-thinking") == group_answers(run, "text")

@@ -1,0 +1,263 @@
+"""A path ends where its text comes to contain a stop string, and nothing shows what is cut off."""
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from io import StringIO
+from typing import Any, get_args
+
+import pytest
+from equality import MEASUREMENTS, PROMPT, assert_same_decisions
+from policies import EVERY
+from rich.console import Console
+from table_model import TableModel, random_table
+from typer.testing import CliRunner
+
+from eab import record, token_text
+from eab.analysis.answers import group_answers
+from eab.board.layout import pieces
+from eab.board.messages import board_message
+from eab.cli import terminal
+from eab.cli.commands import app
+from eab.config import BranchingConfig, CacheName, DrafterName
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Event, PathFinished, RunStarted, TokenAppended
+from eab.figures.tables import samples_of_runs_table, samples_table
+from eab.run import Run, fold
+from eab.share.graphml import to_graphml
+from eab.share.html_page import to_html
+from eab.what_if.resimulate import resimulate
+
+STOP = (" 1 2", "3 3")  # each over two tokens
+CONFIG = BranchingConfig(
+    entropy_threshold=0.2, branch_factor=2, max_paths=256, max_new_tokens=7, stop=STOP
+)
+DRAFTERS = [name for name in get_args(DrafterName) if name not in ("none", "run-ahead")]
+
+
+@pytest.fixture
+def table() -> TableModel:
+    return TableModel(random_table(3, 5), stop_ids=[4])
+
+
+def events_of(model: Any, config: BranchingConfig, prompt: str = "0 1") -> list[Event]:
+    return list(generate(model, Request(prompt, config), model))
+
+
+def cut(tokens: tuple[int, ...], texts: tuple[str, ...]) -> tuple[tuple[int, ...], str]:
+    """The tokens up to the end of the first stop string, and the text before it, by a search of
+    the whole text at every token; token 4 is a control token.
+    """
+    for count in range(1, len(tokens) + 1):
+        text = "".join(
+            text for token, text in zip(tokens[:count], texts, strict=False) if token != 4
+        )
+        places = [text.find(stop) for stop in STOP if stop in text]
+        if places:
+            return tokens[:count], text[: min(places)]
+    return tokens, "".join(text for token, text in zip(tokens, texts, strict=True) if token != 4)
+
+
+def weights(run: Run) -> dict[Any, float]:
+    found: defaultdict[Any, float] = defaultdict(float)
+    for sample in run.samples():
+        found[cut(sample.token_ids, sample.tokens)] += sample.weight
+    return dict(found)
+
+
+@pytest.mark.parametrize("policy", ["fair", "greedy", "independent", "arithmetic"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_tree_is_the_tree_without_stop_strings_cut_at_them(table, policy, seed) -> None:
+    config = replace(CONFIG, policy=policy, seed=seed)
+    stopped = fold(events_of(table, config))
+    plain = fold(events_of(table, replace(config, stop=())))
+    assert weights(stopped) == pytest.approx(weights(plain))
+    found = {(one.token_ids, one.text) for one in stopped.samples()}
+    assert found == set(weights(plain))
+    if policy != "greedy":
+        ends = {
+            one.finish_reason
+            for one in stopped.samples()
+            if cut(one.token_ids, one.tokens)[1] != "".join(one.tokens)
+        }
+        assert ends == {"stop"}
+        assert len(plain.samples()) > len(stopped.samples()) or policy != "fair"
+
+
+@pytest.mark.parametrize("policy", EVERY)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_the_same_tokens_with_a_drafter(twins, policy, drafter) -> None:
+    model = twins("llama").ours
+    first = BranchingConfig(
+        policy=policy, entropy_threshold=2.0, max_paths=6, max_new_tokens=24, seed=2
+    )
+    text = fold(events_of(model, first, PROMPT)).samples()[0].text
+    plain = replace(first, stop=(text[len(text) // 2 : len(text) // 2 + 5], text[20:23]))
+    run = fold(events_of(model, plain, PROMPT))
+    assert any(path.cut for path in run.paths)
+    for length in (0, 1, 5):
+        drafting = replace(plain, drafter=drafter, draft_length=length)
+        assert_same_decisions(fold(events_of(model, drafting, PROMPT)), run)
+
+
+@pytest.mark.parametrize("cache", get_args(CacheName))
+@pytest.mark.parametrize("policy", EVERY)
+def test_the_same_tokens_with_every_cache(table, cache, policy) -> None:
+    config = replace(CONFIG, policy=policy, max_paths=9)
+    other = fold(events_of(table, replace(config, cache=cache)))
+    assert_same_decisions(other, fold(events_of(table, config)))
+    assert any(path.cut for path in other.paths) or policy == "greedy"
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_a_finished_path_holds_no_rows(table, policy) -> None:
+    ended: set[int] = set()
+    for event in events_of(table, replace(CONFIG, policy=policy)):
+        if isinstance(event, PathFinished):
+            ended.add(event.path)
+        usage = getattr(event, "usage", None)
+        if usage is not None:
+            assert not ended & {rows.path for rows in usage.paths}
+
+
+def decided(events: Any) -> list[Event]:
+    return [one for one in events if not isinstance(one, (*MEASUREMENTS, RunStarted))]
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.7, 1.1])
+def test_what_if_agrees_with_the_engine(table, threshold) -> None:
+    recorded = events_of(table, CONFIG)
+    what_if = resimulate(recorded, threshold)
+    assert not what_if.unknowns
+    made = events_of(table, replace(CONFIG, entropy_threshold=threshold))
+    assert [type(one) for one in decided(what_if.events)] == [type(one) for one in decided(made)]
+    assert_same_decisions(fold(what_if.events), fold(made))
+    samples = [(one.text, one.finish_reason) for one in fold(made).samples()]
+    assert [(one.text, one.finish_reason) for one in fold(what_if.events).samples()] == samples
+
+
+def test_the_prompt_is_not_searched(table) -> None:
+    run = fold(events_of(table, replace(CONFIG, stop=(" 1",), policy="greedy"), "0 1"))
+    tokens = run.samples()[0].token_ids
+    assert tokens
+    assert 1 not in tokens[:-1]
+
+
+class Letters(TableModel):
+    """Its tokens are letters, half letters, and a control token that ends nothing."""
+
+    texts = ("a", "\udcc3", "\udca9", "b", "<x>")
+
+    def text(self, token: int) -> str:
+        return self.texts[token]
+
+    def is_special(self, token: int) -> bool:
+        return token == 4
+
+
+def chain(*tokens: int) -> Letters:
+    """A model that says these tokens after token 0, and then token 0 for ever."""
+    table = [[[0.0] * 5 for _ in range(5)] for _ in range(8)]
+    for step in range(8):
+        for row in table[step]:
+            row[tokens[step] if step < len(tokens) else 0] = 1.0
+    return Letters(table)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "stop", "kept", "count"),
+    [
+        ((3, 1, 2, 3), "é", "b", 3),  # split over tokens
+        ((3, 1, 2, 3), "ébaa", "b", 6),
+        ((1, 1, 2), "é", "\ufffd", 3),  # after half a letter that stays alone
+        ((3, 4, 3), "bb", "", 3),  # the text of a control token does not count
+        ((3, 4, 3), "x", "bbaaaa", 7),
+        ((3, 3, 3), "\ufffd", "bbbaaaa", 7),
+        ((1, 3, 3), "\ufffd", "\ufffdbbaaaa", 7),  # bytes that are no letter are not this sign
+    ],
+)
+def test_stop_strings_are_found_in_the_bytes_of_the_text(tokens, stop, kept, count) -> None:
+    config = BranchingConfig(policy="greedy", max_paths=1, max_new_tokens=7, stop=stop)
+    run = fold(events_of(chain(*tokens), config, "0"))
+    [sample] = run.samples()
+    assert (sample.text, len(sample.token_ids)) == (kept, count)
+    assert sample.finish_reason == ("stop" if count < 7 else "length")
+    assert token_text.join(token.shown for token in run.paths[0].tokens) == kept
+
+
+def test_nothing_shows_what_is_cut_off(table) -> None:
+    config = replace(CONFIG, stop=(" 1 2",), seed=1)
+    events = events_of(table, config)
+    run = fold(events)
+    assert any(path.cut and path.tokens[-1].cut < path.cut for path in run.paths)
+    for path in run.paths:
+        assert " 1 2" not in "".join(pieces(path))
+        if path.status == "finished":
+            assert " 1 2" not in run.sample(path.id).text
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(terminal.summary(run))
+    shown = [console.export_text(), to_graphml(run).decode(), samples_table(run).to_csv()]
+    shown += [samples_of_runs_table([("a", run)])["text"].str.cat(sep="|")]
+    shown += [one.text for one in group_answers(run, "text").ranked]
+    shown += ["".join(row[-1]) for row in _page_rows(run)]
+    assert [text for text in shown if " 1 2" in text] == []
+
+
+def _page_rows(run: Run) -> list[list[str]]:
+    page = to_html(run)
+    data = json.loads(page[page.index('{"title"') :].partition("</script>")[0])
+    rows: list[list[str]] = data["texts"]["lines"]
+    return rows
+
+
+def test_the_board_of_a_live_run_shows_again_what_a_stop_string_cuts_later() -> None:
+    config = BranchingConfig(policy="greedy", max_paths=1, max_new_tokens=7, stop="bbbbbb")
+    run = fold(events_of(chain(3, 3, 3, 3, 3, 3), config, "0"))
+    [path] = board_message(run, since_step=5)["paths"]
+    assert path["first_token"] == 0
+    assert [piece for piece, *_ in path["tokens"]] == [""] * 6
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_a_sentence_is_decided_when_no_stop_string_can_cut_it_off(count: int) -> None:
+    model = chain(3, 0, 3, 3, 3)
+    model.texts = ("a.", "", "", "b", "<x>")
+    settings: dict[str, Any] = {"policy": "greedy", "max_paths": 1, "max_new_tokens": 5}
+    config = BranchingConfig(**settings, stop=("a.bbb", "x"))
+    events = events_of(model, config, "0")
+    run = fold(events)
+    assert [one.text for one in group_answers(run, "sentence").ranked] == ["b"]
+    steps = [one for one in events if getattr(one, "step", -1) < count]
+    begun = group_answers(fold(steps), "sentence")
+    assert not begun.ranked or count == 5
+    free = fold(events_of(model, replace(config, stop=("a.bbx",)), "0"))
+    [answer] = group_answers(free, "sentence").decided
+    assert (answer.text, answer.tokens) == ("ba.", (3, 0, 3, 3, 3)[:5])
+
+
+def test_a_run_file_keeps_its_stop_strings(table) -> None:
+    events = events_of(table, CONFIG)
+    assert record.loads(record.dumps(events), "a file") == events
+    assert fold(events).started.config.stop == STOP
+
+
+def test_every_prefix_shows_texts_that_only_grow_or_are_cut(table) -> None:
+    run: Run | None = None
+    for event in events_of(table, CONFIG):
+        if isinstance(event, RunStarted):
+            run = Run(event)
+            continue
+        assert run is not None
+        run.apply(event)
+        if isinstance(event, TokenAppended):
+            assert run.paths[event.path].tokens[-1].cut == 0
+
+
+def test_the_command_line_takes_several() -> None:
+    arguments = ["run", "I tossed a coin", "--stop", " ", "--stop", "\n", "--json", "-"]
+    result = CliRunner().invoke(app, [*arguments, "--max-new-tokens", "4"])
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert made["settings"]["stop"] == [" ", "\n"]
+    assert all(" " not in sample["text"] for sample in made["samples"])
