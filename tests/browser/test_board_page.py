@@ -244,9 +244,10 @@ def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> No
 
 def test_the_text_of_a_long_path_is_shortened(board: Callable[..., BoardPage]) -> None:
     shown = board()
-    shown.feed(fold(invented_run(0, 250, 1)))
+    shown.page.set_viewport_size({"width": 760, "height": 400})
+    shown.feed(fold(invented_run(0, 98, 1)))
     lines = shown.box(0).locator(".label tspan").all_text_contents()
-    assert sum(" … " in line for line in lines) == 1
+    assert sum("…" in line for line in lines) == 1
     assert 1 < len(lines) <= 12
     assert all(len(line) <= 120 for line in lines)
 

@@ -102,10 +102,13 @@ function fittingAcross(board, kept, lines) {
   let longest = BOX_LINE.longest;
   for (;;) {
     longest = longestLine(kept, needs, longest, room);
-    const perLine = lineLengths(kept, needs, longest, room);
+    const perLine = lineLengths(kept, needs, longest);
     const found = arranged(board, kept, { perLine, most }, longest);
     room = roomAcross(camera, found);
-    if (found.width + MARKS <= room || longest === BOX_LINE.shortest) return found;
+    if (found.width + MARKS <= room || longest === BOX_LINE.shortest) {
+      const wider = { perLine: toTheEdge(kept, needs, found, room), most };
+      return arranged(board, kept, wider, longest);
+    }
     longest = Math.max(BOX_LINE.shortest, Math.floor(longest * NARROWER));
   }
 }
@@ -180,23 +183,33 @@ function longestLine(kept, needs, most, room) {
 }
 
 /**
- * Characters in a line of each box, by the path's id: what it needs, or the longest line; a leaf may
- * reach the right edge.
+ * Characters in a line of each box, by the path's id: what it needs, or the longest line.
  * @param {Path[]} kept parents before their children
  * @param {number[]} needs characters in a line, in the order of `kept`
  * @param {number} longest line
- * @param {number} room px
  */
-function lineLengths(kept, needs, longest, room) {
-  const capped = needs.map((needed) => Math.min(needed, longest));
-  const rights = rightEdges(kept, capped.map(widthOf), promptRoom(longest));
-  const parents = new Set(kept.map(({ parent }) => parent));
+function lineLengths(kept, needs, longest) {
   /** @type {number[]} */
   const perLine = [];
-  for (const [index, path] of kept.entries()) {
-    const free = Math.floor((room - MARKS - rights[index]) / CHARACTER);
-    const more = parents.has(path.id) ? 0 : Math.max(0, free);
-    perLine[path.id] = Math.max(1, Math.min(needs[index], capped[index] + more));
+  for (const [index, { id }] of kept.entries())
+    perLine[id] = Math.max(1, Math.min(needs[index], longest));
+  return perLine;
+}
+
+/**
+ * The same where leaves that need more may reach the right edge.
+ * @param {Path[]} kept parents before their children
+ * @param {number[]} needs characters in a line, in the order of `kept`
+ * @param {Arrangement} found
+ * @param {number} room px
+ */
+function toTheEdge(kept, needs, found, room) {
+  const parents = new Set(kept.map(({ parent }) => parent));
+  const perLine = [...found.perLine];
+  for (const [index, { id, status }] of kept.entries()) {
+    if (parents.has(id) || status === "pruned") continue;
+    const free = Math.floor((room - MARKS - found.x[id] - PADDING) / CHARACTER);
+    perLine[id] = Math.max(perLine[id], Math.min(needs[index], free));
   }
   return perLine;
 }
