@@ -16,7 +16,7 @@ from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.variants import REPEATS
-from eab.chat import parse_messages, prompt_or_messages
+from eab.chat import parse_messages
 from eab.cli import files, models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
@@ -246,8 +246,10 @@ def _request(prompt: str | None, messages: str, config: BranchingConfig) -> Requ
     """The request of a prompt, or of the file of messages in its place."""
     if messages and prompt is None:
         return Request("", config, messages=parse_messages(read_text(messages)))
-    text, _ = prompt_or_messages(prompt, messages or None)  # both or neither is an error
-    return Request(_text(text), config)
+    if prompt is None or messages:
+        given = "neither PROMPT nor" if prompt is None else "both PROMPT and"
+        raise typer.BadParameter(f"{given} --messages; give one of them")
+    return Request(_text(prompt), config)
 
 
 def _rule(part: str, same_answer: str) -> SameAnswer:

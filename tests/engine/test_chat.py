@@ -162,5 +162,5 @@ def test_the_command_line_reads_messages_from_a_file_or_from_standard_input(tmp_
 @pytest.mark.parametrize("arguments", [["Hi", "--messages", "x.json"], []], ids=str)
 def test_the_command_line_wants_a_prompt_or_messages(arguments: list[str]) -> None:
     result = command("run", *arguments)
-    assert result.returncode == 1
-    assert "give a prompt or messages, one of them" in result.stderr
+    assert result.returncode == 2
+    assert "--messages; give one of them" in result.stderr
