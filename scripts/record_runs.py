@@ -1,5 +1,5 @@
-"""Record the bundled runs: `make runs`. Each is a real run of the embedded model with a sentence
-about what it shows; tests/test_bundled_runs.py checks these sentences. What is timed is recorded by
+"""Record the bundled runs: `make runs`. Each is a real run of the embedded model, or of the chat model
+if that is here (`eab models get smollm2`), with a sentence about what it shows; tests/test_bundled_runs.py checks these sentences. What is timed is recorded by
 scripts/record_measurements.py.
 """
 
@@ -14,6 +14,7 @@ from eab.engine.request import Request
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
+from eab.models.packaged import SMOLLM2
 from eab.models.sources import EMBEDDED
 from eab.run import fold
 
@@ -27,7 +28,8 @@ class Example(NamedTuple):
         teaches: The idea that it shows, in a few words.
         shows: What a viewer sees in it, in a sentence.
         prompt: Its prompt.
-        settings: The settings that differ from `COMMON`.
+        settings: The settings that differ from `COMMON`, or of the chat model from `CHAT`.
+        model: The name of its model.
     """
 
     file: str
@@ -36,16 +38,47 @@ class Example(NamedTuple):
     shows: str
     prompt: str
     settings: dict[str, Any]
+    model: str = EMBEDDED
 
 
+MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
 COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024}
+# What the page starts with for a chat model (app/widgets/starting_values.py)
+CHAT: dict[str, Any] = {
+    "threshold_unit": "quantile",
+    "entropy_threshold": 0.9,
+    "branch_factor": 2,
+    "max_paths": 8,
+    "min_fork_weight": 0.05,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "max_new_tokens": 48,
+    "kv_limit_mib": 1024,
+}
+LIGHTHOUSE = (
+    "Read this report, then answer.\n\nThe lighthouse on Gull Rock was built of grey stone, far out "
+    "in the bay, where two currents meet. For forty years a keeper named Ada Brandt lit its lamp "
+    "every evening and wrote down the weather, the ships and the birds. Her books fill a shelf in "
+    "the harbour office. In the winter of the great storm the sea broke the lower door, and for "
+    "three days nobody could reach her. She burned her chairs and her table to keep the lamp alight, "
+    "because the fishing boats were still out. On the fourth morning eleven boats came home, and "
+    "their crews said that they had steered by her light alone. The town wanted to give her a medal. "
+    "She asked for new furniture instead, and for a radio. When the lamp became electric, and later "
+    "needed no keeper at all, she moved to a small house on the shore with a window towards the rock. "
+    "Every evening she still wrote down the weather, the ships and the birds. Students of the sea now "
+    "read her books, since nobody else has counted the birds of this bay for so long and with so much "
+    "care. One of them found that the terns come back nine days earlier than in her first year. The "
+    "rock has been a reserve since last spring, and the old door, mended with ship's planks, is still "
+    "in its place. Visitors are allowed in summer, when the tide is low and the terns have gone.\n\n"
+    "What did Ada Brandt do in the great storm?"
+)
 BALL = (
     "One day, a boy named Tim went to the park with his dog. They ran and played with a big red "
     "ball all morning. Then the ball rolled under a bush, and Tim could not see it. The dog looked "
     "at the bush and barked. "
     "Tim looked under the bush and saw"
 )
-# A course of small lessons; the page opens with the first. tests/test_bundled_runs.py checks what
+# A course of small lessons, then the chat model; the page opens with the first. tests/test_bundled_runs.py checks what
 # the sentences say.
 EXAMPLES = [
     Example(
@@ -220,6 +253,67 @@ EXAMPLES = [
             "seed": 3,
         },
     ),
+    Example(
+        "canberra.eab",
+        "A fact, and what is made up behind it",
+        "Knowing and making up",
+        "Every text knows Canberra, and the most likely one ends there, with 54 % of the probability. "
+        "Read on in the others: that it lies in the Northern Territory, or in New South Wales, is made "
+        "up, and at each of these forks the model hesitates.",
+        "What is the capital of Australia?",
+        {},
+        SMOLLM2.name,
+    ),
+    Example(
+        "banana.eab",
+        "Two wrong answers that compete",
+        "Unsure and wrong",
+        "It says “Red” with 71 % and “Amaranthum” with 29 %; yellow is in no text. High entropy, 1.97 "
+        "nats, warns of it: all likely words were wrong.",
+        "What color is a banana? Answer in one word.",
+        {"max_new_tokens": 16},
+        SMOLLM2.name,
+    ),
+    Example(
+        "tomato.eab",
+        "Two right answers that compete",
+        "Unsure, but not wrong",
+        "A fruit, a vegetable, or both: 8 texts, and each of them can be defended. The entropy is as high "
+        "as where the model is wrong, so read the texts before you blame it.",
+        "Is a tomato a fruit or a vegetable? Answer in one word.",
+        {"max_new_tokens": 24},
+        SMOLLM2.name,
+    ),
+    Example(
+        "riddle.eab",
+        "A riddle",
+        "No idea at all",
+        "It does not find the river: no text has it, and none has more than 19 % of the probability. "
+        "The first word is already open (1.81 nats).",
+        "I have a mouth but never speak. What am I?",
+        {"max_new_tokens": 32},
+        SMOLLM2.name,
+    ),
+    Example(
+        "recipe.eab",
+        "An open request",
+        "Many good ways on",
+        "Where a request is open, so is the text: 11 forks, 8 meals, and no weight stands out. Nothing "
+        "of this is an error; it is choice.",
+        "What should I cook tonight with eggs and rice?",
+        {},
+        SMOLLM2.name,
+    ),
+    Example(
+        "report.eab",
+        "A long context, shared",
+        "Where sharing pays",
+        "All paths share a prompt of 338 tokens: separate caches would hold 5.3× as much at the last "
+        "step. And read it: Ada burned her furniture, which no text says.",
+        LIGHTHOUSE,
+        {"max_new_tokens": 32},
+        SMOLLM2.name,
+    ),
 ]
 
 
@@ -227,6 +321,9 @@ def main() -> None:
     """Write all run files and the catalogue."""
     model = load_model(EMBEDDED, "cpu", "float32")
     record_runs(model)
+    if SMOLLM2.is_here:
+        record_runs(load_model(SMOLLM2.name, "cpu", "float32"))
+    write_catalogue()
     record_samples(model)
     record_quantized_run()
 
@@ -249,16 +346,23 @@ def record_quantized_run() -> None:
 
 
 def record_runs(model: HuggingFaceModel) -> None:
-    """Write the run file of every example, and the catalogue."""
+    """Write the run file of every example of this model."""
     bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
-    for example in EXAMPLES:
-        events = list(
-            generate(model, Request(example.prompt, BranchingConfig(**(COMMON | example.settings))))
-        )
+    for example in (one for one in EXAMPLES if one.model == model.card.name):
+        common = COMMON if example.model == EMBEDDED else CHAT
+        config = BranchingConfig(**(common | example.settings))
+        events = list(generate(model, Request(example.prompt, config)))
         record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")
+
+
+def write_catalogue() -> None:
+    """Write what is known of each example; of a model that is not part of the project, its name and
+    licence.
+    """
     catalogue = [
         {name: getattr(example, name) for name in ("file", "title", "teaches", "shows")}
+        | ({} if example.model == EMBEDDED else {"model": MADE_BY})
         for example in EXAMPLES
     ]
     (bundled_runs.FOLDER / "catalogue.json").write_text(

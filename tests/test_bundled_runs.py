@@ -13,7 +13,7 @@ from eab.bmc.separate_caches import separate_bytes
 from eab.config import SETTINGS, THRESHOLD_SCALES
 from eab.lessons import bundled_runs
 from eab.run import Path, Run, Sample, Token, fold
-from eab.settings import Slider
+from eab.settings import Lines, Slider
 
 Fact: TypeAlias = Callable[[Run], bool]
 STEPS_PER_SECOND: Final = 6  # of a replay
@@ -51,6 +51,11 @@ def unforked(run: Run) -> list[Token]:
         for token in (path.tokens[1:] if path.parent >= 0 else path.tokens)
         if token.entropy >= run.started.threshold_nats
     ]
+
+
+def texts(run: Run) -> list[str]:
+    """The texts, the heaviest first."""
+    return [sample.text for sample in run.samples()]
 
 
 def after(run: Run, words: str) -> list[Path]:
@@ -236,6 +241,54 @@ FACTS: Final[dict[str, dict[str, Fact]]] = {
             run.peak_step() == 65 and round(caches_ratio(run, 65), 1) == 1.9
         ),
     },
+    "canberra.eab": {
+        "Every text knows Canberra": lambda run: all("Canberra" in text for text in texts(run)),
+        "the most likely one ends there, with 54 %": lambda run: (
+            texts(run)[0].endswith("is Canberra.") and int(100 * run.samples()[0].weight) == 54
+        ),
+        "the Northern Territory, or in New South Wales": lambda run: (
+            any("Northern Territory" in text for text in texts(run))
+            and any("New South Wales" in text for text in texts(run))
+        ),
+    },
+    "banana.eab": {
+        "Two wrong answers": lambda run: len(run.leaves()) == 2,
+        "“Red” with 71 % and “Amaranthum” with 29 %": lambda run: (
+            ["Red" in texts(run)[0], "Amaranthum" in texts(run)[1]] == [True, True]
+            and [round(100 * sample.weight) for sample in run.samples()] == [71, 29]
+        ),
+        "yellow is in no text": lambda run: not any("yellow" in one.lower() for one in texts(run)),
+        "1.97 nats": lambda run: fork_entropy(run) == 1.97,
+    },
+    "tomato.eab": {
+        "A fruit, a vegetable, or both: 8 texts": lambda run: (
+            len(run.leaves()) == 8
+            and all("fruit" in text for text in texts(run))
+            and any("vegetable" in text for text in texts(run))
+        ),
+        "The entropy is as high as where the model is wrong": lambda run: (
+            max(token.entropy for token in tokens(run)) >= 1.97
+        ),
+    },
+    "riddle.eab": {
+        "no text has it": lambda run: not any("river" in text.lower() for text in texts(run)),
+        "none has more than 19 %": lambda run: 0.18 < run.samples()[0].weight < 0.19,
+        "The first word is already open (1.81 nats)": lambda run: fork_entropy(run) == 1.81,
+    },
+    "recipe.eab": {
+        "11 forks, 8 meals, and no weight stands out": lambda run: (
+            len(forks(run)) == 11
+            and len(run.leaves()) == 8
+            and all(abs(leaf.weight - 1 / 8) < 0.01 for leaf in run.leaves())
+        ),
+    },
+    "report.eab": {
+        "a prompt of 338 tokens": lambda run: len(run.started.prompt_tokens) == 338,
+        "5.3× as much at the last step": lambda run: (
+            round(caches_ratio(run, len(run.steps) - 1), 1) == 5.3
+        ),
+        "which no text says": lambda run: not any("furniture" in text for text in texts(run)),
+    },
 }
 
 
@@ -281,7 +334,8 @@ def test_the_page_offers_every_setting_of_an_example(run: Run) -> None:
             widget = THRESHOLD_SCALES[config.threshold_unit].widget
         if widget is None:
             continue
-        assert widget.nearest(value) == value, name
+        held = widget.nearest(value)
+        assert (widget.read(held) if isinstance(widget, Lines) else held) == value, name
         if isinstance(widget, Slider):
             steps = (value - widget.low) / widget.step
             assert steps == pytest.approx(round(steps)), name
@@ -293,7 +347,7 @@ def test_where_a_replay_rests_sharing_never_holds_more_than_separate_caches(run:
 
 def test_most_of_the_time_sharing_holds_less(run: Run) -> None:
     more = sum(caches_ratio(run, step) < 1.0 for step in range(len(run.steps)))
-    assert more <= 0.2 * len(run.steps)
+    assert more <= 0.25 * len(run.steps)
 
 
 def test_the_first_example_shows_the_idea_within_ten_seconds() -> None:

@@ -243,7 +243,7 @@ def open_recording(recording: bundled_runs.Recording) -> None:
     """Show a bundled run from its beginning."""
     events = bundled_runs.events_of(recording)
     ids = {"example": recording.file}
-    _open(recording.file, Details(recording.title, recording.shows, events, ids))
+    _open(recording.file, Details(recording.title, recording.description, events, ids))
 
 
 def open_file(data: bytes, name: str) -> None:

@@ -41,7 +41,7 @@ def _draw_list(active: bool) -> None:
             recordings,
             index=None,
             format_func=lambda recording: recording.title,
-            captions=[f"*{plain(one.teaches)}.* {plain(one.shows)}" for one in recordings],
+            captions=[f"*{plain(one.teaches)}.* {plain(one.description)}" for one in recordings],
             key=_RECORDING,
             on_change=_open_recording,
             label_visibility="collapsed",

@@ -45,12 +45,19 @@ class Recording:
         title: Its title.
         teaches: The idea that it shows, in a few words.
         shows: What it shows, in a sentence.
+        model: The model that made it and its licence; empty for the embedded model.
     """
 
     file: str
     title: str
     teaches: str
     shows: str
+    model: str = ""
+
+    @property
+    def description(self) -> str:
+        """What it shows, and who made it."""
+        return f"{self.shows} Made by {self.model}." if self.model else self.shows
 
 
 @lru_cache(maxsize=1)
