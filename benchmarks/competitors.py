@@ -4,39 +4,50 @@ cache, and transformers.
 Each does one whole job in `run` and notes what it measured.
 """
 
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
 from eab.branching.fair import FairPolicy
 from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.branching.sampling import Predictions
-from eab.caches.attention import attention_kernels, empty_mask, masked_attention
 from eab.config import BranchingConfig, CacheName
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
 from eab.engine.shared_pass import Part, run_pass
 from eab.events import Event, KvMeasured, RunStarted, StepTimed
 from eab.models.huggingface import HuggingFaceModel
-from eab.models.weight_layouts import PrepackedLinear
 
 THRESHOLD_NATS = 0.5
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn: the logits over `temperature`, then the most likely tokens that have
+    `top_p` together. A text ends at one of the tokens `stops`.
+    """
+
+    temperature: float
+    top_p: float
+    stops: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Job:
-    """The job of every competitor: `paths` continuations of the prompt, `new_tokens` tokens each."""
+    """The job of every competitor: `paths` continuations of the prompt, `new_tokens` tokens each.
+
+    With `sampling` a continuation may have fewer tokens; without, all tokens can be drawn.
+    """
 
     prompt: tuple[int, ...]
     paths: int
     new_tokens: int
+    sampling: Sampling | None = None
 
     def __str__(self) -> str:
         return f"prompt {len(self.prompt)}, {self.paths} paths x {self.new_tokens} tokens"
@@ -59,6 +70,8 @@ class Measured:
         peak_bytes: Their peak.
         allocated: On CUDA: the peak of what tensors took during a job, less what they took before.
         reserved: Likewise what PyTorch's allocator took of the device for them.
+        texts: For each job, the lengths of its texts, their last token included.
+        made: For each job, its new tokens, each once, also where texts share it.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -71,6 +84,18 @@ class Measured:
     peak_bytes: int | None = None
     allocated: int | None = None
     reserved: int | None = None
+    texts: list[list[int]] = field(default_factory=list)
+    made: list[int] = field(default_factory=list)
+
+    def note_samples(self, lengths: list[int]) -> None:
+        """Note the texts of a job that share no new token."""
+        self.texts.append(lengths)
+        self.made.append(sum(lengths))
+
+    def forget_jobs(self) -> None:
+        """Forget what was noted of each job."""
+        for noted in (self.seconds, self.step_seconds, self.texts, self.made):
+            noted.clear()
 
 
 class Competitor(Protocol):
@@ -150,18 +175,27 @@ class Engine:
 
     def run(self) -> None:
         """See Competitor."""
-        generation = self._generation()
+        events = self._events()
         self.measured.tokens, self.measured.step_rows = 0, []
         self.measured.step_seconds.append([])
         start = time.perf_counter()
-        while generation.live:
-            part = Part(generation)
-            run_pass(self._model, [part])
-            if part.error is not None:
-                raise part.error
-            for event in part.events:
-                self._note(event)
+        for event in events:
+            self._note(event)
         self.measured.seconds.append(time.perf_counter() - start)
+
+    def _events(self) -> Iterator[Event]:
+        """What happens in the run, which is made here and begins when the first event is asked for."""
+        generation = self._generation()
+
+        def run() -> Iterator[Event]:
+            while generation.live:
+                part = Part(generation)
+                run_pass(self._model, [part])
+                if part.error is not None:
+                    raise part.error
+                yield from part.events
+
+        return run()
 
     def _generation(self) -> Generation:
         """The run, from token ids: the prompt is random and has no text."""
@@ -218,123 +252,60 @@ class Generate:
     def run(self) -> None:
         """See Competitor: as many calls as needed."""
         job, measured = self._job, self.measured
+        outputs = []
         start = time.perf_counter()
         for _ in range(0, job.paths, self._batch):
-            cache = self._generate()
+            output, cache = self._generate()
+            outputs.append(output)
         synchronize(self._model.device)
         measured.seconds.append(time.perf_counter() - start)
         prompt = len(job.prompt) if not self._shared_prompt else len(job.prompt) / job.paths
-        measured.tokens = round(job.paths * (prompt + job.new_tokens - 1))
+        steps = sum(output.shape[1] - len(job.prompt) - 1 for output in outputs)
+        measured.tokens = round(job.paths * prompt + self._batch * steps)
+        stops = job.sampling.stops if job.sampling is not None else ()
+        texts = [row[len(job.prompt) :] for output in outputs for row in output.tolist()]
+        measured.note_samples([length_of(text, stops) for text in texts])
         measured.rows = self._batch * int(cache.get_seq_length())  # StaticCache: a tensor
         measured.kv_bytes = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
 
-    def _generate(self) -> DynamicCache:
+    def _generate(self) -> tuple[torch.Tensor, DynamicCache]:
         prompt = torch.tensor([self._job.prompt], device=self._model.device)
-        options: dict[str, Any] = {"num_return_sequences": self._batch}
+        options = self._sampling() | {"num_return_sequences": self._batch}
         if self._static:
             options["cache_implementation"] = "static"
         if self._shared_prompt:
             cache = DynamicCache(config=self._model.config)
             self._model(prompt[:, :-1], past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache.batch_repeat_interleave(self._batch)
-            prompt, options = prompt.repeat(self._batch, 1), {"past_key_values": cache}
+            prompt = prompt.repeat(self._batch, 1)
+            options = self._sampling() | {"past_key_values": cache}
         output = self._model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
             do_sample=True,
             max_new_tokens=self._job.new_tokens,
-            min_new_tokens=self._job.new_tokens,
             pad_token_id=0,
             return_dict_in_generate=True,
             **options,
         )
-        found: DynamicCache = output.past_key_values
-        return found
+        return output.sequences, output.past_key_values
 
-
-class BarePass:
-    """The lower bound: the same tokens through the model as loaded, without a cache."""
-
-    name = "bare forward passes"
-
-    def __init__(self, model: PreTrainedModel, job: Job) -> None:
-        self.measured = Measured(tokens=len(job.prompt) + job.paths * (job.new_tokens - 1))
-        self._model, self._job = model, job
-
-    @torch.inference_mode()
-    def run(self) -> None:
-        """Prefill, then one pass of `paths` tokens per step."""
-        device = self._model.device
-        prompt = torch.tensor([self._job.prompt], device=device)
-        tokens = prompt[:, :1].repeat(1, self._job.paths)
-        begin = time.perf_counter()
-        self._model(prompt, use_cache=False, logits_to_keep=1)
-        self.measured.step_seconds.append([])
-        for _ in range(self._job.new_tokens - 1):
-            start = time.perf_counter()
-            self._model(tokens, use_cache=False)
-            synchronize(device)
-            self.measured.step_seconds[-1].append(time.perf_counter() - start)
-        self.measured.seconds.append(time.perf_counter() - begin)
-
-
-class Kernels:
-    """The linear layers alone, which every step needs, with weights stored as the engine has them.
-
-    Args:
-        model: The model.
-        job: The job.
-        tree: The engine; if given, also plain masked attention over as many rows as its tree had.
-    """
-
-    def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:
-        self.name = f"linear layers{' and attention' if tree else ''} of the decode steps alone"
-        self.measured = Measured(tokens=job.paths * (job.new_tokens - 1))
-        self._layers = [
-            layer for layer in model.modules() if isinstance(layer, nn.Linear | PrepackedLinear)
-        ]
-        self._model, self._job, self._tree = model, job, tree
-
-    @torch.inference_mode()
-    def run(self) -> None:
-        """See Competitor: one round per decode step after the first."""
-        inputs = {
-            size: self._random(1, self._job.paths, size)
-            for size in {one.in_features for one in self._layers}
+    def _sampling(self) -> dict[str, Any]:
+        sampling = self._job.sampling
+        if sampling is None:
+            return {"min_new_tokens": self._job.new_tokens}
+        return {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": 0,  # transformers' own default is 50
+            "eos_token_id": sorted(sampling.stops),
         }
-        attention = (
-            [self._attention() for _ in range(self._model.config.num_hidden_layers)]
-            if self._tree
-            else []
-        )
-        self.measured.step_seconds.append([])
-        for _ in range(self._job.new_tokens - 1):
-            start = time.perf_counter()
-            for layer in self._layers:
-                layer(inputs[layer.in_features])
-            for attend in attention:
-                attend()
-            synchronize(self._model.device)
-            self.measured.step_seconds[-1].append(time.perf_counter() - start)
-        self.measured.seconds.append(sum(self.measured.step_seconds[-1]))
 
-    def _attention(self) -> Callable[[], object]:
-        """Every query over the mean number of rows of the tree, under a mask."""
-        assert self._tree is not None
-        shape, rows = self._tree.kv_shape, round(statistics.mean(self._tree.measured.step_rows))
-        query = self._random(shape.kv_heads, shape.group * self._job.paths, shape.head_dim)
-        keys, values = (self._random(shape.kv_heads, rows, shape.head_dim) for _ in range(2))
-        queries = shape.group * self._job.paths
-        mask = empty_mask(queries, rows, shape.dtype, shape.device).normal_()
 
-        def attend() -> None:
-            with attention_kernels(shape.device):
-                masked_attention(query, keys, values, mask, shape.head_dim**-0.5)
-
-        return attend
-
-    def _random(self, *sizes: int) -> torch.Tensor:
-        return torch.randn(sizes, device=self._model.device, dtype=self._model.dtype)
+def length_of(tokens: Sequence[int], stops: Collection[int]) -> int:
+    """Tokens of a text up to its first stop token, which counts; what follows is padding."""
+    ends = (index for index, token in enumerate(tokens, 1) if token in stops)
+    return next(ends, len(tokens))
 
 
 def synchronize(device: torch.device) -> None:

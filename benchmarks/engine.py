@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from competitors import BarePass, Competitor, Engine, Generate, Job, Kernels
+from competitors import Competitor, Engine, Generate, Job
+from lower_bounds import BarePass, Kernels
 from published import Placement, command_line, offer_device, publish, where
 from rich.console import Console
 from shapes import SHAPES, engine_model, plain_model
@@ -126,8 +127,7 @@ def measure_memory(competitor: Competitor) -> None:
     competitor.run()
     competitor.measured.allocated = torch.cuda.max_memory_allocated() - allocated
     competitor.measured.reserved = torch.cuda.max_memory_reserved() - reserved
-    competitor.measured.seconds.clear()
-    competitor.measured.step_seconds.clear()
+    competitor.measured.forget_jobs()
 
 
 def warm_up(pair: Pair, job: Job) -> None:

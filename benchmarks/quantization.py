@@ -17,11 +17,11 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from decode_steps import PROMPT, Steps, is_as_loaded, loaded_step, steps_table, time_steps
 from published import (
     Placement,
     clock_of,
@@ -40,25 +40,19 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from eab.caches.shape import KVShape
-from eab.caches.timing import prefilled_tree, time_step
-from eab.formatting import counted
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.models.stored_weights import store_weights
 from eab.quantization.held_out import FABLES
-from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
+from eab.timing import Clock
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, PLAIN, WEIGHT_FORMATS
 
 PEER_WEIGHTS = ("Q8_0", "Q4_0")
 SHAPES = ("135m", "0.5b")
 ROWS = (1, 8, 20, 64)
-PROMPT = 300
 DEFAULT = "int8"  # the format that the documentation recommends for speed
-MIB = 2**20
 console = Console(stderr=True)
-
-Steps = Mapping[str, Mapping[int, Timing]]  # by format and rows
 
 
 @dataclass
@@ -167,34 +161,6 @@ class Peer:
         return line.strip()
 
 
-def time_steps(
-    models: Mapping[str, Stored], repeats: int, clock: Clock, peers: Mapping[str, Peer]
-) -> Steps:
-    """Time decode steps; for each number of rows, all formats and peers take turns."""
-    found: dict[str, dict[int, Timing]] = {name: {} for name in (*models, *peers)}
-    for rows in ROWS:
-        console.print(f"{rows} rows, {repeats} rounds ...")
-        measures = {
-            weights: _step(one.model, rows, repeats, clock) for weights, one in models.items()
-        }
-        measures |= {name: partial(peer.step, rows) for name, peer in peers.items()}
-        for weights, timing in take_turns(measures, repeats).items():
-            found[weights][rows] = timing
-    return found
-
-
-def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Measure:
-    """One decode step of the engine; its cache has room for all of them, so it does not grow."""
-    cache = prefilled_tree(
-        model.kv_shape, PROMPT, repeats + 1, padded=False, paths=paths, steps=repeats + 1
-    )
-
-    def step() -> None:
-        time_step(lambda batch: model.forward([batch]), cache, range(1, paths + 1))
-
-    return timed(step, clock)
-
-
 @torch.inference_mode()
 def alone_over_beside(models: Mapping[str, Stored]) -> float:
     """The largest difference between a row's result alone and among others, which may be 30 times
@@ -223,37 +189,6 @@ def _difference(layer: nn.Module, shape: KVShape) -> float:
         for rows in ROWS
         for start in (0, max(ROWS) - rows)
     )
-
-
-def steps_table(shape: str, models: Mapping[str, Stored], steps: Steps) -> str:
-    """Milliseconds with quartiles, and times as fast as the weights as loaded, as Markdown."""
-    lines = [
-        f"Shape {shape}, one decode step after {PROMPT} tokens: milliseconds (quartiles), and how "
-        "fast against the fastest layout of the weights as loaded.\n",
-        f"| weights | {' | '.join(counted(rows, 'row') for rows in ROWS)} | linear layers |",
-        "|---" * (len(ROWS) + 2) + "|",
-    ]
-    for weights, by_rows in steps.items():
-        cells = [_cell(by_rows[rows], loaded_step(steps, rows)) for rows in ROWS]
-        held = f"{models[weights].linear_bytes / MIB:,.0f} MiB" if weights in models else "-"
-        lines.append(f"| {weights} | {' | '.join(cells)} | {held} |")
-    return "\n".join(lines) + "\n"
-
-
-def is_as_loaded(name: str) -> bool:
-    """Whether this is a layout of the weights as loaded, such as `float32, plain`."""
-    return name.partition(", ")[2] in LAYOUTS
-
-
-def loaded_step(steps: Steps, rows: int) -> Timing:
-    """The step of the layout that is fastest at this number of rows."""
-    layouts = {name: by_rows[rows] for name, by_rows in steps.items() if is_as_loaded(name)}
-    return layouts[fastest(layouts)]
-
-
-def _cell(timing: Timing, base: Timing) -> str:
-    text = f"{timing.median * 1000:.0f} ({timing.low * 1000:.0f}-{timing.high * 1000:.0f})"
-    return f"{text}, fastest" if timing is base else f"{text}: {comparison(timing, base)}"
 
 
 def ratios_of(all_steps: Mapping[str, Steps], bytes_ratio: float, dtype: str) -> dict[str, float]:
@@ -298,9 +233,11 @@ def measure_speed(
             for weights in PEER_WEIGHTS if options.peer is not None else ():
                 peer = Peer(options.peer, models["int8"].model, weights, repeats)
                 stack.callback(peer.close)
-                peers[f"llama.cpp {weights}"] = peer
-            all_steps[shape] = time_steps(models, repeats, clock, peers)
-        tables.append(steps_table(shape, models, all_steps[shape]))
+                peers[f"llama.cpp {weights}"] = peer.step
+            ours = {weights: one.model for weights, one in models.items()}
+            all_steps[shape] = time_steps(ours, ROWS, repeats, clock, peers)
+        held = {weights: one.linear_bytes for weights, one in models.items()}
+        tables.append(f"Shape {shape}. {steps_table(all_steps[shape], 'linear layers', held)}")
         difference = max(difference, alone_over_beside(models))
         if "int4" in models:
             bytes_ratio = models["int4"].linear_bytes / models["int4"].loaded_bytes

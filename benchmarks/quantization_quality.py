@@ -21,6 +21,7 @@ from eab.models.quantized.formats import FORMATS, Format, quantize, refuse_if_un
 from eab.models.quantized.int4 import Int4Linear
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.quantization import held_out
+from eab.quantization.experiments import divergence
 from training.choices import FIXED_CHOICES, known_distributions
 from training.corpus import read_documents
 from training.measures import CONTEXT
@@ -103,11 +104,11 @@ def _cells(
     plain: Prober, ours: Prober, texts: list[list[int]], prompts: list[str], characters: int
 ) -> list[str]:
     threshold = BranchingConfig().entropy_threshold
-    extra, divergence, same, moved, flipped = 0.0, [], [], [], []
+    extra, divergences, same, moved, flipped = 0.0, [], [], [], []
     for ids in texts:
         wanted, found = plain.log_probabilities(ids), ours.log_probabilities(ids)
         extra += _nats(found, ids) - _nats(wanted, ids)
-        divergence.append((wanted.exp() * (wanted - found)).sum(1))
+        divergences.append(divergence(wanted, found))
         same.append(wanted.argmax(1) == found.argmax(1))
         before, after = _entropy(wanted), _entropy(found)
         moved.append((after - before).abs())
@@ -118,7 +119,7 @@ def _cells(
     ]
     return [
         f"{extra / characters:+.4f}",
-        f"{_mean(divergence):.4f}",
+        f"{_mean(divergences):.4f}",
         f"{_mean(same):.1%}",
         f"{_mean(moved):.3f}",
         f"{_mean(flipped):.2%}",

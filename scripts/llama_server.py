@@ -2,7 +2,8 @@
 
     python scripts/llama_server.py embedded.gguf 8080
 
-The server is the one in the package xllamacpp. It keeps K and V in float32, as the engine does.
+The server is the one in the package xllamacpp. It keeps K and V in float32, as the engine does,
+unless it is told to do as llama.cpp does by itself.
 """
 
 import argparse
@@ -23,18 +24,25 @@ START_SECONDS: Final = 60
 
 
 @contextmanager
-def llama_server(model: Path, key: str = "") -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+def llama_server(
+    model: Path, key: str = "", slots: int = SLOTS, threads: int = 1, as_engine: bool = True
+) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """Run the server.
 
     Args:
         model: A GGUF file.
         key: What requests must give as their key; empty if they need none.
+        slots: How many texts are computed at the same time.
+        threads: How many threads compute.
+        as_engine: Whether K and V and attention are in float32; else as llama.cpp chooses.
 
     Yields:
         Its address, and its process.
     """
     port = _free_port()
     command = [sys.executable, str(Path(__file__)), str(model), str(port), *([key] if key else [])]
+    command += [f"--slots={slots}", f"--threads={threads}"]
+    command += [] if as_engine else ["--own-choices"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_until_ready(server, port)
@@ -68,20 +76,21 @@ def _wait_until_ready(server: "subprocess.Popen[bytes]", port: int) -> None:
     raise RuntimeError(f"the llama.cpp server is not ready after {START_SECONDS} seconds")
 
 
-def serve(model: Path, port: int, key: str) -> None:
-    """Serve until the process is ended."""
+def serve(model: Path, port: int, key: str, slots: int, threads: int, as_engine: bool) -> None:
+    """Serve until the process is ended; see `llama_server`."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = str(model)
     params.model_alias = {model.stem}
     params.port = port
-    params.n_parallel, params.n_ctx = SLOTS, SLOTS * CONTEXT
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.n_parallel, params.n_ctx = slots, slots * CONTEXT
+    if as_engine:
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.cache_ram_mib = 0
     params.fit_params = False
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.api_keys = [key] if key else []
     server = xllamacpp.Server(params)
     print(f"llama.cpp serves {model} at {server.listening_address}", flush=True)
@@ -93,5 +102,9 @@ if __name__ == "__main__":
     parser.add_argument("model", type=Path)
     parser.add_argument("port", type=int)
     parser.add_argument("key", nargs="?", default="")
+    parser.add_argument("--slots", type=int, default=SLOTS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--own-choices", action="store_true", help="K, V and attention")
     given = parser.parse_args()
-    serve(given.model, given.port, given.key)
+    own = (given.slots, given.threads, not given.own_choices)
+    serve(given.model, given.port, given.key, *own)

@@ -14,6 +14,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
+from eab.models.gguf.header import read_header
 from eab.models.sources import EMBEDDED_FOLDER
 
 # transformers -> GGUF, in each layer
@@ -87,6 +88,28 @@ def _interleaved(weights: np.ndarray, heads: int) -> np.ndarray:
     """
     halves = weights.reshape(heads, 2, -1, weights.shape[1])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weights.shape))
+
+
+def in_float32(source: Path, target: Path) -> Path:
+    """Write a copy of a GGUF file with the numbers that its blocks stand for.
+
+    Returns:
+        The copy.
+    """
+    header, reader = read_header(source), gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, header.architecture)
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            kind = field.types[0]
+            sub_type = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), kind, sub_type)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def _measure_format(
         yield Progressed(share, f"{weights}: held-out text {number + 1}")
         found, wanted = log_probabilities(model, ids), log_probabilities(loaded, ids)
         nats -= float(found[:-1].gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
-        divergences.append(_divergence(wanted, found))
+        divergences.append(divergence(wanted, found))
         flips.append((_entropy(wanted) >= _threshold()) != (_entropy(found) >= _threshold()))
     yield FormatMeasured(
         weights=weights,
@@ -143,7 +143,7 @@ def _measure_format(
         divergence=float(torch.cat(divergences).mean()),
         flipped=float(torch.cat(flips).double().mean()),
         prompt_divergence=float(
-            _divergence(*(log_probabilities(one, texts.prompt)[-1:] for one in (loaded, model)))
+            divergence(*(log_probabilities(one, texts.prompt)[-1:] for one in (loaded, model)))
         ),
         entropy_error=_entropy_error(model, texts),
     )
@@ -200,8 +200,8 @@ def log_probabilities(model: LanguageModel, ids: Sequence[int]) -> Tensor:
     return model.forward([batch]).double().log_softmax(-1).cpu()
 
 
-def _divergence(wanted: Tensor, found: Tensor) -> Tensor:
-    """KL, (T,) nats."""
+def divergence(wanted: Tensor, found: Tensor) -> Tensor:
+    """KL from log-probabilities to others, (T, V) each -> (T,) nats."""
     return (wanted.exp() * (wanted - found)).sum(-1)
 
 

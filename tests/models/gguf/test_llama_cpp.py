@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gguf
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
@@ -18,6 +17,7 @@ from eab.models.gguf.header import read_header
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 from scripts.llama_server import llama_server
+from scripts.write_gguf import in_float32
 
 NEW_TOKENS = 16
 PROMPTS = (
@@ -42,24 +42,6 @@ def answer(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
     with urllib.request.urlopen(sent, timeout=120) as found:
         value: dict[str, Any] = json.load(found)
         return value
-
-
-def in_float32(source: Path, target: Path) -> Path:
-    """A copy of a GGUF file with the numbers that its blocks stand for."""
-    header, reader = read_header(source), gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(target, header.architecture)
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            kind = field.types[0]
-            sub_type = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), kind, sub_type)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return target
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,86 @@
+"""A real chat model, SmolLM2-135M-Instruct in a GGUF file of four bits: answers as a tree beside
+independent ones, and the ways to hold its weights.
+
+    python benchmarks/chat_model.py [--part tree|formats] [--quick] [--json FILE] [--table FILE]
+
+The other benchmarks of the engine have random weights, and texts of a fixed length. Here texts end
+where the model ends them. So a job's seconds stand beside the seconds per 1,000 tokens.
+
+`tree`: a short question and a text to be summarized, through the chat template; at most 8 and 16
+texts of 48 tokens. The tree has the settings that the page starts with for such a model.
+transformers and llama.cpp draw as many independent texts with the same temperature and top-p;
+transformers has the same weights in float32, and llama.cpp (package xllamacpp, a process of its
+own with as many threads) the same file, and a float32 copy of it. All take turns, after a short job
+each as a warm-up.
+
+`formats`: float32 in its layouts, bfloat16, int8 and int4: seconds to load, of a process that
+generates one token, and of a decode step, all in turns; bytes; and how the greedy answers agree.
+
+Figures are medians with their quartiles (eab.timing), ratios are ratios of medians. `--quick` makes
+one round with short texts, too few to compare.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for app, scripts and training
+
+import chat_formats
+import chat_tree
+import torch
+from published import command_line, publish, where
+from transformers.utils import logging
+
+from eab.models.packaged import SMOLLM2
+from eab.timing import MIN_REPEATS
+
+PARTS: Final = ("tree", "formats")
+STEP_ROUNDS: Final = 15
+QUICK_TOKENS: Final = 12
+
+
+def origin() -> str:
+    """The machine, the versions, the model, and the command."""
+    try:
+        peer = f"xllamacpp {version('xllamacpp')}"
+    except PackageNotFoundError:
+        peer = "no xllamacpp"
+    return where(f"{peer}, {SMOLLM2.file.name}")
+
+
+def main() -> int:
+    """Command line."""
+    parser = command_line(__doc__, quick=f"one round, {QUICK_TOKENS} tokens per text")
+    parser.add_argument("--part", choices=PARTS, help="leave the other part out")
+    options = parser.parse_args()
+    if not SMOLLM2.is_here:
+        print(
+            f"{SMOLLM2.title} is not here; get it: eab models get {SMOLLM2.name}", file=sys.stderr
+        )
+        return 1
+    torch.set_num_threads(options.threads)
+    logging.disable_progress_bar()
+    rounds = 1 if options.quick else MIN_REPEATS
+    tokens = QUICK_TOKENS if options.quick else chat_tree.NEW_TOKENS
+    parts = PARTS if options.part is None else (options.part,)
+    texts: list[str] = []
+    result: dict[str, Any] = {}
+    if "tree" in parts:
+        text, result["tree"] = chat_tree.measure_trees(options.threads, rounds, tokens)
+        texts.append(text)
+    if "formats" in parts:
+        step_rounds = 1 if options.quick else STEP_ROUNDS
+        found = chat_formats.measure_formats(options.threads, rounds, step_rounds)
+        text, result["formats"] = found
+        texts.append(text)
+    result["ratios"] = {
+        name: ratio for part in parts for name, ratio in result[part]["ratios"].items()
+    }
+    publish(options, origin(), "\n".join(texts), result, mark="chat_model")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

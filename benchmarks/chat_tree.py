@@ -1,0 +1,204 @@
+"""A tree of answers beside as many independent ones, by transformers and by llama.cpp."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+import torch
+from chat_prompts import QUESTION, SUMMARY
+from competitors import Competitor, Engine, Generate, Job, Sampling
+from engine import measure, timing_of
+from llama_cpp_samples import AS_ENGINE, LlamaCpp, servers
+from rich.console import Console
+from shapes import same_weights
+from transformers import PreTrainedModel
+
+from app.widgets.starting_values import OTHERS
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Event, RunStarted
+from eab.figures.timings import as_long, with_spread
+from eab.models.gguf import checkpoint
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.machine import CPU
+from eab.models.packaged import SMOLLM2
+from eab.models.sources import find_source
+from eab.models.stored_weights import store_weights
+from eab.remote.connection import Connection
+from eab.run import fold
+from eab.timing import Timing
+from eab.weight_formats import AS_LOADED, AUTO, PLAIN
+
+PROMPTS: Final = {"the question": QUESTION, "the text": SUMMARY}
+PATHS: Final = (8, 16)
+NEW_TOKENS: Final = 48
+MIB: Final = 2**20
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The chat model twice, with the same weights: as loaded, and as the engine has it."""
+
+    plain: PreTrainedModel
+    ours: HuggingFaceModel
+
+
+def load_pair() -> Pair:
+    """The weights of the file in float32; the engine stores them in the layout that is fastest."""
+    name = SMOLLM2.name
+    tokenizer, plain = checkpoint.load(name, find_source(name), torch.float32, CPU)
+    twin = same_weights(plain)
+    return Pair(
+        plain, HuggingFaceModel(twin, tokenizer, name, store_weights(twin, AS_LOADED, AUTO))
+    )
+
+
+class Tree(Engine):
+    """A run of the engine as on the page, with another seed in each job; the probe that finds the
+    threshold is a part of the job.
+
+    Attributes:
+        probe_seconds: How long it took in each job.
+    """
+
+    def __init__(self, model: HuggingFaceModel, job: Job, prompt: str) -> None:
+        super().__init__(model, job)
+        self.name = "engine, tree"
+        self._prompt = prompt
+        self._config = replace(OTHERS, max_paths=job.paths, max_new_tokens=job.new_tokens)
+        self._seen: list[Event] = []
+        self.probe_seconds: list[float] = []
+
+    def run(self) -> None:
+        """See Competitor."""
+        super().run()
+        run = fold(self._seen)
+        run.raise_if_failed()
+        texts = [sum(1 for _ in run.tokens(leaf.id)) for leaf in run.leaves()]
+        self.measured.texts.append(texts)
+        self.measured.made.append(sum(len(path.tokens) for path in run.paths))
+
+    def _events(self) -> Iterator[Event]:
+        self._seen = []
+        config = replace(self._config, seed=len(self.measured.seconds))
+        start = time.perf_counter()
+        for event in generate(self._model, Request(self._prompt, config)):
+            if isinstance(event, RunStarted):
+                self.probe_seconds.append(time.perf_counter() - start)
+            self._seen.append(event)
+            yield event
+
+
+def field_of(
+    pair: Pair, job: Job, prompt: str, llama: Mapping[str, Connection]
+) -> list[Competitor]:
+    """All competitors; the tree first."""
+    found: list[Competitor] = [
+        Tree(pair.ours, job, prompt),
+        Generate(pair.plain, job, job.paths),
+        Generate(pair.plain, job, job.paths, shared_prompt=True),
+    ]
+    if pair.ours.stored.layout != PLAIN:
+        stored = Generate(pair.ours._model, job, job.paths, shared_prompt=True)
+        stored.name += f", weights stored {pair.ours.stored.layout}"
+        found.append(stored)
+    found += [LlamaCpp(name, server, job) for name, server in llama.items()]
+    if AS_ENGINE in llama:
+        found.append(LlamaCpp(AS_ENGINE, llama[AS_ENGINE], job, one_request=True))
+    return found
+
+
+def job_of(model: HuggingFaceModel, prompt: str, paths: int, new_tokens: int) -> Job:
+    """The job with the prompt as the chat template makes it, and the page's sampling."""
+    sampling = Sampling(OTHERS.temperature, OTHERS.top_p, model.stop_ids)
+    return Job(model.encode(prompt, BranchingConfig(chat=True)), paths, new_tokens, sampling)
+
+
+def per_thousand(competitor: Competitor, tokens: Sequence[int]) -> Timing:
+    """Seconds per 1,000 tokens, given how many each job has."""
+    jobs = zip(competitor.measured.seconds, tokens, strict=True)
+    return Timing(tuple(1000 * seconds / count for seconds, count in jobs))
+
+
+def figures_of(competitor: Competitor) -> dict[str, Timing]:
+    """What is compared with the tree: seconds of a job, of 1,000 tokens that were made, and of
+    1,000 tokens of the texts, where those that texts share count for each.
+    """
+    measured = competitor.measured
+    return {
+        "seconds": timing_of(competitor),
+        "seconds_per_1000_made": per_thousand(competitor, measured.made),
+        "seconds_per_1000_of_texts": per_thousand(competitor, [*map(sum, measured.texts)]),
+    }
+
+
+def table(competitors: Sequence[Competitor]) -> str:
+    """One row per competitor, as Markdown."""
+    heads = ["", "seconds (quartiles)", "as long as the tree", "texts", "new tokens"]
+    heads += ["seconds per 1,000 new tokens", "as long", "per 1,000 tokens of the texts", "as long"]
+    heads += ["KV bytes held", "peak"]
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    tree = figures_of(competitors[0])
+    for competitor in competitors:
+        measured, cells = competitor.measured, []
+        for name, timing in figures_of(competitor).items():
+            cells.append(with_spread(timing, "{:.2f}".format))
+            cells.append("" if competitor is competitors[0] else as_long(timing, tree[name]))
+        counts = [f"{median(map(len, measured.texts)):g}", f"{median(measured.made):,g}"]
+        sizes = [_mib(measured.kv_bytes), _mib(measured.peak_bytes)]
+        cells = [competitor.name, *cells[:2], *counts, *cells[2:], *sizes]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _mib(count: int | None) -> str:
+    return "-" if count is None else f"{count / MIB:.1f} MiB"
+
+
+def ratios_of(competitors: Sequence[Competitor], job: str) -> dict[str, float]:
+    """Ratios of medians: each competitor over the tree."""
+    tree = figures_of(competitors[0])
+    return {
+        f"{job}: {one.name}, {name} over the tree": timing.median / tree[name].median
+        for one in competitors[1:]
+        for name, timing in figures_of(one).items()
+    }
+
+
+def measure_trees(threads: int, rounds: int, new_tokens: int) -> tuple[str, dict[str, Any]]:
+    """All jobs -> text, and the figures as data."""
+    torch.manual_seed(0)  # of `generate`
+    pair, texts = load_pair(), []
+    result: dict[str, Any] = {"seconds": {}, "texts": {}, "new_tokens": {}, "ratios": {}}
+    with servers(SMOLLM2.file, max(PATHS), threads) as llama:
+        if not llama:
+            console.print("left out: llama.cpp, because xllamacpp is not installed")
+        for name, prompt in PROMPTS.items():
+            for paths in PATHS:
+                job = job_of(pair.ours, prompt, paths, new_tokens)
+                short = replace(job, new_tokens=6)  # enough for the first passes, which are slow
+                measure(field_of(pair, short, prompt, llama), 1)
+                competitors = field_of(pair, job, prompt, llama)
+                measure(competitors, rounds)
+                texts.append(_section(name, job, pair, competitors))
+                words = f"{name}, {job}"
+                result["seconds"][words] = {one.name: one.measured.seconds for one in competitors}
+                result["texts"][words] = {one.name: one.measured.texts for one in competitors}
+                result["new_tokens"][words] = {one.name: one.measured.made for one in competitors}
+                result["ratios"] |= ratios_of(competitors, words)
+    return "\n".join(texts), result
+
+
+def _section(name: str, job: Job, pair: Pair, competitors: Sequence[Competitor]) -> str:
+    tree = competitors[0]
+    assert isinstance(tree, Tree)
+    return (
+        f"With {name}: {job} at most, the engine's weights stored {pair.ours.stored.layout}.\n\n"
+        f"{table(competitors)}\n"
+        f"Of the tree's seconds, {median(tree.probe_seconds):.2f} are the greedy text that its "
+        f"threshold comes from.\n"
+    )

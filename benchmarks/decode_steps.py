@@ -1,0 +1,96 @@
+"""One decode step of the engine with each of several models, in turns, at several numbers of rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from rich.console import Console
+
+from eab.caches.timing import prefilled_tree, time_step
+from eab.formatting import counted
+from eab.models.huggingface import HuggingFaceModel
+from eab.timing import Clock, Measure, Timing, comparison, fastest, take_turns, timed
+from eab.weight_formats import LAYOUTS
+
+PROMPT = 300  # tokens before the step
+MIB = 2**20
+console = Console(stderr=True)
+
+Steps: TypeAlias = Mapping[str, Mapping[int, Timing]]  # by format and rows
+StepOfPeer: TypeAlias = Callable[[int], float]  # rows -> seconds of one step
+
+
+def time_steps(
+    models: Mapping[str, HuggingFaceModel],
+    all_rows: Sequence[int],
+    repeats: int,
+    clock: Clock,
+    peers: Mapping[str, StepOfPeer],
+) -> Steps:
+    """Time decode steps; for each number of rows, all models and peers take turns.
+
+    Args:
+        models: By name; see `is_as_loaded` for the names.
+        all_rows: The numbers of rows.
+        repeats: How many steps count; one more comes before them.
+        clock: Reads the seconds.
+        peers: Other programs.
+    """
+    found: dict[str, dict[int, Timing]] = {name: {} for name in (*models, *peers)}
+    for rows in all_rows:
+        console.print(f"{rows} rows, {repeats} rounds ...")
+        measures = {name: _step(model, rows, repeats, clock) for name, model in models.items()}
+        measures |= {name: partial(step, rows) for name, step in peers.items()}
+        for name, timing in take_turns(measures, repeats).items():
+            found[name][rows] = timing
+    return found
+
+
+def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Measure:
+    """One decode step of the engine; its cache has room for all of them, so it does not grow."""
+    cache = prefilled_tree(
+        model.kv_shape, PROMPT, repeats + 1, padded=False, paths=paths, steps=repeats + 1
+    )
+
+    def step() -> None:
+        time_step(lambda batch: model.forward([batch]), cache, range(1, paths + 1))
+
+    return timed(step, clock)
+
+
+def steps_table(steps: Steps, weighed: str, held: Mapping[str, int]) -> str:
+    """Milliseconds with quartiles, and times as fast as the weights as loaded, as Markdown.
+
+    Args:
+        steps: What was timed.
+        weighed: The heading of the bytes.
+        held: Bytes of each model.
+    """
+    all_rows = [*next(iter(steps.values()))]
+    lines = [
+        f"One decode step after {PROMPT} tokens: milliseconds (quartiles), and how fast against "
+        "the fastest layout of the weights as loaded.\n",
+        f"| weights | {' | '.join(counted(rows, 'row') for rows in all_rows)} | {weighed} |",
+        "|---" * (len(all_rows) + 2) + "|",
+    ]
+    for name, by_rows in steps.items():
+        cells = [_cell(by_rows[rows], loaded_step(steps, rows)) for rows in all_rows]
+        size = f"{held[name] / MIB:,.0f} MiB" if name in held else "-"
+        lines.append(f"| {name} | {' | '.join(cells)} | {size} |")
+    return "\n".join(lines) + "\n"
+
+
+def is_as_loaded(name: str) -> bool:
+    """Whether this is a layout of the weights as loaded, such as `float32, plain`."""
+    return name.partition(", ")[2] in LAYOUTS
+
+
+def loaded_step(steps: Steps, rows: int) -> Timing:
+    """The step of the layout that is fastest at this number of rows."""
+    layouts = {name: by_rows[rows] for name, by_rows in steps.items() if is_as_loaded(name)}
+    return layouts[fastest(layouts)]
+
+
+def _cell(timing: Timing, base: Timing) -> str:
+    text = f"{timing.median * 1000:.0f} ({timing.low * 1000:.0f}-{timing.high * 1000:.0f})"
+    return f"{text}, fastest" if timing is base else f"{text}: {comparison(timing, base)}"

@@ -1,0 +1,99 @@
+"""llama.cpp as a competitor: samples of one prompt from its server, a process of its own.
+
+It is the server of the package xllamacpp (scripts/llama_server.py).
+"""
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from competitors import Job, Measured
+
+from eab.remote.connection import Connection
+from eab.remote.operator import Address
+from scripts.llama_server import llama_server
+from scripts.write_gguf import in_float32
+
+SECONDS: Final = 600.0  # for an answer
+AS_ENGINE: Final = "llama.cpp, the file"
+OWN_CHOICES: Final = "llama.cpp, the file, its own choices for K, V and attention"
+FLOAT32: Final = "llama.cpp, float32"
+
+
+@contextmanager
+def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Connection]]:
+    """Run a server for each way to hold the weights and K and V.
+
+    Args:
+        file: The model.
+        slots: Samples that are made at the same time.
+        threads: Of each server.
+
+    Yields:
+        Connections to them by their names; none if xllamacpp is not installed.
+    """
+    with ExitStack() as stack:
+        found: dict[str, Connection] = {}
+        if find_spec("xllamacpp") is not None:
+            folder = stack.enter_context(TemporaryDirectory())
+            exact = in_float32(file, Path(folder) / "float32.gguf")
+            ways = {AS_ENGINE: (file, True), OWN_CHOICES: (file, False), FLOAT32: (exact, True)}
+            for name, (model, as_engine) in ways.items():
+                server = llama_server(model, slots=slots, threads=threads, as_engine=as_engine)
+                url, _ = stack.enter_context(server)
+                found[name] = Connection(Address(url, ""), SECONDS)
+                stack.callback(found[name].close)
+        yield found
+
+
+class LlamaCpp:
+    """Samples from a llama.cpp server, which computes the prompt anew in each job.
+
+    Args:
+        name: As the table shows it.
+        server: A connection to it.
+        job: The job; it has a sampling.
+        one_request: Ask once for all samples, which then share the prompt's computation. Otherwise
+            ask for each, all at the same time.
+    """
+
+    def __init__(self, name: str, server: Connection, job: Job, one_request: bool = False) -> None:
+        self.name = name + (", one request" if one_request else "")
+        self.measured = Measured()
+        self._server, self._job, self._one_request = server, job, one_request
+        self._seeds = itertools.count(1)
+
+    def run(self) -> None:
+        """See Competitor."""
+        start = time.perf_counter()
+        if self._one_request:
+            answers = self._ask(next(self._seeds), self._job.paths)
+        else:
+            seeds = list(itertools.islice(self._seeds, self._job.paths))
+            with ThreadPoolExecutor(self._job.paths) as pool:
+                answers = list(pool.map(self._ask, seeds))
+        self.measured.seconds.append(time.perf_counter() - start)
+        self.measured.note_samples([len(answer["tokens"]) for answer in answers])
+
+    def _ask(self, seed: int, samples: int = 1) -> Any:
+        """One answer, or a list of several."""
+        sampling = self._job.sampling
+        assert sampling is not None
+        body = {
+            "prompt": list(self._job.prompt),
+            "n_predict": self._job.new_tokens,
+            "n_cmpl": samples,
+            "seed": seed,
+            "samplers": ["temperature", "top_p"],
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "cache_prompt": False,
+            "return_tokens": True,
+        }
+        return self._server.post("/completion", body)
