@@ -74,7 +74,7 @@ HOSTILE_VALUES = {
     "many numbers": (struct.pack("<IIQ", ARRAY, 4, 2**63), "elements of arrays"),
     "numbers over the file": (struct.pack("<IIQ", ARRAY, 12, 2_400_000), "ends inside"),
     "many texts": (struct.pack("<IIQ", ARRAY, 8, 2**64 - 1), "elements of arrays"),
-    "texts over the file": (struct.pack("<IIQ", ARRAY, 8, 2_400_000), "ends inside"),
+    "texts over the file": (struct.pack("<IIQ", ARRAY, 8, 2_400_000), "bytes of a text"),
     "an unknown kind": (struct.pack("<II", 13, 0), "a value of kind 13"),
     "another unknown kind": (struct.pack("<II", 2**32 - 1, 0), "a value of kind 4294967295"),
     "an array of an unknown kind": (struct.pack("<IIQ", ARRAY, 99, 1), "a value of kind 99"),
