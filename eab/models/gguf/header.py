@@ -20,11 +20,12 @@ from eab.models.sources import MAGIC, parts_of_gguf
 VERSIONS: Final = (2, 3)
 MAX_FIELDS: Final = 2_000
 MAX_TENSORS: Final = 20_000
-MAX_ELEMENTS: Final = 2_000_000  # of an array; the largest vocabularies have 262,144 tokens
+MAX_ELEMENTS: Final = 2_500_000  # of all arrays; the largest vocabularies have 262,144 tokens
 MAX_TEXT: Final = 2**20  # bytes of one text, such as a chat template
-MAX_HEADER: Final = 2**27  # bytes of metadata and the list of tensors
+MAX_HEADER: Final = 2**26  # bytes of metadata and the list of tensors
 MAX_PARTS: Final = 512
 _ALIGNMENT: Final = 32
+_ALIGNMENTS: Final = tuple(2**power for power in range(17))
 _MAX_DIMENSIONS: Final = 4
 _TEXT, _ARRAY = 8, 9
 _NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"} | {
@@ -72,6 +73,34 @@ class Header:
         """Its family, as llama.cpp names it."""
         return str(self.metadata.get("general.architecture", ""))
 
+    @property
+    def tokens(self) -> list[str]:
+        """Its vocabulary.
+
+        Raises:
+            ModelError: It has none.
+        """
+        tokens = self.metadata.get("tokenizer.ggml.tokens")
+        if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
+            raise self.refusal("it has no vocabulary")
+        return tokens
+
+    def token_id(self, role: str) -> int | None:
+        """The token with a role, such as `eos`; None if it has none.
+
+        Raises:
+            ModelError: It is no token of the vocabulary.
+        """
+        key = f"tokenizer.ggml.{role}_token_id"
+        value, most = self.metadata.get(key), len(self.tokens) - 1
+        if value is None or (type(value) is int and 0 <= value <= most):
+            return value
+        raise self.refusal(f"its {key} is {quoted(value)}; it must be from 0 to {most:,}")
+
+    def refusal(self, reason: str) -> ModelError:
+        """The error that says why the file cannot be used."""
+        return _damaged(self.files[0], reason)
+
 
 def read_header(path: Path) -> Header:
     """Read the header of a model: that of its file, or of all its parts if this is the first.
@@ -79,18 +108,23 @@ def read_header(path: Path) -> Header:
     Raises:
         ModelError: The file cannot be read, is damaged, or asks for more than a file may.
     """
-    first, metadata, tensors = _read_part(path)
+    metadata, tensors = _read_part(path)
     count = metadata.get("split.count", 1)
     if not isinstance(count, int) or not 1 <= count <= MAX_PARTS:
         raise _damaged(path, f"it says that it has {quoted(count)} parts")
     if count == 1:
-        return Header((first,), metadata, tensors)
+        return Header((path,), metadata, tensors)
     files = _parts(path, count)
-    for part in files[1:]:
-        more = _read_part(part)[2]
+    for number, part in enumerate(files[1:], 1):
+        its_own, more = _read_part(part)
+        place = its_own.get("split.no", number), its_own.get("split.count", count)
+        if place != (number, count):
+            raise _damaged(part, "it says that it is another part than its name does")
         if both := tensors.keys() & more.keys():
             raise _damaged(part, f"it has the tensor {quoted(min(both))} of another part, too")
         tensors |= more
+    if metadata.get("split.tensors.count", len(tensors)) != len(tensors):
+        raise _damaged(path, f"its {count} parts have {len(tensors):,} tensors, and it says others")
     return Header(files, metadata, tensors)
 
 
@@ -108,11 +142,11 @@ def _parts(path: Path, count: int) -> tuple[Path, ...]:
     return files
 
 
-def _read_part(path: Path) -> tuple[Path, dict[str, Any], dict[str, TensorInfo]]:
+def _read_part(path: Path) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
-            return path, *_parse(_Reader(path, file, min(size, MAX_HEADER)), size)
+            return _parse(_Reader(path, file, min(size, MAX_HEADER)), size)
     except OSError as error:
         raise ModelError(f"{quoted(str(path))} cannot be read: {error.strerror}") from error
 
@@ -125,16 +159,17 @@ def _parse(reader: "_Reader", size: int) -> tuple[dict[str, Any], dict[str, Tens
         raise _damaged(reader.path, f"its version is {version}; versions 2 and 3 can be read")
     reader.check_count("fields", field_count, MAX_FIELDS)
     reader.check_count("tensors", tensor_count, MAX_TENSORS)
-    metadata = {}
+    metadata: dict[str, Any] = {}
     for _ in range(field_count):
         key = reader.text()
+        if key in metadata:
+            raise _damaged(reader.path, f"it has the field {quoted(key)} twice")
         metadata[key] = reader.value()
     entries = [_entry(reader) for _ in range(tensor_count)]
     alignment = metadata.get("general.alignment", _ALIGNMENT)
-    if not isinstance(alignment, int) or not 1 <= alignment <= 2**16:
+    if type(alignment) is not int or alignment not in _ALIGNMENTS:
         raise _damaged(reader.path, f"its alignment is {quoted(alignment)}")
-    begin = -(-reader.position // alignment) * alignment
-    return metadata, _placed(reader.path, entries, begin, size)
+    return metadata, _placed(reader.path, entries, reader.position, alignment, size)
 
 
 def _entry(reader: "_Reader") -> tuple[str, tuple[int, ...], int, int]:
@@ -148,25 +183,46 @@ def _entry(reader: "_Reader") -> tuple[str, tuple[int, ...], int, int]:
 
 
 def _placed(
-    path: Path, entries: Sequence[tuple[str, tuple[int, ...], int, int]], begin: int, size: int
+    path: Path,
+    entries: Sequence[tuple[str, tuple[int, ...], int, int]],
+    position: int,
+    alignment: int,
+    size: int,
 ) -> dict[str, TensorInfo]:
-    """Where the tensors lie; all of them inside of the file, and none twice."""
+    """Where the tensors lie: in the file, none twice, one after the other as llama.cpp wants."""
     tensors: dict[str, TensorInfo] = {}
+    start = begin = _aligned(position, alignment)
     for name, shape, number, offset in entries:
-        try:
-            kind = GGMLQuantizationType(number)
-        except ValueError:
-            raise _damaged(path, f"the kind of the tensor {quoted(name)} is {number}") from None
-        block, block_bytes = GGML_QUANT_SIZES[kind]
-        held, left_over = divmod(prod(shape), block)
-        if left_over or (shape and shape[-1] % block) or name in tensors:
-            raise _damaged(path, f"the tensor {quoted(name)} has a shape of {quoted(shape)}")
-        tensors[name] = TensorInfo(name, shape, kind, path, begin + offset, held * block_bytes)
-    if sum(tensor.bytes for tensor in tensors.values()) > size or any(
-        tensor.start + tensor.bytes > size for tensor in tensors.values()
-    ):
-        raise _damaged(path, f"it has {human_bytes(size)}, and its tensors take more")
+        kind, held = _kind_and_bytes(path, name, shape, number)
+        if name in tensors:
+            raise _damaged(path, f"it has the tensor {quoted(name)} twice")
+        if begin + offset != start:
+            raise _damaged(
+                path, f"the tensor {quoted(name)} does not lie where the one before it ends"
+            )
+        if start + held > size:
+            raise _damaged(path, f"it has {human_bytes(size)}, and its tensors take more")
+        tensors[name] = TensorInfo(name, shape, kind, path, start, held)
+        start = _aligned(start + held, alignment)
     return tensors
+
+
+def _aligned(position: int, alignment: int) -> int:
+    return -(-position // alignment) * alignment
+
+
+def _kind_and_bytes(
+    path: Path, name: str, shape: tuple[int, ...], number: int
+) -> tuple[GGMLQuantizationType, int]:
+    """How a tensor is stored, and its size."""
+    try:
+        kind = GGMLQuantizationType(number)
+    except ValueError:
+        raise _damaged(path, f"the kind of the tensor {quoted(name)} is {number}") from None
+    block, block_bytes = GGML_QUANT_SIZES[kind]
+    if not shape or 0 in shape or shape[-1] % block:
+        raise _damaged(path, f"the tensor {quoted(name)} has a shape of {quoted(shape)}")
+    return kind, prod(shape) // block * block_bytes
 
 
 class _Reader:
@@ -179,7 +235,7 @@ class _Reader:
     """
 
     def __init__(self, path: Path, file: BinaryIO, end: int) -> None:
-        self.path, self.position = path, 0
+        self.path, self.position, self._elements = path, 0, 0
         self._file, self._end = file, end
 
     def bytes(self, count: int) -> bytes:
@@ -207,7 +263,8 @@ class _Reader:
         if kind != _ARRAY:
             return self._single(kind)
         kind, count = self.numbers("IQ")
-        self.check_count("elements of an array", count, MAX_ELEMENTS)
+        self._elements += count
+        self.check_count("elements of arrays", self._elements, MAX_ELEMENTS)
         if kind in _NUMBERS:
             return list(self.numbers(f"{count}{_NUMBERS[kind]}"))
         return [self._single(kind) for _ in range(count)]

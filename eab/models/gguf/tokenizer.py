@@ -1,9 +1,13 @@
 """The tokenizer in a GGUF file, its chat template, and the tokens that end a text."""
 
+import json
+from itertools import zip_longest
+from math import isfinite
 from typing import Any, Final
 
-from tokenizers import pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.integrations.gguf.gguf_tokenizer_mapping import (
     GGUF_PRE_TOKENIZER_SPLITS,
     GGUF_TOKENIZER_MAPPING,
@@ -21,7 +25,12 @@ _AS_GPT2: Final = ("gpt-2", "phi-2", "mpt", "olmo")
 _SINGLE_DIGITS: Final = ("smollm", "starcoder", "refact", "command-r", "codeshell")
 # Tokens that end an answer although a file may not say so, as llama.cpp knows them by their text.
 _ENDS: Final = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"}
-_CONTROL: Final = 3  # a kind of token in GGUF
+_CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens in GGUF, both matched as a whole
+_MAX_TOKEN: Final = 1_000  # characters
+_MAX_CHARACTERS: Final = 2**22  # of all tokens
+# Without merges, they are found in all cuts of all tokens: time and memory by squares of lengths.
+_MAX_CUTS: Final = 2**25
+_SAMPLING: Final = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
 _MARKS: Final = {
     "bos_token": "bos",
     "eos_token": "eos",
@@ -36,36 +45,42 @@ def tokenizer_of(name: str, header: Header) -> PreTrainedTokenizerBase:
     Raises:
         ModelError: It has none, one that cannot be read, or one that cuts text in an unknown way.
     """
-    metadata = header.metadata
     described: dict[str, Any] = {
-        ours: metadata[f"tokenizer.{key}"]
+        ours: header.metadata[f"tokenizer.{key}"]
         for key, ours in GGUF_TOKENIZER_MAPPING["tokenizer"].items()
-        if f"tokenizer.{key}" in metadata
+        if f"tokenizer.{key}" in header.metadata
     }
     cut = _checked_cut(name, described)
+    _check_vocabulary(header)
+    marked = _marked_tokens(header)
+    template = header.metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str | None):
+        raise header.refusal(f"its chat template is {quoted(template)}, which is no text")
     try:
         backend, _ = convert_gguf_tokenizer(header.architecture, described)
+        backend = _as_in_the_file(backend, header)
         if cut in _SINGLE_DIGITS:
             backend.pre_tokenizer = pre_tokenizers.Sequence(
                 [pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
             )
-        return TokenizersBackend(
+        tokenizer = TokenizersBackend(
             tokenizer_object=backend,
             add_bos_token=_adds_bos(header),
-            chat_template=metadata.get("tokenizer.chat_template"),
+            chat_template=template,
             clean_up_tokenization_spaces=False,
-            **_marked_tokens(header),
+            **marked,
         )
     except Exception as error:  # transformers raises anything for a hostile vocabulary
         raise ModelError(
             f"the tokenizer of the GGUF file {quoted(name)} cannot be used ({reason_of(error)})"
         ) from error
+    if len(tokenizer) != len(header.tokens):
+        raise header.refusal("some of its tokens have the same text")
+    return tokenizer
 
 
 def _checked_cut(name: str, described: dict[str, Any]) -> str:
-    """How text is cut into words; ModelError if that is unknown, or there is no vocabulary."""
-    if not described.get("tokens") or not isinstance(described["tokens"], list):
-        raise ModelError(f"the GGUF file {quoted(name)} has no vocabulary; choose another file")
+    """How text is cut into words; ModelError if that is unknown."""
     cut = described.get("pre_tokenizer_type", "")
     known = (*GGUF_PRE_TOKENIZER_SPLITS, *_AS_GPT2, *_SINGLE_DIGITS)
     if described.get("tokenizer_type") == "gpt2" and cut not in known:
@@ -76,6 +91,55 @@ def _checked_cut(name: str, described: dict[str, Any]) -> str:
     return str(cut)
 
 
+def _check_vocabulary(header: Header) -> None:
+    """ModelError if making the tokenizer would take very long, or a list in it is damaged."""
+    lengths = [len(token) for token in header.tokens]
+    if max(lengths) > _MAX_TOKEN or sum(lengths) > _MAX_CHARACTERS:
+        raise header.refusal(
+            f"its tokens have up to {max(lengths):,} characters, {sum(lengths):,} in all; at most "
+            f"{_MAX_TOKEN:,} and {_MAX_CHARACTERS:,} are allowed"
+        )
+    without_merges = "tokenizer.ggml.merges" not in header.metadata
+    if without_merges and sum(length**2 for length in lengths) > _MAX_CUTS:
+        raise header.refusal("it has no merges, and its tokens are too long to find them")
+    for key, kinds in (("scores", (int, float)), ("token_type", (int,))):
+        values = header.metadata.get(f"tokenizer.ggml.{key}")
+        if values is not None and not (
+            isinstance(values, list)
+            and len(values) == len(lengths)
+            and all(type(value) in kinds and isfinite(value) for value in values)
+        ):
+            raise header.refusal(f"its list tokenizer.ggml.{key} does not fit its vocabulary")
+
+
+def _as_in_the_file(backend: Any, header: Header) -> Any:
+    """The tokenizer with the tokens of the file and no others.
+
+    transformers adds the marks of other vocabularies, such as <|endoftext|>, for which the model
+    has no embedding. And it spells tokens that are matched as a whole as bytes, such as those of
+    DeepSeek, <｜User｜>, so that they are cut into pieces.
+    """
+    state = json.loads(backend.to_str())
+    count, added = len(header.tokens), []
+    state["added_tokens"] = [one for one in state["added_tokens"] if one["id"] < count]
+    kinds = header.metadata.get("tokenizer.ggml.token_type") or []
+    if header.metadata.get("tokenizer.ggml.model") == "gpt2":
+        spelling = bytes_to_unicode()
+        alphabet = set(spelling.values())
+        vocabulary = state["model"]["vocab"] = {}
+        for id, (text, kind) in enumerate(zip_longest(header.tokens, kinds)):
+            if set(text) <= alphabet:
+                vocabulary[text] = id
+            elif kind in (_CONTROL, _USER_DEFINED):
+                vocabulary[text] = id
+                added.append(AddedToken(text, normalized=False, special=kind == _CONTROL))
+            else:
+                vocabulary["".join(spelling[byte] for byte in text.encode())] = id
+    found = Tokenizer.from_str(json.dumps(state))
+    found.add_tokens(added)
+    return found
+
+
 def _adds_bos(header: Header) -> bool:
     """Whether a text begins with a token of its own; SentencePiece's vocabularies by default."""
     is_llama = header.metadata.get("tokenizer.ggml.model") == "llama"
@@ -84,30 +148,23 @@ def _adds_bos(header: Header) -> bool:
 
 def _marked_tokens(header: Header) -> dict[str, str]:
     """The texts of the tokens with a role of their own."""
-    tokens = header.metadata["tokenizer.ggml.tokens"]
-    ids = {
-        role: header.metadata.get(f"tokenizer.ggml.{key}_token_id") for role, key in _MARKS.items()
-    }
-    return {role: tokens[id] for role, id in ids.items() if id is not None}
+    ids = {role: header.token_id(key) for role, key in _MARKS.items()}
+    return {role: header.tokens[id] for role, id in ids.items() if id is not None}
 
 
 def generation_of(header: Header) -> GenerationConfig:
     """The tokens that end a text, and the settings of sampling that the file recommends."""
     metadata = header.metadata
-    ends = {metadata.get(f"tokenizer.ggml.{end}_token_id") for end in ("eos", "eot", "eom")}
+    ends = {header.token_id(end) for end in ("eos", "eot", "eom")}
     kinds = metadata.get("tokenizer.ggml.token_type") or []
     ends |= {
         token
-        for token, (text, kind) in enumerate(
-            zip(metadata["tokenizer.ggml.tokens"], kinds, strict=False)
-        )
+        for token, (text, kind) in enumerate(zip(header.tokens, kinds, strict=False))
         if kind == _CONTROL and text in _ENDS
     }
-    sampling = {
-        "temperature": metadata.get("general.sampling.temp"),
-        "top_p": metadata.get("general.sampling.top_p"),
-        "top_k": metadata.get("general.sampling.top_k"),
-        "min_p": metadata.get("general.sampling.min_p"),
-    }
+    sampling = {name: metadata.get(f"general.sampling.{key}") for name, key in _SAMPLING.items()}
     given = {name: value for name, value in sampling.items() if value is not None}
+    for name, value in given.items():
+        if type(value) not in (int, float) or not isfinite(value):
+            raise header.refusal(f"its recommended {name} is {quoted(value)}, which is no number")
     return GenerationConfig(eos_token_id=sorted(ends - {None}), **given)

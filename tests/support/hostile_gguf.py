@@ -1,0 +1,69 @@
+"""A tiny GGUF file to be damaged, and how its refusal must be."""
+
+import copy
+import time
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from gguf_files import write
+from raw_gguf import RawFile, raw_file
+from tiny_models import random_model
+from transformers import LlamaConfig
+
+from eab.errors import ModelError
+from eab.models.loading import load_model, load_tokenizer
+
+TINY: dict[str, Any] = {
+    "vocab_size": 72,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+}
+SECONDS = 20
+
+
+def tiny_file() -> RawFile:
+    """A file that can be read."""
+    return copy.deepcopy(_written())
+
+
+@lru_cache(maxsize=1)
+def _written() -> RawFile:
+    with TemporaryDirectory() as folder:
+        model = random_model(LlamaConfig(**TINY), 1).float()
+        return raw_file(write(model, Path(folder) / "a.gguf"))
+
+
+def refusal(path: Path) -> str:
+    """Why the file is refused as a model, soon and in few words; as a tokenizer, it is refused in
+    the same way, or read.
+    """
+    start = time.monotonic()
+    with pytest.raises(ModelError) as caught:
+        load_model(str(path), "cpu")
+    message = str(caught.value)
+    for words in (message, tokenizer_refusal(path)):
+        check_words(words)
+    assert time.monotonic() - start < SECONDS
+    return message
+
+
+def tokenizer_refusal(path: Path) -> str:
+    """Why the tokenizer and the configuration are refused; empty if they are not."""
+    try:
+        load_tokenizer(str(path))
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def check_words(message: str) -> None:
+    """Nothing but a few words for people."""
+    assert len(message.encode()) < 1000
+    assert not any(hint in message for hint in ("site-packages", "Traceback", 'File "'))

