@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from eab.chat import prompt_or_messages
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.events import Event, Message
+from eab.events.chat import prompt_or_messages
 from eab.models.base import LanguageModel
 from eab.models.loading import wrap_model
 from eab.models.recommended import advice

@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from eab.chat import as_json, parse_messages, prompt_or_messages
 from eab.config import AUTO, AllocationStep, BranchingConfig, ChatTemplate
 from eab.errors import ConfigError, LinkError, PromptError
 from eab.events import Message
+from eab.events.chat import as_json, parse_messages, prompt_or_messages
 
 MAX_PROMPT: Final = 2000  # characters; browsers and chat programs cut long links
 MAX_VALUE: Final = 300  # characters of any other value

@@ -9,7 +9,8 @@ import gc
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from eab.assets import ASSETS
@@ -56,6 +57,22 @@ class ModelCache:
                 for known in others[: max(0, len(others) - MAX_OTHERS)]:
                     del self._models[known]
             return model
+
+    def warm_up(self, names: Sequence[str], after: float) -> None:
+        """Load models in the background, so that the first run starts at once.
+
+        Args:
+            names: The models, the first to be loaded first.
+            after: Seconds to wait before loading.
+        """
+        timer = threading.Timer(after, self._warm_up_now, (names,))
+        timer.daemon = True
+        timer.start()
+
+    def _warm_up_now(self, names: Sequence[str]) -> None:
+        for name in names:
+            with suppress(Exception):  # whoever runs it gets the message
+                self.get(name)
 
     def peek(self, name: str) -> "LanguageModel | None":
         """The model of this name, if it is loaded."""

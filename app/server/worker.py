@@ -11,7 +11,6 @@ Knows nothing of Streamlit.
 import atexit
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -274,10 +273,6 @@ class Worker:
         self._admission.check_model(name)
         return self._models.get(name)
 
-    def loaded(self, name: str) -> "LanguageModel | None":
-        """The model of this name, if it is loaded."""
-        return self._models.peek(name)
-
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
         """See `RunRegistry.find`."""
         return self._registry.find(run_id, kind)
@@ -320,22 +315,6 @@ class Worker:
             self._closed = True
             self._wake.notify()
         self._thread.join(timeout=10)
-
-    def warm_up(self, model_names: Sequence[str], after: float) -> None:
-        """Load models in the background, so that the first run starts at once.
-
-        Args:
-            model_names: The models, the first to be loaded first.
-            after: Seconds to wait before loading.
-        """
-        timer = threading.Timer(after, self._warm_up_now, (model_names,))
-        timer.daemon = True
-        timer.start()
-
-    def _warm_up_now(self, model_names: Sequence[str]) -> None:
-        for name in model_names:
-            with suppress(Exception):  # whoever runs it gets the message
-                self._models.get(name)
 
     def _draft(self, *drafters: str) -> "LanguageModel | None":
         """The draft model, if one of these drafters needs it."""

@@ -18,16 +18,23 @@ _OWNER: Final = "owner"
 @st.cache_resource(show_spinner=False)
 def worker() -> Worker:
     """The worker that all tabs share."""
-    made, offered = Worker(ModelCache(), rules=rules.current()), rules.current().models
-    models = [name for name in model_cache.KEPT if not model_cache.missing(name)]
-    made.warm_up([name for name in models if not offered or name in offered], WARM_UP_AFTER)
-    return made
+    allowed = rules.current()
+    here = [name for name in model_cache.KEPT if not model_cache.missing(name)]
+    offered = [name for name in here if not allowed.models or name in allowed.models]
+    models().warm_up(offered, WARM_UP_AFTER)
+    return Worker(models(), rules=allowed)
+
+
+@st.cache_resource(show_spinner=False)
+def models() -> ModelCache:
+    """The models that are loaded."""
+    return ModelCache()
 
 
 @st.cache_resource(show_spinner=False)
 def getting() -> Getting:
     """What fetches the chat model for all tabs."""
-    return Getting(SMOLLM2, then=lambda: worker().warm_up([SMOLLM2.name], after=0.0))
+    return Getting(SMOLLM2, then=lambda: models().warm_up([SMOLLM2.name], after=0.0))
 
 
 def owner() -> str:

@@ -14,10 +14,10 @@ from app.state.process import worker
 from app.widgets import model_choice, presets, setting_widgets, starting_values
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
-from eab.chat import title_of
 from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
+from eab.events.chat import title_of
 from eab.formatting import counted, human_seconds, listed
 
 _MESSAGES: Final = "messages_of_the_prompt"

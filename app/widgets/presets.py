@@ -5,7 +5,7 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server import model_cache
-from app.state.process import worker
+from app.state.process import models
 from app.widgets import model_choice, setting_widgets, starting_values
 from eab.formatting import listed
 
@@ -39,7 +39,7 @@ def draw() -> None:
 
 def _recommended() -> dict[str, float]:
     """What the model recommends, without loading it."""
-    return model_cache.recommended(model_choice.name(), worker().loaded(model_choice.name()))
+    return model_cache.recommended(model_choice.name(), models().peek(model_choice.name()))
 
 
 def _recommendation() -> str:

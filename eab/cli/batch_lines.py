@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from eab.chat import prompt_or_messages
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError
+from eab.events.chat import prompt_or_messages
 from eab.record.prompt_lines import checked_id, default_id, items_of, lines_of
 
 

@@ -16,7 +16,6 @@ from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
 from eab.analysis.variants import REPEATS
-from eab.chat import parse_messages
 from eab.cli import files, models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
@@ -26,6 +25,7 @@ from eab.engine.request import Request
 from eab.errors import EabError, RunsError
 from eab.evaluation.same_answer import load_rule
 from eab.events import RunEnded
+from eab.events.chat import parse_messages
 from eab.figures.captions import variants_sentence
 from eab.formatting import as_sentence, human_bytes
 from eab.record.prompt_lines import read_text

@@ -15,7 +15,7 @@ from eab.analysis.fork_attribution import attribute_to_forks
 from eab.analysis.uncertainty import uncertainty
 from eab.analysis.variants import VariantRuns, cost_values
 from eab.bmc.separate_caches import separate_bytes
-from eab.chat import as_json as as_json_messages
+from eab.events.chat import as_json as as_json_messages
 from eab.figures.captions import (
     answers_sentence,
     cost_sentence,

@@ -5,12 +5,12 @@ from eab.caches.base import KVCache
 from eab.caches.calibration import calibrated
 from eab.caches.factory import make_cache
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r
-from eab.chat import read_messages
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.request import Request
 from eab.errors import ConfigError, PromptError
 from eab.events import RunStarted
+from eab.events.chat import read_messages
 from eab.formatting import quoted
 from eab.models.base import LanguageModel
 from eab.settings import MAX_TEXT

@@ -33,9 +33,9 @@ from eab.events import (
     TokenAppended,
 )
 from eab.models.base import LanguageModel
+from eab.run.stop_strings import StopStrings
 from eab.speculation.drafter import DraftRequest
 from eab.speculation.speculator import Speculator
-from eab.stop_strings import StopStrings
 
 PREFILL_CHUNK = 512  # tokens
 MIN_PREFILL_CHUNK = 16  # tokens

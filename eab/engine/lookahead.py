@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eab.branching.sampling import Predictions
-from eab.stop_strings import StopStrings
+from eab.run.stop_strings import StopStrings
 
 MAX_AHEAD = 16  # steps; a path that is this far ahead skips the next passes
 
@@ -27,7 +27,7 @@ class Lookahead:
             a forward pass, and the index in them.
         draft_tokens: What the current pass verifies after the pending tokens.
         searched: How many of `tokens` were searched for stop strings, those of the prompt included.
-        tail: The end of their text (see `eab.stop_strings`).
+        tail: The end of their text (see `eab.run.stop_strings`).
         stops_at: How many of `tokens` there are with the end of the first stop string, which may
             lie ahead of the step that is being decided; 0 if it has none.
     """

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from eab.chat import title_of
 from eab.config import BranchingConfig
 from eab.errors import PromptError
 from eab.events import Message
+from eab.events.chat import title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Request:
         continued: Token ids that follow the prompt's own ids, taken from another run (see
             `eab.run.Run.continuation`).
         messages: The chat in the place of the prompt; a last message of the assistant is continued
-            (see `eab.chat.read_messages`).
+            (see `eab.events.chat.read_messages`).
 
     Raises:
         PromptError: There are messages, and another prompt.

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
-from eab.chat import Prompt
 from eab.config import BranchingConfig
 from eab.events import ModelCard
+from eab.events.chat import Prompt
 
 
 class Stopped(Exception):

@@ -27,10 +27,10 @@ from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
-from eab.chat import Prompt
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import ModelCard
+from eab.events.chat import Prompt
 from eab.models.causality import AttentionRecord, refuse_other_attention
 from eab.models.context import full_context
 from eab.models.cuda_graphs import CudaGraphRunner, new_graph_capture

@@ -4,10 +4,10 @@ import json
 
 from transformers import PreTrainedTokenizerBase
 
-from eab.chat import Prompt, as_json
 from eab.config import BranchingConfig
 from eab.errors import ModelError
 from eab.events import Message
+from eab.events.chat import Prompt, as_json
 from eab.formatting import reason_of
 from eab.models import chat_template
 

@@ -13,10 +13,10 @@ import cattrs
 from cattrs.gen import make_dict_unstructure_fn
 from cattrs.strategies import configure_tagged_union
 
-from eab.chat import read_messages, title_of
 from eab.config import AUTO, MAX_SEED, MAX_STOP_STRINGS
 from eab.errors import ConfigError, PromptError, RecordError
 from eab.events import Event, Predicted, RunEnded, RunStarted, Speculated
+from eab.events.chat import read_messages, title_of
 from eab.events.fields import AtMost, Within
 from eab.formatting import quoted
 

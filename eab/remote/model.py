@@ -17,10 +17,10 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from eab.caches.base import ForwardBatch
 from eab.caches.server import Answer, Question, ServerCache
-from eab.chat import Prompt
 from eab.config import SETTINGS, BranchingConfig
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import ModelCard
+from eab.events.chat import Prompt
 from eab.models.base import Stopped
 from eab.models.huggingface import kv_shape, stop_ids_of
 from eab.models.prompts import encode_prompt

@@ -25,8 +25,8 @@ from eab.events import (
     TokenAppended,
 )
 from eab.formatting import counted, shortened
+from eab.run.stop_strings import StopStrings
 from eab.run.tree import Path, Sample, Step, Token
-from eab.stop_strings import StopStrings
 
 _MAX_PROMPT: Final = 40  # characters of it in a repr
 

@@ -2,9 +2,9 @@
 
 from dataclasses import fields
 
-from eab.chat import as_json
 from eab.config import BranchingConfig
 from eab.events import RunStarted
+from eab.events.chat import as_json
 from eab.weight_formats import AS_LOADED, PLAIN
 
 

@@ -25,7 +25,6 @@ from eab.branching.policies import make_policy
 from eab.branching.policy import Child, Leaf, Member
 from eab.caches.base import ForwardBatch
 from eab.caches.shape import KVShape
-from eab.chat import Prompt
 from eab.config import AUTO, AllocationStep, BranchingConfig
 from eab.engine.build import new_cache
 from eab.engine.generation import Generation
@@ -40,6 +39,7 @@ from eab.events import (
     StepTimed,
     TokenAppended,
 )
+from eab.events.chat import Prompt
 from eab.what_if.trace import Decision, Trace, Unknown, Why
 
 DTYPES: Final = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.chat import as_json, parse_messages, prompt_or_messages, read_messages, title_of
 from eab.errors import PromptError
 from eab.events import Message
+from eab.events.chat import as_json, parse_messages, prompt_or_messages, read_messages, title_of
 
 USER = {"role": "user", "content": "Hi"}
 MESSAGES = st.builds(

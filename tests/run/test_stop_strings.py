@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab import token_text
-from eab.stop_strings import StopStrings
+from eab.run.stop_strings import StopStrings
 
 PIECES = st.lists(st.binary(max_size=3) | st.sampled_from([b"\xc3", b"\xa9", b"a", b"ab", b"\n"]))
 STOP = st.lists(st.text("abé\n\ufffd", min_size=1, max_size=4), min_size=1, max_size=4)
