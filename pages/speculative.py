@@ -143,7 +143,11 @@ st.title("Can a small model predict what the large one will say?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
-    controls.choose_drafter(DRAFTERS, key="drafter_varied")
+    # The draft model has the vocabulary of the embedded model, and no other.
+    fitting = [one for one in DRAFTERS if one != "model" or model_choice.is_embedded()]
+    if st.session_state.get("drafter_varied") not in fitting:
+        st.session_state.drafter_varied = fitting[0]
+    controls.choose_drafter(fitting, key="drafter_varied")
 with right:
     st.segmented_control(
         "Decode",

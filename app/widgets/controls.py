@@ -27,8 +27,7 @@ _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value; Streamlit forgets undrawn widgets."""
     model_choice.ensure_defaults()
-    for key, value in starting_values.defaults().items():
-        st.session_state.setdefault(key, value)
+    starting_values.ensure()
 
 
 def fill_from(

@@ -68,6 +68,11 @@ def choose(model: str) -> None:
         state.set_model_kind, state.set_model_other = OTHER, model
 
 
+def is_embedded() -> bool:
+    """Whether the chosen model is the embedded one, in whatever weight format."""
+    return split_name(name())[0] == EMBEDDED
+
+
 def for_own_prompts() -> str:
     """The model for a prompt that a visitor types: the chat model where it can run, else none."""
     offered = rules.current().models

@@ -11,7 +11,6 @@ import streamlit as st
 from app.widgets import model_choice, setting_widgets
 from app.widgets.setting_widgets import FIELDS
 from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
-from eab.weight_formats import split_name
 
 # Where they differ from the library's: unlikely paths do not branch, and a run ends within seconds.
 STORIES: Final = BranchingConfig(
@@ -39,8 +38,7 @@ _BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen
 
 def config() -> BranchingConfig:
     """The settings that the chosen model starts with."""
-    model, _ = split_name(model_choice.name())
-    return STORIES if model in ("", model_choice.EMBEDDED) else OTHERS
+    return STORIES if not model_choice.name() or model_choice.is_embedded() else OTHERS
 
 
 def thresholds() -> dict[ThresholdUnit, float]:
@@ -53,6 +51,14 @@ def defaults() -> dict[str, Any]:
     """What each widget starts with for the chosen model, by its key in the session."""
     fields = _fields(config())
     return fields | {f"set_threshold_{unit}": value for unit, value in thresholds().items()}
+
+
+def ensure() -> None:
+    """Give every widget without a value its default; Streamlit forgets undrawn widgets."""
+    values = defaults()
+    for key, value in values.items():
+        st.session_state.setdefault(key, value)
+    st.session_state.setdefault(_BEGUN_WITH, values)
 
 
 def of_config(config: BranchingConfig) -> dict[str, Any]:
