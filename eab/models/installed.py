@@ -52,7 +52,7 @@ def _of_this_project(name: str) -> InstalledModel:
 
 def _of_ollama() -> Iterator[InstalledModel]:
     for name, weights in ollama.models():
-        yield InstalledModel(name, weights.stat().st_size, "Ollama")
+        yield InstalledModel(name, _size([weights]), "Ollama")
 
 
 def _of_lm_studio() -> Iterator[InstalledModel]:
@@ -75,4 +75,8 @@ def _of_the_hub() -> Iterator[InstalledModel]:
 
 
 def _size(files: list[Path]) -> int:
-    return sum(os.path.getsize(file) for file in files if file.is_file())
+    found = 0
+    for file in files:
+        with suppress(OSError):  # it may vanish meanwhile
+            found += os.path.getsize(file)
+    return found

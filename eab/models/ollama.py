@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from eab.errors import ModelError
-from eab.formatting import quoted
+from eab.formatting import quoted, shortened
 
 PREFIX: Final = "ollama:"
 VARIABLE: Final = "OLLAMA_MODELS"  # Ollama's own, for its folder
 _WEIGHTS: Final = "application/vnd.ollama.image.model"
 _DIGEST: Final = re.compile(r"sha256[:-][0-9a-f]{64}")
+_MOST_NAMED: Final = 8  # models, in a message
 _MAX_MANIFEST: Final = 2**20  # bytes
 _USUAL: Final = ("registry.ollama.ai", "library")  # host and owner, which names leave out
 
@@ -48,10 +49,13 @@ def weights_of(name: str) -> Path:
     Raises:
         ModelError: Ollama does not have it here.
     """
-    wanted = name if ":" in name.removeprefix(PREFIX) else f"{name}:latest"
+    last = name.removeprefix(PREFIX).rpartition("/")[2]  # a host before it may have a port
+    wanted = name if ":" in last else f"{name}:latest"
     known = dict(models())
     if wanted not in known:
-        have = ", ".join(known) or "no model"
+        named = ", ".join(shortened(one, 60) for one in list(known)[:_MOST_NAMED])
+        more = f" and {len(known) - _MOST_NAMED:,} more" if len(known) > _MOST_NAMED else ""
+        have = f"{named}{more}" if known else "no model"
         raise ModelError(
             f"Ollama has no model {quoted(name)} in {quoted(str(ollama_folder()))}; it has {have}"
         )

