@@ -17,7 +17,7 @@ each as a warm-up.
 generates one token, and of a decode step, all in turns; bytes; and how the greedy answers agree.
 
 Figures are medians with their quartiles (eab.timing), ratios are ratios of medians. `--quick` makes
-one round with short texts, too few to compare.
+one round with few and short texts, too few to compare.
 """
 
 import sys
@@ -52,7 +52,9 @@ def origin() -> str:
 
 def main() -> int:
     """Command line."""
-    parser = command_line(__doc__, quick=f"one round, {QUICK_TOKENS} tokens per text")
+    parser = command_line(
+        __doc__, quick=f"one round of {chat_tree.PATHS[0]} texts of {QUICK_TOKENS} tokens"
+    )
     parser.add_argument("--part", choices=PARTS, help="leave the other part out")
     options = parser.parse_args()
     if not SMOLLM2.is_here:
@@ -63,12 +65,13 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     logging.disable_progress_bar()
     rounds = 1 if options.quick else MIN_REPEATS
-    tokens = QUICK_TOKENS if options.quick else chat_tree.NEW_TOKENS
     parts = PARTS if options.part is None else (options.part,)
     texts: list[str] = []
     result: dict[str, Any] = {}
     if "tree" in parts:
-        text, result["tree"] = chat_tree.measure_trees(options.threads, rounds, tokens)
+        small = (QUICK_TOKENS, chat_tree.PATHS[:1])
+        size = small if options.quick else (chat_tree.NEW_TOKENS, chat_tree.PATHS)
+        text, result["tree"] = chat_tree.measure_trees(options.threads, rounds, *size)
         texts.append(text)
     if "formats" in parts:
         step_rounds = 1 if options.quick else STEP_ROUNDS

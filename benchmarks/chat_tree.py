@@ -169,16 +169,25 @@ def ratios_of(competitors: Sequence[Competitor], job: str) -> dict[str, float]:
     }
 
 
-def measure_trees(threads: int, rounds: int, new_tokens: int) -> tuple[str, dict[str, Any]]:
-    """All jobs -> text, and the figures as data."""
+def measure_trees(
+    threads: int, rounds: int, new_tokens: int, all_paths: Sequence[int]
+) -> tuple[str, dict[str, Any]]:
+    """All jobs -> text, and the figures as data.
+
+    Args:
+        threads: Of llama.cpp; this process has its own already.
+        rounds: How often each competitor does each job.
+        new_tokens: Most tokens of a text.
+        all_paths: The numbers of texts.
+    """
     torch.manual_seed(0)  # of `generate`
     pair, texts = load_pair(), []
     result: dict[str, Any] = {"seconds": {}, "texts": {}, "new_tokens": {}, "ratios": {}}
-    with servers(SMOLLM2.file, max(PATHS), threads) as llama:
+    with servers(SMOLLM2.file, max(all_paths), threads) as llama:
         if not llama:
             console.print("left out: llama.cpp, because xllamacpp is not installed")
         for name, prompt in PROMPTS.items():
-            for paths in PATHS:
+            for paths in all_paths:
                 job = job_of(pair.ours, prompt, paths, new_tokens)
                 short = replace(job, new_tokens=6)  # enough for the first passes, which are slow
                 measure(field_of(pair, short, prompt, llama), 1)

@@ -1,0 +1,31 @@
+"""The benchmark of the chat model, without the model."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from places import ROOT
+
+
+def test_without_the_model_it_says_how_to_get_it(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "benchmarks/chat_model.py", "--quick"],
+        cwd=ROOT,
+        env=os.environ | {"EAB_MODELS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 1
+    assert "eab models get smollm2" in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_its_place_on_the_page_is_marked() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    begin, end = (
+        page.index("<!-- benchmark: chat_model -->"),
+        page.index("<!-- /benchmark: chat_model"),
+    )
+    assert begin < end
