@@ -10,7 +10,16 @@ from app.state import history as past_runs
 from app.state import messages, polling, tab, what_if
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
-from app.widgets import board, controls, history, model_choice, openable, results, status_line
+from app.widgets import (
+    board,
+    controls,
+    conversation,
+    history,
+    model_choice,
+    openable,
+    results,
+    status_line,
+)
 from app.widgets.status_line import DRAWN, POLL_SECONDS
 from eab.board.diff import graft_message
 from eab.config import BranchingConfig
@@ -38,11 +47,13 @@ def run() -> None:
     own_prompt()
     try:
         config = BranchingConfig.from_settings(controls.settings())
-        tab.start(controls.prompt(), config, model_choice.name(), controls.messages())
+        chat = controls.messages()
+        tab.start(controls.prompt(), config, model_choice.name(), chat)
     except EabError as error:
         messages.notify(str(error))
     else:
         openable.clear_choices()
+        conversation.keep(chat)
 
 
 def grow(address: tab.TokenAddress) -> None:

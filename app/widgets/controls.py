@@ -11,16 +11,14 @@ import streamlit as st
 
 from app.server import estimate
 from app.state.process import worker
-from app.widgets import model_choice, presets, setting_widgets, starting_values
+from app.widgets import conversation, model_choice, presets, setting_widgets, starting_values
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
 from eab.config import SETTINGS, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
-from eab.events.chat import title_of
 from eab.formatting import counted, human_seconds, listed
 
-_MESSAGES: Final = "messages_of_the_prompt"
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 
@@ -41,7 +39,8 @@ def fill_from(
     """
     if prompt is None or config is None:
         return
-    st.session_state.prompt, st.session_state[_MESSAGES] = prompt, messages
+    st.session_state.prompt = prompt
+    conversation.keep(messages)
     model_choice.choose(model)
     starting_values.begin_with(starting_values.of_config(config))
 
@@ -193,9 +192,8 @@ def prompt() -> str:
 
 
 def messages() -> tuple[Message, ...]:
-    """The chat of the run that the widgets were set to, while its prompt is not changed."""
-    kept: tuple[Message, ...] = st.session_state.get(_MESSAGES, ())
-    return kept if kept and title_of(kept) == prompt() else ()
+    """The messages in the place of the prompt; see `conversation.messages_with`."""
+    return conversation.messages_with(prompt())
 
 
 def apply(widgets: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 from app.server.live_run import LiveRun
 from app.server.suggestions import suggestions
 from app.state import messages, status, tab
-from app.widgets import controls
+from app.widgets import controls, conversation
 from app.widgets.markdown import plain
 
 # At least this long between two polls, by the status of the run.
@@ -49,6 +49,8 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
     offered = suggestions(current.run) if current.live is not None and current.run else []
     if problems := messages.problems(current.live, current.ended):
         st.error(plain(" ".join(problems)))
+    elif conversation.draw_before():
+        return
     elif changed := controls.changed_since(current.started):
         st.caption(changed)
         return
@@ -64,3 +66,6 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
             args=(suggestion.widgets,),
             key="suggestion",
         )
+    ended = current.run if current.live is not None and not offered else None
+    if ended is not None and conversation.can_reply_to(ended):
+        conversation.draw_reply(ended)

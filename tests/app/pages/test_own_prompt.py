@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.server import rules
 from app.server.rules import PUBLIC
+from app.state import process
 from app.state.process import getting
 from eab.lessons import bundled_runs
 from eab.models import packaged
@@ -141,3 +142,43 @@ def test_on_a_public_server_it_is_fetched_only_if_the_rules_list_it(
     assert not getting().is_allowed
     monkeypatch.setattr(rules, "current", lambda: replace(PUBLIC, models=()))
     assert not getting().is_allowed
+
+
+def short_run(page: AppTest) -> AppTest:
+    page.slider(key="set_max_new_tokens").set_value(6)
+    page.slider(key="set_max_paths").set_value(2)
+    page.button(key="run_button").click().run()
+    return run_to_its_end(page)
+
+
+def test_a_reply_takes_the_likeliest_text_into_the_chat(page: AppTest) -> None:
+    typed(page, "What is the capital of Australia?")
+    short_run(page)
+    page.button(key="reply_button").click().run()
+    assert page.text_area(key="prompt").value == ""
+    assert any("replies to" in caption.value for caption in page.caption)
+    typed(page, "And of Austria?")
+    short_run(page)
+    assert not page.error
+    [live] = [run for run in process.worker().remembered if run.prompt == "And of Austria?"]
+    roles = [message.role for message in live.state.run.started.messages]
+    assert roles == ["user", "assistant", "user"]
+    assert live.state.run.started.messages[0].content == "What is the capital of Australia?"
+    assert page.button(key="reply_button"), "the chat can go on"
+
+
+def test_a_chat_that_was_begun_can_be_left(page: AppTest) -> None:
+    typed(page, "What is the capital of Australia?")
+    short_run(page)
+    page.button(key="reply_button").click().run()
+    page.button(key="new_chat_button").click().run()
+    typed(page, "And of Austria?")
+    short_run(page)
+    live = process.worker().remembered[-1]
+    assert (live.prompt, live.state.run.started.messages) == ("And of Austria?", ())
+
+
+def test_a_story_is_no_chat(without_it: AppTest) -> None:
+    typed(without_it, "Once upon a time")
+    short_run(without_it)
+    assert "reply_button" not in [button.key for button in without_it.button]

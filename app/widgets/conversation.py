@@ -1,0 +1,86 @@
+"""A chat of several messages: what stands before the prompt, and a reply to a text of the model."""
+
+from typing import Final
+
+import streamlit as st
+
+from app.widgets.markdown import plain
+from eab import token_text
+from eab.events import Message, RunStarted
+from eab.events.chat import title_of
+from eab.formatting import excerpt
+from eab.run import Run
+
+_OPENED: Final = "messages_of_the_prompt"  # those of the run that the widgets were set to
+_BEFORE: Final = "messages_before_the_prompt"
+_LONGEST: Final = 60  # characters of a text that is replied to
+
+
+def keep(messages: tuple[Message, ...]) -> None:
+    """Keep the messages of a run that the widgets are set to; for callbacks."""
+    st.session_state[_OPENED], st.session_state[_BEFORE] = messages, ()
+
+
+def messages_with(prompt: str) -> tuple[Message, ...]:
+    """The messages to run: a reply, or those of the run that the widgets were set to, while its
+    prompt is not changed. Empty if the prompt stands alone.
+    """
+    if before := _before():
+        return (*before, Message("user", prompt)) if prompt.strip() else ()
+    opened: tuple[Message, ...] = st.session_state.get(_OPENED, ())
+    return opened if opened and title_of(opened) == prompt else ()
+
+
+def can_reply_to(run: Run) -> bool:
+    """Whether a run is a chat that has ended with a text."""
+    return is_chat(run.started) and run.ended is not None and bool(run.samples()[0].text.strip())
+
+
+def is_chat(started: RunStarted) -> bool:
+    """Whether a chat template was used: it writes something after the prompt."""
+    text = token_text.join(started.prompt_texts).rstrip()
+    return bool(started.messages) or not (
+        started.continued or text.endswith(started.prompt.rstrip())
+    )
+
+
+def draw_reply(run: Run) -> None:
+    """Draw a button that takes the likeliest text into the chat; the next prompt replies to it."""
+    st.button(
+        "Reply",
+        on_click=_reply,
+        args=(run,),
+        icon=":material/reply:",
+        key="reply_button",
+        help="Take the likeliest text as the answer of the model, and write the next message.",
+    )
+
+
+def draw_before() -> bool:
+    """Say what the prompt replies to, with a button that forgets it; False if to nothing."""
+    before = _before()
+    if not before:
+        return False
+    text = excerpt(" ".join(before[-1].content.split()), _LONGEST)
+    st.caption(f"Your next prompt replies to “{plain(text)}”.")
+    st.button("New chat", on_click=keep, args=((),), key="new_chat_button")
+    return True
+
+
+def _before() -> tuple[Message, ...]:
+    before: tuple[Message, ...] = st.session_state.get(_BEFORE, ())
+    return before
+
+
+def _reply(run: Run) -> None:
+    started = run.started
+    system = started.config.system
+    asked = started.messages or (Message("user", started.prompt),)
+    if asked[-1].role == "assistant":  # it was continued
+        asked, begun = asked[:-1], asked[-1].content
+    else:
+        begun = ""
+    answer = Message("assistant", begun + run.samples()[0].text)
+    st.session_state[_BEFORE] = (*asked, answer)
+    st.session_state.prompt = ""
+    st.session_state.set_system = system
