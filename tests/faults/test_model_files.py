@@ -48,7 +48,10 @@ def test_a_folder_that_has_vanished_is_named_and_the_model_works_when_it_is_back
     aside = llama_folder.rename(llama_folder.with_name(f"{llama_folder.name}-aside"))
     reason, why = ended(worker.start_run(PROMPT, CONFIG, str(llama_folder)))
     assert reason == "failed"
-    assert "cannot be found: there is no such folder. Give 'embedded', a folder, or an id" in why
+    assert (
+        "cannot be found: there is no such folder or file. Give 'embedded', 'smollm2', a folder"
+        in why
+    )
     aside.rename(llama_folder)
     assert texts(worker, llama_folder)
 

@@ -124,17 +124,7 @@ def _settings(name: str, header: Header, family: Family) -> dict[str, Any]:
         for key, value in header.metadata.items()
         if key.startswith(prefix)
     }
-    settings: dict[str, Any] = dict(family.always)
-    for key, value in given.items():
-        if (ours := names.get(key)) is not None:
-            settings[ours] = _checked_number(header, key, value)
-        elif key == "attention.causal" and value is True:
-            continue
-        elif key not in _WITHOUT_EFFECT and (value or key == "attention.causal"):  # 0 experts
-            raise ModelError(
-                f"the GGUF file {quoted(name)} has the setting {quoted(prefix + key)}, which is "
-                "not supported"
-            )
+    settings = {**family.always, **_mapped(name, header, given, names)}
     if missing := sorted((_NEEDED & names.keys()) - given.keys()):
         raise header.refusal(f"it lacks the setting {quoted(prefix + missing[0])}")
     if (kv_heads := names.get("attention.head_count_kv")) is not None:
@@ -147,6 +137,24 @@ def _settings(name: str, header: Header, family: Family) -> dict[str, Any]:
         settings["attention_bias"] = biases
     for token in ("bos", "eos", "padding"):
         settings[f"{token[:3]}_token_id"] = header.token_id(token)
+    return settings
+
+
+def _mapped(
+    name: str, header: Header, given: Mapping[str, Any], names: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """The settings by their names in transformers; ModelError for one that is not understood."""
+    settings = {}
+    for key, value in given.items():
+        if (ours := names.get(key)) is not None:
+            settings[ours] = _checked_number(header, key, value)
+        elif key == "attention.causal" and value is True:
+            continue
+        elif key not in _WITHOUT_EFFECT and (value or key == "attention.causal"):  # 0 experts
+            raise ModelError(
+                f"the GGUF file {quoted(name)} has the setting "
+                f"{quoted(f'{header.architecture}.{key}')}, which is not supported"
+            )
     return settings
 
 
