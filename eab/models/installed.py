@@ -1,7 +1,7 @@
 """What models can be opened on this machine without a download. Imports no torch."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from eab.models.packaged import PACKAGED
 from eab.models.sources import EMBEDDED, find_source, is_gguf, parts_of_gguf, weight_files
 
 _LM_STUDIO: Final = (".lmstudio/models", ".cache/lm-studio/models")
+_HUB: Final = "Hugging Face Hub"
 _MOST: Final = 500  # models of one program
 
 
@@ -58,20 +59,27 @@ def _of_ollama() -> Iterator[InstalledModel]:
 def _of_lm_studio() -> Iterator[InstalledModel]:
     """Files of GGUF, two folders deep: PUBLISHER/MODEL/FILE.gguf."""
     for folder in (Path.home() / place for place in _LM_STUDIO):
-        for file in sorted(folder.glob("*/*/*.gguf"))[:_MOST]:
-            first = "-of-" not in file.name or "-00001-of-" in file.name
-            if first and is_gguf(str(file)) and not file.name.startswith("mmproj"):
-                yield InstalledModel(str(file), _size(list(parts_of_gguf(file))), "LM Studio")
+        yield from _gguf_models(sorted(folder.glob("*/*/*.gguf")), "LM Studio")
+
+
+def _gguf_models(files: Sequence[Path], keeper: str) -> Iterator[InstalledModel]:
+    """The models in these files; a split one counts once, and parts for images are left out."""
+    for file in files[:_MOST]:
+        first = "-of-" not in file.name or "-00001-of-" in file.name
+        if first and is_gguf(str(file)) and not file.name.startswith("mmproj"):
+            yield InstalledModel(str(file), _size(list(parts_of_gguf(file))), keeper)
 
 
 def _of_the_hub() -> Iterator[InstalledModel]:
-    """Models of the Hub's cache that have weights in safetensors."""
+    """Models of the Hub's cache that have weights in safetensors, and the GGUF files there."""
     with suppress(CacheNotFound, OSError, ValueError):
         for repo in sorted(scan_cache_dir().repos, key=lambda repo: repo.repo_id)[:_MOST]:
-            files = {file.file_name for revision in repo.revisions for file in revision.files}
-            has_weights = any(name.endswith(".safetensors") for name in files)
-            if repo.repo_type == "model" and "config.json" in files and has_weights:
-                yield InstalledModel(repo.repo_id, repo.size_on_disk, "Hugging Face Hub")
+            files = [file.file_path for revision in repo.revisions for file in revision.files]
+            names = {file.name for file in files}
+            has_weights = any(name.endswith(".safetensors") for name in names)
+            if repo.repo_type == "model" and "config.json" in names and has_weights:
+                yield InstalledModel(repo.repo_id, repo.size_on_disk, _HUB)
+            yield from _gguf_models(sorted(file for file in files if file.suffix == ".gguf"), _HUB)
 
 
 def _size(files: list[Path]) -> int:

@@ -162,6 +162,14 @@ def test_models_of_the_hub_cache_need_weights_in_safetensors(home: Path) -> None
     assert others() == [InstalledModel("someone/whole", 1002, "Hugging Face Hub")]
 
 
+def test_gguf_files_in_the_hub_cache_are_listed_by_their_place(home: Path, blob: bytes) -> None:
+    add_to_hub_cache(home / "hub", "someone/packed", {"tiny.gguf": blob, "notes.gguf": b"text"})
+    [found] = others()
+    assert found.name.endswith("tiny.gguf")
+    assert (Path(found.name).read_bytes(), found.bytes) == (blob, len(blob))
+    assert found.keeper == "Hugging Face Hub"
+
+
 def test_a_hub_cache_that_is_a_file_has_no_models(home: Path) -> None:
     (home / "hub").write_text("")
     assert others() == []
