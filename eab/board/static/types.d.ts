@@ -230,12 +230,15 @@ export interface Arrangement {
   boxWidths: number[];
   boxHeights: number[];
   perLine: number[]; // characters in a line of the box
+  most: number[]; // lines of the box
+  longest: number; // line of all boxes that are not at the right edge, characters
+  missing: number[]; // characters that the box leaves out
   prompt: Label; // as much of it as its box holds
   promptWidth: number;
   promptHeight: number;
   width: number;
   height: number;
-  leftOut: number; // characters
+  leftOut: number; // characters of all boxes
 }
 
 /** How much text each box may hold: arrays by the path's id. */
