@@ -3,7 +3,8 @@
 /** @import { Cell, Label } from "./types.d.ts" */
 import { textWidth } from "./text.js";
 
-const ELLIPSIS = " … ";
+const ELLIPSIS = [" …", " "]; // a line may end after it
+const ELLIPSIS_LENGTH = 3;
 const SHORTEST_END = 4; // characters; less of the end of a text says nothing
 
 /**
@@ -52,7 +53,7 @@ export function wrappedSize(pieces, perLine, most) {
     if (!leftOut) return glyphsOf([...head], []);
     const kept = keptEnds(longest);
     const begin = wordsBefore([...head].slice(0, kept.head));
-    const text = [...begin, ELLIPSIS, ...wordsAfter(lastOf([...tail], kept.tail))];
+    const text = [...begin, ...ELLIPSIS, ...wordsAfter(lastOf([...tail], kept.tail))];
     return text.map((glyph) => ({ text: glyph, from: 0, to: 1 }));
   });
   return { lines: lines.length, width: Math.max(0, ...lines.map(widthOf)), leftOut };
@@ -79,7 +80,7 @@ function fitLines(perLine, most, shorten) {
   let longest = perLine * most;
   let lines = breakLines(shorten(longest), perLine);
   while (lines.length > most && longest > perLine) {
-    longest -= Math.max(1, perLine >> 2); // whole words do not fill their lines
+    longest -= Math.max(1, perLine >> 3); // whole words do not fill their lines
     lines = breakLines(shorten(longest), perLine);
   }
   return lines;
@@ -111,7 +112,7 @@ function endOfPieces(pieces, length) {
  * @param {number} longest characters
  */
 function keptEnds(longest) {
-  const room = longest - ELLIPSIS.length;
+  const room = longest - ELLIPSIS_LENGTH;
   const head = Math.floor((longest * 3) / 5);
   return room - head < SHORTEST_END ? { head: room, tail: 0 } : { head, tail: room - head };
 }
@@ -155,7 +156,8 @@ function glyphsOf(all, gaps) {
   };
   for (const { from, to } of gaps) {
     showUpTo(from);
-    glyphs.push({ text: ELLIPSIS, from, to });
+    const [sign, space] = ELLIPSIS;
+    glyphs.push({ text: sign, from, to }, { text: space, from: to, to });
     next = to;
   }
   showUpTo(all.length);
@@ -222,6 +224,7 @@ function placesOf(lines) {
   for (const [line, glyphs] of lines.entries()) {
     let left = 0;
     for (const { text, from, to } of glyphs) {
+      if (from === to) left += textWidth(text);
       const width = textWidth(text) / (to - from);
       for (let index = from; index < to; index += 1) {
         places.push({ line, left, right: left + width });
@@ -274,7 +277,7 @@ function gapsOf(characters, all, longest, shown) {
   const begin = characters.slice(0, shown).reduce((sum, piece) => sum + piece.length, 0);
   const end = begin + characters[shown].length;
   if (end <= middle.from || begin >= middle.to) return [middle];
-  const room = Math.max(0, longest - (end - begin) - 2 * ELLIPSIS.length);
+  const room = Math.max(0, longest - (end - begin) - 2 * ELLIPSIS_LENGTH);
   const around = [
     { from: 0, to: Math.max(0, begin - Math.ceil(room / 2)) },
     { from: Math.min(length, end + Math.floor(room / 2)), to: length },
