@@ -35,7 +35,7 @@ from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROWS: Final = (1, 8, 16, 64)
-FORMATS: Final = ("bfloat16", "int8", "int4")
+FORMATS: Final = ("bfloat16", "int8", "int8-weight-only", "int4")
 BASE: Final = f"float32, {PLAIN}"
 NEW_TOKENS: Final = 48
 console = Console(stderr=True)
