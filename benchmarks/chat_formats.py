@@ -16,14 +16,15 @@ from typing import Any, Final
 import torch
 from chat_prompts import QUESTION, QUESTIONS
 from decode_steps import MIB, Steps, steps_table, time_steps
-from quantization_quality import unusable_formats
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
+from eab.errors import ModelError
 from eab.figures.timings import as_long, with_spread
+from eab.formatting import as_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.packaged import SMOLLM2
@@ -34,7 +35,7 @@ from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ROWS: Final = (1, 8, 16, 64)
-FORMATS: Final = ("bfloat16", "int8", "int4")
+FORMATS: Final = ("bfloat16", "int8", "int8-weight-only", "int4")
 BASE: Final = f"float32, {PLAIN}"
 NEW_TOKENS: Final = 48
 console = Console(stderr=True)
@@ -71,17 +72,23 @@ class Agreement:
     divergence: float
 
 
-def ways() -> dict[str, Way]:
-    """All ways that this machine can compute, by their names; float32 also in its fastest layout.
+def ways() -> tuple[dict[str, Way], dict[str, str]]:
+    """All ways that can be had here, by their names, float32 also in its fastest layout; and why
+    the others cannot.
 
-    That layout is found here, so that no loading that is timed contains the search.
+    The layout is found here, so that no loading that is timed contains the search.
     """
     fastest = Way(AS_LOADED).load().stored.layout
     found = {f"float32, {layout}": Way(AS_LOADED, layout) for layout in (PLAIN, fastest)}
-    missing = unusable_formats()
-    for why in (missing[name] for name in FORMATS if name in missing):
-        console.print(f"left out: {why}")
-    return found | {name: Way(name) for name in FORMATS if name not in missing}
+    refused = {}
+    for name in FORMATS:
+        try:
+            Way(name).load()
+        except ModelError as error:
+            refused[name] = str(error)
+        else:
+            found[name] = Way(name)
+    return found, refused
 
 
 def loading(way: Way) -> Measure:
@@ -171,7 +178,7 @@ def table(
 
 def measure_formats(threads: int, rounds: int, step_rounds: int) -> tuple[str, dict[str, Any]]:
     """All ways -> text, and the figures as data."""
-    plainly, held = seconds_by_transformers(), ways()
+    plainly, (held, refused) = seconds_by_transformers(), ways()
     console.print(f"loading, {rounds} rounds ...")
     loads = take_turns({name: loading(way) for name, way in held.items()}, rounds)
     console.print(f"processes with one token, {rounds} rounds ...")
@@ -186,7 +193,9 @@ def measure_formats(threads: int, rounds: int, step_rounds: int) -> tuple[str, d
         f"`from_pretrained(folder, gguf_file=...)` of transformers takes {plainly:.1f} seconds for "
         "tokenizer and model (one run).\n\n" + steps_table(steps, "all weights", _bytes(models))
     )
-    return text, _as_data(plainly, loads, firsts, steps, agreement, _bytes(models))
+    text += "".join(f"\nNot here: {name}. {as_sentence(why)}\n" for name, why in refused.items())
+    data = _as_data(plainly, loads, firsts, steps, agreement, _bytes(models))
+    return text, data | {"not_here": refused}
 
 
 def _bytes(models: Mapping[str, HuggingFaceModel]) -> dict[str, int]:

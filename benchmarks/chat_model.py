@@ -8,10 +8,10 @@ where the model ends them. So a job's seconds stand beside the seconds per 1,000
 
 `tree`: a short question and a text to be summarized, through the chat template; at most 8 and 16
 texts of 48 tokens. The tree has the settings that the page starts with for such a model.
-transformers and llama.cpp draw as many independent texts with the same temperature and top-p;
-transformers has the same weights in float32, and llama.cpp (package xllamacpp, a process of its
-own with as many threads) the same file, and a float32 copy of it. All take turns, after a short job
-each as a warm-up.
+The engine, transformers and llama.cpp draw as many independent texts with the same temperature and
+top-p; transformers has the same weights in float32, and llama.cpp (package xllamacpp, a process of
+its own with as many threads) the same file, and a float32 copy of it. All take turns, after a short
+job each as a warm-up.
 
 `formats`: float32 in its layouts, bfloat16, int8 and int4: seconds to load, of a process that
 generates one token, and of a decode step, all in turns; bytes; and how the greedy answers agree.

@@ -35,6 +35,8 @@ from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 PROMPTS: Final = {"the question": QUESTION, "the text": SUMMARY}
 PATHS: Final = (8, 16)
 NEW_TOKENS: Final = 48
+# The same sampling without forks; there is nothing to probe for.
+INDEPENDENT: Final = replace(OTHERS, policy="independent", threshold_unit="nats")
 MIB: Final = 2**20
 console = Console(stderr=True)
 
@@ -57,19 +59,21 @@ def load_pair() -> Pair:
     )
 
 
-class Tree(Engine):
-    """A run of the engine as on the page, with another seed in each job; the probe that finds the
-    threshold is a part of the job.
+class Chat(Engine):
+    """A run of the engine from the text of the prompt, with another seed in each job; a probe that
+    finds a threshold is a part of the job.
 
     Attributes:
         probe_seconds: How long it took in each job.
     """
 
-    def __init__(self, model: HuggingFaceModel, job: Job, prompt: str) -> None:
+    def __init__(
+        self, name: str, model: HuggingFaceModel, job: Job, prompt: str, settings: BranchingConfig
+    ) -> None:
         super().__init__(model, job)
-        self.name = "engine, tree"
+        self.name = f"engine, {name}"
         self._prompt = prompt
-        self._config = replace(OTHERS, max_paths=job.paths, max_new_tokens=job.new_tokens)
+        self._config = replace(settings, max_paths=job.paths, max_new_tokens=job.new_tokens)
         self._seen: list[Event] = []
         self.probe_seconds: list[float] = []
 
@@ -98,7 +102,8 @@ def field_of(
 ) -> list[Competitor]:
     """All competitors; the tree first."""
     found: list[Competitor] = [
-        Tree(pair.ours, job, prompt),
+        Chat("tree", pair.ours, job, prompt, OTHERS),
+        Chat("independent texts", pair.ours, job, prompt, INDEPENDENT),
         Generate(pair.plain, job, job.paths),
         Generate(pair.plain, job, job.paths, shared_prompt=True),
     ]
@@ -204,7 +209,7 @@ def measure_trees(
 
 def _section(name: str, job: Job, pair: Pair, competitors: Sequence[Competitor]) -> str:
     tree = competitors[0]
-    assert isinstance(tree, Tree)
+    assert isinstance(tree, Chat)
     return (
         f"With {name}: {job} at most, the engine's weights stored {pair.ours.stored.layout}.\n\n"
         f"{table(competitors)}\n"
