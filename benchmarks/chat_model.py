@@ -1,7 +1,7 @@
 """A real chat model, SmolLM2-135M-Instruct in a GGUF file of four bits: answers as a tree beside
 independent ones, and the ways to hold its weights.
 
-    python benchmarks/chat_model.py [--part tree|formats] [--quick] [--json FILE] [--table FILE]
+    python benchmarks/chat_model.py [--part tree|formats] [--paths 8 16] [--quick] [--json FILE] [--table FILE]
 
 The other benchmarks of the engine have random weights, and texts of a fixed length. Here texts end
 where the model ends them. So a job's seconds stand beside the seconds per 1,000 tokens.
@@ -56,6 +56,8 @@ def main() -> int:
         __doc__, quick=f"one round of {chat_tree.PATHS[0]} texts of {QUICK_TOKENS} tokens"
     )
     parser.add_argument("--part", choices=PARTS, help="leave the other part out")
+    paths = {"type": int, "nargs": "+", "default": chat_tree.PATHS}
+    parser.add_argument("--paths", help="most texts of a job; several jobs", **paths)
     options = parser.parse_args()
     if not SMOLLM2.is_here:
         print(
@@ -70,7 +72,7 @@ def main() -> int:
     result: dict[str, Any] = {}
     if "tree" in parts:
         small = (QUICK_TOKENS, chat_tree.PATHS[:1])
-        size = small if options.quick else (chat_tree.NEW_TOKENS, chat_tree.PATHS)
+        size = small if options.quick else (chat_tree.NEW_TOKENS, options.paths)
         text, result["tree"] = chat_tree.measure_trees(options.threads, rounds, *size)
         texts.append(text)
     if "formats" in parts:

@@ -201,7 +201,12 @@ class HuggingFaceModel:
 
     @property
     def _max_error(self) -> float:
-        """Rounded weights and activations turn a rounding of attention into a larger one."""
+        """Rounded weights and activations turn a rounding of attention into a larger one. Input of
+        eight bits does so in every layer: 0.17 in SmolLM2's thirty, where attention that is wrong
+        gives about 1.
+        """
+        if self.stored.weights == "int8":
+            return 0.3
         precise = self.kv_shape.dtype in (torch.float32, torch.float64)
         rounded = self.stored.weights != AS_LOADED or quantized_by(self._model)
         return 1e-3 if precise and not rounded else 0.1
