@@ -120,8 +120,7 @@ def draw(on_change: Callable[[], None], here: bool = False) -> None:
     if chosen in _WORDS and (not offered or len(offered) > 1):
         st.caption(_WORDS[chosen])
     if chosen == SMOLLM2.name and not SMOLLM2.is_here:
-        active = getting().active
-        polling.fragment(_draw_getting, _POLL_SECONDS if active else None)
+        _draw_missing()
     elif chosen and (problem := missing(name(), here)):
         st.info(f"Replay only: {plain(problem)}. Recorded runs still open.")
 
@@ -208,8 +207,19 @@ def _draw_server() -> None:
     st.caption("A server names the most likely tokens only: choose a top-k of 1 to 100.")
 
 
-def _draw_getting() -> None:
+def _draw_missing() -> None:
     """Offer to get the chat model, or show how far that is."""
+    polled = getting().active
+
+    def draw_getting() -> None:
+        if getting().active and not polled:
+            st.rerun()  # the button in this fragment started it
+        _draw_getting()
+
+    polling.fragment(draw_getting, _POLL_SECONDS if polled else None)
+
+
+def _draw_getting() -> None:
     one = getting()
     if one.active:
         st.progress(one.share, f"Getting {SMOLLM2.title}: {one.share:.0%}")
@@ -231,7 +241,6 @@ def _start_getting() -> None:
         getting().start()
     except EabError as error:
         messages.notify(str(error))
-    st.session_state["getting_started"] = True
 
 
 def draw_weights() -> None:

@@ -43,12 +43,13 @@ export function arrange(board) {
 function fittest(board, kept) {
   const { camera } = board.tree;
   const highest = camera.room().height / camera.readable;
-  let best = fittingAcross(board, kept, 1);
+  let best = fittingAcross(board, kept, 1, false);
   if (board.aligned) return best;
-  for (let lines = 2; lines <= MOST_LINES && best.leftOut > 0; lines += 1) {
-    const higher = fittingAcross(board, kept, lines);
-    if (higher.height > highest) break;
-    if (higher.leftOut < CLEARLY_FEWER * best.leftOut) best = higher;
+  for (let lines = 1; lines <= MOST_LINES && best.leftOut > 0; lines += 1) {
+    const [even, high] = [false, true].map((tall) => fittingAcross(board, kept, lines, tall));
+    if (even.height > highest) break;
+    if (even.leftOut < CLEARLY_FEWER * best.leftOut) best = even;
+    if (high.height <= highest && high.leftOut < CLEARLY_FEWER * best.leftOut) best = high;
   }
   return withSingleLines(board, kept, best, highest);
 }
@@ -84,11 +85,12 @@ function withSingleLines(board, kept, found, highest) {
  * @param {Board} board
  * @param {Path[]} kept parents before their children
  * @param {number} lines in the box of a leaf, at most
+ * @param {boolean} tall whether the box of a parent may be as high as those of its leaves together
  * @returns {Arrangement}
  */
-function fittingAcross(board, kept, lines) {
+function fittingAcross(board, kept, lines, tall) {
   const { camera } = board.tree;
-  const most = mostLines(kept, board.aligned ? 1 : lines);
+  const most = mostLines(kept, lines, tall);
   const needs = kept.map((path) => charactersNeeded(path, most[path.id]));
   let room = camera.room().width / camera.readable;
   let longest = BOX_LINE.longest;
@@ -117,18 +119,20 @@ function roomAcross(camera, tree) {
 }
 
 /**
- * How many lines each box may have: a parent as many as the boxes of its leaves together.
+ * How many lines each box may have.
  * @param {Path[]} kept parents before their children
  * @param {number} lines of a leaf
+ * @param {boolean} tall whether a parent may have as many as its leaves together
  */
-function mostLines(kept, lines) {
+function mostLines(kept, lines, tall) {
   const children = childrenOf(kept);
   /** @type {number[]} */
   const most = [];
   for (const path of [...kept].reverse()) {
     const below = (children.get(path.id) ?? []).reduce((sum, { id }) => sum + most[id], 0);
     const own = Math.min(lines, Math.ceil(lengthOf(path) / BOX_LINE.shortest));
-    most[path.id] = path.status === "pruned" ? 1 : Math.min(MOST_LINES, Math.max(1, own, below));
+    const wanted = tall ? Math.max(own, below) : own;
+    most[path.id] = path.status === "pruned" ? 1 : Math.max(1, Math.min(MOST_LINES, wanted));
   }
   return most;
 }
