@@ -244,7 +244,7 @@ def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> No
 
 def test_the_text_of_a_long_path_is_shortened(board: Callable[..., BoardPage]) -> None:
     shown = board()
-    shown.page.set_viewport_size({"width": 760, "height": 400})
+    shown.page.set_viewport_size({"width": 700, "height": 260})
     shown.feed(fold(invented_run(0, 98, 1)))
     lines = shown.box(0).locator(".label tspan").all_text_contents()
     assert sum("…" in line for line in lines) == 1
