@@ -202,8 +202,7 @@ class HuggingFaceModel:
     @property
     def _max_error(self) -> float:
         """Rounded weights and activations turn a rounding of attention into a larger one. Input of
-        eight bits does so in every layer: 0.17 in SmolLM2's thirty, where attention that is wrong
-        gives about 1.
+        eight bits does so in every layer: 0.17 was measured for SmolLM2, which has thirty.
         """
         if self.stored.weights == "int8":
             return 0.3

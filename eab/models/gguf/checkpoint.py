@@ -1,7 +1,7 @@
 """The weights in a GGUF file as a model of transformers, in full precision.
 
 Blocks of few bits become numbers again: the kernels for four bits here keep their scales in
-bfloat16, GGUF's in float16, so they would compute another model (docs/models.md has the figures).
+bfloat16, GGUF's in float16, so they would compute another model (see docs/models.md).
 """
 
 from collections.abc import Mapping
