@@ -14,6 +14,7 @@ from app.state.tab import OpenRun
 from app.widgets.charts import downloads, draw
 from app.widgets.markdown import plain
 from eab import record, token_text
+from eab.errors import ConfigError
 from eab.figures.captions import answers_sentence, cost_sentence, weight_sentence
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
 from eab.run import Run
@@ -76,20 +77,9 @@ def _answers(opened: OpenRun, run: Run) -> None:
     from eab.figures.answers import DRAWN, answers_figure
     from eab.figures.tables import answers_table
 
-    parts = {
-        "First sentence": "sentence",
-        "Whole text": "text",
-        "After thinking": "after-thinking",
-    }
     left, right = st.columns(2)
-    chosen = left.segmented_control(
-        "An answer is",
-        list(parts),
-        default="First sentence",
-        key="answer_part",
-        required=True,
-        help="After thinking: what follows the last </think>; the whole text if there is none.",
-    )
+    with left:
+        part = _answer_part()
     rule = right.segmented_control(
         "The same answer",
         list(_SAME_ANSWER),
@@ -99,8 +89,11 @@ def _answers(opened: OpenRun, run: Run) -> None:
         required=True,
         help=_SAME_ANSWER_HELP,
     )
-    same = RULES[rule or "exact"]
-    answers = group_answers(run, parts[chosen or "First sentence"], same)
+    try:
+        answers = group_answers(run, part, RULES[rule or "exact"])
+    except ConfigError as error:  # of the visitor's own pattern
+        st.error(str(error))
+        return
     sentence = answers_sentence(answers, run.started.config.policy)
     if not answers.ranked:
         st.text(sentence)
@@ -116,6 +109,28 @@ def _answers(opened: OpenRun, run: Run) -> None:
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
     downloads([("Answers (CSV)", "answers.csv", lambda: table.to_csv(index=False))])
     _uncertainty(run, answers)
+
+
+def _answer_part() -> str:
+    """Draw the choice of what of a text is its answer."""
+    from eab.analysis.answer_parts import AFTER_THINKING, PATTERN, SENTENCE, TEXT
+
+    parts = {"First sentence": SENTENCE, "Whole text": TEXT, "After thinking": AFTER_THINKING}
+    chosen = st.segmented_control(
+        "An answer is",
+        [*parts, "Pattern"],
+        default="First sentence",
+        key="answer_part",
+        required=True,
+        help="After thinking: what follows the last </think>; the whole text if there is none. "
+        "Pattern: what the group of a regular expression finds.",
+    )
+    if chosen != "Pattern":
+        return parts[chosen or "First sentence"]
+    pattern = st.text_input(
+        "Regular expression with one group", r"answer is (\w+)", key="answer_pattern"
+    )
+    return f"{PATTERN}{pattern}"
 
 
 def _uncertainty(run: Run, answers: "Answers") -> None:

@@ -75,7 +75,7 @@ def refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
             refuse_absurd_counts(name, value)
         elif isinstance(value, int) and value > MOST_OF_A_KIND and _COUNT.search(str(key)):
             raise ModelError(
-                f"the model {quoted(name)} cannot be loaded: its config.json says that "
+                f"the model {quoted(name)} cannot be loaded: its configuration says that "
                 f"{quoted(key)} is {quoted(value)}; at most {MOST_OF_A_KIND:,} are allowed"
             )
 
@@ -113,7 +113,7 @@ def refuse_absurd_size(
         raise
     except Exception as error:  # transformers raises anything for a hostile configuration
         raise ModelError(
-            f"the model {quoted(name)} cannot be loaded: its config.json describes no model that "
+            f"the model {quoted(name)} cannot be loaded: its configuration describes no model that "
             f"can be built ({reason_of(error)})"
         ) from error
     is_quantized = getattr(config, "quantization_config", None) is not None
@@ -173,7 +173,7 @@ class _CountedTensors(TorchFunctionMode):
     def _check(self) -> None:
         if self._tensors > self._limit.tensors or self._numbers > self._limit.numbers:
             raise ModelError(
-                f"the model {quoted(self._name)} cannot be loaded: its config.json describes more "
-                f"than {self._limit.tensors:,} tensors or {self._limit.numbers:,} numbers, far "
-                "more than its files hold or any model has. Copy or download it again"
+                f"the model {quoted(self._name)} cannot be loaded: its configuration describes "
+                f"more than {self._limit.tensors:,} tensors or {self._limit.numbers:,} numbers, "
+                "far more than its files hold or any model has. Copy or download it again"
             )

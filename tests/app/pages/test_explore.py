@@ -230,6 +230,21 @@ def test_the_answers_follow_what_an_answer_is(page: AppTest) -> None:
     assert any(f"{whole} answers." in text.value for text in page.text)
 
 
+def test_an_answer_is_what_a_pattern_finds(page: AppTest) -> None:
+    capital = next(one for one in bundled_runs.recordings() if one.file == "capital.eab")
+    open_example(page, capital)
+    page.session_state["results"] = "Answers"
+    page.run()
+    page.segmented_control(key="answer_part").set_value("Pattern").run()
+    page.text_input(key="answer_pattern").set_value(r"is(?: in)? (\w+)").run()
+    found = group_answers(fold(bundled_runs.events_of(capital)), r"regex:is(?: in)? (\w+)").ranked
+    assert any(answer.matched for answer in found)
+    assert any(found[0].text in text.value for text in page.text)
+    page.text_input(key="answer_pattern").set_value("(").run()
+    assert not page.exception
+    assert any("no regular expression" in error.value for error in page.error)
+
+
 def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: AppTest) -> None:
     wording = next(one for one in bundled_runs.recordings() if one.file == "wording.eab")
     open_example(page, wording)

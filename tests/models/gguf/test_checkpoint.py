@@ -9,7 +9,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf_files import named_tensors, write
-from tiny_models import random_model
+from tiny_models import GATED, random_model
 from transformers import (
     GPT2Config,
     LlamaConfig,
@@ -27,18 +27,7 @@ from eab.errors import ModelError
 from eab.models.loading import load_model, load_tokenizer
 from eab.run import fold
 
-USUAL = {
-    "vocab_size": 72,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.3,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-}
+USUAL = GATED | {"hidden_size": 64, "intermediate_size": 96, "pad_token_id": 1}
 CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "llama": lambda: LlamaConfig(**USUAL, num_key_value_heads=2),
     "llama with biases": lambda: LlamaConfig(**USUAL, num_key_value_heads=4, attention_bias=True),
