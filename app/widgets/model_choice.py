@@ -1,7 +1,7 @@
 """The choice of a model: the chat model, the story model, or any other one."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import streamlit as st
@@ -32,6 +32,8 @@ _LISTED: Final = "model_on_this_machine"
 
 def ensure_defaults() -> None:
     """Give every widget without a value its starting value."""
+    if offered := rules.current().models:
+        st.session_state.setdefault("set_model_listed", _first_here(offered))
     st.session_state.setdefault("set_model_kind", STORIES)
     st.session_state.setdefault("set_weights", AS_LOADED)
     st.session_state.setdefault("set_model_dialect", operator.DIALECTS[0])
@@ -58,7 +60,7 @@ def choose(model: str) -> None:
     model, state.set_weights = split_name(model)
     dialect, _, at_server = model.partition(":")
     if offered := rules.current().models:
-        state.set_model_listed = model if model in offered else offered[0]
+        state.set_model_listed = model if model in offered else _first_here(offered)
     elif operator.is_on_server(model) and operator.is_allowed():
         state.set_model_kind, state.set_model_server = SERVER, at_server
         state.set_model_dialect = dialect
@@ -66,6 +68,11 @@ def choose(model: str) -> None:
         state.set_model_kind = next(kind for kind, one in _NAMES.items() if one == model)
     else:
         state.set_model_kind, state.set_model_other = OTHER, model
+
+
+def _first_here(offered: Sequence[str]) -> str:
+    """The first model of the rules that can run, or else the first."""
+    return next((model for model in offered if not model_cache.missing(model)), offered[0])
 
 
 def is_embedded() -> bool:

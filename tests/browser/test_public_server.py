@@ -135,7 +135,7 @@ def test_limits_stand_in_the_controls(public: str, page: Page) -> None:
     expect(slider).to_have_attribute("max", "20")
     expect(page.get_by_text("Folder", exact=True)).to_have_count(0)
     expect(page.get_by_text("Hub", exact=True)).to_have_count(0)
-    page.get_by_role("button", name="Open").first.click()
+    page.locator(".st-key-header").get_by_role("button", name="Open").click()
     page.get_by_role("tab", name="Saved runs").click()
     expect(page.get_by_text("Saved runs are switched off on this server.")).to_be_visible()
 
