@@ -19,6 +19,7 @@ from eab.errors import EabError
 from eab.events import Message, RunStarted
 from eab.formatting import counted, human_seconds, listed
 
+_FILLED: Final = "filled_prompt"  # the prompt that the widgets were filled with
 _VARIED_WITH: Final = {"drafter": ("drafter", "draft_length")}
 
 
@@ -39,7 +40,7 @@ def fill_from(
     """
     if prompt is None or config is None:
         return
-    st.session_state.prompt = prompt
+    st.session_state.prompt = st.session_state[_FILLED] = prompt
     conversation.keep(messages)
     model_choice.choose(model)
     starting_values.begin_with(starting_values.of_config(config))
@@ -161,13 +162,15 @@ def leave_example(started: RunStarted) -> None:
     """Start anew from the model's settings if another prompt was typed than the one of an example.
 
     An example chooses its model and its settings for its own prompt: a few tokens, say, or two
-    candidates. They would spoil other texts. What the visitor has changed stays.
+    candidates. They would spoil other texts. What the visitor has changed stays, and so do the
+    settings of a link with a prompt.
 
     Args:
         started: The header of the example on the screen.
     """
-    if prompt() in (started.prompt, ""):
+    if st.session_state.get(_FILLED) != started.prompt or prompt() in (started.prompt, ""):
         return
+    st.session_state[_FILLED] = ""
     if started.model.name == model_choice.EMBEDDED == model_choice.name():
         model_choice.choose(model_choice.for_own_prompts() or model_choice.EMBEDDED)
     starting_values.follow_model()

@@ -38,7 +38,9 @@ def start(page: Page, prompt: str, key: str, presses: int = 0) -> None:
     for _ in range(presses):
         slider.press("ArrowRight")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.wait_for_function("() => location.search.includes('cache_variants=')")
+    page.wait_for_function(
+        "() => location.search.includes('cache_variants=')", timeout=120 * SECONDS
+    )
 
 
 def test_a_comparison_from_the_first_page_to_the_download(

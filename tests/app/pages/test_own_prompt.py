@@ -54,6 +54,20 @@ def test_what_was_changed_by_hand_stays(page: AppTest) -> None:
     assert page.slider(key="set_temperature").value == 1.0, "untouched, so that of the model"
 
 
+def test_a_model_chosen_for_ones_own_prompt_stays_for_the_next(page: AppTest) -> None:
+    typed(page, "Why is the sky blue?")
+    page.segmented_control(key="set_model_kind").set_value("Stories").run()
+    typed(page, "The cat sat on")
+    assert kind(page) == "Stories"
+
+
+def test_the_settings_of_a_link_stay(smollm2_here: None) -> None:
+    page = opened(prompt="The cat", max_paths="5", seed="3")
+    assert (kind(page), page.slider(key="set_max_paths").value) == ("Stories", 5)
+    typed(page, "The dog")
+    assert (kind(page), page.slider(key="set_max_paths").value) == ("Stories", 5)
+
+
 def test_an_example_brings_its_own_model_back(page: AppTest) -> None:
     typed(page, "Why is the sky blue?")
     open_example(page, bundled_runs.named("coin.eab"))
