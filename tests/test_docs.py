@@ -215,15 +215,16 @@ def test_the_quality_table_is_the_one_that_was_measured() -> None:
 
 
 def test_the_small_benchmark_table_holds_figures_of_the_large_one() -> None:
-    small, large = (rows(ROOT / name) for name in ("README.md", "docs/benchmarks.md"))
+    measured, _, _ = text_of(ROOT / "docs" / "benchmarks.md").partition("## A real chat model")
+    small, large = rows(text_of(ROOT / "README.md")), rows(measured)
     chosen = {name: figures for name, figures in small.items() if name in large}
     assert len(chosen) == 5
     for name, figures in chosen.items():
         assert set(figures) <= set(large[name]), name
 
 
-def rows(page: Path) -> dict[str, list[str]]:
-    found = re.findall(r"^\| ([^|]+?) \| (.+) \|$", text_of(page), flags=re.MULTILINE)
+def rows(page: str) -> dict[str, list[str]]:
+    found = re.findall(r"^\| ([^|]+?) \| (.+) \|$", page, flags=re.MULTILINE)
     return {name: figures.split(" | ") for name, figures in found}
 
 
