@@ -92,7 +92,7 @@ def _answers(opened: OpenRun, run: Run) -> None:
     try:
         answers = group_answers(run, part, RULES[rule or "exact"])
     except ConfigError as error:  # of the visitor's own pattern
-        st.error(str(error))
+        st.error(plain(str(error)))
         return
     sentence = answers_sentence(answers, run.started.config.policy)
     if not answers.ranked:
