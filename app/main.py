@@ -43,7 +43,7 @@ st.components.v2.component(
     isolate_styles=False,
 )(key="eab_page")
 from app.state import polling  # noqa: E402 - only after the style was sent
-from app.widgets import classroom, glossary  # noqa: E402
+from app.widgets import classroom, glossary, setting_widgets  # noqa: E402
 
 polling.forget_fragments()
 glossary.begin_page()
@@ -66,7 +66,8 @@ page = st.navigation(
     ]
 )
 class_places = classroom.reserve()
-page.run()
+with setting_widgets.carried_to(page.url_path):
+    page.run()
 classroom.draw(class_places, page.url_path)
 glossary.explain()
 st.set_page_config(page_icon=str(ASSETS / "icon.svg"))

@@ -4,7 +4,8 @@ A mark in its label says that its value is not the page's default, and what that
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ _TEXT_HEIGHT: Final = 96  # pixels of a box for several lines
 _LONGEST: Final = 40  # characters of a text that is named in a sentence
 # The settings that have a widget; the threshold has one per unit.
 FIELDS: Final = tuple(name for name, declared in SETTINGS.items() if declared.widget is not None)
+_PAGE: Final = "page_of_the_widgets"  # which was drawn last
 KEPT: Final[Any] = {"persist_state": "session"}  # a value stays while its widget is not drawn
 # The pages that tell more about a setting.
 _SEE: Final = {
@@ -40,6 +42,24 @@ _SEE: Final = {
     "attention": "BMC",
     "draft_length": "Speculative decoding",
 }
+
+
+@contextmanager
+def carried_to(page: str) -> Iterator[None]:
+    """Draw a page whose widgets have the values that they had on the page before.
+
+    A widget has another identity on each page, and Streamlit hands its kept value over only at the
+    end of the first drawing: until then it would stand at its lowest value, and be read so.
+
+    Args:
+        page: Names the page.
+    """
+    if st.session_state.get(_PAGE) != page:
+        for key in map(str, st.session_state):
+            if key == "prompt" or key.startswith("set_"):
+                st.session_state[key] = st.session_state[key]
+    yield
+    st.session_state[_PAGE] = page  # not if the drawing was interrupted
 
 
 def nearest(name: str, value: Any) -> Any:

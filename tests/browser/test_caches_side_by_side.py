@@ -66,6 +66,21 @@ def test_a_comparison_from_the_first_page_to_the_download(
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
 
 
+def test_settings_keep_their_values_from_page_to_page(open_page: Callable[..., Page]) -> None:
+    page = open_page()
+    sliders = {
+        name: page.get_by_role("slider", name=name)
+        for name in ("Entropy threshold", "Max paths", "Max new tokens")
+    }
+    values = {name: one.input_value() for name, one in sliders.items()}
+    heading = {"Memory": "What does a KV cache save?", "Explore": "EAB Explorer"}
+    for link, title in heading.items():
+        page.get_by_role("link", name=link).click()
+        expect(page.get_by_role("heading", name=title)).to_be_visible()
+        for name, slider in sliders.items():
+            expect(slider).to_have_value(values[name])
+
+
 def test_stop_acts_and_progress_names_the_cache(open_page: Callable[..., Page]) -> None:
     page = open_page("/memory")
     wait_for_charts(page)

@@ -146,7 +146,7 @@ def test_a_model_that_asks_for_too_much_is_refused_in_words(
 ) -> None:
     file = tiny_model(tmp_path / "nli", LABELS) / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(ModelError, match=r"cannot be loaded: its config\.json"):
+    with pytest.raises(ModelError, match="cannot be loaded: its configuration "):
         load_entailment(str(file.parent))
 
 
