@@ -19,8 +19,8 @@ and where it is unsure which token comes next (the entropy is at or above a thre
 branches. The tree, the entropy trace and the KV cache are three pictures of the same run, with one
 cursor.
 
-Ctrl+Enter in the prompt runs. Space plays and the arrow keys move the cursor; **Help** over the
-tree explains the pictures and lists all keys.
+Enter in the prompt runs, Shift+Enter breaks the line. Space plays and the arrow keys move the
+cursor; **Help** over the tree explains the pictures and lists all keys.
 """
 STATIC = Path(__file__).parent / "widgets" / "static"
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from shapes import same_weights
 from transformers import PreTrainedModel
 
-from app.widgets.starting_values import OTHERS
+from app.widgets.starting_values import START
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
@@ -36,7 +36,7 @@ PROMPTS: Final = {"the question": QUESTION, "the text": SUMMARY}
 PATHS: Final = (8, 16)
 NEW_TOKENS: Final = 48
 # The same sampling without forks; there is nothing to probe for.
-INDEPENDENT: Final = replace(OTHERS, policy="independent", threshold_unit="nats")
+INDEPENDENT: Final = replace(START, policy="independent", threshold_unit="nats")
 MIB: Final = 2**20
 console = Console(stderr=True)
 
@@ -102,7 +102,7 @@ def field_of(
 ) -> list[Competitor]:
     """All competitors; the tree first."""
     found: list[Competitor] = [
-        Chat("tree", pair.ours, job, prompt, OTHERS),
+        Chat("tree", pair.ours, job, prompt, START),
         Chat("independent texts", pair.ours, job, prompt, INDEPENDENT),
         Generate(pair.plain, job, job.paths),
         Generate(pair.plain, job, job.paths, shared_prompt=True),
@@ -119,7 +119,7 @@ def field_of(
 
 def job_of(model: HuggingFaceModel, prompt: str, paths: int, new_tokens: int) -> Job:
     """The job with the prompt as the chat template makes it, and the page's sampling."""
-    sampling = Sampling(OTHERS.temperature, OTHERS.top_p, model.stop_ids)
+    sampling = Sampling(START.temperature, START.top_p, model.stop_ids)
     return Job(model.encode(prompt, BranchingConfig(chat=True)), paths, new_tokens, sampling)
 
 

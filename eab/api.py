@@ -15,6 +15,7 @@ from eab.models.base import LanguageModel
 from eab.models.loading import wrap_model
 from eab.models.recommended import advice
 from eab.models.sources import EMBEDDED_DRAFT
+from eab.presets import with_preset
 from eab.remote.loading import load_model
 from eab.run import Run, Sample, fold
 from eab.weight_formats import AS_LOADED, AUTO
@@ -35,6 +36,8 @@ class EntropyAdaptiveBranching:
         entropy_threshold: See `eab.config.BranchingConfig`, as for the next two.
         branch_factor: Children per fork.
         max_paths: Paths at most.
+        preset: Settings that together shape a tree: `focused`, `balanced` or `wide` (see
+            `eab.presets`). What is given beside it stays.
         tokenizer: The tokenizer, if `model` is a model of transformers alone.
         device: Where to load a model that is given by name.
         dtype: Its number format.
@@ -52,10 +55,11 @@ class EntropyAdaptiveBranching:
     def __init__(
         self,
         model: Any = "embedded",
-        entropy_threshold: float = 0.65,
-        branch_factor: int = 3,
-        max_paths: int = 20,
+        entropy_threshold: float | None = None,
+        branch_factor: int | None = None,
+        max_paths: int | None = None,
         *,
+        preset: str | None = None,
         tokenizer: Any = None,
         device: str = "auto",
         dtype: str = "auto",
@@ -64,12 +68,14 @@ class EntropyAdaptiveBranching:
         draft: Any = EMBEDDED_DRAFT,
         **settings: Any,
     ) -> None:
-        self._settings = {
+        first = {
+            "preset": preset,
             "entropy_threshold": entropy_threshold,
             "branch_factor": branch_factor,
             "max_paths": max_paths,
-            **settings,
         }
+        given = {name: value for name, value in first.items() if value is not None}
+        self._settings = with_preset(given | settings)
         self._config({})  # refuse bad settings before a model is loaded
         load = partial(load_model, device=device, dtype=dtype, weights=weights, layout=layout)
         self.model = _as_language_model(model, tokenizer, load)
@@ -82,7 +88,8 @@ class EntropyAdaptiveBranching:
 
         Args:
             prompt: The text to continue; left out if there are messages.
-            settings: Settings for this call alone, and `messages` and `continued` (see `stream`).
+            settings: Settings for this call alone, or a `preset`; and `messages` and `continued`
+                (see `stream`).
 
         Raises:
             PromptError: The prompt or the messages are empty or too long.
@@ -114,7 +121,7 @@ class EntropyAdaptiveBranching:
                 "Hello"}]`. It needs a model with a chat template. A last message of the assistant
                 is continued.
             continued: Token ids that follow the prompt's own, as `Run.continuation` gives them.
-            settings: Settings for this call alone.
+            settings: Settings for this call alone, or a `preset`.
 
         Raises:
             PromptError, ConfigError, ModelError: As for `generate`. A run that exceeds its memory
@@ -126,7 +133,7 @@ class EntropyAdaptiveBranching:
         return generate(self.model, request, draft)
 
     def _config(self, settings: dict[str, Any]) -> BranchingConfig:
-        return BranchingConfig.from_settings(self._settings | settings)
+        return BranchingConfig.from_settings(self._settings | with_preset(settings))
 
 
 def _as_language_model(

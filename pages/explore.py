@@ -170,7 +170,7 @@ every = polling.interval(POLL_SECONDS[now]) if active else None
 polling.fragment(draw_status, None if now == "running" else every)
 polling.fragment(draw_board, every if now == "running" else None)
 with st.sidebar:
-    controls.sidebar()
+    controls.sidebar(on_screen=displayed)
 if not active:
     past_runs.note(displayed)
     history.draw(displayed.key, openable.open_again)

@@ -16,6 +16,7 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.packaged import SMOLLM2
 from eab.models.sources import EMBEDDED
+from eab.presets import with_preset
 from eab.run import fold
 
 
@@ -43,13 +44,9 @@ class Example(NamedTuple):
 
 MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
 COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024}
-# What the page starts with for a chat model (app/widgets/starting_values.py)
+# What the page starts with (app/widgets/starting_values.py)
 CHAT: dict[str, Any] = {
-    "threshold_unit": "quantile",
-    "entropy_threshold": 0.9,
-    "branch_factor": 2,
-    "max_paths": 8,
-    "min_fork_weight": 0.05,
+    "preset": "balanced",
     "temperature": 0.5,
     "top_p": 0.9,
     "max_new_tokens": 48,
@@ -350,7 +347,7 @@ def record_runs(model: HuggingFaceModel) -> None:
     bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
     for example in (one for one in EXAMPLES if one.model == model.card.name):
         common = COMMON if example.model == EMBEDDED else CHAT
-        config = BranchingConfig(**(common | example.settings))
+        config = BranchingConfig.from_settings(with_preset(common | example.settings))
         events = list(generate(model, Request(example.prompt, config)))
         record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")

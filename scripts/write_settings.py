@@ -7,6 +7,7 @@ from typing import Final
 
 from app.server.rules import PUBLIC, RULES
 from eab.config import SETTINGS, THRESHOLD_SCALES
+from eab.presets import OF_PRESETS, PRESETS
 from eab.settings import Setting
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
@@ -21,6 +22,12 @@ The settings of a run, the same in Python (`EntropyAdaptiveBranching(top_k=40)`)
 """
 
 
+_ABOUT_PRESETS: Final = """\
+## Presets
+
+Settings that together shape the tree: `preset="balanced"` in Python and in the lines of a batch, `--preset balanced` on
+the command line. A setting that is given beside a preset stays. The page starts with `balanced`.
+"""
 _ABOUT_RULES: Final = """\
 # Rules of a server
 
@@ -52,7 +59,17 @@ def _rule(name: str, declared: Setting) -> str:
 def settings_page() -> str:
     """The whole of docs/settings.md."""
     groups = dict.fromkeys(declared.group for declared in SETTINGS.values())
-    return "\n".join([_INTRODUCTION, *(_group(group) for group in groups)])
+    return "\n".join([_INTRODUCTION, _presets(), *(_group(group) for group in groups)])
+
+
+def _presets() -> str:
+    head = ["Preset", *(f"`{name}`" for name in OF_PRESETS), "Meaning"]
+    rows = [
+        [f"`{name}`", *(_default(preset.settings[each]) for each in OF_PRESETS), preset.help]
+        for name, preset in PRESETS.items()
+    ]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join([_ABOUT_PRESETS, *(f"| {' | '.join(line)} |" for line in lines), ""])
 
 
 def _group(group: str) -> str:

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, EabError
+from eab.presets import PRESETS, with_preset
 
 BOUNDS = [
     ("entropy_threshold", 0.0, 20.0),
@@ -282,3 +283,18 @@ def test_any_unknown_setting_is_refused_in_few_words(name):
     with pytest.raises(ConfigError, match="there is no setting") as error:
         BranchingConfig.from_settings({name: 1})
     assert len(str(error.value).encode("utf-8")) < 1000
+
+
+def test_a_preset_gives_way_to_what_is_set_beside_it() -> None:
+    made = with_preset({"preset": "wide", "max_paths": 4, "seed": 7})
+    assert made == {**PRESETS["wide"].settings, "max_paths": 4, "seed": 7}
+    assert with_preset({"seed": 7}) == {"seed": 7}
+    for name, preset in PRESETS.items():
+        config = BranchingConfig.from_settings(with_preset({"preset": name}))
+        for setting, value in preset.settings.items():
+            assert getattr(config, setting) == value
+            widget = SETTINGS[setting].widget
+            assert widget is None or widget.nearest(value) == value  # the page offers it
+    for wrong in ("Balanced", "", 3, ["wide"]):
+        with pytest.raises(ConfigError, match="it must be one of: focused, balanced, wide"):
+            with_preset({"preset": wrong})

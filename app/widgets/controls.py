@@ -11,10 +11,18 @@ import streamlit as st
 
 from app.server import estimate
 from app.state.process import worker
-from app.widgets import conversation, model_choice, presets, setting_widgets, starting_values
+from app.state.tab import OpenRun
+from app.widgets import (
+    conversation,
+    model_choice,
+    presets,
+    setting_widgets,
+    starting_values,
+    threshold,
+)
 from app.widgets.markdown import plain
 from app.widgets.setting_widgets import FIELDS, KEPT
-from eab.config import SETTINGS, BranchingConfig, DrafterName
+from eab.config import SETTINGS, THRESHOLD_SCALES, BranchingConfig, DrafterName
 from eab.errors import EabError
 from eab.events import Message, RunStarted
 from eab.formatting import counted, human_seconds, listed
@@ -105,18 +113,20 @@ def model_missing(here: bool = False) -> str:
     return model_choice.missing(model_choice.name(), here)
 
 
-def sidebar(varied: str = "", here: bool = False) -> None:
+def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = None) -> None:
     """Draw all widgets of a run; `model_name` and `settings` read them.
 
     Args:
         varied: The setting that this page varies, so that there is nothing to choose.
         here: Whether this machine must run the model; see `model_missing`.
+        on_screen: The run on the screen, whose entropies stand below the threshold.
     """
     choose_model(here)
     defaults = starting_values.defaults()
     hidden = _VARIED_WITH.get(varied, (varied,))
-    names = [name for name in SETTINGS if _has_widget(name) and name not in hidden]
+    names = [name for name in FIELDS if name not in hidden]
     presets.draw()
+    threshold.draw(defaults, prompt(), on_screen)
     for name in names:
         if not SETTINGS[name].advanced:
             setting_widgets.draw(name, defaults)
@@ -129,11 +139,9 @@ def sidebar(varied: str = "", here: bool = False) -> None:
             for name in advanced:
                 if SETTINGS[name].group == group:
                     setting_widgets.draw(name, defaults)
+            if group == SETTINGS["threshold_unit"].group:
+                threshold.draw_quantile(defaults)
     _reset_button()
-
-
-def _has_widget(name: str) -> bool:
-    return name == "entropy_threshold" or SETTINGS[name].widget is not None
 
 
 def _estimate() -> None:
@@ -149,8 +157,10 @@ def _estimate() -> None:
 
 def _changed_settings() -> int:
     """How many settings are not at the page's defaults."""
-    defaults = starting_values.defaults()
-    return sum(st.session_state[key] != value for key, value in defaults.items())
+    state, defaults = st.session_state, starting_values.defaults()
+    in_use = f"set_threshold_{state.set_threshold_unit}"
+    thresholds = {f"set_threshold_{unit}" for unit in THRESHOLD_SCALES} - {in_use}
+    return sum(state[key] != value for key, value in defaults.items() if key not in thresholds)
 
 
 def reset() -> None:
@@ -173,7 +183,7 @@ def leave_example(started: RunStarted) -> None:
     st.session_state[_FILLED] = ""
     if started.model.name == model_choice.EMBEDDED == model_choice.name():
         model_choice.choose(model_choice.for_own_prompts() or model_choice.EMBEDDED)
-    starting_values.follow_model()
+    starting_values.start_anew()
 
 
 def _reset_button() -> None:
@@ -214,9 +224,9 @@ def settings() -> dict[str, Any]:
     values = {key: state.get(key, value) for key, value in starting_values.defaults().items()}
     # Not every page draws them all.
     found = {name: setting_widgets.read(name, values[f"set_{name}"]) for name in FIELDS}
-    found["kv_limit_mib"] = starting_values.config().kv_limit_mib
-    threshold = values[f"set_threshold_{found['threshold_unit']}"]
-    return found | {"entropy_threshold": threshold, "seed": int(found["seed"])}
+    found["kv_limit_mib"] = starting_values.START.kv_limit_mib
+    chosen = values[f"set_threshold_{found['threshold_unit']}"]
+    return found | {"entropy_threshold": chosen, "seed": int(found["seed"])}
 
 
 def choose_model(here: bool = False) -> None:
@@ -225,7 +235,7 @@ def choose_model(here: bool = False) -> None:
     Args:
         here: Whether this machine must run it; see `model_missing`.
     """
-    model_choice.draw(starting_values.follow_model, here)
+    model_choice.draw(starting_values.start_anew, here)
 
 
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:

@@ -6,26 +6,22 @@ import streamlit as st
 
 from app.server import model_cache
 from app.state.process import models
-from app.widgets import model_choice, setting_widgets, starting_values
+from app.widgets import model_choice, setting_widgets
+from app.widgets.starting_values import START
+from eab.config import SETTINGS
 from eab.formatting import listed
+from eab.presets import PRESETS
 
-_BALANCED: Final = "Balanced"
-# By name: what it is for, its quantile of the model's entropies and its threshold in nats, branch
-# factor and paths; None for the values that the model starts with.
-_PRESETS: Final[dict[str, tuple[str, tuple[float, float, int, int] | None]]] = {
-    "Focused": ("few paths, forks only where the model is very unsure", (0.97, 1.5, 2, 6)),
-    _BALANCED: ("the defaults", None),
-    "Wide": ("many paths, forks also where the model is fairly sure", (0.8, 0.4, 4, 32)),
-}
+_NAMES: Final = {preset.capitalize(): preset for preset in PRESETS}
 _OWN: Final = "Model's own"  # only where the model recommends something
 _CHOSEN: Final = "preset"
 
 
 def draw() -> None:
     """Draw the choice of a preset; one is chosen while the settings are those that it sets."""
-    names = [*_PRESETS, *([_OWN] if _recommended() else [])]
-    st.session_state[_CHOSEN] = next((name for name in names if _is_set(name)), None)
-    words = [f"{name}: {what}" for name, (what, _) in _PRESETS.items()]
+    names = [*_NAMES, *([_OWN] if _recommended() else [])]
+    st.session_state[_CHOSEN] = chosen()
+    words = [f"{name}: {PRESETS[preset].help}" for name, preset in _NAMES.items()]
     own = [f"{_OWN}: {shown}" for shown in [_recommendation()] if shown]
     st.segmented_control(
         "Preset",
@@ -46,30 +42,29 @@ def _recommendation() -> str:
     return listed([f"{name} {value:g}" for name, value in _recommended().items()])
 
 
+def chosen() -> str | None:
+    """The preset that the settings are those of, as the page names it."""
+    return next((name for name in (*_NAMES, _OWN) if _is_set(name)), None)
+
+
 def _settings(name: str) -> dict[str, Any]:
-    start = starting_values.config()
-    chosen: dict[str, Any] = {
-        "threshold_unit": start.threshold_unit,
-        f"threshold_{start.threshold_unit}": start.entropy_threshold,
-        "branch_factor": start.branch_factor,
-        "max_paths": start.max_paths,
-        # Where few tokens are left, a larger branch factor would do nothing.
-        **{sampling: getattr(start, sampling) for sampling in ("temperature", "top_k", "top_p")},
-    }
+    values: dict[str, Any] = dict(PRESETS[_NAMES.get(name, "balanced")].settings)
+    values["threshold_quantile"] = values.pop("entropy_threshold")
+    # Where few tokens are left, a larger branch factor would do nothing.
+    values |= {sampling: getattr(START, sampling) for sampling in ("temperature", "top_k", "top_p")}
     if name == _OWN:
-        chosen |= {
-            setting: setting_widgets.nearest(setting, value)
-            for setting, value in _recommended().items()
-        }
-    elif (shape := _PRESETS[name][1]) is not None:
-        quantile, nats, chosen["branch_factor"], chosen["max_paths"] = shape
-        threshold = nats if start.threshold_unit == "nats" else quantile
-        chosen[f"threshold_{start.threshold_unit}"] = threshold
-    chosen["max_paths"] = setting_widgets.nearest("max_paths", chosen["max_paths"])
-    return {f"set_{setting}": value for setting, value in chosen.items()}
+        values |= _recommended()
+    held = {
+        setting: setting_widgets.nearest(setting, value)
+        for setting, value in values.items()
+        if setting in SETTINGS
+    }
+    return {f"set_{setting}": value for setting, value in (values | held).items()}
 
 
 def _is_set(name: str) -> bool:
+    if name == _OWN and not _recommended():
+        return False
     return all(st.session_state[key] == value for key, value in _settings(name).items())
 
 

@@ -3,7 +3,6 @@
 A mark in its label says that its value is not the page's default, and what that is.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ import streamlit as st
 
 from app.server import rules
 from eab import token_text
-from eab.config import SETTINGS, THRESHOLD_SCALES, ThresholdUnit
+from eab.config import SETTINGS
 from eab.formatting import shortened
 from eab.remote import operator
 from eab.settings import (
@@ -31,7 +30,7 @@ from eab.settings import (
 
 _TEXT_HEIGHT: Final = 96  # pixels of a box for several lines
 _LONGEST: Final = 40  # characters of a text that is named in a sentence
-# The settings that have a widget; the threshold has one per unit.
+# The settings that have a widget here; app.widgets.threshold has those of the threshold.
 FIELDS: Final = tuple(name for name, declared in SETTINGS.items() if declared.widget is not None)
 _PAGE: Final = "page_of_the_widgets"  # which was drawn last
 KEPT: Final[Any] = {"persist_state": "session"}  # a value stays while its widget is not drawn
@@ -91,12 +90,9 @@ def draw(name: str, defaults: Mapping[str, Any]) -> None:
         name: The setting.
         defaults: What each widget starts with, by its key in the session.
     """
-    if name == "entropy_threshold":
-        _draw_threshold(defaults)
-        return
     declared, key = SETTINGS[name], f"set_{name}"
-    mark = _mark(name, key, defaults[key])
-    label, given = declared.label + mark, {"key": key, "help": _help(name), **KEPT}
+    label = declared.label + mark(name, key, defaults)
+    given = {"key": key, "help": help_of(name), **KEPT}
     match _widget(name):
         case Slider(low, high, step):
             st.slider(label, low, high, step=step, **given)
@@ -118,46 +114,18 @@ def draw(name: str, defaults: Mapping[str, Any]) -> None:
             st.text_area(label, placeholder=example, height=_TEXT_HEIGHT, **given)
 
 
-def _draw_threshold(defaults: Mapping[str, Any]) -> None:
-    """Draw the slider of the threshold in the chosen unit, and what its value means."""
-    unit: ThresholdUnit = st.session_state.set_threshold_unit
-    scale, key = THRESHOLD_SCALES[unit], f"set_threshold_{unit}"
-    value = st.slider(
-        SETTINGS["entropy_threshold"].label + _mark("entropy_threshold", key, defaults[key]),
-        scale.widget.low,
-        scale.widget.high,
-        step=scale.widget.step,
-        format=f"%.2f {unit}",
-        key=key,
-        help=f"{_help('entropy_threshold')} {scale.help}",
-        **KEPT,
-    )
-    st.caption(_threshold_words(unit, value))
-
-
-def _threshold_words(unit: ThresholdUnit, value: float) -> str:
-    """What a threshold means for the tree."""
-    if unit == "nats":
-        words = f"{math.exp(value):.1f}"
-        return f"Branches when the model wavers between about {words} words or more."
-    if unit == "normalised":
-        return "Branches at this share of ln V, the largest possible entropy."
-    return (
-        f"Branches where the entropy is among the highest {1 - min(value, 1):.0%} of a greedy "
-        "probe of the prompt, and at least 0.3 nats."
-    )
-
-
-def _help(name: str) -> str:
+def help_of(name: str) -> str:
+    """What a setting does, and which page tells more."""
     page = f" See the page {_SEE[name]}." if name in _SEE else ""
     return SETTINGS[name].help + page
 
 
-def _mark(name: str, key: str, default: Any) -> str:
+def mark(name: str, key: str, defaults: Mapping[str, Any]) -> str:
     """The end of a label: empty while the widget has its default, else a dot and the default."""
-    if st.session_state[key] == default:
+    if st.session_state[key] == defaults[key]:
         return ""
-    return f" ● default {shown(name, default)}"  # plain, since screen readers are given it as it is
+    # plain, since screen readers are given it as it is
+    return f" ● default {shown(name, defaults[key])}"
 
 
 def shown(name: str, value: Any) -> str:

@@ -1,56 +1,37 @@
-"""The values that the widgets of the settings start with: those of the model, or of an example.
+"""The values that the widgets of the settings start with: the page's, or those of an example.
 
 What a visitor has changed stays when another model or prompt is chosen; the rest starts anew.
 """
 
-from dataclasses import replace
 from typing import Any, Final
 
 import streamlit as st
 
-from app.widgets import model_choice, setting_widgets
+from app.widgets import setting_widgets
 from app.widgets.setting_widgets import FIELDS
 from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
+from eab.presets import PRESETS
 
-# Where they differ from the library's: unlikely paths do not branch, and a run ends within seconds.
-STORIES: Final = BranchingConfig(
-    min_fork_weight=0.03, max_paths=16, max_new_tokens=48, kv_limit_mib=1024
-)
-# Any other model: a threshold in nats fits one model only, so it is a quantile of the model's own
-# entropies. Chosen by looking at trees of SmolLM2 (docs/models.md).
-OTHERS: Final = replace(
-    STORIES,
-    threshold_unit="quantile",
-    entropy_threshold=0.9,
-    branch_factor=2,
-    max_paths=8,
-    min_fork_weight=0.05,
+# Where they differ from the library's, they were chosen by looking at trees (docs/models.md).
+START: Final = BranchingConfig(
+    **PRESETS["balanced"].settings,
     temperature=0.5,
     top_p=0.9,
+    max_new_tokens=48,
+    kv_limit_mib=1024,
 )
 _THRESHOLDS: Final[dict[ThresholdUnit, float]] = {
-    "nats": STORIES.entropy_threshold,
+    "nats": 0.65,
     "normalised": 0.08,
-    "quantile": OTHERS.entropy_threshold,
+    "quantile": START.entropy_threshold,
 }
 _BEGUN_WITH: Final = "begun_with"  # the values that no visitor has chosen
 
 
-def config() -> BranchingConfig:
-    """The settings that the chosen model starts with."""
-    return STORIES if not model_choice.name() or model_choice.is_embedded() else OTHERS
-
-
-def thresholds() -> dict[ThresholdUnit, float]:
-    """The thresholds that the chosen model starts with, by their units."""
-    start = config()
-    return _THRESHOLDS | {start.threshold_unit: start.entropy_threshold}
-
-
 def defaults() -> dict[str, Any]:
-    """What each widget starts with for the chosen model, by its key in the session."""
-    fields = _fields(config())
-    return fields | {f"set_threshold_{unit}": value for unit, value in thresholds().items()}
+    """What each widget starts with, by its key in the session."""
+    thresholds = {f"set_threshold_{unit}": value for unit, value in _THRESHOLDS.items()}
+    return _fields(START) | thresholds
 
 
 def ensure() -> None:
@@ -83,8 +64,10 @@ def move_to(values: dict[str, Any]) -> None:
     st.session_state[_BEGUN_WITH] = values
 
 
-def follow_model() -> None:
-    """Another model was chosen: what the visitor has not changed starts as that model's."""
+def start_anew() -> None:
+    """Another model or prompt was chosen: what the visitor has not changed starts anew; for
+    callbacks.
+    """
     move_to(defaults())
 
 

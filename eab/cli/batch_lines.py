@@ -1,7 +1,7 @@
 """The lines of a file of prompts: each is a run, with an id, a prompt and settings.
 
-An object of JSON lines has `prompt` or `messages`, optionally `id`, and any settings by their names
-in Python.
+An object of JSON lines has `prompt` or `messages`, optionally `id`, a `preset`, and any settings by
+their names in Python.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,6 +12,7 @@ from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events.chat import prompt_or_messages
+from eab.presets import with_preset
 from eab.record.prompt_lines import checked_id, default_id, items_of, lines_of
 
 
@@ -52,5 +53,5 @@ def _line(defaults: BranchingConfig, number: int, given: dict[str, Any]) -> Batc
     prompt, messages = prompt_or_messages(prompt, given.pop("messages", None))
     if not isinstance(prompt, str):
         raise ConfigError(f"prompt is {prompt!r:.40}; every line needs a prompt, as text")
-    config = BranchingConfig.from_settings(asdict(defaults) | given)
+    config = BranchingConfig.from_settings(asdict(defaults) | with_preset(given))
     return BatchLine(number, checked_id(own_id), Request(prompt, config, messages=messages))

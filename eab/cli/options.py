@@ -15,9 +15,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from eab.config import SETTINGS, SPECULATIVE, BranchingConfig
+from eab.config import BRANCHING, SETTINGS, SPECULATIVE, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
+from eab.presets import OF_PRESETS, PRESETS, with_preset
 from eab.settings import Choice, Real, Setting, Switch, Text, Whole
 from eab.text_values import JsonObject, Texts
 from eab.timing import MIN_REPEATS
@@ -111,6 +112,18 @@ Sample = Annotated[
     int,
     typer.Option(help="Make only this many combinations, drawn at random; 0 makes all.", min=0),
 ]
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        help="Settings that together shape the tree, with a threshold that fits model and prompt; "
+        "an option that is given beside it stays. "
+        + "; ".join(f"{name}: {preset.help}" for name, preset in PRESETS.items())
+        + ".",
+        rich_help_panel=BRANCHING,
+        show_default=False,
+    ),
+]
 MAX_VALUES: Final = 10_000  # of one setting
 
 Command = Callable[..., None]
@@ -143,7 +156,8 @@ def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Comma
         without: Settings that get no option and keep their default.
     """
     offered = {name: each for name, each in SETTINGS.items() if name not in without}
-    parameters = [_option(name, declared) for name, declared in offered.items()]
+    parameters = [_parameter("preset", PresetName, None)]
+    parameters += [_option(name, declared) for name, declared in offered.items()]
     return _replacing("config", parameters, config_of)
 
 
@@ -151,7 +165,8 @@ def with_grid(command: Command) -> Command:
     """Give a command one option per setting, which takes several values, and those of the seeds and
     of the sample, in the place of its parameter `grid`.
     """
-    parameters = [_grid_option(name, declared) for name, declared in SETTINGS.items()]
+    parameters = [_parameter("preset", PresetName, None)]
+    parameters += [_grid_option(name, declared) for name, declared in SETTINGS.items()]
     parameters += [_parameter("seeds", Seeds, 1), _parameter("sample", Sample, 0)]
     return _replacing("grid", parameters, grid_of)(command)
 
@@ -190,11 +205,11 @@ def _option(name: str, declared: Setting) -> Parameter:
     """The option of one setting; its value is checked by the config, in words."""
     kind: Any = str
     flag = _flag(name, declared)
-    details: dict[str, Any] = {}
+    details = _shown_default(name, declared)
     match declared.values:
         case Whole(or_word=word) if word:
             kind = Any
-            details = {"metavar": f"<int>|{word}", "parser": _number_or_word}
+            details |= {"metavar": f"<int>|{word}", "parser": _number_or_word}
         case Whole():
             kind = int
         case Real():
@@ -203,26 +218,33 @@ def _option(name: str, declared: Setting) -> Parameter:
             kind = list[str]
         case Switch(or_word=word):
             kind = bool | None if word else bool
-            details = {"show_default": word} if word else {}
+            details |= {"show_default": word} if word else {}
             flag = f"{flag}/--no-{flag.removeprefix('--')}" if word else flag
     option = typer.Option(flag, help=declared.help, rich_help_panel=declared.group, **details)
     default = declared.default
     if isinstance(declared.values, Switch) and not isinstance(default, bool):
         default = None
+    if name in OF_PRESETS:
+        return _parameter(name, Annotated[kind | None, option], None)
     return _parameter(
         name, Annotated[kind, option], [*default] if isinstance(default, tuple) else default
     )
 
 
+def _shown_default(name: str, declared: Setting) -> dict[str, Any]:
+    """What help says of an option that a preset may set: it has no value unless it is given."""
+    return {"show_default": f"{declared.default}"} if name in OF_PRESETS else {}
+
+
 def config_of(given: dict[str, Any]) -> BranchingConfig:
     """The config that the options of `with_settings` describe: an option that is not given and has
-    no value of its own (neither --chat nor --no-chat) leaves the default.
+    no value of its own (neither --chat nor --no-chat) leaves what the preset says, or the default.
 
     Raises:
         ConfigError: A value is not allowed.
     """
     return BranchingConfig.from_settings(
-        {name: value for name, value in given.items() if value is not None}
+        with_preset({name: value for name, value in given.items() if value is not None})
     )
 
 
@@ -240,8 +262,10 @@ def _grid_option(name: str, declared: Setting) -> Parameter:
         help=declared.help,
         rich_help_panel=declared.group,
         metavar="a,b,...|from:to:step" if ranges else "a,b,...",
+        **_shown_default(name, declared),
     )
-    return _parameter(name, Annotated[str, option], str(declared.default))
+    default = None if name in OF_PRESETS else str(declared.default)
+    return _parameter(name, Annotated[str | None, option], default)
 
 
 def grid_of(given: dict[str, Any]) -> Grid:
@@ -253,9 +277,10 @@ def grid_of(given: dict[str, Any]) -> Grid:
     values = {
         name: list_of_values(_flag(name, declared), declared, given[name])
         for name, declared in SETTINGS.items()
+        if given[name] is not None
     }
     varied = {name: some for name, some in values.items() if len(some) > 1}
-    base = {name: some[0] for name, some in values.items()}
+    base = {name: some[0] for name, some in values.items()} | {"preset": given["preset"]}
     first, count = base["seed"], given["seeds"]
     if not 1 <= count <= MAX_SEEDS:
         raise ConfigError(f"--seeds is {count}; it must be a whole number from 1 to {MAX_SEEDS}")

@@ -5,21 +5,18 @@ A coroutine, so that whoever serves the run may serve others in the same pass: i
 whose pending tokens the next pass must compute, and is sent the events of that pass.
 """
 
-import math
-from collections.abc import Generator, Sequence
-from dataclasses import replace
+from collections.abc import Generator
 from typing import Final, TypeAlias
 
-import torch
-
-from eab.config import BranchingConfig
 from eab.engine.build import build
 from eab.engine.generation import Generation
+from eab.engine.probe import probe
 from eab.engine.request import Request
 from eab.errors import MemoryLimitError, ServerError
-from eab.events import Event, Predicted, Probed, RunEnded
+from eab.events import Event, RunEnded
 from eab.models.base import LanguageModel, Stopped
 from eab.models.out_of_memory import is_out_of_memory
+from eab.run.threshold import threshold_in_nats
 
 Passes: TypeAlias = Generator[Generation, list[Event], None]
 
@@ -27,8 +24,6 @@ OUT_OF_MEMORY: Final = (
     "the memory of this machine does not suffice for the run. What it had is kept; use fewer paths "
     "or new tokens, or a smaller model"
 )
-PROBE_STEPS = 64
-PROBE_FLOOR = 0.3  # nats; without it a confident prompt would fork at its own low quantile
 
 
 def passes(
@@ -70,43 +65,5 @@ def _threshold_in_nats(
 ) -> Generator[Generation, list[Event], float]:
     """The threshold in nats; a quantile needs a probe with this prompt."""
     is_quantile = request.config.threshold_unit == "quantile"
-    entropies = (yield from _probe(model, request, events)) if is_quantile else []
+    entropies = (yield from probe(model, request, events)) if is_quantile else []
     return threshold_in_nats(request.config, model.card.vocab_size, entropies)
-
-
-def threshold_in_nats(
-    config: BranchingConfig, vocab_size: int, entropies: Sequence[float] = ()
-) -> float:
-    """The threshold of the settings in nats.
-
-    Args:
-        config: The settings.
-        vocab_size: How many tokens the model can predict.
-        entropies: Those of the greedy probe (nats), if the threshold is a quantile of them.
-    """
-    match config.threshold_unit:
-        case "nats":
-            return config.entropy_threshold
-        case "normalised":
-            return config.entropy_threshold * math.log(vocab_size)
-        case "quantile":
-            quantile = torch.tensor(entropies).quantile(config.entropy_threshold)
-            return max(PROBE_FLOOR, float(quantile))
-
-
-def _probe(
-    model: LanguageModel, request: Request, events: list[Event]
-) -> Generator[Generation, list[Event], list[float]]:
-    """Entropies (nats) along the greedy continuation of the prompt."""
-    steps = min(PROBE_STEPS, request.config.max_new_tokens)
-    greedy = replace(
-        request.config, policy="greedy", max_paths=1, max_new_tokens=steps, drafter="none"
-    )
-    probe = build(model, replace(request, config=greedy), threshold_nats=0.0)
-    entropies: list[float] = []
-    while probe.live:
-        for event in (yield probe):
-            if isinstance(event, Predicted):
-                entropies.append(event.entropy)
-                events.append(Probed(event.step, event.entropy))
-    return entropies

@@ -47,7 +47,7 @@ def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
         {
             "tree": _tree_words(run, step, _highest(records, step)),
             "entropy": _entropy_words(run, _highest(records, step)),
-            "memory": _memory_words(run, run.steps[step].kv),
+            "memory": _memory_words(run, run.steps[step].kv) + _peak_words(run, step),
         }
         for step in steps
     ]
@@ -204,6 +204,18 @@ def _memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
         f"{when}{paths} in {held}, {reserved} of it reserved: more than the "
         f"{human_bytes(separate)} that separate caches would hold. {_reason(run, kv)}"
     )
+
+
+def _peak_words(run: Run, step: int) -> str:
+    """What was saved when the most paths were alive, once some of them have ended."""
+    peak, kv = run.peak_step(), run.steps[step].kv
+    most = run.steps[peak].kv
+    if step <= peak or kv is None or most is None or len(kv.paths) == len(most.paths):
+        return ""
+    if not most.bytes_held or most.block_size:
+        return ""
+    ratio = separate_bytes(run.started, most) / most.bytes_held
+    return f" At step {peak}, with {counted(len(most.paths), 'live path')}: {_saving(ratio)}."
 
 
 def _blocks(kv: KVUsage) -> str:

@@ -13,13 +13,13 @@ from eab import record
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.many_runs import ManyRuns, RunInWork
-from eab.engine.passes import threshold_in_nats
 from eab.engine.request import Request
 from eab.errors import EabError, RecordError
 from eab.evaluation.same_answer import load_rule
 from eab.events import Event, ModelCard, Probed
 from eab.models.base import LanguageModel
 from eab.run import fold
+from eab.run.threshold import threshold_in_nats
 from eab.tuning.cell import Cell, run_file_name
 from eab.tuning.items import Item, cell_key
 from eab.tuning.measuring import Measurement

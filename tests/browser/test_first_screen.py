@@ -135,12 +135,12 @@ def test_a_long_error_does_not_move_the_board(open_page: Callable[..., Page]) ->
     page = opened(open_page)
     top = place(page, ".eab")["y"]
     page.get_by_role("textbox", name="Prompt").fill("word " * 2000)
-    page.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    page.get_by_role("textbox", name="Prompt").press("Enter")
     expect(page.get_by_text("Run failed: ")).to_be_visible(timeout=120 * SECONDS)
     assert place(page, ".eab")["y"] == top
 
 
-def test_the_prompt_grows_over_the_page_and_ctrl_enter_runs(
+def test_the_prompt_grows_with_its_text_over_the_page_and_enter_runs(
     open_page: Callable[..., Page],
 ) -> None:
     page = opened(open_page)
@@ -148,12 +148,16 @@ def test_the_prompt_grows_over_the_page_and_ctrl_enter_runs(
     prompt = page.get_by_role("textbox", name="Prompt")
     assert place(page, ".st-key-prompt textarea")["height"] < 40
     prompt.click()
-    assert place(page, ".st-key-prompt textarea")["height"] > 150
+    assert place(page, ".st-key-prompt textarea")["height"] < 50
+    prompt.press("Shift+Enter")
+    prompt.press_sequentially("another line")
+    assert place(page, ".st-key-prompt textarea")["height"] > 50
+    assert "\n" in prompt.input_value()
     assert place(page, ".eab")["y"] == top
     prompt.fill("The cat sat on the")
     note = 'getComputedStyle(document.querySelector(".st-key-status"), "::before").content'
     assert "another prompt" in page.evaluate(note)
-    prompt.press("Control+Enter")
+    prompt.press("Enter")
     expect(page).to_have_url(re.compile("run="))
     expect(page.locator(".eab .box.prompt")).to_have_attribute(
         "aria-label", re.compile(re.escape("The cat sat on the")), timeout=120 * SECONDS
@@ -161,7 +165,7 @@ def test_the_prompt_grows_over_the_page_and_ctrl_enter_runs(
     assert not page.locator("html[data-eab-prompt-edited]").count()
 
 
-def test_ctrl_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
+def test_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
     open_page: Callable[..., Page],
 ) -> None:
     page = opened(open_page)
@@ -171,7 +175,7 @@ def test_ctrl_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
     prompt = page.get_by_role("textbox", name="Prompt")
     prompt.fill("The cat sat on the")
     expect(run_button(page)).to_have_count(0)
-    prompt.press("Control+Enter")
+    prompt.press("Enter")
     for route in held:
         route.continue_()
     expect(page).to_have_url(re.compile("run="))

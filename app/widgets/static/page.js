@@ -1,5 +1,5 @@
-// The page around the board: Ctrl+Enter (Cmd+Enter) in the prompt runs, and a prompt that is being
-// edited is marked at once.
+// The page around the board: Enter in the prompt runs, Shift+Enter breaks the line, and a prompt that
+// is being edited is marked at once.
 
 const PROMPT = ".st-key-prompt textarea";
 const RETRY = 50; // ms
@@ -7,8 +7,9 @@ const TRIES = 200;
 
 /** @param {KeyboardEvent} event */
 function runFromPrompt(event) {
-  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   if (!(event.target instanceof HTMLElement) || !event.target.matches(PROMPT)) return;
+  event.preventDefault(); // no new line
   // Streamlit has taken the text over: its handler is below the document.
   event.target.blur();
   pressRun(TRIES);

@@ -1,7 +1,8 @@
 // The cursor: at which step it is, and how it moves.
 //
 // What plays by itself plays again and again until the user touches the board. At the end of each
-// round it rests at the step with the most live paths, as the last step often has only one.
+// round, and after a live run, it rests at the step with the most live paths, as the last step often
+// has only one.
 
 /** @import { Board } from "./board.js" */
 /** @import { Message } from "./types.d.ts" */
@@ -22,6 +23,8 @@ export class Replay {
     this.movedAt = 0; // ms; when playing or gliding last moved the cursor
     this.byItself = false; // whether the board began to play, not the user
     this.loops = false; // whether it then begins again
+    this.rests = false; // whether it goes to rest once it has reached the end of a live run
+    this.growing = false; // whether the run on the board was still growing
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
   }
@@ -30,7 +33,7 @@ export class Replay {
     this.close();
     this.cursor = 0;
     this.follow = true;
-    this.playing = this.byItself = this.loops = false;
+    this.playing = this.byItself = this.loops = this.rests = this.growing = false;
   }
 
   close() {
@@ -52,6 +55,27 @@ export class Replay {
       else this.playByItself();
     } else if (this.follow && !this.playing && !this.glides(isNewRun)) this.cursor = lastStep;
     this.cursor = Math.min(this.cursor, lastStep);
+    this.restAfterRun(isNewRun);
+  }
+
+  /**
+   * A live run has just ended under the eyes of the user, whose cursor followed it.
+   * @param {boolean} isNewRun
+   */
+  restAfterRun(isNewRun) {
+    const { run } = this.board;
+    if (this.growing && !isNewRun && run.ended && this.follow) {
+      this.rests = true;
+      this.reachEnd();
+    }
+    this.growing = run.mode === "live" && !run.ended;
+  }
+
+  /** The cursor may have come to the end. */
+  reachEnd() {
+    if (this.cursor < this.board.lastStep || !(this.rests || this.byItself)) return;
+    this.rests = false;
+    this.timer = setTimeout(() => this.settle(), END_MS);
   }
 
   /**
@@ -67,7 +91,7 @@ export class Replay {
 
   /** @param {number} step */
   goTo(step) {
-    this.playing = this.byItself = false;
+    this.playing = this.byItself = this.rests = false;
     this.cursor = Math.min(this.board.lastStep, Math.max(0, step));
     this.follow = this.cursor === this.board.lastStep;
     this.board.selection.followCursor();
@@ -75,7 +99,7 @@ export class Replay {
 
   /** The user has the board now: what plays by itself plays to its end, but not again. */
   touch() {
-    this.loops = false;
+    this.loops = this.rests = false;
     if (!this.playing) clearTimeout(this.timer);
   }
 
@@ -174,8 +198,8 @@ export class Replay {
     if (this.playing && this.cursor === this.board.lastStep) {
       this.playing = false;
       this.follow = true;
-      if (this.byItself) this.timer = setTimeout(() => this.settle(), END_MS);
     }
+    this.reachEnd();
     this.board.render();
   }
 

@@ -58,6 +58,7 @@ export class ThresholdDrag {
     this.close();
     if (!this.active || this.requested === this.threshold) return;
     this.requested = this.threshold;
+    this.board.replay.goToEnd(); // the tree, its sentence and the chart then tell of the same step
     this.board.notes = { entropy: "Recomputing …" };
     this.board.render();
     this.board.onWhatIf?.({ threshold: this.threshold, r: this.board.run.r });

@@ -40,7 +40,7 @@ def test_a_typed_prompt_goes_to_the_chat_model_with_settings_for_it(page: AppTes
     assert kind(page) == "Chat"
     assert page.selectbox(key="set_threshold_unit").value == "quantile"
     assert page.slider(key="set_threshold_quantile").value == 0.9
-    assert page.slider(key="set_max_paths").value == 8
+    assert page.slider(key="set_max_paths").value == 10
     assert page.slider(key="set_temperature").value == 0.5
 
 
@@ -51,7 +51,7 @@ def test_what_was_changed_by_hand_stays(page: AppTest) -> None:
     page.segmented_control(key="set_model_kind").set_value("Stories").run()
     assert page.text_area(key="prompt").value == "Why is the sky blue?"
     assert page.slider(key="set_max_paths").value == 3
-    assert page.slider(key="set_temperature").value == 1.0, "untouched, so that of the model"
+    assert page.slider(key="set_temperature").value == 0.5
 
 
 def test_a_model_chosen_for_ones_own_prompt_stays_for_the_next(page: AppTest) -> None:

@@ -1,0 +1,72 @@
+"""The greedy probe of a prompt: the entropies that a quantile threshold is taken from."""
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+from eab.config import BranchingConfig
+from eab.engine.build import build
+from eab.engine.generation import Generation
+from eab.engine.request import Request
+from eab.events import Event, Predicted, Probed
+from eab.models.base import LanguageModel
+
+PROBE_STEPS: Final = 24  # they come before the first token of the run; more take longer
+_REMEMBERED: Final = 64  # probes of one model
+# What may change its entropies, and what it may use
+_OF_THE_PROBE: Final = (
+    *("temperature", "top_k", "top_p", "stop", "chat", "system", "chat_template_kwargs"),
+    *("cache", "r", "attention", "kv_limit_mib"),
+)
+
+_Probes: TypeAlias = dict[Request, tuple[Probed, ...]]
+PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
+
+
+def probe(
+    model: LanguageModel, request: Request, events: list[Event]
+) -> Generator[Generation, list[Event], list[float]]:
+    """Continue the prompt greedily for a few steps, once per model, prompt and sampling settings.
+
+    Args:
+        model: The model.
+        request: Prompt and settings.
+        events: Gets a Probed per step.
+
+    Returns:
+        The entropies (nats).
+    """
+    greedy = replace(request, config=_greedy(request.config))
+    known = PROBED.setdefault(model, {})
+    if greedy in known:
+        events += known[greedy]
+    else:
+        known[greedy] = tuple((yield from _continue(model, greedy, events)))
+        if len(known) > _REMEMBERED:
+            del known[next(iter(known))]
+    return [event.entropy for event in known[greedy]]
+
+
+def _greedy(config: BranchingConfig) -> BranchingConfig:
+    """The settings of the probe: those that change its entropies, and nothing else."""
+    return BranchingConfig(
+        policy="greedy",
+        max_paths=1,
+        max_new_tokens=min(PROBE_STEPS, config.max_new_tokens),
+        **{name: getattr(config, name) for name in _OF_THE_PROBE},
+    )
+
+
+def _continue(
+    model: LanguageModel, request: Request, events: list[Event]
+) -> Generator[Generation, list[Event], list[Probed]]:
+    """Make the greedy run; whoever reads `events` meanwhile may empty it."""
+    probed: list[Probed] = []
+    generation = build(model, request, threshold_nats=0.0)
+    while generation.live:
+        for event in (yield generation):
+            if isinstance(event, Predicted):
+                probed.append(Probed(event.step, event.entropy))
+                events.append(probed[-1])
+    return probed

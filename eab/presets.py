@@ -1,0 +1,63 @@
+"""Settings that together shape a tree, by name; the same in Python, on the command line and on the
+page.
+
+Their thresholds are quantiles of the entropies that the model meets with this very prompt, because
+one in nats fits one model and one kind of prompt only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eab.errors import ConfigError
+from eab.formatting import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Settings that belong together.
+
+    Attributes:
+        help: What they are for.
+        settings: Their values, by their names in `BranchingConfig`.
+    """
+
+    help: str
+    settings: Mapping[str, Any]
+
+
+def _preset(help: str, quantile: float, branches: int, paths: int, weight: float) -> Preset:
+    return Preset(
+        help,
+        {
+            "entropy_threshold": quantile,
+            "threshold_unit": "quantile",
+            "branch_factor": branches,
+            "max_paths": paths,
+            "min_fork_weight": weight,
+        },
+    )
+
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "focused": _preset("few texts: forks only where the model is least sure", 0.97, 2, 6, 0.1),
+    "balanced": _preset("up to ten texts, which one screen shows", 0.9, 2, 10, 0.1),
+    "wide": _preset("many texts: forks also where the model is fairly sure", 0.75, 3, 32, 0.03),
+}
+OF_PRESETS: Final = tuple(PRESETS["balanced"].settings)  # the settings that a preset sets
+
+
+def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """These settings, with those of the preset that they name as `preset`; what they set themselves
+    stays.
+
+    Raises:
+        ConfigError: There is no such preset.
+    """
+    own = dict(settings)
+    name = own.pop("preset", None)
+    if name is None:
+        return own
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ConfigError(f"the preset is {quoted(name)}; it must be one of: {', '.join(PRESETS)}")
+    return {**PRESETS[name].settings, **own}

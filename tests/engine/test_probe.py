@@ -1,0 +1,74 @@
+"""The greedy probe of a quantile threshold, and the presets that are made with it."""
+
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.probe import PROBE_STEPS, PROBED
+from eab.engine.request import Request
+from eab.events import Probed, RunStarted
+from eab.models.huggingface import HuggingFaceModel
+from eab.presets import with_preset
+from eab.run import Run, fold
+from eab.run.threshold import PROBE_FLOOR, threshold_in_nats
+
+PROMPTS = [
+    "The king asked the old wizard what",
+    "My best friend is",
+    "Yesterday I went to school and",
+    "The dragon was angry because",
+    "In the morning the baker",
+    "Two birds sat on a wall.",
+]
+SEEDS = range(3)
+
+
+def config(**settings: object) -> BranchingConfig:
+    return BranchingConfig.from_settings(
+        with_preset({"preset": "balanced", "temperature": 0.5, "top_p": 0.9} | settings)
+    )
+
+
+def test_a_prompt_is_probed_once_for_each_sampling_and_the_events_are_the_same(
+    embedded: HuggingFaceModel,
+) -> None:
+    PROBED.pop(embedded, None)
+    asked = [config(seed=0), config(seed=1, max_paths=3), config(temperature=1.0)]
+    probes = []
+    for one in asked:
+        events = list(generate(embedded, Request("My best friend is", one)))
+        begun = next(i for i, event in enumerate(events) if isinstance(event, RunStarted))
+        probes.append(events[:begun])
+        assert all(isinstance(event, Probed) for event in events[:begun])
+    assert len(probes[0]) == PROBE_STEPS
+    assert probes[0] == probes[1] != probes[2]
+    assert len(PROBED[embedded]) == 2
+
+
+def test_a_quantile_lies_between_two_entropies() -> None:
+    half = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.5)
+    assert threshold_in_nats(half, 100, [3.0, 1.0]) == 2.0
+    assert threshold_in_nats(half, 100, [1.0, 4.0, 2.0]) == 2.0
+    assert threshold_in_nats(half, 100, [1.5] * 4) == 1.5
+    assert threshold_in_nats(half, 100, [0.0] * 4) == PROBE_FLOOR
+    assert threshold_in_nats(half, 100, []) == PROBE_FLOOR
+
+
+def limited_early(run: Run) -> bool:
+    """Whether the path limit acts before a third of the steps."""
+    acted = [step for path in run.paths for step in path.limited_steps]
+    return bool(acted) and min(acted) < len(run.steps) / 3
+
+
+def test_balanced_forks_throughout_the_text(embedded: HuggingFaceModel) -> None:
+    runs = [
+        fold(generate(embedded, Request(prompt, config(seed=seed, max_new_tokens=48))))
+        for prompt in PROMPTS
+        for seed in SEEDS
+    ]
+    forks = [
+        path.born + len(path.tokens)
+        for run in runs
+        for path in run.paths
+        if path.status == "forked"
+    ]
+    assert sum(step < 5 for step in forks) <= 0.3 * len(forks)
+    assert sum(map(limited_early, runs)) <= len(runs) / 5
