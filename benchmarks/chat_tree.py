@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from app.widgets.starting_values import START
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
+from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.events import Event, RunStarted
 from eab.figures.timings import as_long, with_spread
@@ -35,8 +36,10 @@ from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 PROMPTS: Final = {"the question": QUESTION, "the text": SUMMARY}
 PATHS: Final = (8, 16)
 NEW_TOKENS: Final = 48
+# What the page starts with, but for a minimum weight that lets more paths fork
+TREE: Final = replace(START, min_fork_weight=0.05)
 # The same sampling without forks; there is nothing to probe for.
-INDEPENDENT: Final = replace(START, policy="independent", threshold_unit="nats")
+INDEPENDENT: Final = replace(TREE, policy="independent", threshold_unit="nats")
 MIB: Final = 2**20
 console = Console(stderr=True)
 
@@ -89,6 +92,7 @@ class Chat(Engine):
     def _events(self) -> Iterator[Event]:
         self._seen = []
         config = replace(self._config, seed=len(self.measured.seconds))
+        PROBED.clear()  # the probe is a part of the job
         start = time.perf_counter()
         for event in generate(self._model, Request(self._prompt, config)):
             if isinstance(event, RunStarted):
@@ -102,7 +106,7 @@ def field_of(
 ) -> list[Competitor]:
     """All competitors; the tree first."""
     found: list[Competitor] = [
-        Chat("tree", pair.ours, job, prompt, START),
+        Chat("tree", pair.ours, job, prompt, TREE),
         Chat("independent texts", pair.ours, job, prompt, INDEPENDENT),
         Generate(pair.plain, job, job.paths),
         Generate(pair.plain, job, job.paths, shared_prompt=True),
@@ -119,7 +123,7 @@ def field_of(
 
 def job_of(model: HuggingFaceModel, prompt: str, paths: int, new_tokens: int) -> Job:
     """The job with the prompt as the chat template makes it, and the page's sampling."""
-    sampling = Sampling(START.temperature, START.top_p, model.stop_ids)
+    sampling = Sampling(TREE.temperature, TREE.top_p, model.stop_ids)
     return Job(model.encode(prompt, BranchingConfig(chat=True)), paths, new_tokens, sampling)
 
 
