@@ -16,7 +16,6 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.packaged import SMOLLM2
 from eab.models.sources import EMBEDDED
-from eab.presets import with_preset
 from eab.run import fold
 
 
@@ -44,9 +43,12 @@ class Example(NamedTuple):
 
 MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
 COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024}
-# What the page starts with (app/widgets/starting_values.py)
+# Near what the page starts with (app/widgets/starting_values.py); each example has a threshold for its
+# own prompt: the 0.9 quantile of the entropies along its greedy text.
 CHAT: dict[str, Any] = {
-    "preset": "balanced",
+    "branch_factor": 2,
+    "max_paths": 8,
+    "min_fork_weight": 0.05,
     "temperature": 0.5,
     "top_p": 0.9,
     "max_new_tokens": 48,
@@ -258,7 +260,7 @@ EXAMPLES = [
         "Read on in the others: that it lies in the Northern Territory, or in New South Wales, is made "
         "up, and at each of these forks the model hesitates.",
         "What is the capital of Australia?",
-        {},
+        {"entropy_threshold": 0.54},
         SMOLLM2.name,
     ),
     Example(
@@ -268,7 +270,7 @@ EXAMPLES = [
         "It says “Red” with 71 % and “Amaranthum” with 29 %; yellow is in no text. High entropy, 1.97 "
         "nats, warns of it: all likely words were wrong.",
         "What color is a banana? Answer in one word.",
-        {"max_new_tokens": 16},
+        {"entropy_threshold": 1.64, "max_new_tokens": 16},
         SMOLLM2.name,
     ),
     Example(
@@ -278,7 +280,7 @@ EXAMPLES = [
         "A fruit, a vegetable, or both: 8 texts, and each of them can be defended. The entropy is as high "
         "as where the model is wrong, so read the texts before you blame it.",
         "Is a tomato a fruit or a vegetable? Answer in one word.",
-        {"max_new_tokens": 24},
+        {"entropy_threshold": 1.04, "max_new_tokens": 24},
         SMOLLM2.name,
     ),
     Example(
@@ -288,7 +290,7 @@ EXAMPLES = [
         "It does not find the river: no text has it, and none has more than 19 % of the probability. "
         "The first word is already open (1.81 nats).",
         "I have a mouth but never speak. What am I?",
-        {"max_new_tokens": 32},
+        {"entropy_threshold": 1.23, "max_new_tokens": 32},
         SMOLLM2.name,
     ),
     Example(
@@ -298,7 +300,7 @@ EXAMPLES = [
         "Where a request is open, so is the text: 11 forks, 8 meals, and no weight stands out. Nothing "
         "of this is an error; it is choice.",
         "What should I cook tonight with eggs and rice?",
-        {},
+        {"entropy_threshold": 1.26},
         SMOLLM2.name,
     ),
     Example(
@@ -308,7 +310,7 @@ EXAMPLES = [
         "All paths share a prompt of 338 tokens: separate caches would hold 5.3× as much at the last "
         "step. And read it: Ada burned her furniture, which no text says.",
         LIGHTHOUSE,
-        {"max_new_tokens": 32},
+        {"entropy_threshold": 0.3, "max_new_tokens": 32},
         SMOLLM2.name,
     ),
 ]
@@ -347,7 +349,7 @@ def record_runs(model: HuggingFaceModel) -> None:
     bundled_runs.FOLDER.mkdir(parents=True, exist_ok=True)
     for example in (one for one in EXAMPLES if one.model == model.card.name):
         common = COMMON if example.model == EMBEDDED else CHAT
-        config = BranchingConfig.from_settings(with_preset(common | example.settings))
+        config = BranchingConfig(**(common | example.settings))
         events = list(generate(model, Request(example.prompt, config)))
         record.save(events, bundled_runs.FOLDER / example.file)
         print(f"{example.file}: {len(events)} events, {len(fold(events).leaves())} leaves")

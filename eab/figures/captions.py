@@ -208,8 +208,9 @@ def _memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
 
 def _peak_words(run: Run, step: int) -> str:
     """What was saved when the most paths were alive, once some of them have ended."""
-    peak, kv = run.peak_step(), run.steps[step].kv
-    most = run.steps[peak].kv
+    live = [0 if one.kv is None else len(one.kv.paths) for one in run.steps[: step + 1]]
+    peak = max(range(len(live)), key=lambda at: (live[at], at))
+    kv, most = run.steps[step].kv, run.steps[peak].kv
     if step <= peak or kv is None or most is None or len(kv.paths) == len(most.paths):
         return ""
     if not most.bytes_held or most.block_size:

@@ -242,6 +242,22 @@ def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until
     shown.expect_cursor(peak)
 
 
+def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(
+    board: Callable[..., BoardPage],
+) -> None:
+    for touched in (False, True):
+        shown = board()
+        shown.page.clock.install()
+        shown.feed(fold(EVENTS[:-1]), mode="live")
+        shown.page.clock.run_for(10_000)
+        shown.feed(STORY, mode="live")
+        shown.expect_cursor(len(STORY.steps) - 1)
+        if touched:
+            shown.root.click(position={"x": 5, "y": 5})
+        shown.page.clock.run_for(5_000)
+        shown.expect_cursor(len(STORY.steps) - 1 if touched else STORY.peak_step())
+
+
 def test_without_motion_a_recorded_run_opens_where_most_paths_live(
     board: Callable[..., BoardPage],
 ) -> None:

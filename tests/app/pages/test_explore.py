@@ -120,7 +120,7 @@ def test_changed_settings_are_announced_and_change_nothing_yet(page: AppTest) ->
     page.slider(key="set_max_new_tokens").set_value(2)
     page.button(key="run_button").click().run()
     run_to_its_end(page)
-    page.slider(key="set_temperature").set_value(0.5).run()
+    page.slider(key="set_temperature").set_value(0.8).run()
     assert "temperature" in status(page)
     assert "Press Run" in status(page)
 

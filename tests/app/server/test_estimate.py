@@ -7,6 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.server import estimate
 from app.server.live_run import LiveTask
+from app.widgets.starting_values import START
 from eab.config import BranchingConfig
 from eab.events import RunEnded
 from eab.lessons import bundled_runs
@@ -65,7 +66,7 @@ def test_no_run_makes_more_tokens_than_estimated_and_the_page_says_how_many() ->
     assert most == config.max_paths * config.max_new_tokens
     assert f"at most {most:,} tokens" in _sentence(page)
     run_to_its_end(start(page, "The cat sat on the", 3))
-    most = 3 * config.max_paths
+    most = 3 * START.max_paths
     assert f"at most {most} tokens, about 1 s" in _sentence(page)
     message = page.session_state["past_runs"][0].run
     assert sum(len(path.tokens) for path in message.paths) <= most

@@ -65,8 +65,8 @@ def test_bundled_runs_have_at_most_one_suggestion_and_unfinished_ones_none(
 
 def test_the_button_sets_the_threshold_and_runs() -> None:
     page = AppTest.from_file(MAIN, default_timeout=30).run()
-    page.text_area(key="prompt").set_value("My pet is a")
-    page.slider(key="set_threshold_nats").set_value(4.0)
+    page.text_area(key="prompt").set_value("My pet is a").run()
+    page.slider(key="set_threshold_nats").set_value(4.0).run()
     page.slider(key="set_max_new_tokens").set_value(12)
     page.button(key="run_button").click().run()
     run_to_its_end(page)
