@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eab.config import SETTINGS
-from eab.formatting import counted
 from eab.run import Run
 
-MIN_FORKS: Final = 3  # tokens of this run that a lower threshold should reach
 EARLY: Final = 5  # steps
 
 
@@ -55,16 +53,15 @@ def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
 
 
 def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
-    """Lower the threshold (nats) to what some tokens of this run reach, rounded down."""
-    entropies = (token.entropy for path in run.paths for token in path.tokens)
-    highest = sorted(entropies, reverse=True)[:MIN_FORKS]
-    value = math.floor(highest[-1] * 100) / 100 if highest else 0.0
+    """Lower the threshold (nats) to the highest entropy of this run, rounded down."""
+    highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
+    value = math.floor(highest * 100) / 100
     if not 0 < value < threshold:
         return []
     return [
         Suggestion(
-            f"No fork: the entropy stayed below {threshold:.2f} nats. It reached {value:.2f} nats "
-            f"{counted(len(highest), 'time')}.",
+            f"No fork: the entropy stayed below {threshold:.2f} nats; its highest value was "
+            f"{highest:.2f}.",
             f"Run at {value:.2f} nats",
             {"threshold_unit": "nats", "threshold_nats": value},
         )
