@@ -38,7 +38,7 @@ def draw(defaults: dict[str, object], prompt: str, shown: OpenRun | None) -> Non
     found = _came_to(run, prompt) if unit == "quantile" else None
     if found is not None:
         st.session_state.set_threshold_nats = _NATS.nearest(round(found, 2))
-    value = _slider("nats", mark("threshold_unit", "set_threshold_unit", defaults))
+    value = _slider("nats", "" if unit == "quantile" else " ● default by preset")
     entropies = _entropies(run) if run is not None else []
     if entropies:
         st.html(_histogram(entropies, value))
