@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
+from eab.branching.presets import with_preset
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
@@ -15,7 +16,6 @@ from eab.models.base import LanguageModel
 from eab.models.loading import wrap_model
 from eab.models.recommended import advice
 from eab.models.sources import EMBEDDED_DRAFT
-from eab.presets import with_preset
 from eab.remote.loading import load_model
 from eab.run import Run, Sample, fold
 from eab.weight_formats import AS_LOADED, AUTO
@@ -37,7 +37,7 @@ class EntropyAdaptiveBranching:
         branch_factor: Children per fork.
         max_paths: Paths at most.
         preset: Settings that together shape a tree: `focused`, `balanced` or `wide` (see
-            `eab.presets`). What is given beside it stays.
+            `eab.branching.presets`). What is given beside it stays.
         tokenizer: The tokenizer, if `model` is a model of transformers alone.
         device: Where to load a model that is given by name.
         dtype: Its number format.

@@ -44,7 +44,7 @@ class Example(NamedTuple):
 MADE_BY = f"{SMOLLM2.title} Instruct, {SMOLLM2.licence}"
 COMMON: dict[str, Any] = {"max_paths": 16, "kv_limit_mib": 1024}
 # Near what the page starts with (app/widgets/starting_values.py); each example has a threshold for its
-# own prompt: the 0.9 quantile of the entropies along its greedy text.
+# own prompt, near the 0.9 quantile of the entropies along its greedy text.
 CHAT: dict[str, Any] = {
     "branch_factor": 2,
     "max_paths": 8,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from app.server.rules import PUBLIC, RULES
+from eab.branching.presets import OF_PRESETS, PRESETS
 from eab.config import SETTINGS, THRESHOLD_SCALES
-from eab.presets import OF_PRESETS, PRESETS
 from eab.settings import Setting
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"

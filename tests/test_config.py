@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
+from eab.branching.presets import PRESETS, with_preset
 from eab.config import MAX_NEW_TOKENS, MAX_PATHS, MAX_SEED, SETTINGS, BranchingConfig
 from eab.errors import ConfigError, EabError
-from eab.presets import PRESETS, with_preset
 
 BOUNDS = [
     ("entropy_threshold", 0.0, 20.0),
@@ -289,6 +289,8 @@ def test_a_preset_gives_way_to_what_is_set_beside_it() -> None:
     made = with_preset({"preset": "wide", "max_paths": 4, "seed": 7})
     assert made == {**PRESETS["wide"].settings, "max_paths": 4, "seed": 7}
     assert with_preset({"seed": 7}) == {"seed": 7}
+    in_nats = with_preset({"preset": "wide", "entropy_threshold": 2.5})
+    assert BranchingConfig.from_settings(in_nats).threshold_unit == "nats"
     for name, preset in PRESETS.items():
         config = BranchingConfig.from_settings(with_preset({"preset": name}))
         for setting, value in preset.settings.items():

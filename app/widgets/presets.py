@@ -8,9 +8,8 @@ from app.server import model_cache
 from app.state.process import models
 from app.widgets import model_choice, setting_widgets
 from app.widgets.starting_values import START
-from eab.config import SETTINGS
+from eab.branching.presets import PRESETS
 from eab.formatting import listed
-from eab.presets import PRESETS
 
 _NAMES: Final = {preset.capitalize(): preset for preset in PRESETS}
 _OWN: Final = "Model's own"  # only where the model recommends something
@@ -19,13 +18,12 @@ _CHOSEN: Final = "preset"
 
 def draw() -> None:
     """Draw the choice of a preset; one is chosen while the settings are those that it sets."""
-    names = [*_NAMES, *([_OWN] if _recommended() else [])]
     st.session_state[_CHOSEN] = chosen()
     words = [f"{name}: {PRESETS[preset].help}" for name, preset in _NAMES.items()]
     own = [f"{_OWN}: {shown}" for shown in [_recommendation()] if shown]
     st.segmented_control(
         "Preset",
-        names,
+        _offered(),
         key=_CHOSEN,
         on_change=_apply,
         help=f"{listed([*words, *own])}.",
@@ -44,27 +42,27 @@ def _recommendation() -> str:
 
 def chosen() -> str | None:
     """The preset that the settings are those of, as the page names it."""
-    return next((name for name in (*_NAMES, _OWN) if _is_set(name)), None)
+    return next((name for name in _offered() if _is_set(name)), None)
+
+
+def _offered() -> list[str]:
+    return [*_NAMES, *([_OWN] if _recommended() else [])]
 
 
 def _settings(name: str) -> dict[str, Any]:
     values: dict[str, Any] = dict(PRESETS[_NAMES.get(name, "balanced")].settings)
-    values["threshold_quantile"] = values.pop("entropy_threshold")
     # Where few tokens are left, a larger branch factor would do nothing.
     values |= {sampling: getattr(START, sampling) for sampling in ("temperature", "top_k", "top_p")}
     if name == _OWN:
         values |= _recommended()
     held = {
-        setting: setting_widgets.nearest(setting, value)
-        for setting, value in values.items()
-        if setting in SETTINGS
+        f"set_{setting}": setting_widgets.nearest(setting, values[setting]) for setting in values
     }
-    return {f"set_{setting}": value for setting, value in (values | held).items()}
+    held["set_threshold_quantile"] = held.pop("set_entropy_threshold")
+    return held
 
 
 def _is_set(name: str) -> bool:
-    if name == _OWN and not _recommended():
-        return False
     return all(st.session_state[key] == value for key, value in _settings(name).items())
 
 

@@ -9,8 +9,8 @@ import streamlit as st
 
 from app.widgets import setting_widgets
 from app.widgets.setting_widgets import FIELDS
+from eab.branching.presets import PRESETS
 from eab.config import THRESHOLD_SCALES, BranchingConfig, ThresholdUnit
-from eab.presets import PRESETS
 
 # Where they differ from the library's, they were chosen by looking at trees (docs/models.md).
 START: Final = BranchingConfig(

@@ -40,7 +40,7 @@ def draw(defaults: dict[str, object], prompt: str, shown: OpenRun | None) -> Non
         st.session_state.set_threshold_nats = _NATS.nearest(round(found, 2))
     value = _slider("nats", "" if unit == "quantile" else " ● default by preset")
     entropies = _entropies(run) if run is not None else []
-    if entropies:
+    if entropies and (unit == "nats" or found is not None):
         st.html(_histogram(entropies, value))
     st.caption(_words(unit, value, found, entropies))
 

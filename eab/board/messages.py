@@ -19,13 +19,8 @@ from eab.bmc.separate_caches import separate_bytes
 from eab.board.deciding_forks import deciding_forks
 from eab.board.layout import pieces
 from eab.config import AUTO
-from eab.figures.captions import (
-    entropy_sentence,
-    limit_sentence,
-    memory_sentence,
-    sentences_at,
-    tree_sentence,
-)
+from eab.figures.captions import entropy_sentence, limit_sentence, sentences_at, tree_sentence
+from eab.figures.memory_captions import memory_sentence
 from eab.run import Path, Run, Step, Token
 
 MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from eab.branching.presets import with_preset
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ConfigError
 from eab.events.chat import prompt_or_messages
-from eab.presets import with_preset
 from eab.record.prompt_lines import checked_id, default_id, items_of, lines_of
 
 

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from eab.branching.presets import OF_PRESETS, PRESETS, with_preset
 from eab.config import BRANCHING, SETTINGS, SPECULATIVE, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
-from eab.presets import OF_PRESETS, PRESETS, with_preset
 from eab.settings import Choice, Real, Setting, Switch, Text, Whole
 from eab.text_values import JsonObject, Texts
 from eab.timing import MIN_REPEATS

@@ -3,15 +3,13 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Final
 
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.variants import Agreement, VariantRuns
-from eab.bmc.separate_caches import separate_bytes
-from eab.config import AUTO
-from eab.events import EndReason, KVUsage
+from eab.events import EndReason
+from eab.figures.memory_captions import memory_detail, memory_sentence, source, words_by_step
 from eab.formatting import counted, human_bytes, shortened
 from eab.run import Run, Sample, Token
 from eab.speculation.stats import speculation_stats
@@ -35,11 +33,6 @@ def entropy_sentence(run: Run) -> str:
     return _entropy_words(run, _highest(_records(run), math.inf))
 
 
-def memory_sentence(run: Run) -> str:
-    """What the KV bars show, at the step with the most rows in use."""
-    return _memory_words(run, run.peak_kv(), "At the peak, ")
-
-
 def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
     """What tree, entropy trace and KV bars (`memory`) show once each of these steps is done."""
     records = _records(run)
@@ -47,9 +40,9 @@ def sentences_at(run: Run, steps: Sequence[int]) -> list[dict[str, str]]:
         {
             "tree": _tree_words(run, step, _highest(records, step)),
             "entropy": _entropy_words(run, _highest(records, step)),
-            "memory": _memory_words(run, run.steps[step].kv) + _peak_words(run, step),
+            "memory": memory,
         }
-        for step in steps
+        for step, memory in zip(steps, words_by_step(run, steps), strict=True)
     ]
 
 
@@ -171,99 +164,6 @@ def _options(entropy: float, thing: str) -> str:
     return f"like {number:.{1 if number < 10 else 0}f} equally likely {thing}s"
 
 
-def _memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
-    """What is held, beside what separate caches would hold; both with their reserved rows.
-
-    Args:
-        run: The run.
-        kv: What was measured.
-        when: How the sentence begins.
-    """
-    if kv is None:
-        return "No KV cache yet."
-    paths = counted(len(kv.paths), "live path")
-    if not kv.bytes_held:
-        return f"No KV cache: every step processes the whole text of {paths} again."
-    held, separate = human_bytes(kv.bytes_held), separate_bytes(run.started, kv)
-    if kv.block_size:
-        saving = _saving(separate / kv.bytes_held) if len(kv.paths) > 1 else "one path, alone"
-        return (
-            f"{when}{paths} in {held} on the server (computed, {_blocks(kv)}); separate caches "
-            f"would need {human_bytes(separate)}: {saving}.{_prefix_cache_words(kv)}"
-        )
-    reserved = human_bytes(kv.rows_spare * run.started.model.row_bytes)
-    if len(kv.paths) == 1:
-        part = f" ({reserved} of it reserved)" if kv.rows_spare else ""
-        return f"{when}{paths} in {held}{part}: with one path there is nothing to share."
-    if kv.bytes_held <= separate:
-        return (
-            f"{when}{paths} in {held}; separate caches would need {human_bytes(separate)}: "
-            f"{_saving(separate / kv.bytes_held)}."
-        )
-    return (
-        f"{when}{paths} in {held}, {reserved} of it reserved: more than the "
-        f"{human_bytes(separate)} that separate caches would hold. {_reason(run, kv)}"
-    )
-
-
-def _peak_words(run: Run, step: int) -> str:
-    """What was saved when the most paths were alive, once some of them have ended."""
-    live = [0 if one.kv is None else len(one.kv.paths) for one in run.steps[: step + 1]]
-    peak = max(range(len(live)), key=lambda at: (live[at], at))
-    kv, most = run.steps[step].kv, run.steps[peak].kv
-    if step <= peak or kv is None or most is None or len(kv.paths) == len(most.paths):
-        return ""
-    if not most.bytes_held or most.block_size:
-        return ""
-    ratio = separate_bytes(run.started, most) / most.bytes_held
-    return f" At step {peak}, with {counted(len(most.paths), 'live path')}: {_saving(ratio)}."
-
-
-def _blocks(kv: KVUsage) -> str:
-    return "row by row" if kv.block_size == 1 else f"in blocks of {kv.block_size} rows"
-
-
-def _prefix_cache_words(kv: KVUsage) -> str:
-    """What the server's prefix cache saved; empty where the server does not say."""
-    if not kv.tokens_cached:
-        return ""
-    return (
-        f" Of the {counted(kv.tokens_sent, 'token')} sent so far, the server had "
-        f"{kv.tokens_cached / kv.tokens_sent:.0%} in its prefix cache (measured)."
-    )
-
-
-def _saving(ratio: float) -> str:
-    return f"{ratio:.1f}× less memory" if ratio >= 1.05 else "about the same"
-
-
-def _reason(run: Run, kv: KVUsage) -> str:
-    """Why the tree cache holds more than separate caches would."""
-    config = run.started.config
-    if config.r != AUTO and config.r >= config.max_new_tokens:
-        return f"r = {config.r} reserves all rows of the run at its start."
-    before = takewhile(lambda step: step.kv is not kv, run.steps)
-    if any(step.kv is not None and len(step.kv.paths) > len(kv.paths) for step in before):
-        return "The rows of paths that ended stay reserved."
-    return "So short a text needs few of the reserved rows."
-
-
-def memory_detail(run: Run) -> str:
-    """Rows used, reserved and held at the step with the most rows in use; empty without rows."""
-    kv, row, config = run.peak_kv(), run.started.model.row_bytes, run.started.config
-    if kv is None or not kv.bytes_held:
-        return ""
-    used = human_bytes((kv.rows_shared + kv.rows_private) * row)
-    own_r = config.cache == "tree" and not kv.block_size
-    grows = f", each growing by the same r = {config.r}" if own_r else ""
-    return (
-        f" {used} used + {human_bytes(kv.rows_spare * row)} reserved = "
-        f"{human_bytes(kv.bytes_held)} held ({source(run)}); separate caches{grows}: "
-        f"{human_bytes(kv.rows_independent * row)} used, "
-        f"{human_bytes(separate_bytes(run.started, kv))} held (computed)."
-    )
-
-
 def cost_sentence(run: Run) -> str:
     """What the run cost, and how it ended."""
     seconds = run.seconds()
@@ -310,13 +210,6 @@ def traffic_sentence(run: Run) -> str:
         f"{counted(kv.allocations, 'allocation')}, peak {human_bytes(kv.peak_bytes)} "
         f"({source(run)})."
     )
-
-
-def source(run: Run) -> str:
-    """Where the bytes of a run come from."""
-    kv = run.last_kv()
-    on_server = kv is not None and kv.block_size > 0
-    return "computed" if run.is_what_if or on_server else "measured"
 
 
 def variants_sentence(compared: VariantRuns) -> str:

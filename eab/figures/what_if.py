@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from eab.events import Event, RowsAllocated
-from eab.figures.captions import source
+from eab.figures.memory_captions import source
 from eab.formatting import counted, human_bytes, listed
 from eab.run import Run, fold
 from eab.what_if.trace import Unknown, Why

@@ -26,8 +26,9 @@ from eab.events import (
     TokenAppended,
 )
 from eab.figures import caches
-from eab.figures.captions import cost_sentence, memory_sentence, variants_sentence
+from eab.figures.captions import cost_sentence, variants_sentence
 from eab.figures.charts import for_print
+from eab.figures.memory_captions import memory_sentence
 from eab.figures.tables import costs_table, variant_steps_table
 from eab.figures.variant_table import gain_sentence, step_claims, variant_rows
 from eab.run import Run, fold

@@ -15,7 +15,8 @@ from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import EntropyBounds, Predicted, StepTimed
-from eab.figures.captions import entropy_sentence, memory_sentence, sentences_at, tree_sentence
+from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
+from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold

@@ -58,10 +58,7 @@ def tell(page: Page) -> None:
         words = page.locator("body").inner_text(timeout=2_000)
     except PlaywrightError as error:
         words = f"{error}"
-    middle = "" if len(words) < 6000 else "\n[…]\n"
-    print(
-        f"--- {page.url} shows:\n{words[: len(words) // 2][:3000]}{middle}{words[len(words) // 2 :][-3000:]}"
-    )
+    print(f"--- {page.url} shows:\n{words[:3000]}\n[…]\n{words[3000:][-3000:]}")
 
 
 @pytest.fixture(scope="session")

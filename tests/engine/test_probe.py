@@ -1,12 +1,12 @@
 """The greedy probe of a quantile threshold, and the presets that are made with it."""
 
+from eab.branching.presets import with_preset
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.probe import PROBE_STEPS, PROBED
 from eab.engine.request import Request
 from eab.events import Probed, RunStarted
 from eab.models.huggingface import HuggingFaceModel
-from eab.presets import with_preset
 from eab.run import Run, fold
 from eab.run.threshold import PROBE_FLOOR, threshold_in_nats
 

@@ -25,7 +25,7 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.events import Pause, RunEnded
-from eab.figures.captions import memory_sentence
+from eab.figures.memory_captions import memory_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.record import save
 from eab.remote import connection, operator

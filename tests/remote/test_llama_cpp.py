@@ -13,7 +13,8 @@ from eab.engine.loop import generate, serve
 from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, ServerError
 from eab.events import KvMeasured, Pause, RunEnded, Speculated, StepTimed, TokenAppended
-from eab.figures.captions import entropy_sentence, memory_detail, memory_sentence
+from eab.figures.captions import entropy_sentence
+from eab.figures.memory_captions import memory_detail, memory_sentence
 from eab.models.huggingface import HuggingFaceModel
 from eab.record import load, save
 from eab.remote.connection import always_wanted

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app.state.what_if import Asked
 from eab.config import AllocationStep
 from eab.events import RowsAllocated
-from eab.figures.captions import memory_sentence
+from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.what_if.resimulate import resimulate

@@ -49,7 +49,7 @@ OF_PRESETS: Final = tuple(PRESETS["balanced"].settings)  # the settings that a p
 
 def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
     """These settings, with those of the preset that they name as `preset`; what they set themselves
-    stays.
+    stays. A threshold without a unit is in nats, as it is without a preset.
 
     Raises:
         ConfigError: There is no such preset.
@@ -60,4 +60,7 @@ def with_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
         return own
     if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"the preset is {quoted(name)}; it must be one of: {', '.join(PRESETS)}")
-    return {**PRESETS[name].settings, **own}
+    shaped = dict(PRESETS[name].settings)
+    if "entropy_threshold" in own:
+        del shaped["threshold_unit"]
+    return shaped | own

@@ -1,0 +1,127 @@
+"""What a run's KV cache holds, beside what separate caches would hold, in sentences."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from eab.bmc.separate_caches import separate_bytes
+from eab.config import AUTO
+from eab.events import KVUsage
+from eab.formatting import counted, human_bytes
+from eab.run import Run
+
+
+def memory_sentence(run: Run) -> str:
+    """What the KV bars show, at the step with the most rows in use."""
+    return memory_words(run, run.peak_kv(), "At the peak, ")
+
+
+def words_by_step(run: Run, steps: Sequence[int]) -> list[str]:
+    """What the KV bars show once each of these steps is done, and what was saved at the peak before
+    it.
+    """
+    live = [0 if one.kv is None else len(one.kv.paths) for one in run.steps]
+    peaks: list[int] = []
+    for step, paths in enumerate(live):
+        peaks.append(step if not peaks or paths >= live[peaks[-1]] else peaks[-1])
+    return [
+        memory_words(run, run.steps[step].kv) + _peak_words(run, step, peaks[step])
+        for step in steps
+    ]
+
+
+def _peak_words(run: Run, step: int, peak: int) -> str:
+    """What was saved when the most paths were alive, once some of them have ended."""
+    kv, most = run.steps[step].kv, run.steps[peak].kv
+    if kv is None or most is None or len(kv.paths) == len(most.paths):
+        return ""
+    if not most.bytes_held or most.block_size:
+        return ""
+    ratio = separate_bytes(run.started, most) / most.bytes_held
+    return f" At step {peak}, with {counted(len(most.paths), 'live path')}: {_saving(ratio)}."
+
+
+def memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
+    """What is held, beside what separate caches would hold; both with their reserved rows.
+
+    Args:
+        run: The run.
+        kv: What was measured.
+        when: How the sentence begins.
+    """
+    if kv is None:
+        return "No KV cache yet."
+    paths = counted(len(kv.paths), "live path")
+    if not kv.bytes_held:
+        return f"No KV cache: every step processes the whole text of {paths} again."
+    held, separate = human_bytes(kv.bytes_held), separate_bytes(run.started, kv)
+    if kv.block_size:
+        saving = _saving(separate / kv.bytes_held) if len(kv.paths) > 1 else "one path, alone"
+        return (
+            f"{when}{paths} in {held} on the server (computed, {_blocks(kv)}); separate caches "
+            f"would need {human_bytes(separate)}: {saving}.{_prefix_cache_words(kv)}"
+        )
+    reserved = human_bytes(kv.rows_spare * run.started.model.row_bytes)
+    if len(kv.paths) == 1:
+        part = f" ({reserved} of it reserved)" if kv.rows_spare else ""
+        return f"{when}{paths} in {held}{part}: with one path there is nothing to share."
+    if kv.bytes_held <= separate:
+        return (
+            f"{when}{paths} in {held}; separate caches would need {human_bytes(separate)}: "
+            f"{_saving(separate / kv.bytes_held)}."
+        )
+    return (
+        f"{when}{paths} in {held}, {reserved} of it reserved: more than the "
+        f"{human_bytes(separate)} that separate caches would hold. {_reason(run, kv)}"
+    )
+
+
+def _blocks(kv: KVUsage) -> str:
+    return "row by row" if kv.block_size == 1 else f"in blocks of {kv.block_size} rows"
+
+
+def _prefix_cache_words(kv: KVUsage) -> str:
+    """What the server's prefix cache saved; empty where the server does not say."""
+    if not kv.tokens_cached:
+        return ""
+    return (
+        f" Of the {counted(kv.tokens_sent, 'token')} sent so far, the server had "
+        f"{kv.tokens_cached / kv.tokens_sent:.0%} in its prefix cache (measured)."
+    )
+
+
+def _saving(ratio: float) -> str:
+    return f"{ratio:.1f}× less memory" if ratio >= 1.05 else "about the same"
+
+
+def _reason(run: Run, kv: KVUsage) -> str:
+    """Why the tree cache holds more than separate caches would."""
+    config = run.started.config
+    if config.r != AUTO and config.r >= config.max_new_tokens:
+        return f"r = {config.r} reserves all rows of the run at its start."
+    before = takewhile(lambda step: step.kv is not kv, run.steps)
+    if any(step.kv is not None and len(step.kv.paths) > len(kv.paths) for step in before):
+        return "The rows of paths that ended stay reserved."
+    return "So short a text needs few of the reserved rows."
+
+
+def memory_detail(run: Run) -> str:
+    """Rows used, reserved and held at the step with the most rows in use; empty without rows."""
+    kv, row, config = run.peak_kv(), run.started.model.row_bytes, run.started.config
+    if kv is None or not kv.bytes_held:
+        return ""
+    used = human_bytes((kv.rows_shared + kv.rows_private) * row)
+    own_r = config.cache == "tree" and not kv.block_size
+    grows = f", each growing by the same r = {config.r}" if own_r else ""
+    return (
+        f" {used} used + {human_bytes(kv.rows_spare * row)} reserved = "
+        f"{human_bytes(kv.bytes_held)} held ({source(run)}); separate caches{grows}: "
+        f"{human_bytes(kv.rows_independent * row)} used, "
+        f"{human_bytes(separate_bytes(run.started, kv))} held (computed)."
+    )
+
+
+def source(run: Run) -> str:
+    """Where the bytes of a run come from."""
+    kv = run.last_kv()
+    on_server = kv is not None and kv.block_size > 0
+    return "computed" if run.is_what_if or on_server else "measured"
