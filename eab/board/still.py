@@ -91,7 +91,7 @@ def _box(stage: Xml.Element, path: Path, layout: Layout) -> None:
     _frame(stage, x, y, width, STUB_HEIGHT if pruned else BOX_HEIGHT, {"fill": "#ffffff", **dashes})
     _text(stage, x + 11, y + 4, shorten("".join(pieces(path)), LONGEST), _SOFT if pruned else _INK)
     sign, colour = (
-        _MARKS[path.status] if path.finish_reason != "length" or pruned else ("…", _ENDED)
+        _MARKS[path.status] if path.finish_reason != "length" or pruned else ("→", _ENDED)
     )
     _text(stage, x + width + 4, y + 4.5, sign, colour)
     if path.parent >= 0 and not pruned:

@@ -14,6 +14,7 @@ import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
 import { arrange } from "./fitting.js";
+import { Folding } from "./folding.js";
 import { GrowthSelect } from "./growth_select.js";
 import { Guidance } from "./guidance.js";
 import { helpPage } from "./help.js";
@@ -104,6 +105,7 @@ export class Board {
     this.selection = new Selection(this);
     this.presentation = new Presentation(this);
     this.deciding = new DecidingForks(this);
+    this.folding = new Folding(this);
     this.guidance = new Guidance(this);
     this.tree = new TreeView(this);
     this.whatIfBar = new WhatIfBar(this);
@@ -115,7 +117,7 @@ export class Board {
     this.copyLink = new CopyLink(this);
     this.silence = new SilenceNotice();
     this.drawer = new Drawer(this, {
-      token: { title: "Token", root: this.inspector.root },
+      token: { title: "Text and token", root: this.inspector.root },
       tables: { title: "Tables", root: this.table.root },
       help: { title: "Help", root: helpPage() },
     });
@@ -231,6 +233,7 @@ export class Board {
     this.selection.clear();
     this.focused = null;
     this.hiddenBranches.clear();
+    this.folding.clear();
   }
 
   // ---- what there is at the cursor
@@ -277,8 +280,10 @@ export class Board {
    */
   inView(id) {
     if (this.focused !== null && !this.records.related(id, this.focused)) return false;
-    if (!this.hiddenBranches.size) return true;
-    return ![...this.records.lineageOf(id)].some((ancestor) => this.hiddenBranches.has(ancestor));
+    const { hiddenBranches, folding } = this;
+    if (!hiddenBranches.size && !folding.folded.size) return true;
+    const lineage = [...this.records.lineageOf(id)];
+    return !lineage.some((path) => hiddenBranches.has(path) || folding.folded.has(path));
   }
 
   // ---- closing what is open
@@ -333,12 +338,20 @@ export class Board {
     this.rearrange();
   }
 
+  /** Draw all branches, or fold the small ones again. */
+  toggleSmall() {
+    if (this.hiddenBranches.size || this.folding.isOn) return this.showAll();
+    this.folding.toggle();
+  }
+
   showAll() {
     this.hiddenBranches.clear();
+    if (this.folding.isOn) this.folding.toggle();
     this.focus(null);
   }
 
   arrange() {
+    this.folding.update();
     this.layout = arrange(this);
   }
 

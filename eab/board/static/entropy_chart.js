@@ -1,4 +1,4 @@
-// Entropy against step: one line per path, the threshold, and the cursor. Where a server named only
+// Entropy against step: one line per path or a band of many, the threshold, and the cursor. Where a server named only
 // the most likely tokens, a band for each path shows what is certain of the entropy of all tokens.
 
 /** @import { Board } from "./board.js" */
@@ -14,6 +14,7 @@ import {
   TOP,
 } from "./chart_frame.js";
 import { diamond, set, shape } from "./elements.js";
+import { pathsWithLines, spreadBands } from "./entropy_spread.js";
 import { missedFork } from "./fork_reasons.js";
 import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
 import { ticks } from "./scales.js";
@@ -129,6 +130,7 @@ export class EntropyChart {
     fitUnits(board, this.svg);
     this.svg.replaceChildren(
       ...this.axes(x, y),
+      ...spreadBands(board, x, y),
       ...this.bands(x, y),
       ...this.traces(x, y),
       ...this.missed(x, y),
@@ -189,7 +191,7 @@ export class EntropyChart {
    * @param {Scale} y
    */
   bands(x, y) {
-    return this.board.shownPaths().flatMap((path) => {
+    return pathsWithLines(this.board).flatMap((path) => {
       const known = this.points(path).filter(([, token]) => token.whole);
       if (!known.length) return [];
       const edge = (/** @type {"low" | "high"} */ side) =>
@@ -205,7 +207,7 @@ export class EntropyChart {
    * @param {Scale} y
    */
   traces(x, y) {
-    return this.board.shownPaths().flatMap((path) => {
+    return pathsWithLines(this.board).flatMap((path) => {
       const points = this.points(path).map(([step, { entropy }]) => [x(step), y(entropy)]);
       const highlight = this.board.highlight.classOf(path.id);
       const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.board.cursor));
@@ -260,7 +262,7 @@ export class EntropyChart {
   missed(x, y) {
     const { board } = this;
     let d = "";
-    for (const path of board.shownPaths()) {
+    for (const path of pathsWithLines(board)) {
       for (const [index, token] of path.tokens
         .slice(0, tokenCountAt(path, board.cursor))
         .entries()) {

@@ -1,28 +1,40 @@
-// How much text each box of the tree holds. Boxes share the width and the height by what their texts
-// need; before a tree is drawn smaller than can be read, texts are shortened.
+// How much text each box of the tree holds. A box with branches is as narrow as the height of what
+// grew from it allows; the last boxes reach the right edge. Before a tree is drawn smaller than can
+// be read, texts are shortened, the longest first.
 
 /** @import { Board } from "./board.js" */
-/** @import { Camera } from "./camera.js" */
-/** @import { Arrangement, Layout, Path } from "./types.d.ts" */
+/** @import { Arrangement, BoxSizes, Layout, Path, Size } from "./types.d.ts" */
+import { lineCount, wordLengths } from "./label.js";
 import {
   arranged,
   BOX_LINE,
+  boxHeight,
   childrenOf,
   columns,
+  linesFitting,
   MARKS,
   PADDING,
   promptLine,
+  roomsOf,
   treeOrder,
 } from "./layout.js";
 
 const STUB_LINE = 14; // characters of a pruned path
-const LONGEST_WORD = 14; // a longer one may be cut
-const MOST_LINES = 12;
-const MOST_TRIES = 24; // to use the height that is left
+const LONGEST_WORD = 24; // characters; a longer one may be cut
+const MOST_LINES = 40;
+const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // that are tried
+const LEAF_LINE = 22; // characters; before leaves get less, the boxes on their left get narrower
 const CHARACTER = 6.4; // px, about; boxes are measured before a tree is taken
 const UNEVEN = 1.15; // whole words do not fill their lines
 const NARROWER = 0.85; // a step towards lines that fit
-const CLEARLY_FEWER = 0.9; // characters left out, to be worth higher boxes
+const NARROWEST = 5; // characters; only words that are longer have more where nothing else fits
+const SMALLER = 0.82; // of what is easy to read, where else
+const MUCH = 0.3; // of the characters are left out
+
+/**
+ * What grew from each path, and the lengths of the words of its text, by the path's id.
+ * @typedef {{ kept: Path[], prompt: number[], children: Map<number, Path[]>, words: number[][] }} Texts
+ */
 
 /**
  * @param {Board} board
@@ -35,181 +47,166 @@ export function arrange(board) {
 }
 
 /**
- * The arrangement that fits and leaves out the fewest characters; the lowest if none fits.
+ * The arrangement that leaves out the fewest characters; of those, the largest.
  * @param {Board} board
  * @param {Path[]} kept parents before their children
  * @returns {Arrangement}
  */
 function fittest(board, kept) {
   const { camera } = board.tree;
-  const highest = camera.room().height / camera.readable;
-  let best = fittingAcross(board, kept, 1, false);
+  const texts = textsOf(kept, board.run.prompt);
+  const at = (/** @type {Size} */ room, /** @type {number} */ lines) => {
+    const { sizes, longest } = fitted(texts, room, lines);
+    return arranged(board, kept, sizes, longest);
+  };
+  const { readable } = camera;
+  const largest = Math.max(1, readable);
+  let best = at(roomAt(board, texts, largest), LINES_OF_A_LEAF[0]);
   if (board.aligned) return best;
-  for (let lines = 1; lines <= MOST_LINES && best.leftOut > 0; lines += 1) {
-    const [even, high] = [false, true].map((tall) => fittingAcross(board, kept, lines, tall));
-    if (even.height > highest) break;
-    if (even.leftOut < CLEARLY_FEWER * best.leftOut) best = even;
-    if (high.height <= highest && high.leftOut < CLEARLY_FEWER * best.leftOut) best = high;
-  }
-  return withSingleLines(board, kept, best, highest);
-}
-
-/**
- * The height that is left goes to the boxes that leave out most, line by line.
- * @param {Board} board
- * @param {Path[]} kept parents before their children
- * @param {Arrangement} found
- * @param {number} highest px
- * @returns {Arrangement}
- */
-function withSingleLines(board, kept, found, highest) {
-  let best = found;
-  const full = new Set(kept.filter(({ status }) => status === "pruned").map(({ id }) => id));
-  for (let tries = 0; tries < MOST_TRIES && best.height < highest; tries += 1) {
-    const open = kept.filter(({ id }) => best.missing[id] > 0 && !full.has(id));
-    if (!open.length) break;
-    const { id } = open.reduce((one, other) =>
-      best.missing[other.id] > best.missing[one.id] ? other : one,
-    );
-    const most = [...best.most];
-    most[id] += 1;
-    const higher = arranged(board, kept, { perLine: best.perLine, most }, best.longest);
-    if (higher.height <= highest && most[id] <= MOST_LINES) best = higher;
-    else full.add(id);
+  const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
+  for (const scale of new Set([largest, readable, SMALLER * readable])) {
+    if (scale < readable && best.leftOut < MUCH * all) break;
+    const room = roomAt(board, texts, scale);
+    for (const lines of LINES_OF_A_LEAF) {
+      const found = at(room, lines);
+      if (isBetter(found, best, room.height)) best = found;
+    }
+    if (!best.leftOut && best.height <= room.height) break;
   }
   return best;
 }
 
 /**
- * The arrangement with the longest lines that fit into the width; the narrowest if none fits.
+ * @param {Arrangement} found
+ * @param {Arrangement} best
+ * @param {number} highest that fits, px
+ */
+function isBetter(found, best, highest) {
+  const [over, before] = [found, best].map(({ height }) => Math.max(0, height - highest));
+  if (over !== before) return over < before;
+  if (found.leftOut !== best.leftOut) return found.leftOut < best.leftOut;
+  return found.height < best.height;
+}
+
+/**
+ * @param {Path[]} kept
+ * @param {string} prompt
+ * @returns {Texts}
+ */
+function textsOf(kept, prompt) {
+  /** @type {number[][]} */
+  const words = [];
+  for (const { id, tokens } of kept)
+    words[id] = wordLengths(tokens.map(({ piece }) => piece).join(""));
+  return { kept, prompt: wordLengths(prompt), children: childrenOf(kept), words };
+}
+
+/**
+ * The room for the tree in its own pixels. One that is too high even with a line for each text is
+ * drawn smaller as a whole, so that it may be wider.
  * @param {Board} board
- * @param {Path[]} kept parents before their children
- * @param {number} lines in the box of a leaf, at most
- * @param {boolean} tall whether the box of a parent may be as high as those of its leaves together
- * @returns {Arrangement}
+ * @param {Texts} texts
+ * @param {number} scale
+ * @returns {Size}
  */
-function fittingAcross(board, kept, lines, tall) {
-  const { camera } = board.tree;
-  const most = mostLines(kept, lines, tall);
-  const needs = kept.map((path) => charactersNeeded(path, most[path.id]));
-  let room = camera.room().width / camera.readable;
-  let longest = BOX_LINE.longest;
+function roomAt({ tree: { camera } }, { kept, children }, scale) {
+  const { width, height } = camera.room();
+  const whole = height / roomsOf(kept, children, (path) => boxHeight(path, 1)).height;
+  return {
+    width: width / (camera.showsWhole ? Math.min(scale, whole) : scale),
+    height: height / scale,
+  };
+}
+
+/**
+ * How much each box holds, if leaves count for so many lines where boxes on their left are narrowed.
+ * @param {Texts} texts
+ * @param {Size} room
+ * @param {number} lines
+ * @returns {{ sizes: BoxSizes, longest: number }}
+ */
+function fitted(texts, room, lines) {
+  const narrowest = narrowestLines(texts, lines);
+  let { longest } = BOX_LINE;
   for (;;) {
-    longest = longestLine(kept, needs, longest, room);
-    const perLine = lineLengths(kept, needs, longest);
-    const found = arranged(board, kept, { perLine, most }, longest);
-    room = roomAcross(camera, found);
-    if (found.width + MARKS <= room || longest === BOX_LINE.shortest) {
-      const wider = { perLine: toTheEdge(kept, needs, found, room), most };
-      return arranged(board, kept, wider, longest);
-    }
-    longest = Math.max(BOX_LINE.shortest, Math.floor(longest * NARROWER));
+    const { perLine, right } = linesUpTo(texts, narrowest, longest, room);
+    if (right <= room.width || longest === NARROWEST)
+      return { sizes: { perLine, most: linesWithin(texts, perLine, room.height) }, longest };
+    longest = Math.max(NARROWEST, Math.floor(longest * NARROWER));
   }
 }
 
 /**
- * The width that a tree may have. A high one is drawn smaller as a whole, so that a wider one fits.
- * @param {Camera} camera
- * @param {Arrangement} tree
- */
-function roomAcross(camera, tree) {
-  const room = camera.room();
-  const whole = camera.showsWhole ? room.height / tree.height : Number.POSITIVE_INFINITY;
-  return room.width / Math.min(camera.readable, whole);
-}
-
-/**
- * How many lines each box may have.
- * @param {Path[]} kept parents before their children
- * @param {number} lines of a leaf
- * @param {boolean} tall whether a parent may have as many as its leaves together
- */
-function mostLines(kept, lines, tall) {
-  const children = childrenOf(kept);
-  /** @type {number[]} */
-  const most = [];
-  for (const path of [...kept].reverse()) {
-    const below = (children.get(path.id) ?? []).reduce((sum, { id }) => sum + most[id], 0);
-    const own = Math.min(lines, Math.ceil(lengthOf(path) / BOX_LINE.shortest));
-    const wanted = tall ? Math.max(own, below) : own;
-    most[path.id] = path.status === "pruned" ? 1 : Math.max(1, Math.min(MOST_LINES, wanted));
-  }
-  return most;
-}
-
-/** @param {Path} path */
-function lengthOf(path) {
-  return path.tokens.reduce((sum, { piece }) => sum + piece.length, 0);
-}
-
-/**
- * Characters in a line with which the whole text fits into so many lines, about.
- * @param {Path} path
+ * Characters in a line with which a box is no higher than what grew from it; those of leaves have so
+ * many lines.
+ * @param {Texts} texts
  * @param {number} lines
  */
-function charactersNeeded(path, lines) {
-  const length = lengthOf(path);
-  if (path.status === "pruned") return Math.min(STUB_LINE, length);
-  const needed = Math.ceil((length / lines) * (lines > 1 ? UNEVEN : 1));
-  return Math.max(Math.min(length, BOX_LINE.shortest), longestWord(path), needed);
-}
-
-/** @param {Path} path */
-function longestWord(path) {
-  const words = path.tokens
-    .map(({ piece }) => piece)
-    .join("")
-    .split(" ");
-  return Math.min(LONGEST_WORD, Math.max(...words.map(({ length }) => length)));
-}
-
-/**
- * The longest line that all boxes may have, by an estimate of their widths.
- * @param {Path[]} kept parents before their children
- * @param {number[]} needs characters in a line, in the order of `kept`
- * @param {number} most characters
- * @param {number} room px
- */
-function longestLine(kept, needs, most, room) {
-  for (let longest = most; longest > BOX_LINE.shortest; longest -= 1) {
-    const widths = needs.map((needed) => widthOf(Math.min(needed, longest)));
-    if (Math.max(...rightEdges(kept, widths, promptRoom(longest))) + MARKS <= room) return longest;
+function narrowestLines({ kept, children, words }, lines) {
+  /** @type {number[]} */
+  const below = [];
+  /** @type {number[]} */
+  const narrowest = [];
+  for (const { id, status } of [...kept].reverse()) {
+    const own = children.get(id) ?? [];
+    const isStub = status === "pruned";
+    below[id] = own.length
+      ? own.reduce((sum, child) => sum + below[child.id], 0)
+      : isStub
+        ? 1
+        : lines;
+    narrowest[id] = isStub ? STUB_LINE : charactersNeeded(words[id], below[id]);
   }
-  return BOX_LINE.shortest;
+  return narrowest;
 }
 
 /**
- * Characters in a line of each box, by the path's id: what it needs, or the longest line.
- * @param {Path[]} kept parents before their children
- * @param {number[]} needs characters in a line, in the order of `kept`
- * @param {number} longest line
+ * Characters in a line with which these words fit into so many lines, about.
+ * @param {number[]} words their lengths
+ * @param {number} lines
  */
-function lineLengths(kept, needs, longest) {
+function charactersNeeded(words, lines) {
+  const length = lengthOf(words);
+  const needed = Math.ceil((length / lines) * (lines > 1 ? UNEVEN : 1));
+  return Math.max(Math.min(length, BOX_LINE.shortest), longestWord(words), needed);
+}
+
+/** @param {number[]} words their lengths */
+function lengthOf(words) {
+  return words.reduce((sum, word) => sum + word + 1, -1);
+}
+
+/** @param {number[]} words their lengths */
+function longestWord(words) {
+  return Math.min(LONGEST_WORD, Math.max(1, ...words));
+}
+
+/**
+ * Characters in a line of each box, where those with branches have at most `longest`, and the right
+ * edge of the tree if leaves get no more than they must have.
+ * @param {Texts} texts
+ * @param {number[]} narrowest characters, by the path's id
+ * @param {number} longest
+ * @param {Size} room
+ */
+function linesUpTo({ kept, prompt, children, words }, narrowest, longest, room) {
+  const isLeaf = (/** @type {Path} */ { id }) => !children.has(id);
   /** @type {number[]} */
   const perLine = [];
-  for (const [index, path] of kept.entries()) {
-    const least = path.status === "pruned" ? 1 : longestWord(path);
-    perLine[path.id] = Math.max(1, least, Math.min(needs[index], longest));
+  for (const path of kept) {
+    const { id } = path;
+    const most = isLeaf(path) ? LEAF_LINE : longest;
+    perLine[id] = Math.max(longestWord(words[id]), Math.min(most, narrowest[id]));
   }
-  return perLine;
-}
-
-/**
- * The same where leaves that need more may reach the right edge.
- * @param {Path[]} kept parents before their children
- * @param {number[]} needs characters in a line, in the order of `kept`
- * @param {Arrangement} found
- * @param {number} room px
- */
-function toTheEdge(kept, needs, found, room) {
-  const parents = new Set(kept.map(({ parent }) => parent));
-  const perLine = [...found.perLine];
-  for (const [index, { id, status }] of kept.entries()) {
-    if (parents.has(id) || status === "pruned") continue;
-    const free = Math.floor((room - MARKS - found.x[id] - PADDING) / CHARACTER);
-    perLine[id] = Math.max(perLine[id], Math.min(needs[index], free));
+  const promptWidth = widthOf(promptLine(prompt, longest));
+  const { x, width } = columns(kept, children, perLine.map(widthOf), promptWidth);
+  for (const path of kept) {
+    const { id, status } = path;
+    if (!isLeaf(path) || status === "pruned") continue;
+    const free = Math.floor((room.width - MARKS - PADDING - x[id]) / CHARACTER);
+    perLine[id] = Math.max(perLine[id], Math.min(lengthOf(words[id]), free));
   }
-  return perLine;
+  return { perLine, right: width + MARKS };
 }
 
 /** @param {number} characters in a line */
@@ -217,20 +214,61 @@ function widthOf(characters) {
   return characters * CHARACTER + PADDING;
 }
 
-/** @param {number} longest line of the boxes, characters */
-function promptRoom(longest) {
-  return widthOf(promptLine(longest));
+// ---- heights
+
+/**
+ * Lines of each box, so that the tree is not higher than this: as many as their texts have, or as
+ * the same limit for all allows; then single lines where most is left out.
+ * @param {Texts} texts
+ * @param {number[]} perLine characters, by the path's id
+ * @param {number} highest px
+ */
+function linesWithin(texts, perLine, highest) {
+  const { kept, words } = texts;
+  /** @type {number[]} */
+  const full = [];
+  for (const { id, status } of kept)
+    full[id] = status === "pruned" ? 1 : Math.min(MOST_LINES, lineCount(words[id], perLine[id]));
+  let limit = Math.max(1, ...full.filter(Boolean));
+  let best = linesUnder(
+    texts,
+    full,
+    full.map(() => limit),
+  );
+  while (best.height > highest && limit > 1) {
+    limit -= 1;
+    best = linesUnder(
+      texts,
+      full,
+      full.map(() => limit),
+    );
+  }
+  if (best.height > highest) return full.map(() => 1); // rows may come closer than lines
+  const limits = full.map(() => limit);
+  const shortened = kept.filter(({ id }) => best.lines[id] < full[id]);
+  const leftOut = (/** @type {Path} */ { id }) => (full[id] - best.lines[id]) * perLine[id];
+  for (const { id } of shortened.sort((one, other) => leftOut(other) - leftOut(one))) {
+    limits[id] += 1;
+    const higher = linesUnder(texts, full, limits);
+    if (higher.height <= highest) best = higher;
+    else limits[id] -= 1;
+  }
+  return best.lines;
 }
 
 /**
- * @param {Path[]} kept parents before their children
- * @param {number[]} widths of their boxes, in this order
- * @param {number} promptWidth
+ * Lines of each box: what its text has, up to its limit or to the height of what grew from it.
+ * @param {Texts} texts
+ * @param {number[]} full lines of each text, by the path's id
+ * @param {number[]} limits
  */
-function rightEdges(kept, widths, promptWidth) {
+function linesUnder({ kept, children }, full, limits) {
   /** @type {number[]} */
-  const boxWidths = [];
-  for (const [index, path] of kept.entries()) boxWidths[path.id] = widths[index];
-  const { x } = columns(kept, boxWidths, promptWidth);
-  return kept.map((path, index) => x[path.id] + widths[index]);
+  const lines = [];
+  const { height } = roomsOf(kept, children, (path, roomOfChildren) => {
+    const { id } = path;
+    lines[id] = Math.min(full[id], Math.max(limits[id], linesFitting(roomOfChildren)));
+    return boxHeight(path, lines[id]);
+  });
+  return { lines, height };
 }

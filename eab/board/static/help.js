@@ -51,6 +51,7 @@ const KEYS = [
   ["Enter", "inspect a token"],
   ["O", "only the selected path"],
   ["X", "hide the selected branch"],
+  ["B", "all branches, or without the small ones"],
   ["W", "fit the whole tree"],
   ["D", "which forks decide the answer"],
   ["/", "find words"],

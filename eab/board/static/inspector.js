@@ -10,6 +10,7 @@ import { element } from "./elements.js";
 import { forkWords } from "./fork_reasons.js";
 import { bytes, percent } from "./format.js";
 import { weightAt } from "./path_state.js";
+import { Reading } from "./reading.js";
 
 /** @type {Record<string, string>} What the caches that share no rows do. */
 const WITHOUT_SHARING = {
@@ -26,6 +27,7 @@ export class Inspector {
   constructor(board) {
     this.board = board;
     this.root = element("section", { class: "inspector", "aria-label": "Selected token" });
+    this.reading = new Reading(board);
     this.facts = element("dl");
     this.list = element("ol", { class: "candidates", "aria-label": "Most likely tokens" });
     this.explanation = element("p", { class: "why" });
@@ -59,9 +61,11 @@ export class Inspector {
       this.forced = token.taken;
       const grow = canGrow ? [this.growBar] : [];
       const hide = path.parent >= 0 ? [this.hideBar] : [];
-      this.root.replaceChildren(this.facts, this.list, this.explanation, ...grow, ...hide);
+      const { reading, facts, list, explanation } = this;
+      this.root.replaceChildren(reading.root, facts, list, explanation, ...grow, ...hide);
       this.renderCandidates(token);
     }
+    this.reading.render();
     this.renderFacts(path, index, token);
     const unknown = this.board.unknownAt(path.id, index);
     const sentences = [unknown, forkWords(this.board, path, index)];

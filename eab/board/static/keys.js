@@ -71,6 +71,7 @@ function actionOf(board, key, shift) {
     Enter: () => board.selection.goToNeighbour(0),
     Escape: () => board.leave(),
     x: () => board.hideSelected(),
+    b: () => board.toggleSmall(),
     o: () => board.toggleFocus(),
     w: () => board.fit(),
     d: () => board.deciding.toggle(),

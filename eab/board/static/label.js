@@ -46,7 +46,8 @@ export function wrapTokens(pieces, perLine, most, shown = -1) {
  */
 export function wrappedSize(pieces, perLine, most) {
   const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
-  const [head, tail] = [startOf(pieces, perLine * most), endOfPieces(pieces, perLine * most)];
+  const held = longestText(perLine, most);
+  const [head, tail] = [startOf(pieces, held), endOfPieces(pieces, held)];
   let leftOut = 0;
   const lines = fitLines(perLine, most, (longest) => {
     leftOut = Math.max(0, length - longest);
@@ -57,6 +58,33 @@ export function wrappedSize(pieces, perLine, most) {
     return text.map((glyph) => ({ text: glyph, from: 0, to: 1 }));
   });
   return { lines: lines.length, width: Math.max(0, ...lines.map(widthOf)), leftOut };
+}
+
+/**
+ * The lengths of the words of a text, in characters.
+ * @param {string} text
+ */
+export function wordLengths(text) {
+  return text
+    .replace(/^ /, "")
+    .split(" ")
+    .map((word) => [...word].length);
+}
+
+/**
+ * How many lines `wrapTokens` makes of a text that may be as long as it is.
+ * @param {number[]} words lengths of its words
+ * @param {number} perLine characters of a line
+ */
+export function lineCount(words, perLine) {
+  let [lines, length] = [0, perLine];
+  for (const word of words) {
+    length += 1 + word;
+    if (length <= perLine) continue;
+    lines += Math.max(1, Math.ceil(word / perLine));
+    length = word % perLine || Math.min(word, perLine);
+  }
+  return lines;
 }
 
 /**
@@ -71,13 +99,22 @@ export function endOf(text, longest) {
 }
 
 /**
+ * Characters at most, as each line may begin with a space that is not drawn.
+ * @param {number} perLine characters of a line
+ * @param {number} most lines
+ */
+function longestText(perLine, most) {
+  return (perLine + 1) * most;
+}
+
+/**
  * As many characters as these lines hold.
  * @param {number} perLine characters of a line
  * @param {number} most lines
  * @param {(longest: number) => Glyph[]} shorten the text with at most so many characters
  */
 function fitLines(perLine, most, shorten) {
-  let longest = perLine * most;
+  let longest = longestText(perLine, most);
   let lines = breakLines(shorten(longest), perLine);
   while (lines.length > most && longest > perLine) {
     longest -= Math.max(1, perLine >> 3); // whole words do not fill their lines

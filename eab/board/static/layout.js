@@ -3,7 +3,7 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
-import { endOf, wrappedSize, wrapTokens } from "./label.js";
+import { endOf, wordLengths, wrappedSize, wrapTokens } from "./label.js";
 
 export const LINE = 20; // of text, with the entropies under it
 export const BOX = 24; // the height of a box with one line
@@ -11,17 +11,19 @@ const STUB_BOX = 17; // of a pruned path
 const ROW_GAP = 4; // between a box and the one below
 const ROW_GAP_OF_LINES = 10; // if it has several lines
 const GAP = { widest: 50, narrowest: 34 }; // between a box and its children; the share stands there
+const GAP_OF_ONE = 24; // before an only child; there is no share
 const SHALLOW = 3; // forks one after the other
 export const PADDING = 20; // in a box, left and right together
 export const MARKS = 74; // after a box: its mark and its weight
 const PROMPT_LINES = 6; // it is alone in its column
-const PROMPT_LINE = { shortest: 12, longest: 34 }; // characters
+const PROMPT_LINE = { shortest: 12, longest: 24 }; // characters
 export const BOX_LINE = { shortest: 10, longest: 60 };
 
 /** @type {Layout} */
 export const EMPTY_LAYOUT = {
   x: [],
   y: [],
+  only: [],
   boxWidths: [],
   boxHeights: [],
   perLine: [],
@@ -52,9 +54,16 @@ export function labelOf(board, path, count) {
   return wrapTokens(pieces, characters, most, board.selection.tokenIn(path));
 }
 
-/** @param {number} longest line of the boxes, characters */
-export function promptLine(longest) {
-  return Math.max(PROMPT_LINE.shortest, Math.min(PROMPT_LINE.longest, longest));
+/**
+ * Characters in a line of the prompt. It is alone in its column, so it may have several.
+ * @param {number[]} words lengths of its words
+ * @param {number} longest line of the boxes, characters
+ */
+export function promptLine(words, longest) {
+  const most = Math.max(PROMPT_LINE.shortest, Math.min(PROMPT_LINE.longest, longest));
+  const length = words.reduce((sum, word) => sum + word + 1, -1);
+  const wanted = Math.max(...words, Math.ceil(length / (PROMPT_LINES - 2)));
+  return Math.max(PROMPT_LINE.shortest, Math.min(most, wanted));
 }
 
 /**
@@ -65,7 +74,7 @@ export function promptLine(longest) {
  * @returns {Arrangement}
  */
 export function arranged(board, kept, { perLine, most }, longest) {
-  const promptLength = promptLine(longest);
+  const promptLength = promptLine(wordLengths(board.run.prompt), longest);
   const end = endOf(board.run.prompt, promptLength * (PROMPT_LINES - 1));
   const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
   const promptHeight = heightOf(prompt.lines.length);
@@ -80,14 +89,31 @@ export function arranged(board, kept, { perLine, most }, longest) {
     const pieces = path.tokens.map(({ piece }) => piece);
     const size = wrappedSize(pieces, perLine[path.id], most[path.id]);
     boxWidths[path.id] = size.width + PADDING;
-    boxHeights[path.id] = path.status === "pruned" ? STUB_BOX : heightOf(size.lines);
+    boxHeights[path.id] = boxHeight(path, size.lines);
     missing[path.id] = size.leftOut;
   }
-  const across = columns(kept, boxWidths, promptWidth);
-  const down = rows(kept, boxHeights, promptHeight);
+  const children = childrenOf(kept);
+  const across = columns(kept, children, boxWidths, promptWidth);
+  const down = rows(kept, children, boxHeights, promptHeight);
   const leftOut = kept.reduce((sum, { id }) => sum + missing[id], 0);
-  const sizes = { boxWidths, boxHeights, perLine, most, prompt, promptWidth, promptHeight };
+  /** @type {boolean[]} */
+  const only = [];
+  for (const { id, parent } of kept) only[id] = children.get(parent)?.length === 1;
+  const sizes = { only, boxWidths, boxHeights, perLine, most, prompt, promptWidth, promptHeight };
   return { ...across, ...down, ...sizes, longest, missing, leftOut };
+}
+
+/**
+ * @param {Path} path
+ * @param {number} lines
+ */
+export function boxHeight(path, lines) {
+  return path.status === "pruned" ? STUB_BOX : heightOf(lines);
+}
+
+/** The lines of a box that is no higher than this room. @param {number} room px, with a gap */
+export function linesFitting(room) {
+  return 1 + Math.max(0, Math.floor((room - ROW_GAP_OF_LINES - BOX) / LINE));
 }
 
 /** @param {number} lines */
@@ -145,37 +171,55 @@ function gapOf(kept) {
 /**
  * Left edges.
  * @param {Path[]} kept parents before their children
+ * @param {Map<number, Path[]>} children
  * @param {number[]} boxWidths
  * @param {number} promptWidth
  */
-export function columns(kept, boxWidths, promptWidth) {
+export function columns(kept, children, boxWidths, promptWidth) {
   const gap = gapOf(kept);
   /** @type {number[]} */
   const x = [];
   let width = promptWidth;
   for (const { id, parent } of kept) {
-    x[id] = parent < 0 ? promptWidth + gap / 2 : x[parent] + boxWidths[parent] + gap;
+    const before = children.get(parent)?.length === 1 ? GAP_OF_ONE : gap;
+    x[id] = parent < 0 ? promptWidth + gap / 2 : x[parent] + boxWidths[parent] + before;
     width = Math.max(width, x[id] + boxWidths[id]);
   }
   return { x, width };
 }
 
 /**
+ * The height of each path together with what grew from it, and of all.
+ * @param {Path[]} kept parents before their children
+ * @param {Map<number, Path[]>} children
+ * @param {(path: Path, roomOfChildren: number) => number} heightOfBox px; asked for children first
+ */
+export function roomsOf(kept, children, heightOfBox) {
+  /** @type {number[]} */
+  const room = [];
+  for (const path of [...kept].reverse()) {
+    const own = children.get(path.id) ?? [];
+    const below = own.reduce((sum, { id }) => sum + room[id], 0);
+    const height = heightOfBox(path, below);
+    const gap = height > BOX ? ROW_GAP_OF_LINES : ROW_GAP;
+    room[path.id] = Math.max(height + gap, below);
+  }
+  const roots = kept.filter(({ parent }) => !(parent in room));
+  return { room, height: roots.reduce((sum, { id }) => sum + room[id], 0) };
+}
+
+/**
  * Middle lines. Leaves stand one under another, a parent in the middle of its children; one that is
  * higher than they are gets more room.
  * @param {Path[]} kept parents before their children
+ * @param {Map<number, Path[]>} children
  * @param {number[]} boxHeights
  * @param {number} promptHeight
  */
-function rows(kept, boxHeights, promptHeight) {
-  const children = childrenOf(kept);
-  /** The room of each path and what grew from it. @type {number[]} */
-  const room = [];
+function rows(kept, children, boxHeights, promptHeight) {
+  const found = roomsOf(kept, children, ({ id }) => boxHeights[id]);
+  const { room } = found;
   const sum = (/** @type {Path[]} */ paths) => paths.reduce((all, { id }) => all + room[id], 0);
-  for (const { id } of [...kept].reverse()) {
-    const gap = boxHeights[id] > BOX ? ROW_GAP_OF_LINES : ROW_GAP;
-    room[id] = Math.max(boxHeights[id] + gap, sum(children.get(id) ?? []));
-  }
   /** @type {number[]} */
   const y = [];
   const place = (/** @type {Path[]} */ paths, /** @type {number} */ top) => {
@@ -185,8 +229,8 @@ function rows(kept, boxHeights, promptHeight) {
     }
   };
   const roots = kept.filter(({ parent }) => !(parent in room));
-  const height = Math.max(promptHeight + ROW_GAP, sum(roots));
-  place(roots, (height - sum(roots)) / 2);
+  const height = Math.max(promptHeight + ROW_GAP, found.height);
+  place(roots, (height - found.height) / 2);
   for (const { id } of kept) {
     const own = children.get(id) ?? [];
     place(own, y[id] - sum(own) / 2);

@@ -4,6 +4,7 @@
 /** @import { PictureArea, Sentences } from "./types.d.ts" */
 import { button, icon } from "./buttons.js";
 import { element } from "./elements.js";
+import { isSpread } from "./entropy_spread.js";
 import { forkCaption } from "./fork_caption.js";
 import { missedFork } from "./fork_reasons.js";
 import { savePng, saveSvg } from "./pictures.js";
@@ -15,8 +16,8 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {boolean} [isDetail] whether the entry is not presented
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "deciding" | "bands"} [only] where it is shown, if not always
- * @property {"diff"} [notIn] where it is not shown
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "spread" | "deciding" | "bands"} [only] where it is shown, if not always
+ * @property {"diff" | "spread"} [notIn] where it is not shown
  */
 
 /** @type {Record<keyof Sentences, LegendEntry[]>} */
@@ -61,7 +62,7 @@ const LEGENDS = {
     { isDetail: true, words: "■ ended", help: "The model ended this text." },
     {
       isDetail: true,
-      words: "… length limit",
+      words: "→ length limit",
       help: "This text reached the longest length that the settings allow.",
     },
     {
@@ -69,6 +70,12 @@ const LEGENDS = {
       only: "pruned",
       words: "× pruned",
       help: "This path was dropped because of the path limit.",
+    },
+    {
+      isDetail: true,
+      only: "folded",
+      words: "+2 small branches",
+      help: "Branches that were dropped, or weigh less than 1%, are not drawn. Click to see them.",
     },
     {
       only: "deciding",
@@ -98,7 +105,22 @@ const LEGENDS = {
     {
       swatch: "trace-key",
       words: "one line per path",
+      notIn: "spread",
       help: "How unsure the model was at each token, in nats.",
+    },
+    {
+      only: "spread",
+      swatch: "trace-key",
+      words: "one text",
+      help: "How unsure the model was at each token of the text you chose, or of the heaviest one.",
+    },
+    {
+      only: "spread",
+      swatch: "spread-key",
+      words: "all paths, and half of them",
+      help:
+        "At each step, the entropies of all paths lie in the light band, and those of the middle " +
+        "half of them in the dark one.",
     },
     {
       swatch: "threshold-key",
@@ -175,7 +197,9 @@ export function markLegends(board) {
     "has-bands",
     shown.some((path) => path.tokens.some((token) => token.whole)),
   );
+  classList.toggle("spread", isSpread(board));
   classList.toggle("has-deciding", board.deciding.shown);
+  classList.toggle("has-folded", board.folding.folded.size > 0);
   classList.toggle(
     "has-pruned",
     shown.some((path) => path.status === "pruned"),

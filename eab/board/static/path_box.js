@@ -3,6 +3,7 @@
 /** @import { Cell, Path, Point, Status } from "./types.d.ts" */
 /** @import { TreeView } from "./tree.js" */
 import { diamond, set, shape } from "./elements.js";
+import { FoldMark } from "./fold_mark.js";
 import { missedFork } from "./fork_reasons.js";
 import { percent } from "./format.js";
 import { BOX, LINE, labelOf } from "./layout.js";
@@ -66,7 +67,9 @@ export class PathBox {
     this.ring = shape("circle", { class: "decides", cy: 0 });
     this.share = shape("text", { class: "share", y: -4, x: -6 });
     this.edge = shape("path", { class: "edge" });
-    group.append(this.strip, this.mark, this.weight, this.tip, this.ring, this.share);
+    this.fold = new FoldMark(this.board, path.id);
+    const marks = [this.mark, this.weight, this.tip, this.ring, this.share, this.fold.node];
+    group.append(this.strip, ...marks);
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));
     group.addEventListener("pointerleave", () => this.board.highlight.hover(null));
@@ -123,11 +126,21 @@ export class PathBox {
     const selected = board.selection.tokenIn(path);
     const { aligned, focused } = board;
     this.radius = status === "forked" ? board.deciding.radius(path) : 0;
-    const contents = [count, path.tokens.length, status, this.stub, weight, selected, this.radius];
+    const folded = this.board.folding.countAt(path.id);
+    const only = board.layout.only[path.id];
+    const state = [status, this.stub, weight, selected, this.radius, folded, only];
     const { perLine, boxHeights } = board.layout;
     this.height = this.heightOf(boxHeights[path.id] ?? BOX);
     const size = [this.target.width.toFixed(1), this.height, perLine[path.id]];
-    const filledWith = [...contents, ...size, aligned, focused, board.whatIf].join();
+    const filledWith = [
+      count,
+      path.tokens.length,
+      ...state,
+      ...size,
+      aligned,
+      focused,
+      board.whatIf,
+    ].join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
       this.fill(path, count, status);
@@ -153,10 +166,12 @@ export class PathBox {
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
     set(this.weight, { x: this.width + 22 });
     set(this.tip, { cx: this.width + 8 });
+    this.fold.place(status === "forked" ? this.width : null);
     set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
-    const end = path.finishReason === "stop" ? "■" : "…";
+    const end = path.finishReason === "stop" ? "■" : "→";
     this.mark.textContent = { forked: "◆", finished: end, pruned: "×", live: "" }[status];
-    this.share.textContent = path.parent < 0 ? "" : percent(path.share);
+    const alone = path.parent < 0 || this.board.layout.only[path.id];
+    this.share.textContent = alone ? "" : percent(path.share);
     const weight = percent(weightAt(path, this.board.cursor));
     const isLeaf = status === "live" || status === "finished";
     this.weight.textContent = isLeaf && this.board.paths.size > 1 ? weight : "";

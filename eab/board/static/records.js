@@ -152,6 +152,22 @@ export class Records {
     return [...this.paths.values()].filter((path) => path.parent === id);
   }
 
+  /** The ids of the paths that were pruned, and of those of which no branch is left. */
+  droppedPaths() {
+    /** @type {Set<number>} */
+    const dropped = new Set();
+    const all = [...this.paths.values()].sort((one, other) => other.id - one.id);
+    const parents = new Set(all.map(({ parent }) => parent));
+    /** @type {Set<number>} */
+    const survived = new Set();
+    for (const { id, parent, status } of all) {
+      const nothingLeft = status === "forked" && parents.has(id) && !survived.has(id);
+      if (status === "pruned" || nothingLeft) dropped.add(id);
+      else survived.add(parent);
+    }
+    return dropped;
+  }
+
   /**
    * The ids of a path and its ancestors.
    * @param {number} id
@@ -173,6 +189,27 @@ export class Records {
   }
 
   /**
+   * The branch with the largest share, of those that have begun.
+   * @param {Path} path
+   * @returns {Path | undefined}
+   */
+  heaviestChild({ id }) {
+    const children = this.childrenOf(id).filter((child) => child.tokens.length);
+    return children.sort((one, other) => other.share - one.share)[0];
+  }
+
+  /**
+   * The paths of one text through this one: its ancestors, and on along the heaviest branches.
+   * @param {Path} path
+   */
+  lineThrough(path) {
+    const line = [...this.lineageOf(path.id)].reverse().flatMap((id) => this.paths.get(id) ?? []);
+    for (let child = this.heaviestChild(path); child; child = this.heaviestChild(child))
+      line.push(child);
+    return line;
+  }
+
+  /**
    * The token of this step in the path, in one of its ancestors, or on the heaviest way out of it.
    * @param {Path} path
    * @param {number} step
@@ -184,10 +221,9 @@ export class Records {
       at = parent;
       parent = this.paths.get(at.parent);
     }
-    while (step >= at.born + at.tokens.length) {
-      const children = this.childrenOf(at.id).filter((child) => child.tokens.length);
-      if (!children.length) break;
-      at = children.reduce((best, child) => (child.share > best.share ? child : best));
+    for (let child = this.heaviestChild(at); child && step >= at.born + at.tokens.length; ) {
+      at = child;
+      child = this.heaviestChild(at);
     }
     return { path: at.id, token: Math.max(0, Math.min(at.tokens.length - 1, step - at.born)) };
   }

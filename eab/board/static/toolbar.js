@@ -37,7 +37,9 @@ export class Toolbar {
       "show the run in the tree that it was grown from, or alone",
       () => board.onGraft?.(),
     );
-    this.hidden = wordButton("Show all", "show the hidden branches again", () => board.showAll());
+    this.hidden = wordButton("Show all", "draw the hidden and the folded branches, too (b)", () =>
+      board.toggleSmall(),
+    );
     this.root.append(
       this.align,
       iconButton("zoomOut", "Zoom out", () => board.tree.camera.zoom(1 / 1.25)),
@@ -62,7 +64,9 @@ export class Toolbar {
     setPressed(this.align, board.aligned);
     this.graft.hidden = board.onGraft === null;
     setPressed(this.graft, board.grafted);
-    this.hidden.hidden = board.hiddenBranches.size === 0;
+    const all = board.hiddenBranches.size === 0 && board.folding.folded.size === 0;
+    this.hidden.hidden = all && board.folding.isOn;
+    setPressed(this.hidden, all);
     setPressed(this.fit, camera.showsWhole && !camera.movedByUser);
     setPressed(this.focus, board.focused !== null);
     this.deciding.disabled = !board.deciding.available;

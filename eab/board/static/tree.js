@@ -4,6 +4,7 @@
 /** @import { Path, PictureArea, Point, TokenPlace } from "./types.d.ts" */
 import { Camera, TINY } from "./camera.js";
 import { set, shape } from "./elements.js";
+import { FoldMark } from "./fold_mark.js";
 import { BOX, LINE, MARKS } from "./layout.js";
 import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
 import { statusAt } from "./path_state.js";
@@ -11,6 +12,7 @@ import { tokenTip } from "./token_tip.js";
 
 const TIGHTEST = 0.28; // by step, rows may come this close together
 const CLOSEST = 0.9; // otherwise, as boxes would touch
+const TINIEST = 0.5; // where only entropies show
 const WIDEST = 1.7; // where there is room
 const PICTURE_MARGIN = 14;
 const CLICK = 3; // px; the pointer may move this far in a click
@@ -34,7 +36,8 @@ export class TreeView {
     this.boxes = new Map();
     this.prompt = boxParts(this.boxLayer, "prompt");
     this.promptRing = shape("circle", { class: "decides", cy: 0 });
-    this.prompt.group.append(this.promptRing);
+    this.promptFold = new FoldMark(board, 0);
+    this.prompt.group.append(this.promptRing, this.promptFold.node);
     this.promptRight = 0;
     this.camera = new Camera(this);
     /** Where the pointer was pressed. @type {(Point & { moved: boolean }) | null} */
@@ -57,6 +60,8 @@ export class TreeView {
     this.svg.addEventListener("pointermove", (event) => this.pointerMoved(event));
     this.svg.addEventListener("pointerleave", () => this.board.tooltip.hide());
     this.svg.addEventListener("click", (event) => {
+      const fold = /** @type {Element} */ (event.target).closest(".fold");
+      if (fold) return this.board.folding.open(Number(fold.getAttribute("data-fork")));
       const place = this.pressed && !this.pressed.moved ? this.tokenUnder(event) : null;
       if (place) this.board.selection.choose(place.path, place.token);
     });
@@ -116,7 +121,7 @@ export class TreeView {
 
   /**
    * How far apart rows are, as a factor: they fill the height; by step they come closer together
-   * until all fit; by half where only entropies show.
+   * until all fit, and also where only entropies show.
    */
   spread() {
     const room = this.camera.room();
@@ -127,8 +132,8 @@ export class TreeView {
     }
     const scale = this.camera.scaleFor(room.width / (width + MARKS));
     const fitting = room.height / (height * scale);
-    if (this.camera.showsWhole && room.height / height < TINY) return 0.5;
-    return Math.max(CLOSEST, Math.min(WIDEST, fitting));
+    const isTiny = this.camera.showsWhole && room.height / height < TINY;
+    return Math.max(isTiny ? TINIEST : CLOSEST, Math.min(WIDEST, fitting));
   }
 
   /** @param {Path} path */
@@ -214,6 +219,7 @@ export class TreeView {
     const root = this.board.paths.get(0);
     const ring = root && !root.tokens.length ? this.board.deciding.radius(root) : 0;
     set(this.promptRing, { cx: this.promptRight - left + MARK_MIDDLE, r: ring.toFixed(1) });
+    this.promptFold.place(root && !root.tokens.length ? this.promptRight - left : null);
     // Without entropies under it, one line stands in the middle.
     const first = 4.5 - ((layout.prompt.lines.length - 1) * LINE) / 2;
     if (aligned) writeLines(text, ["…"], 4, 4.5);

@@ -227,6 +227,7 @@ export interface TokenAddress extends TokenPlace {
 export interface Arrangement {
   x: number[]; // left edge
   y: number[]; // middle line
+  only: boolean[]; // whether it is the only branch that is drawn
   boxWidths: number[];
   boxHeights: number[];
   perLine: number[]; // characters in a line of the box

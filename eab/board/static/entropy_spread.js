@@ -1,0 +1,90 @@
+// With many paths, lines would hide one another. Then a band shows between which entropies they lie,
+// and only one text has a line: the chosen one, or the one that weighs most.
+
+/** @import { Board } from "./board.js" */
+/** @import { Path } from "./types.d.ts" */
+import { shape } from "./elements.js";
+import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
+
+const MOST_LINES = 8;
+
+/** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
+
+/** @param {Board} board */
+function textsOf(board) {
+  return board.shownPaths().filter((path) => statusAt(path, board.cursor) !== "forked");
+}
+
+/** Whether there are too many paths for a line each. @param {Board} board */
+export function isSpread(board) {
+  return board.sides === null && textsOf(board).length > MOST_LINES;
+}
+
+/**
+ * The paths that have a line.
+ * @param {Board} board
+ * @returns {Path[]}
+ */
+export function pathsWithLines(board) {
+  if (!isSpread(board)) return board.shownPaths();
+  const heaviest = textsOf(board).reduce((one, other) =>
+    weightAt(other, board.cursor) > weightAt(one, board.cursor) ? other : one,
+  );
+  const chosen = board.paths.get(board.highlight.path() ?? -1) ?? heaviest;
+  const shown = new Set(board.shownPaths());
+  return board.records.lineThrough(chosen).filter((path) => shown.has(path));
+}
+
+/**
+ * The band of all paths, and of the middle half of them.
+ * @param {Board} board
+ * @param {Scale} x
+ * @param {Scale} y
+ */
+export function spreadBands(board, x, y) {
+  if (!isSpread(board)) return [];
+  const steps = entropiesByStep(board);
+  return [
+    { low: 0, high: 1, name: "spread" },
+    { low: 0.25, high: 0.75, name: "spread half" },
+  ].map(({ low, high, name }) => {
+    const edge = (/** @type {number} */ share) =>
+      steps.map((entropies, step) => point(x(step), y(quantile(entropies, share))));
+    const points = [...edge(high), ...edge(low).reverse()].join(" ");
+    return shape("polygon", { class: name, points });
+  });
+}
+
+/**
+ * The entropies of all shown paths at each step, in order; a step without paths has none.
+ * @param {Board} board
+ */
+function entropiesByStep(board) {
+  /** @type {number[][]} */
+  const steps = Array.from({ length: board.cursor + 1 }, () => []);
+  for (const path of board.shownPaths()) {
+    const tokens = path.tokens.slice(0, tokenCountAt(path, board.cursor));
+    for (const [index, { entropy }] of tokens.entries()) steps[path.born + index]?.push(entropy);
+  }
+  const last = steps.findLastIndex(({ length }) => length > 0);
+  return steps.slice(0, last + 1).map((entropies) => entropies.sort((one, other) => one - other));
+}
+
+/**
+ * @param {number[]} ordered
+ * @param {number} share 0 for the lowest, 1 for the highest
+ */
+function quantile(ordered, share) {
+  const place = share * (ordered.length - 1);
+  const below = ordered[Math.floor(place)] ?? 0;
+  const above = ordered[Math.ceil(place)] ?? below;
+  return below + (above - below) * (place % 1);
+}
+
+/**
+ * @param {number} x
+ * @param {number} y
+ */
+function point(x, y) {
+  return `${x.toFixed(1)},${y.toFixed(1)}`;
+}

@@ -1,0 +1,88 @@
+// The text that the selected token is in, from the prompt to its end, with its forks; and the way to
+// the next text.
+
+/** @import { Board } from "./board.js" */
+/** @import { Path } from "./types.d.ts" */
+import { wordButton } from "./buttons.js";
+import { element } from "./elements.js";
+import { percent } from "./format.js";
+import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
+
+export class Reading {
+  /** @param {Board} board */
+  constructor(board) {
+    this.board = board;
+    this.root = element("section", { class: "reading", "aria-label": "Text" });
+    this.place = element("span");
+    const head = element("p", { class: "reading-head" });
+    head.append(
+      wordButton("Previous", "the text above", () => this.go(-1)),
+      wordButton("Next", "the text below", () => this.go(1)),
+      this.place,
+    );
+    this.text = element("p", { class: "reading-text mono" });
+    this.text.addEventListener("click", (event) => this.choose(event));
+    this.root.append(head, this.text);
+  }
+
+  render() {
+    const path = this.board.paths.get(this.board.selection.path ?? -1);
+    if (!path) return this.text.replaceChildren();
+    const shown = new Set(this.board.shownPaths());
+    const parts = this.board.records.lineThrough(path).filter((part) => shown.has(part));
+    const last = parts[parts.length - 1] ?? path;
+    const texts = this.texts();
+    const number = texts.findIndex(({ id }) => id === last.id) + 1;
+    const weight = `weight ${percent(weightAt(last, this.board.cursor))}`;
+    const place = number ? `text ${number} of ${texts.length}, ` : "";
+    this.place.textContent = `${place}${weight}`;
+    const prompt = element("span", { class: "prompt" }, this.board.run.prompt);
+    this.text.replaceChildren(prompt, ...parts.flatMap((part) => this.partOf(part)));
+    this.text.querySelector("mark")?.scrollIntoView({ block: "nearest" });
+  }
+
+  /** The paths that have not forked, from the top. */
+  texts() {
+    const { board } = this;
+    const { rank } = board.layout;
+    return board
+      .shownPaths()
+      .filter((path) => statusAt(path, board.cursor) !== "forked")
+      .sort((one, other) => rank[one.id] - rank[other.id]);
+  }
+
+  /**
+   * The tokens of a path, and a mark where it forked.
+   * @param {Path} path
+   */
+  partOf(path) {
+    const { board } = this;
+    const count = tokenCountAt(path, board.cursor);
+    const selected = board.selection.tokenIn(path);
+    const tokens = path.tokens.slice(0, count).map(({ piece }, index) => {
+      const place = { "data-path": path.id, "data-token": index };
+      return element(index === selected ? "mark" : "span", place, piece);
+    });
+    if (statusAt(path, board.cursor) !== "forked") return tokens;
+    const branches = board.records.childrenOf(path.id).length;
+    const help = `Here the path forked into ${branches}`;
+    return [...tokens, element("span", { class: "reading-fork", title: help }, "◆")];
+  }
+
+  /** @param {MouseEvent} event */
+  choose(event) {
+    const { path, token } = /** @type {HTMLElement} */ (event.target).dataset;
+    if (path && token) this.board.selection.choose(Number(path), Number(token));
+  }
+
+  /** @param {-1 | 1} direction */
+  go(direction) {
+    const texts = this.texts();
+    const selected = this.board.paths.get(this.board.selection.path ?? -1);
+    if (!selected || !texts.length) return;
+    const line = this.board.records.lineThrough(selected).map(({ id }) => id);
+    const at = texts.findIndex(({ id }) => line.includes(id));
+    const next = texts[Math.max(0, Math.min(texts.length - 1, at + direction))];
+    this.board.selection.choose(next.id, tokenCountAt(next, this.board.cursor) - 1);
+  }
+}
