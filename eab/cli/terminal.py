@@ -31,10 +31,10 @@ Place: TypeAlias = tuple[int, int]  # id of a path, number of its token; -1 if i
 WIDE: Final = 100  # columns of a terminal from which on the tables have all their columns
 UNKNOWN: Final = "◇"
 MAX_ROWS: Final = 2000  # of the tree, and of the table of texts
-_ENDS: Final = {"stop": "■", "length": "…", "unfinished": "(unfinished)"}
+_ENDS: Final = {"stop": "■", "length": "→", "unfinished": "(unfinished)"}
 _LEGEND: Final = (
     "Before a branch: its share at the fork (◆). After a text: its weight.\n"
-    "■ ended by {stops}, … cut at the length limit."
+    "■ ended by {stops}, → cut at the length limit."
 )
 KV_NAMES: Final = (
     "bytes_held",

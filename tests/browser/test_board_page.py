@@ -245,10 +245,10 @@ def test_hostile_tokens_are_shown_as_text(board: Callable[..., BoardPage]) -> No
 def test_the_text_of_a_long_path_is_shortened(board: Callable[..., BoardPage]) -> None:
     shown = board()
     shown.page.set_viewport_size({"width": 700, "height": 260})
-    shown.feed(fold(invented_run(0, 98, 1)))
+    shown.feed(fold(invented_run(0, 98, 1, [word * 4 for word in WORDS])))
     lines = shown.box(0).locator(".label tspan").all_text_contents()
     assert sum("…" in line for line in lines) == 1
-    assert 1 < len(lines) <= 12
+    assert 1 < len(lines) <= 40
     assert all(len(line) <= 120 for line in lines)
 
 
@@ -267,14 +267,19 @@ def test_a_text_gets_several_lines_where_there_is_room(board: Callable[..., Boar
     assert "".join(pieces[:chosen]).split() == lines[0].split()[:before]
 
 
-def test_many_paths_leave_room_for_one_line_of_each_text(board: Callable[..., BoardPage]) -> None:
+@pytest.mark.parametrize("paths", [2, 8, 24])
+def test_boxes_stand_beside_each_other(board: Callable[..., BoardPage], paths: int) -> None:
     shown = board(reduced_motion="reduce")
-    run = fold(invented_run(1, 30, 24))
-    shown.feed(run)
-    leaves = [path.id for path in run.paths if not path.children]
-    assert len(leaves) >= 24
-    for path in leaves:
-        assert shown.box(path).locator(".label tspan").count() == 1
+    shown.feed(fold(invented_run(1, 30, paths)))
+    frames = shown.page.locator(".box:not(.hidden) .frame").all()
+    places = [box_of(frame) for frame in frames]
+    assert len(places) >= paths
+    for index, one in enumerate(places):
+        for other in places[index + 1 :]:
+            across = min(one["x"] + one["width"], other["x"] + other["width"])
+            down = min(one["y"] + one["height"], other["y"] + other["height"])
+            overlap = [across - max(one["x"], other["x"]), down - max(one["y"], other["y"])]
+            assert min(overlap) < 1
 
 
 def test_the_first_visit_plays_by_itself_unless_motion_is_unwanted(
@@ -333,7 +338,7 @@ def test_a_downloaded_picture_stands_alone(
         labels = [
             label.text for label in picture.iter(f"{SVG}text") if label.get("class") == "label"
         ]
-        assert len(labels) == 1 + len(run.paths)
+        assert len(labels) == 1 + shown.page.locator(".box.path:not(.hidden)").count()
 
 
 def test_a_picture_downloads_as_png_by_the_keyboard(

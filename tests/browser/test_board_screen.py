@@ -189,7 +189,7 @@ def test_the_drawer_lies_over_the_charts_and_escape_closes_it(
     shown.feed(STORY)
     shown.root.focus()
     drawer = shown.page.locator(".drawer")
-    for key, title in (("ArrowDown", "Token"), ("t", "Tables"), ("?", "Help")):
+    for key, title in (("ArrowDown", "Text and token"), ("t", "Tables"), ("?", "Help")):
         shown.press(key)
         expect(drawer.locator("h2")).to_have_text(title)
         box = box_of(drawer)

@@ -97,13 +97,67 @@ def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
     shown.feed(STORY)
     shown.root.focus()
     everything = shown_paths(shown)
-    branch = next(path for path in STORY.paths if path.parent >= 0 and path.children)
+    branch = next(STORY.paths[path] for path in everything if path and STORY.paths[path].children)
     shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({branch.id}, 0)")
     shown.page.get_by_role("button", name="Hide this branch").click()
     gone = {one.id for one in STORY.paths if branch.id in STORY.lineage(one.id)}
     assert shown_paths(shown) == everything - gone < everything
-    shown.page.get_by_role("button", name="Show all").click()
+    show_all = shown.page.get_by_role("button", name="Show all")
+    show_all.click()
+    assert shown_paths(shown) == {path.id for path in STORY.paths} > everything
+    show_all.click()
     assert shown_paths(shown) == everything
+
+
+def test_small_branches_fold_into_a_mark_that_opens_them(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    pruned = [path for path in REAL.paths if path.status == "pruned"]
+    forks = {path.parent for path in pruned}
+    assert not shown_paths(shown) & {path.id for path in pruned}
+    marks = shown.page.locator(".fold").filter(has_text="+")
+    texts = marks.evaluate_all("marks => marks.map((mark) => mark.firstChild.data)")
+    assert sum(int(text) for text in texts) >= len(forks)
+    fork = int(marks.first.get_attribute("data-fork") or "")
+    before = shown_paths(shown)
+    marks.first.click()
+    opened = shown_paths(shown) - before
+    assert {path for path in opened if REAL.paths[path].parent == fork}
+    shown.root.focus()
+    shown.press("b")
+    assert shown_paths(shown) == {path.id for path in REAL.paths if path.tokens}
+    shown.press("b")
+    assert shown_paths(shown) == before
+
+
+def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    shown.root.focus()
+    shown.press("End", "ArrowDown")
+    read = set()
+    previous, following = (
+        shown.page.locator(".reading").get_by_role("button", name=name)
+        for name in ("Previous", "Next")
+    )
+    texts = [path for path in REAL.paths if path.id in shown_paths(shown) and not path.children]
+    for _ in texts:
+        previous.click()
+    for number, _ in enumerate(texts, start=1):
+        expect(shown.page.locator(".reading-head")).to_contain_text(
+            f"text {number} of {len(texts)}"
+        )
+        parts = shown.page.locator(".reading-text > [data-path]").all_text_contents()
+        read.add("".join(parts))
+        forks = shown.page.locator(".reading-fork").count()
+        leaf = shown.page.evaluate(SELECTED)["path"]
+        assert forks == len([one for one in REAL.lineage(leaf) if REAL.paths[one].children])
+        following.click()
+    assert len(read) == len(texts)
+    shown.page.locator(".reading-text > [data-path]").first.click()
+    assert shown.page.evaluate(SELECTED)["token"] == 0
 
 
 def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
@@ -118,8 +172,12 @@ def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
         for index, token in enumerate(path.tokens)
         if token.entropy >= threshold and not (index == 0 and path.parent >= 0)
     ]
+    unlucky = next(path for path in reversed(REAL.paths) if path.id in dict(missed))
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({unlucky.id}, 0)")
     drawn = shown.page.locator("svg.entropy .missed").get_attribute("d") or ""
-    assert drawn.count("M") == len(missed)
+    line = REAL.lineage(unlucky.id)
+    assert not unlucky.children
+    assert drawn.count("M") == sum(path in line for path, _ in missed)
     for path, token in missed[:3]:
         shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path}, {token})")
         expect(shown.page.locator(".inspector .why")).to_contain_text("reached the threshold")
@@ -144,8 +202,9 @@ def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(
     expect(shown.page.locator("svg.entropy polygon.band")).to_have_count(0)
     shown.feed(bounded, name="another")
     expect(entry).to_be_visible()
-    grown = [path for path in bounded.paths if path.tokens]
-    expect(shown.page.locator("svg.entropy polygon.band")).to_have_count(len(grown))
+    drawn = shown.page.locator(".box.path:not(.hidden)").count()
+    assert drawn > 6
+    expect(shown.page.locator("svg.entropy polygon.band")).to_have_count(drawn)
     expect(shown.page.locator(".entropy-panel .sentence")).to_contain_text("for certain (the band)")
     # The band ends at the right of its path's line, above it; its two ends are 0.4 nats apart.
     band, line = (

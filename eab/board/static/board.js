@@ -250,9 +250,15 @@ export class Board {
     return this.records.paths;
   }
 
+  /** The paths that are drawn. */
   shownPaths() {
+    return this.begunPaths().filter((path) => !this.folding.hides(path.id));
+  }
+
+  /** The same, and those that are folded. */
+  begunPaths() {
     const begun = (/** @type {Path} */ path) => path.tokens.length && path.born <= this.cursor;
-    return [...this.paths.values()].filter((path) => begun(path) && this.inView(path.id));
+    return [...this.paths.values()].filter((path) => begun(path) && this.isLookedAt(path.id));
   }
 
   /** @returns {Sentences} */
@@ -279,11 +285,17 @@ export class Board {
    * @param {number} id
    */
   inView(id) {
+    return this.isLookedAt(id) && !this.folding.hides(id);
+  }
+
+  /**
+   * The same, if all branches were drawn.
+   * @param {number} id
+   */
+  isLookedAt(id) {
     if (this.focused !== null && !this.records.related(id, this.focused)) return false;
-    const { hiddenBranches, folding } = this;
-    if (!hiddenBranches.size && !folding.folded.size) return true;
-    const lineage = [...this.records.lineageOf(id)];
-    return !lineage.some((path) => hiddenBranches.has(path) || folding.folded.has(path));
+    if (!this.hiddenBranches.size) return true;
+    return ![...this.records.lineageOf(id)].some((ancestor) => this.hiddenBranches.has(ancestor));
   }
 
   // ---- closing what is open
@@ -374,7 +386,7 @@ export class Board {
     markLegends(this);
     const { dataset } = this.root;
     dataset.cursor = String(this.cursor);
-    dataset.paths = String(this.shownPaths().length);
+    dataset.paths = String(this.begunPaths().length);
     dataset.playing = String(this.replay.playing);
     this.onLook?.();
     this.requestFrame();

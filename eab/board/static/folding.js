@@ -46,6 +46,15 @@ export class Folding {
   }
 
   /**
+   * Whether a path is in a folded branch.
+   * @param {number} id
+   */
+  hides(id) {
+    if (!this.folded.size) return false;
+    return [...this.board.records.lineageOf(id)].some((ancestor) => this.folded.has(ancestor));
+  }
+
+  /**
    * How many branches are folded at the fork of this path; those that have not begun do not count.
    * @param {number} id
    */

@@ -117,10 +117,10 @@ const LEGENDS = {
     {
       only: "spread",
       swatch: "spread-key",
-      words: "all paths, and half of them",
+      words: "all paths, quartiles",
       help:
         "At each step, the entropies of all paths lie in the light band, and those of the middle " +
-        "half of them in the dark one.",
+        "half of them in the dark one. Point at a text to see its line.",
     },
     {
       swatch: "threshold-key",
@@ -130,6 +130,7 @@ const LEGENDS = {
     { words: "◆ fork", help: "The path forked here." },
     {
       only: "missed",
+      notIn: "spread",
       swatch: "missed-key",
       words: "unsure, but no fork",
       help: "The path limit or the minimum weight kept the path from forking.",

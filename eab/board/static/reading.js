@@ -29,7 +29,8 @@ export class Reading {
     const path = this.board.paths.get(this.board.selection.path ?? -1);
     if (!path) return this.text.replaceChildren();
     const shown = new Set(this.board.shownPaths());
-    const parts = this.board.records.lineThrough(path).filter((part) => shown.has(part));
+    const isRead = (/** @type {Path} */ part) => shown.has(part) || !part.tokens.length;
+    const parts = this.board.records.lineThrough(path).filter(isRead);
     const last = parts[parts.length - 1] ?? path;
     const texts = this.texts();
     const number = texts.findIndex(({ id }) => id === last.id) + 1;

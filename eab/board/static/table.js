@@ -48,7 +48,7 @@ export class TableView {
     const { board } = this;
     const step = board.records.stepAt(board.cursor);
     const rows = new Map(step?.paths.map((one) => [one.path, one]));
-    const shown = board.shownPaths();
+    const shown = board.begunPaths();
     const pathLines = shown.map((path) => this.pathLine(path, rows.get(path.id)));
     const tokenLines = shown.flatMap((path) => this.tokenLines(path));
     const threshold = board.run.threshold.toFixed(2);

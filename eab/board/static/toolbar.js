@@ -65,8 +65,8 @@ export class Toolbar {
     this.graft.hidden = board.onGraft === null;
     setPressed(this.graft, board.grafted);
     const all = board.hiddenBranches.size === 0 && board.folding.folded.size === 0;
-    this.hidden.hidden = all && board.folding.isOn;
-    setPressed(this.hidden, all);
+    this.hidden.disabled = all && board.folding.isOn;
+    setPressed(this.hidden, all && !board.folding.isOn);
     setPressed(this.fit, camera.showsWhole && !camera.movedByUser);
     setPressed(this.focus, board.focused !== null);
     this.deciding.disabled = !board.deciding.available;

@@ -11,7 +11,7 @@ import { statusAt } from "./path_state.js";
 import { tokenTip } from "./token_tip.js";
 
 const TIGHTEST = 0.28; // by step, rows may come this close together
-const CLOSEST = 0.9; // otherwise, as boxes would touch
+const CLOSEST = 1; // otherwise, as boxes would touch
 const TINIEST = 0.5; // where only entropies show
 const WIDEST = 1.7; // where there is room
 const PICTURE_MARGIN = 14;
