@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import streamlit as st
 
+from app.server.links import Link
+from app.state import class_of_tab, messages, polling, tab, what_if
 from app.state import history as past_runs
-from app.state import messages, polling, tab, what_if
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
 from app.widgets import (
@@ -132,7 +133,7 @@ def mount_board(displayed: OpenRun, active: bool) -> OpenRun:
             link=tab.link_to(displayed),
             graft=turn_graft if source is not None else None,
             grafted=grafted,
-            tour=True,
+            tour=class_of_tab.membership() is None and tab.link() == Link(),
         ),
     )
     return drawn

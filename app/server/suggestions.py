@@ -1,13 +1,18 @@
 """What to change after a run without a fork, with an early path limit, or without enough memory."""
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eab.config import SETTINGS
-from eab.run import Run
+from eab.errors import EabError
+from eab.events import Event
+from eab.formatting import counted
+from eab.run import Run, fold
 
-EARLY: Final = 5  # steps
+EARLY: Final = 1 / 3  # of the steps
+ROOM: Final = 0.4  # of the branches that the path limit allows, expected by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +23,22 @@ class Suggestion:
         why: What it is about, in a sentence.
         label: Its words.
         widgets: The settings that it changes: keys of widgets, without `set_`.
+        what_if: A threshold (nats) whose tree is known without the model; None for a new run.
     """
 
     why: str
     label: str
     widgets: dict[str, Any]
+    what_if: float | None = None
 
 
-def suggestions(run: Run) -> list[Suggestion]:
-    """At most two suggestions for a run that has ended; none if nothing needs to be changed."""
+def suggestions(events: Sequence[Event]) -> list[Suggestion]:
+    """At most two suggestions for a run that has ended; none if nothing needs to be changed.
+
+    Args:
+        events: Those of the run.
+    """
+    run = fold(events)
     if run.ended is None:
         return []
     config = run.started.config
@@ -37,13 +49,19 @@ def suggestions(run: Run) -> list[Suggestion]:
         ]
     if not any(path.status == "forked" for path in run.paths):
         return _lower_threshold(run, run.started.threshold_nats)
-    first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-    slider = SETTINGS["max_paths"].widget
-    more = slider.nearest(2 * config.max_paths) if slider is not None else 0
-    if first is not None and first <= EARLY and config.max_paths < more:
-        why = f"Path limit reached at step {first}."
-        return [Suggestion(why, f"Run with {more} paths", {"max_paths": more})]
-    return []
+    first = _first_limited(run)
+    return _fewer_forks(run, events, first) if _is_early(run) and first is not None else []
+
+
+def _first_limited(run: Run) -> int | None:
+    """The first step at which the path limit acted."""
+    return min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
+
+
+def _is_early(run: Run) -> bool:
+    """Whether the path limit acted before a third of the steps."""
+    first = _first_limited(run)
+    return first is not None and first < EARLY * len(run.steps)
 
 
 def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
@@ -55,7 +73,7 @@ def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
 def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
     """Lower the threshold (nats) to the highest entropy of this run, rounded down."""
     highest = max((token.entropy for path in run.paths for token in path.tokens), default=0.0)
-    value = math.floor(highest * 100) / 100
+    value = _rounded_down(highest)
     if not 0 < value < threshold:
         return []
     return [
@@ -66,3 +84,61 @@ def _lower_threshold(run: Run, threshold: float) -> list[Suggestion]:
             {"threshold_unit": "nats", "threshold_nats": value},
         )
     ]
+
+
+def _fewer_forks(run: Run, events: Sequence[Event], first: int) -> list[Suggestion]:
+    """Raise the threshold to the lowest one at which the path limit hardly acts early."""
+    most = run.started.config.max_paths
+    early = math.ceil(EARLY * len(run.steps))
+    higher = sorted(
+        value
+        for value in {_rounded_down(token.entropy) for path in run.paths for token in path.tokens}
+        if value > run.started.threshold_nats
+    )
+    place = bisect_left(
+        higher, True, key=lambda value: expected_paths(run, value, early) <= 1 + ROOM * (most - 1)
+    )
+    if place == len(higher):
+        return []
+    threshold = higher[place]
+    exact = _known_texts(events, threshold)
+    expected = min(most, round(expected_paths(run, threshold, len(run.steps))))
+    texts = f"about {counted(expected, 'text')}" if exact is None else counted(exact, "text")
+    return [
+        Suggestion(
+            f"Path limit reached at step {first}.",
+            f"Fork above {threshold:.2f} nats: {texts}",
+            {"threshold_unit": "nats", "threshold_nats": threshold},
+            None if exact is None else threshold,
+        )
+    ]
+
+
+def expected_paths(run: Run, threshold: float, steps: int) -> float:
+    """How many paths the run would have after so many steps at another threshold (nats), without a
+    path limit.
+
+    Where a share p of the tokens reaches the threshold, and each fork has k branches, the number of
+    paths grows by 1 + p (k - 1) at each step. A token counts by the weight of its path, since light
+    paths are many and few of them would have been there.
+    """
+    tokens = [(path.weight, token.entropy) for path in run.paths for token in path.tokens]
+    total = sum(weight for weight, _ in tokens)
+    share = sum(weight for weight, entropy in tokens if entropy >= threshold) / (total or 1.0)
+    return float((1 + share * (run.started.config.branch_factor - 1)) ** steps)
+
+
+def _known_texts(events: Sequence[Event], threshold: float) -> int | None:
+    """How many texts the run has at another threshold (nats), if that is known for certain."""
+    from eab.what_if.resimulate import resimulate  # it needs torch
+
+    try:
+        run = fold(resimulate(events, threshold).events)
+    except EabError:  # the policy does not look at the threshold, or the model is needed for it
+        return None
+    return len(run.leaves()) if run.started.what_if == "exact" else None
+
+
+def _rounded_down(nats: float) -> float:
+    """To the step of the slider."""
+    return math.floor(nats * 100) / 100

@@ -20,6 +20,7 @@ from eab.run import fold_prefix
 
 EXPLORE: Final = "what_if"  # what the user of this tab asked for on the board of Explore
 _LAST: Final = "what_if_last"  # the last resimulation of this tab, with its arguments
+_TEXTS: Final = "what_if_texts"  # key of a run, a threshold, and how many texts it has there
 _STEP: Final = 0.01  # nats
 
 
@@ -103,6 +104,35 @@ def view_of(recorded: OpenRun, board: str = EXPLORE) -> WhatIfView | None:
 def possible(recorded: OpenRun) -> bool:
     """Whether there is a finished run to recompute."""
     return recorded.run is not None and bool(recorded.run.steps)
+
+
+def texts_at(recorded: OpenRun, threshold: float) -> int | None:
+    """How many texts the run has at another threshold (nats), about; None if that is not known.
+
+    It is asked only of runs of the model, as torch is there then, and not of lower thresholds.
+    """
+    run = recorded.run
+    if run is None or run.ended is None or recorded.live is None:
+        return None
+    if round(threshold, 2) == round(run.started.threshold_nats, 2):
+        return len(run.leaves())
+    if threshold < run.started.threshold_nats:
+        return None
+    known: tuple[str, float, int | None] | None = st.session_state.get(_TEXTS)
+    if known is None or known[:2] != (recorded.key, threshold):
+        known = (recorded.key, threshold, _resimulated_texts(recorded, threshold))
+        st.session_state[_TEXTS] = known
+    return known[2]
+
+
+def _resimulated_texts(recorded: OpenRun, threshold: float) -> int | None:
+    from eab.what_if.resimulate import resimulate
+
+    try:
+        run = fold_prefix(resimulate(recorded.events, threshold).events).run
+    except EabError:
+        return None
+    return len(run.leaves()) if run is not None else None
 
 
 def growth_steps(recorded: OpenRun) -> list[AllocationStep]:

@@ -35,7 +35,7 @@ class Offers:
         graft: Called when a run that was grown from another is to be shown in the tree of that one,
             or alone.
         grafted: Whether it is shown so.
-        tour: Whether the board explains itself on the first visit.
+        tour: Whether the tour begins by itself on the first visit; None: there is none.
     """
 
     grow: Callable[[TokenAddress], None] | None = None
@@ -45,7 +45,7 @@ class Offers:
     link: Link | None = None
     graft: Callable[[], None] | None = None
     grafted: bool = False
-    tour: bool = False
+    tour: bool | None = None
 
     def as_message(self) -> dict[str, Any]:
         """JSON values; see Offers in eab/board/static/types.d.ts."""

@@ -6,13 +6,14 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server.live_run import LiveRun
-from app.server.suggestions import suggestions
-from app.state import messages, status, tab
+from app.server.suggestions import Suggestion, suggestions
+from app.state import messages, status, tab, what_if
 from app.widgets import controls, conversation
 from app.widgets.markdown import plain
 
 # At least this long between two polls, by the status of the run.
 POLL_SECONDS: Final = {"loading": 0.5, "waiting": 1.0, "running": 0.25}
+_SUGGESTED: Final = "suggested"  # the key of a run that has ended, and what is suggested for it
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
 
 
@@ -46,7 +47,7 @@ def draw_progress(live: LiveRun) -> None:
 def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
     """The one message that matters most, with at most one suggestion."""
     current = tab.current()
-    offered = suggestions(current.run) if current.live is not None and current.run else []
+    offered = _suggestions(current)
     if problems := messages.problems(current.live, current.ended):
         st.error(plain(" ".join(problems)))
     elif conversation.draw_before():
@@ -62,10 +63,36 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
     for suggestion in offered[:1]:
         st.button(
             suggestion.label,
-            on_click=on_suggestion,
-            args=(suggestion.widgets,),
+            on_click=_take,
+            args=(suggestion, current, on_suggestion),
             key="suggestion",
         )
     ended = current.run if current.live is not None and not offered else None
     if ended is not None and conversation.can_reply_to(ended):
         conversation.draw_reply(ended)
+
+
+def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
+    """For a run of the model that is shown as it was; found once per run."""
+    if current.live is None or current.run is None or what_if.view_of(current) is not None:
+        return []
+    if current.run.ended is None:
+        return []
+    known: tuple[str, list[Suggestion]] = st.session_state.get(_SUGGESTED, ("", []))
+    key, found = known
+    if key != current.key:
+        found = suggestions(current.events)
+        st.session_state[_SUGGESTED] = (current.key, found)
+    return found
+
+
+def _take(
+    suggestion: Suggestion,
+    current: tab.OpenRun,
+    run_with: Callable[[dict[str, Any]], None],
+) -> None:
+    """Show the tree at once where it is known; otherwise a new run makes it."""
+    if suggestion.what_if is None:
+        return run_with(suggestion.widgets)
+    controls.apply(suggestion.widgets)
+    what_if.ask(current, current.key, suggestion.what_if, None)

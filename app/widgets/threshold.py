@@ -6,6 +6,7 @@ from typing import Final
 
 import streamlit as st
 
+from app.state import what_if
 from app.state.tab import OpenRun
 from app.widgets import presets
 from app.widgets.setting_widgets import KEPT, help_of, mark
@@ -42,7 +43,8 @@ def draw(defaults: dict[str, object], prompt: str, shown: OpenRun | None) -> Non
     entropies = _entropies(run) if run is not None else []
     if entropies and (unit == "nats" or found is not None):
         st.html(_histogram(entropies, value))
-    st.caption(_words(unit, value, found, entropies))
+    texts = what_if.texts_at(shown, value) if shown is not None else None
+    st.caption(_words(unit, value, found, entropies, texts))
 
 
 def draw_quantile(defaults: dict[str, object]) -> None:
@@ -87,16 +89,22 @@ def _entropies(run: Run) -> list[float]:
 
 
 def _words(
-    unit: ThresholdUnit, value: float, found: float | None, entropies: Sequence[float]
+    unit: ThresholdUnit,
+    value: float,
+    found: float | None,
+    entropies: Sequence[float],
+    texts: int | None,
 ) -> str:
     """What the threshold means for the tree."""
     above = sum(entropy >= value for entropy in entropies)
-    steps = f"{above} of {counted(len(entropies), 'token')} on the screen" if entropies else ""
+    steps = f"{above} of {counted(len(entropies), 'token')}" if entropies else ""
+    if steps and texts is not None:
+        steps += f", about {counted(texts, 'text')}"
     if unit == "quantile" and found is None:
         share = 1 - st.session_state.set_threshold_quantile
         name = presets.chosen() or "This setting"
         return f"{name}: Run takes the highest {share:.0%} of the entropies that your prompt meets."
-    options = f"about {math.exp(value):.1f} likely words"
+    options = f"{math.exp(value):.1f} likely words"
     return f"Forks at {options} or more" + (f": {steps}." if steps else ".")
 
 

@@ -26,7 +26,7 @@ def deciding_forks(run: Run) -> dict[str, Any] | None:
         return None
     total = answers.entropy or 1.0
     return {
-        "sentence": forks_sentence(run, answers, forks),
+        "sentence": forks_sentence(run, answers, forks, "the first sentence"),
         "forks": [
             [fork.path, round(fork.contribution / total, 4), effect_words(fork, answers)]
             for fork in forks

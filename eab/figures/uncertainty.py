@@ -24,8 +24,17 @@ def uncertainty_sentence(scores: Uncertainty) -> str:
     )
 
 
-def forks_sentence(run: Run, answers: Answers, forks: Sequence[ForkShare]) -> str:
-    """Which fork causes most of the semantic entropy, and how many do not change the answer."""
+def forks_sentence(
+    run: Run, answers: Answers, forks: Sequence[ForkShare], answer: str = "the answer"
+) -> str:
+    """Which fork causes most of the semantic entropy, and how many do not change the answer.
+
+    Args:
+        run: The run.
+        answers: Its answers.
+        forks: What each fork decides.
+        answer: What is called the answer.
+    """
     if run.started.config.policy == "independent":
         return (
             "Independent texts share no fork. Under the policy fair it is seen where the answers "
@@ -41,16 +50,21 @@ def forks_sentence(run: Run, answers: Answers, forks: Sequence[ForkShare]) -> st
     rest = f" {_undeciding(len(wording))}." if wording else ""
     return (
         f"The fork after “{text_before(run, first)}” causes {_part_words(first, answers)} and "
-        f"{decides} the answer.{rest}"
+        f"{decides} {answer}.{rest}"
     )
 
 
 def effect_words(fork: ForkShare, answers: Answers) -> str:
-    """What a fork decides and how much of the semantic entropy it causes; follows "The fork"."""
+    """What a fork decides and how much of the semantic entropy it causes; follows "The fork".
+
+    Args:
+        fork: The fork.
+        answers: The answers of its run: the first sentences.
+    """
     if fork.contribution < _NOTHING:
-        return "decides only the wording, or what follows the answer"
+        return "does not decide the first sentence: it changes only its wording, or what follows"
     decides = "decides" if fork.decisiveness >= _CLEARLY else "partly decides"
-    return f"{decides} the answer: it causes {_part_words(fork, answers)}"
+    return f"{decides} the first sentence: it causes {_part_words(fork, answers)}"
 
 
 def _part_words(fork: ForkShare, answers: Answers) -> str:

@@ -39,9 +39,9 @@ def test_a_fork_after_the_answer_decides_the_wording_only() -> None:
     assert found is not None
     first, *others = found["forks"]
     assert first[:2] == [0, 1.0]
-    assert first[2].startswith("decides the answer")
+    assert first[2].startswith("decides the first sentence")
     assert {share for _, share, _ in others} == {0.0}
-    assert all("only the wording" in words for *_, words in others)
+    assert all("only its wording" in words for *_, words in others)
 
 
 def test_one_answer_in_two_wordings_leaves_nothing_to_decide() -> None:

@@ -404,9 +404,13 @@ def test_a_larger_ring_is_a_larger_part_and_the_fork_says_so(
     assert prompt > max(radii.values()) >= min(radii.values()) > 0
     shown.box(1).locator(".tick").first.hover()
     tip = shown.page.locator(".tooltip")
-    expect(tip).to_contain_text("This fork decides the answer: it causes 60% of the semantic")
+    expect(tip).to_contain_text(
+        "This fork decides the first sentence: it causes 60% of the semantic"
+    )
     shown.box(1).locator(".tick").first.click()
-    expect(shown.page.locator(".inspector .why")).to_contain_text("This fork decides the answer")
+    expect(shown.page.locator(".inspector .why")).to_contain_text(
+        "This fork decides the first sentence"
+    )
     shown.box(1).locator(".tick").last.click()
     expect(shown.page.locator(".inspector .why")).to_contain_text("The fork after it decides")
 

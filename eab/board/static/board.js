@@ -384,6 +384,7 @@ export class Board {
     this.animates = !this.reducedMotion.matches;
     for (const view of this.views) view.render();
     markLegends(this);
+    this.root.classList.toggle("numbered", this.selection.path !== null);
     const { dataset } = this.root;
     dataset.cursor = String(this.cursor);
     dataset.paths = String(this.begunPaths().length);

@@ -33,7 +33,8 @@ export class Inspector {
     this.explanation = element("p", { class: "why" });
     this.growButton = button("", "Start a new run from this token", "", () => this.grow());
     this.growBar = element("p", { class: "grow" });
-    this.growBar.append(this.growButton, element("span", {}, GROW_HELP));
+    this.existing = button("", "Select its first token", "", () => this.goToExisting());
+    this.growBar.append(this.growButton, this.existing, element("span", {}, GROW_HELP));
     this.hideBar = element("p", { class: "grow" });
     this.hideBar.append(
       wordButton(
@@ -157,6 +158,26 @@ export class Inspector {
     const words = `Grow from here with “${token.candidates[this.forced]?.text ?? token.text}”`;
     this.growButton.textContent = words;
     this.growButton.setAttribute("aria-label", words);
+    const branch = this.existingBranch();
+    this.existing.hidden = branch === undefined;
+    const there = branch ? `Path ${branch.id} begins with it already: go there` : "";
+    this.existing.textContent = there;
+    this.existing.setAttribute("aria-label", there);
+  }
+
+  /** The branch at this fork that begins with the token to force, if there is one. */
+  existingBranch() {
+    const { paths, records, selection } = this.board;
+    const path = paths.get(selection.path ?? -1);
+    const token = path?.tokens[selection.token];
+    if (!path || !token || selection.token !== 0 || this.forced === token.taken) return undefined;
+    const text = token.candidates[this.forced]?.text;
+    return records.childrenOf(path.parent).find(({ tokens }) => tokens[0]?.text === text);
+  }
+
+  goToExisting() {
+    const branch = this.existingBranch();
+    if (branch) this.board.selection.reveal({ path: branch.id, token: 0 });
   }
 
   grow() {

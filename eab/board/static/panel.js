@@ -80,11 +80,11 @@ const LEGENDS = {
     {
       only: "deciding",
       swatch: "deciding-key",
-      words: "decides the answer",
+      words: "decides the first sentence",
       help:
-        "The larger the ring, the larger the part of the semantic entropy that this fork causes. " +
-        "A fork without a ring decides only the wording, or what follows the answer. " +
-        "An answer is the first sentence of a text.",
+        "The larger the ring, the larger the part of the semantic entropy, the entropy over first " +
+        "sentences, that this fork causes. A fork without a ring changes only the wording, or what " +
+        "follows.",
     },
     {
       only: "unknowns",
@@ -104,15 +104,10 @@ const LEGENDS = {
   entropy: [
     {
       swatch: "trace-key",
-      words: "one line per path",
-      notIn: "spread",
-      help: "How unsure the model was at each token, in nats.",
-    },
-    {
-      only: "spread",
-      swatch: "trace-key",
-      words: "one text",
-      help: "How unsure the model was at each token of the text you chose, or of the heaviest one.",
+      words: "a path",
+      help:
+        "How unsure the model was at each token, in nats. With more than eight texts, only the one " +
+        "that you point at or have selected has a line, or else the heaviest one.",
     },
     {
       only: "spread",
@@ -120,7 +115,7 @@ const LEGENDS = {
       words: "all paths, quartiles",
       help:
         "At each step, the entropies of all paths lie in the light band, and those of the middle " +
-        "half of them in the dark one. Point at a text to see its line.",
+        "half of them in the dark one.",
     },
     {
       swatch: "threshold-key",

@@ -66,9 +66,10 @@ export class PathBox {
     this.tip = shape("circle", { class: "tip", r: 3.5 });
     this.ring = shape("circle", { class: "decides", cy: 0 });
     this.share = shape("text", { class: "share", y: -4, x: -6 });
+    this.number = shape("text", { class: "number", x: 3 }, String(path.id));
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.board, path.id);
-    const marks = [this.mark, this.weight, this.tip, this.ring, this.share, this.fold.node];
+    const marks = [this.mark, this.weight, this.tip, this.ring, this.share, this.fold.node, this.number];
     group.append(this.strip, ...marks);
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));
@@ -163,6 +164,7 @@ export class PathBox {
     writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
     this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
+    set(this.number, { y: -height / 2 - 2 });
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
     set(this.weight, { x: this.width + 22 });
     set(this.tip, { cx: this.width + 8 });

@@ -53,9 +53,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
     board.update(message);
     goAlong(board);
   }
-  if (message?.offers?.tour && !parentElement.__tour) {
+  const beginsByItself = message?.offers?.tour ?? null;
+  if (beginsByItself !== null && !parentElement.__tour) {
     parentElement.__tour = new Tour(board);
-    parentElement.__tour.offer();
+    if (beginsByItself) parentElement.__tour.offer();
   }
   return () => {
     if (board.root.isConnected) return; // Streamlit also cleans up after an earlier call

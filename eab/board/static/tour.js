@@ -7,38 +7,44 @@ import { element } from "./elements.js";
 
 const TAKEN = "eab-tour"; // in the browser's storage
 
-/** What is shown: the class of the part, its name, and the words. */
+/** What is shown: the selector of the part, that of the panel with the card, its name, the words. */
 const STOPS = [
   [
-    "tree-panel",
+    ".tree-panel",
+    ".entropy-panel",
     "The tree of texts",
     "The text grows from left to right. Where the model was unsure, it forks. A percentage after a " +
       "text is its weight.",
   ],
   [
-    "tree-panel",
+    ".tree-panel",
+    ".entropy-panel",
     "A token",
     "Click a word, or press an arrow key up or down: its probability, its entropy and the other " +
       "candidates appear.",
   ],
   [
-    "transport",
+    ".transport:not(.tools)",
+    ".memory-panel",
     "The cursor",
     "Play the run, or go through it step by step with the arrow keys. All pictures show the same step.",
   ],
   [
-    "entropy-panel",
+    ".entropy-panel",
+    ".memory-panel",
     "Entropy and threshold",
     "One line per text: the higher, the less sure. Drag the dashed line to see the tree at another " +
       "threshold; the model is not run again.",
   ],
   [
-    "memory-panel",
+    ".memory-panel",
+    ".entropy-panel",
     "The KV cache",
     "The bytes that the texts share, those that each has alone, and what separate caches would take.",
   ],
   [
-    "tools",
+    ".tools",
+    ".entropy-panel",
     "Find, tables, help",
     "Search the tree, read it as a table, or show it larger for a class. Help explains the pictures " +
       "and lists all keys; there you can take this tour again.",
@@ -60,7 +66,6 @@ export class Tour {
     buttons.append(this.count, this.skip, this.next);
     this.root.append(this.name, this.words, buttons);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    board.root.append(this.root);
     const again = wordButton("Take the tour", "six stops on the board", () => this.begin());
     board.drawer.pages.help.root.prepend(again);
   }
@@ -82,13 +87,14 @@ export class Tour {
   goOn() {
     if (this.stop + 1 === STOPS.length) return this.end();
     this.show(this.stop + 1);
-    this.board.root.querySelector(".toured")?.scrollIntoView({ block: "nearest" });
+    for (const part of [this.board.root.querySelector(".toured"), this.root])
+      part?.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {number} stop */
   show(stop) {
     this.stop = stop;
-    const [part, name, words] = STOPS[stop];
+    const [part, beside, name, words] = STOPS[stop];
     const isLast = stop + 1 === STOPS.length;
     this.name.textContent = name;
     this.words.textContent = words;
@@ -98,14 +104,30 @@ export class Tour {
     this.next.setAttribute("aria-label", isLast ? "Done: end the tour" : "Next stop of the tour");
     this.root.hidden = false;
     this.mark(part);
+    this.standBeside(part, beside);
   }
 
-  /** @param {string} part the class of the part to mark; "" for none */
+  /**
+   * Put the card on a panel that is not explained, so that it hides neither tree nor scrubber; on a
+   * phone, under the part itself.
+   * @param {string} part selector, as the next one
+   * @param {string} beside
+   */
+  standBeside(part, beside) {
+    const { root } = this.board;
+    const hadFocus = this.root.matches(":focus-within");
+    root.querySelector(beside)?.append(this.root);
+    const isInColumn = getComputedStyle(this.root).position === "static";
+    if (isInColumn) root.querySelector(part)?.closest(".panel")?.after(this.root);
+    if (hadFocus) this.next.focus();
+  }
+
+  /** @param {string} part the selector of the part to mark; "" for none */
   mark(part) {
     for (const marked of this.board.root.querySelectorAll(".toured")) {
       marked.classList.remove("toured");
     }
-    if (part) this.board.root.querySelector(`.${part}`)?.classList.add("toured");
+    if (part) this.board.root.querySelector(part)?.classList.add("toured");
   }
 
   end() {

@@ -115,7 +115,7 @@ export interface Offers {
   grow?: boolean;
   what_if?: boolean;
   run_at?: boolean;
-  tour?: boolean; // of the board, on the first visit
+  tour?: boolean | null; // whether it begins by itself on the first visit; null: there is none
   graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
   growth_steps?: (number | string)[];
   link?: LinkOffer;

@@ -9,11 +9,12 @@ from page_walk import boards, run_to_its_end
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server.suggestions import suggestions
+from app.server.suggestions import expected_paths, suggestions
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import RunEnded
+from eab.formatting import counted
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
@@ -22,9 +23,9 @@ QUIET = BranchingConfig(entropy_threshold=6.0, max_new_tokens=12)
 
 
 def test_the_threshold_offered_makes_the_same_prompt_fork(embedded: HuggingFaceModel) -> None:
-    run = fold(generate(embedded, Request("Once upon a time", QUIET)))
-    assert [path.status for path in run.paths] == ["finished"]
-    [suggestion] = suggestions(run)
+    events = list(generate(embedded, Request("Once upon a time", QUIET)))
+    assert [path.status for path in fold(events).paths] == ["finished"]
+    [suggestion] = suggestions(events)
     lower = replace(QUIET, entropy_threshold=suggestion.widgets["threshold_nats"])
     assert f"{lower.entropy_threshold:.2f} nats" in suggestion.label
     assert any(
@@ -33,20 +34,76 @@ def test_the_threshold_offered_makes_the_same_prompt_fork(embedded: HuggingFaceM
     )
 
 
-def test_more_paths_where_the_limit_acts_at_once() -> None:
+def test_a_higher_threshold_where_the_limit_acts_early(embedded: HuggingFaceModel) -> None:
+    """After one step it acts early in fewer than half of the runs in which it did."""
+    busy = BranchingConfig(
+        entropy_threshold=0.3,
+        max_paths=8,
+        branch_factor=2,
+        max_new_tokens=30,
+        temperature=0.5,
+        top_p=0.9,
+    )
+    early = still = 0
+    for prompt in ("The king asked the old wizard what", "Two birds sat on a wall.", "My pet is"):
+        for seed in range(4):
+            request = Request(prompt, replace(busy, seed=seed))
+            for suggestion in suggestions(list(generate(embedded, request))):
+                early += 1
+                value = suggestion.widgets["threshold_nats"]
+                assert set(suggestion.widgets) == {"threshold_unit", "threshold_nats"}
+                assert value > busy.entropy_threshold
+                assert suggestion.label.startswith(f"Fork above {value:.2f} nats: ")
+                higher = replace(request.config, entropy_threshold=value)
+                run = list(generate(embedded, Request(prompt, higher)))
+                still += bool(suggestions(run))
+                assert len(fold(run).leaves()) > 1
+    assert early >= 8
+    assert still < early / 2
+
+
+def test_expected_paths_of_a_run_without_entropy_and_of_one_that_always_forks() -> None:
     run = fold(invented_run(5, 20, 8))
-    assert suggestions(run) == []
-    run.paths[0].limited_steps.append(2)
-    [suggestion] = suggestions(run)
-    assert suggestion.widgets == {"max_paths": 16}
-    run.paths[0].limited_steps[:] = [15]
-    assert suggestions(run) == []
+    tokens = [token.entropy for path in run.paths for token in path.tokens]
+    assert expected_paths(run, max(tokens) + 1, 20) == 1
+    assert expected_paths(run, 0.0, 3) == run.started.config.branch_factor**3
+
+
+def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -> None:
+    # The path limit acts, but at a higher threshold nothing of what it changed is left.
+    config = BranchingConfig(entropy_threshold=0.3, max_paths=2, branch_factor=2, max_new_tokens=30)
+    known = 0
+    for seed in range(40):
+        at = replace(config, seed=seed)
+        events = list(generate(embedded, Request("Two birds sat on a wall.", at)))
+        for suggestion in suggestions(events):
+            assert (suggestion.what_if is None) == ("about" in suggestion.label)
+            if suggestion.what_if is None:
+                continue
+            known += 1
+            higher = replace(at, entropy_threshold=suggestion.what_if)
+            run = fold(generate(embedded, Request("Two birds sat on a wall.", higher)))
+            assert suggestion.label.endswith(counted(len(run.leaves()), "text"))
+    assert known
+
+
+def test_no_suggestion_where_the_limit_acts_late(embedded: HuggingFaceModel) -> None:
+    calm = BranchingConfig(entropy_threshold=3.0, max_paths=6, branch_factor=2, max_new_tokens=30)
+    late = 0
+    for seed in range(20):
+        events = list(generate(embedded, Request("Once upon a time", replace(calm, seed=seed))))
+        run = fold(events)
+        limited = [step for path in run.paths for step in path.limited_steps]
+        if limited and min(limited) * 3 >= len(run.steps):
+            late += 1
+            assert suggestions(events) == []
+    assert late
 
 
 def test_less_of_both_where_memory_ran_out() -> None:
     events = invented_run(5, 20, 8)
-    run = fold([*events[:-1], RunEnded(19, "failed", "too much")])
-    assert [suggestion.widgets for suggestion in suggestions(run)] == [
+    failed = [*events[:-1], RunEnded(19, "failed", "too much")]
+    assert [suggestion.widgets for suggestion in suggestions(failed)] == [
         {"max_paths": 4},
         {"max_new_tokens": 10},
     ]
@@ -59,8 +116,8 @@ def test_bundled_runs_have_at_most_one_suggestion_and_unfinished_ones_none(
     recording: bundled_runs.Recording,
 ) -> None:
     events = bundled_runs.events_of(recording)
-    assert len(suggestions(fold(events))) <= 1
-    assert suggestions(fold(events[:-1])) == []
+    assert len(suggestions(events)) <= 1
+    assert suggestions(events[:-1]) == []
 
 
 def test_the_button_sets_the_threshold_and_runs() -> None:
