@@ -1,6 +1,8 @@
 // Which part of the tree is in view, and how large.
 
 /** @import { TreeView } from "./tree.js" */
+/** @import { Path } from "./types.d.ts" */
+import { BOX } from "./layout.js";
 import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
@@ -9,6 +11,7 @@ const SMALLEST_WHOLE = 0.1;
 const NOTE = 30; // px at the bottom, for the note on the path limit
 const LARGEST = 1.3;
 const LARGEST_PRESENTED = 1.2; // times what is readable
+const PRESENTED = 0.7; // the same, for a whole tree
 export const TINY = 0.45; // below this scale boxes show their entropies only
 
 export class Camera {
@@ -37,7 +40,15 @@ export class Camera {
 
   /** All of the tree; if not, readable texts, and what grows stays in view. */
   get showsWhole() {
-    return this.wantsWhole ?? !this.board.presentation.isOn;
+    return this.wantsWhole ?? (!this.board.presentation.isOn || this.rowsFit());
+  }
+
+  /** Whether a line of each text fits in large letters. */
+  rowsFit() {
+    const { board } = this;
+    const isText = (/** @type {Path} */ { id, status }) => status !== "forked" && board.inView(id);
+    const texts = [...board.paths.values()].filter(isText).length;
+    return texts * BOX * PRESENTED * this.readable <= this.room().height;
   }
 
   toggleWhole() {

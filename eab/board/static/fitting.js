@@ -4,7 +4,7 @@
 
 /** @import { Board } from "./board.js" */
 /** @import { Arrangement, BoxSizes, Layout, Path, Size } from "./types.d.ts" */
-import { lineCount, wordLengths } from "./label.js";
+import { LONGEST_WORD, wordLengths, wrapped } from "./label.js";
 import {
   arranged,
   BOX_LINE,
@@ -18,17 +18,16 @@ import {
   roomsOf,
   treeOrder,
 } from "./layout.js";
+import { characterWidth } from "./text.js";
 
 const STUB_LINE = 14; // characters of a pruned path
-const LONGEST_WORD = 24; // characters; a longer one may be cut
 const MOST_LINES = 40;
 const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // that are tried
 const LEAF_LINE = 22; // characters; before leaves get less, the boxes on their left get narrower
-const CHARACTER = 6.4; // px, about; boxes are measured before a tree is taken
 const UNEVEN = 1.15; // whole words do not fill their lines
 const NARROWER = 0.85; // a step towards lines that fit
 const NARROWEST = 5; // characters; only words that are longer have more where nothing else fits
-const SMALLER = 0.82; // of what is easy to read, where else
+const SMALLER = [0.91, 0.82]; // of what is easy to read, where else
 const MUCH = 0.3; // of the characters are left out
 
 /**
@@ -64,7 +63,8 @@ function fittest(board, kept) {
   let best = at(roomAt(board, texts, largest), LINES_OF_A_LEAF[0]);
   if (board.aligned) return best;
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
-  for (const scale of new Set([largest, readable, SMALLER * readable])) {
+  const smaller = SMALLER.map((share) => share * readable);
+  for (const scale of new Set([largest, readable, ...smaller])) {
     if (scale < readable && best.leftOut < MUCH * all) break;
     const room = roomAt(board, texts, scale);
     for (const lines of LINES_OF_A_LEAF) {
@@ -196,14 +196,15 @@ function linesUpTo({ kept, prompt, children, words }, narrowest, longest, room) 
   for (const path of kept) {
     const { id } = path;
     const most = isLeaf(path) ? LEAF_LINE : longest;
-    perLine[id] = Math.max(longestWord(words[id]), Math.min(most, narrowest[id]));
+    const wanted = Math.max(longestWord(words[id]), Math.min(most, narrowest[id]));
+    perLine[id] = Math.max(1, wrapped(words[id], wanted).longest);
   }
   const promptWidth = widthOf(promptLine(prompt, longest));
   const { x, width } = columns(kept, children, perLine.map(widthOf), promptWidth);
   for (const path of kept) {
     const { id, status } = path;
     if (!isLeaf(path) || status === "pruned") continue;
-    const free = Math.floor((room.width - MARKS - PADDING - x[id]) / CHARACTER);
+    const free = Math.floor((room.width - MARKS - PADDING - x[id]) / characterWidth());
     perLine[id] = Math.max(perLine[id], Math.min(lengthOf(words[id]), free));
   }
   return { perLine, right: width + MARKS };
@@ -211,7 +212,7 @@ function linesUpTo({ kept, prompt, children, words }, narrowest, longest, room) 
 
 /** @param {number} characters in a line */
 function widthOf(characters) {
-  return characters * CHARACTER + PADDING;
+  return characters * characterWidth() + PADDING;
 }
 
 // ---- heights
@@ -228,7 +229,8 @@ function linesWithin(texts, perLine, highest) {
   /** @type {number[]} */
   const full = [];
   for (const { id, status } of kept)
-    full[id] = status === "pruned" ? 1 : Math.min(MOST_LINES, lineCount(words[id], perLine[id]));
+    full[id] =
+      status === "pruned" ? 1 : Math.min(MOST_LINES, wrapped(words[id], perLine[id]).lines);
   let limit = Math.max(1, ...full.filter(Boolean));
   let best = linesUnder(
     texts,

@@ -6,6 +6,7 @@ import { textWidth } from "./text.js";
 const ELLIPSIS = [" …", " "]; // a line may end after it
 const ELLIPSIS_LENGTH = 3;
 const SHORTEST_END = 4; // characters; less of the end of a text says nothing
+export const LONGEST_WORD = 24; // characters; a longer one may be cut
 
 /**
  * A character that is shown, or the ellipsis of those that are left out.
@@ -47,14 +48,15 @@ export function wrapTokens(pieces, perLine, most, shown = -1) {
 export function wrappedSize(pieces, perLine, most) {
   const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
   const held = longestText(perLine, most);
-  const [head, tail] = [startOf(pieces, held), endOfPieces(pieces, held)];
+  const head = [...startOf(pieces, held + LONGEST_WORD)];
+  const tail = [...endOfPieces(pieces, held)];
   let leftOut = 0;
   const lines = fitLines(perLine, most, (longest) => {
     leftOut = Math.max(0, length - longest);
-    if (!leftOut) return glyphsOf([...head], []);
+    if (!leftOut) return glyphsOf(head, []);
     const kept = keptEnds(longest);
-    const begin = wordsBefore([...head].slice(0, kept.head));
-    const text = [...begin, ...ELLIPSIS, ...wordsAfter(lastOf([...tail], kept.tail))];
+    const begin = head.slice(0, endOfWords(head, kept.head));
+    const text = [...begin, ...ELLIPSIS, ...wordsAfter(lastOf(tail, kept.tail))];
     return text.map((glyph) => ({ text: glyph, from: 0, to: 1 }));
   });
   return { lines: lines.length, width: Math.max(0, ...lines.map(widthOf)), leftOut };
@@ -72,19 +74,22 @@ export function wordLengths(text) {
 }
 
 /**
- * How many lines `wrapTokens` makes of a text that may be as long as it is.
+ * What `wrapTokens` makes of a text that is not shortened: how many lines, and the characters of the
+ * longest.
  * @param {number[]} words lengths of its words
  * @param {number} perLine characters of a line
  */
-export function lineCount(words, perLine) {
-  let [lines, length] = [0, perLine];
+export function wrapped(words, perLine) {
+  let [lines, longest, length] = [0, 0, perLine];
   for (const word of words) {
     length += 1 + word;
-    if (length <= perLine) continue;
-    lines += Math.max(1, Math.ceil(word / perLine));
-    length = word % perLine || Math.min(word, perLine);
+    if (length > perLine) {
+      lines += Math.max(1, Math.ceil(word / perLine));
+      length = word % perLine || Math.min(word, perLine);
+    }
+    longest = Math.max(longest, word > perLine ? perLine : length);
   }
-  return lines;
+  return { lines, longest };
 }
 
 /**
@@ -95,7 +100,9 @@ export function lineCount(words, perLine) {
 export function endOf(text, longest) {
   const characters = [...text];
   if (characters.length <= longest) return text;
-  return `…${wordsAfter(characters.slice(characters.length - longest + 1)).join("")}`;
+  const end = characters.slice(characters.length - longest + 1);
+  const words = wordsAfter(end);
+  return `…${(words.length ? words : end).join("")}`;
 }
 
 /**
@@ -120,7 +127,8 @@ function fitLines(perLine, most, shorten) {
     longest -= Math.max(1, perLine >> 3); // whole words do not fill their lines
     lines = breakLines(shorten(longest), perLine);
   }
-  return lines;
+  if (lines.length <= most) return lines;
+  return breakLines(shorten(longest), perLine + ELLIPSIS_LENGTH); // a word and the ellipsis
 }
 
 /**
@@ -163,21 +171,25 @@ function lastOf(characters, count) {
 }
 
 /**
- * Without the part of a word at the end; a single long word stays.
- * @param {string[]} characters
+ * Where the last whole word ends that so many characters hold, or else the first word.
+ * @param {string[]} all characters
+ * @param {number} count
  */
-function wordsBefore(characters) {
-  const space = characters.lastIndexOf(" ");
-  return space > 0 ? characters.slice(0, space) : characters;
+function endOfWords(all, count) {
+  const space = all.lastIndexOf(" ", count);
+  if (space > 0) return space;
+  const next = all.indexOf(" ", 1);
+  const end = next > 0 ? next : all.length;
+  return end <= LONGEST_WORD ? end : count;
 }
 
 /**
- * Without the part of a word at the beginning; a single long word stays.
+ * Without the part of a word at the beginning.
  * @param {string[]} characters
  */
 function wordsAfter(characters) {
   const space = characters.indexOf(" ");
-  return space >= 0 && space < characters.length - 1 ? characters.slice(space + 1) : characters;
+  return space >= 0 ? characters.slice(space + 1) : [];
 }
 
 /**
@@ -308,9 +320,9 @@ function gapsOf(characters, all, longest, shown) {
   const { length } = all;
   if (length <= longest) return [];
   const { head, tail } = keptEnds(longest);
-  const from = wordsBefore(all.slice(0, head)).length;
-  const middle = { from, to: length - wordsAfter(lastOf(all, tail)).length };
-  if (shown < 0) return [middle];
+  const from = endOfWords(all, head);
+  const middle = { from, to: Math.max(from, length - wordsAfter(lastOf(all, tail)).length) };
+  if (shown < 0) return middle.from < middle.to ? [middle] : [];
   const begin = characters.slice(0, shown).reduce((sum, piece) => sum + piece.length, 0);
   const end = begin + characters[shown].length;
   if (end <= middle.from || begin >= middle.to) return [middle];

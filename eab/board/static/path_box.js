@@ -69,7 +69,15 @@ export class PathBox {
     this.number = shape("text", { class: "number", x: 3 }, String(path.id));
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.board, path.id);
-    const marks = [this.mark, this.weight, this.tip, this.ring, this.share, this.fold.node, this.number];
+    const marks = [
+      this.mark,
+      this.weight,
+      this.tip,
+      this.ring,
+      this.share,
+      this.fold.node,
+      this.number,
+    ];
     group.append(this.strip, ...marks);
     group.dataset.path = String(path.id);
     group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));

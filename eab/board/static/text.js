@@ -2,6 +2,8 @@
 
 export const FONT_SIZE = 13; // px, as `.label` in tree.css
 
+const SAMPLE = "The quick brown fox jumps over the lazy dog, and then it sleeps in the sun.";
+
 const pen = /** @type {CanvasRenderingContext2D} */ (
   document.createElement("canvas").getContext("2d")
 );
@@ -31,6 +33,11 @@ export function textWidth(text) {
     sum += width;
   }
   return sum;
+}
+
+/** The mean width of a character, in pixels. */
+export function characterWidth() {
+  return textWidth(SAMPLE) / SAMPLE.length;
 }
 
 /**
