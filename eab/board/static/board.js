@@ -7,6 +7,7 @@
 /** @import { Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
 /** @import { TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
 import { Announcer } from "./announcer.js";
+import { Branches } from "./branches.js";
 import { CopyLink } from "./copy_link.js";
 import { DecidingForks } from "./deciding_forks.js";
 import { Drawer } from "./drawer.js";
@@ -14,7 +15,6 @@ import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
 import { arrange } from "./fitting.js";
-import { Folding } from "./folding.js";
 import { GrowthSelect } from "./growth_select.js";
 import { Guidance } from "./guidance.js";
 import { helpPage } from "./help.js";
@@ -85,8 +85,6 @@ export class Board {
 
   /** The path that is shown with its relatives only. @type {number | null} */
   focused = null;
-  /** Paths that are left out with all that grew from them. @type {Set<number>} */
-  hiddenBranches = new Set();
   aligned = false; // the tree lies by step, like the entropy chart
 
   reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -105,7 +103,7 @@ export class Board {
     this.selection = new Selection(this);
     this.presentation = new Presentation(this);
     this.deciding = new DecidingForks(this);
-    this.folding = new Folding(this);
+    this.branches = new Branches(this);
     this.guidance = new Guidance(this);
     this.tree = new TreeView(this);
     this.whatIfBar = new WhatIfBar(this);
@@ -232,8 +230,7 @@ export class Board {
     this.highlight.clear();
     this.selection.clear();
     this.focused = null;
-    this.hiddenBranches.clear();
-    this.folding.clear();
+    this.branches.clear();
   }
 
   // ---- what there is at the cursor
@@ -252,7 +249,7 @@ export class Board {
 
   /** The paths that are drawn. */
   shownPaths() {
-    return this.begunPaths().filter((path) => !this.folding.hides(path.id));
+    return this.begunPaths().filter((path) => !this.branches.isFolded(path.id));
   }
 
   /** The same, and those that are folded. */
@@ -285,7 +282,7 @@ export class Board {
    * @param {number} id
    */
   inView(id) {
-    return this.isLookedAt(id) && !this.folding.hides(id);
+    return this.isLookedAt(id) && !this.branches.isFolded(id);
   }
 
   /**
@@ -294,8 +291,7 @@ export class Board {
    */
   isLookedAt(id) {
     if (this.focused !== null && !this.records.related(id, this.focused)) return false;
-    if (!this.hiddenBranches.size) return true;
-    return ![...this.records.lineageOf(id)].some((ancestor) => this.hiddenBranches.has(ancestor));
+    return !this.branches.isHidden(id);
   }
 
   // ---- closing what is open
@@ -342,28 +338,8 @@ export class Board {
     this.rearrange();
   }
 
-  hideSelected() {
-    const { path } = this.selection;
-    if (path === null || (this.paths.get(path)?.parent ?? -1) < 0) return;
-    this.hiddenBranches.add(path);
-    this.selection.drop();
-    this.rearrange();
-  }
-
-  /** Draw all branches, or fold the small ones again. */
-  toggleSmall() {
-    if (this.hiddenBranches.size || this.folding.isOn) return this.showAll();
-    this.folding.toggle();
-  }
-
-  showAll() {
-    this.hiddenBranches.clear();
-    if (this.folding.isOn) this.folding.toggle();
-    this.focus(null);
-  }
-
   arrange() {
-    this.folding.update();
+    this.branches.update();
     this.layout = arrange(this);
   }
 

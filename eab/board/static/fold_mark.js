@@ -19,7 +19,7 @@ export class FoldMark {
 
   /** @param {number | null} right edge of the box that forks; null where it has not forked */
   place(right) {
-    const count = right === null ? 0 : this.board.folding.countAt(this.fork);
+    const count = right === null ? 0 : this.board.branches.foldedAt(this.fork);
     this.words.data = count ? `+${count}` : "";
     const noun = count === 1 ? "small branch" : "small branches";
     this.help.textContent = `${count} ${noun}: dropped, or under 1%. Click to see.`;

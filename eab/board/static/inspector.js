@@ -40,7 +40,7 @@ export class Inspector {
       wordButton(
         "Hide this branch",
         "leave this path and all that grew from it out of the tree (x)",
-        () => this.board.hideSelected(),
+        () => this.board.branches.hideSelected(),
       ),
     );
     this.forced = -1; // index of the candidate to force

@@ -195,7 +195,7 @@ export function markLegends(board) {
   );
   classList.toggle("spread", isSpread(board));
   classList.toggle("has-deciding", board.deciding.shown);
-  classList.toggle("has-folded", board.folding.folded.size > 0);
+  classList.toggle("has-folded", board.branches.folded.size > 0);
   classList.toggle(
     "has-pruned",
     shown.some((path) => path.status === "pruned"),

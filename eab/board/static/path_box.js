@@ -135,7 +135,7 @@ export class PathBox {
     const selected = board.selection.tokenIn(path);
     const { aligned, focused } = board;
     this.radius = status === "forked" ? board.deciding.radius(path) : 0;
-    const folded = this.board.folding.countAt(path.id);
+    const folded = this.board.branches.foldedAt(path.id);
     const only = board.layout.only[path.id];
     const state = [status, this.stub, weight, selected, this.radius, folded, only];
     const { perLine, boxHeights } = board.layout;

@@ -63,7 +63,7 @@ export class Selection {
   reveal({ path, token }) {
     const { board } = this;
     const step = (board.paths.get(path)?.born ?? 0) + token;
-    if (!board.inView(path)) board.showAll();
+    if (!board.inView(path)) board.branches.showAll();
     if (step > board.cursor) board.replay.goTo(step);
     board.tree.camera.release();
     this.choose(path, token);

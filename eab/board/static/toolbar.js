@@ -38,7 +38,7 @@ export class Toolbar {
       () => board.onGraft?.(),
     );
     this.hidden = wordButton("Show all", "draw the hidden and the folded branches, too (b)", () =>
-      board.toggleSmall(),
+      board.branches.toggle(),
     );
     this.root.append(
       this.align,
@@ -64,9 +64,9 @@ export class Toolbar {
     setPressed(this.align, board.aligned);
     this.graft.hidden = board.onGraft === null;
     setPressed(this.graft, board.grafted);
-    const all = board.hiddenBranches.size === 0 && board.folding.folded.size === 0;
-    this.hidden.disabled = all && board.folding.isOn;
-    setPressed(this.hidden, all && !board.folding.isOn);
+    const { areAllDrawn, folds } = board.branches;
+    this.hidden.disabled = areAllDrawn && folds;
+    setPressed(this.hidden, areAllDrawn && !folds);
     setPressed(this.fit, camera.showsWhole && !camera.movedByUser);
     setPressed(this.focus, board.focused !== null);
     this.deciding.disabled = !board.deciding.available;

@@ -61,7 +61,7 @@ export class TreeView {
     this.svg.addEventListener("pointerleave", () => this.board.tooltip.hide());
     this.svg.addEventListener("click", (event) => {
       const fold = /** @type {Element} */ (event.target).closest(".fold");
-      if (fold) return this.board.folding.open(Number(fold.getAttribute("data-fork")));
+      if (fold) return this.board.branches.open(Number(fold.getAttribute("data-fork")));
       const place = this.pressed && !this.pressed.moved ? this.tokenUnder(event) : null;
       if (place) this.board.selection.choose(place.path, place.token);
     });
