@@ -140,7 +140,7 @@ def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(
     read = set()
     previous, following = (
         shown.page.locator(".reading").get_by_role("button", name=name)
-        for name in ("Previous", "Next")
+        for name in ("Text above", "Text below")
     )
     texts = [path for path in REAL.paths if path.id in shown_paths(shown) and not path.children]
     for _ in texts:

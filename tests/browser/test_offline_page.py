@@ -11,8 +11,10 @@ from invented_runs import WORDS, invented_run
 from playwright.sync_api import Browser, Page, expect
 
 from eab.events import Event
+from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.share.html_page import save_html
+from eab.token_text import visible
 
 pytestmark = pytest.mark.browser
 STORY = invented_run(5, 20, 8)
@@ -129,3 +131,42 @@ def test_nothing_is_wider_than_the_page(open_run: Callable[..., Page], width: in
 def test_where_scripts_are_off_it_says_so(open_run: Callable[..., Page]) -> None:
     page = open_run(STORY, java_script_enabled=False)
     expect(page.get_by_text("needs JavaScript, but no network")).to_be_visible()
+
+
+# What the boxes of the tree say, by path.
+LABELS = """() => Object.fromEntries(
+  [...document.querySelectorAll("svg.tree .box.path:not(.hidden)")].map((box) => [
+    box.dataset.path, [...box.querySelectorAll(".label tspan")].map((line) => line.textContent),
+  ]),
+)"""
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("bridge", 0.9), ("pet", 0.9), ("canberra", 0.9), ("riddle", 0.9), ("recipe", 0.6)],
+)
+def test_eight_texts_can_be_read_on_a_small_screen(
+    open_run: Callable[..., Page], name: str, least: float
+) -> None:
+    """Eight texts of about 30 tokens show 90 % of their characters, of 48 at least 60 %; no word is
+    cut.
+    """
+    recording = next(one for one in bundled_runs.recordings() if one.file.startswith(name))
+    events = bundled_runs.events_of(recording)
+    run = fold(events)
+    page = open_run(events, reduced_motion="reduce")
+    page.set_viewport_size({"width": 1366, "height": 768})
+    page.locator(".eab").focus()
+    page.keyboard.press("End")
+    cursor_is(page, len(run.steps) - 1)
+    shown = {int(path): lines for path, lines in page.evaluate(LABELS).items()}
+    assert sum(not run.paths[path].children for path in shown) >= 7
+    texts = {
+        path: visible("".join(token.text for token in run.paths[path].tokens if not token.special))
+        for path in shown
+    }
+    seen = sum(len("".join(lines).replace("…", "").replace(" ", "")) for lines in shown.values())
+    assert seen >= least * sum(len(text.replace(" ", "")) for text in texts.values())
+    for path, lines in shown.items():
+        words = [word for line in lines for word in line.split() if word != "…"]
+        assert set(words) <= set(texts[path].split())

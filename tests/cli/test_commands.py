@@ -197,7 +197,7 @@ def test_what_if_marks_the_places_that_only_the_model_knows() -> None:
     assert "│ length ◇ │" in lower
     narrow = invoke("what-if", "assets/runs/ball.eab", "--threshold", "0.9", columns=80).output
     assert "stay in the box." in narrow
-    assert "… ◇" in narrow
+    assert "→ ◇" in narrow
     assert "◇" not in invoke("what-if", "assets/runs/ball.eab").output
 
 

@@ -16,8 +16,8 @@ export class Reading {
     this.place = element("span");
     const head = element("p", { class: "reading-head" });
     head.append(
-      wordButton("Previous", "the text above", () => this.go(-1)),
-      wordButton("Next", "the text below", () => this.go(1)),
+      wordButton("Text above", "read the text above this one", () => this.go(-1)),
+      wordButton("Text below", "read the text below this one", () => this.go(1)),
       this.place,
     );
     this.text = element("p", { class: "reading-text mono" });
