@@ -27,8 +27,8 @@ const LEAF_LINE = 22; // characters; before leaves get less, the boxes on their 
 const UNEVEN = 1.15; // whole words do not fill their lines
 const NARROWER = 0.85; // a step towards lines that fit
 const NARROWEST = 5; // characters; only words that are longer have more where nothing else fits
-const SMALLER = [0.91, 0.82]; // of what is easy to read, where else
-const MUCH = 0.3; // of the characters are left out
+const SMALLER = [0.91, 0.82]; // of the scale that is easy to read, while much is left out
+const MUCH = 0.3; // of the characters
 
 /**
  * What grew from each path, and the lengths of the words of its text, by the path's id.
