@@ -5,7 +5,7 @@ what it asks for is put into the session.
 """
 
 import pytest
-from page_walk import board_message, open_example
+from page_walk import board_message, open_example, run_to_its_end, start
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
@@ -13,6 +13,7 @@ from app.state.what_if import Asked
 from eab.config import AllocationStep
 from eab.events import RowsAllocated
 from eab.figures.memory_captions import memory_sentence
+from eab.formatting import counted
 from eab.lessons import bundled_runs
 from eab.run import fold
 from eab.what_if.resimulate import resimulate
@@ -90,3 +91,21 @@ def test_what_was_asked_of_another_run_changes_nothing(page: AppTest) -> None:
     before = board_message(page)
     ask(page, 0.9, file="count.eab")
     assert board_message(page) == before
+
+
+def threshold_words(page: AppTest) -> str:
+    return next(one.value for one in page.sidebar.caption if one.value.startswith("Forks at"))
+
+
+def test_under_the_slider_stands_how_many_texts_a_threshold_leaves() -> None:
+    page = AppTest.from_file(MAIN, default_timeout=60).run()
+    page.slider(key="set_threshold_nats").set_value(1.0).run()
+    page.slider(key="set_max_paths").set_value(6).run()
+    run_to_its_end(start(page, "Two birds sat on a wall.", 24))
+    leaves = len([path for path in board_message(page)["paths"] if path["status"] == "finished"])
+    assert f"about {counted(leaves, 'text')}." in threshold_words(page)
+    page.slider(key="set_threshold_nats").set_value(page.slider(key="set_threshold_nats").max).run()
+    assert ": 0 of" in threshold_words(page)
+    assert "about 1 text." in threshold_words(page)
+    page.slider(key="set_threshold_nats").set_value(0.1).run()
+    assert "about" not in threshold_words(page)  # only the model knows
