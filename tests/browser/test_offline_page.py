@@ -141,16 +141,11 @@ LABELS = """() => Object.fromEntries(
 )"""
 
 
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("bridge", 0.9), ("pet", 0.9), ("canberra", 0.9), ("riddle", 0.9), ("recipe", 0.6)],
-)
+@pytest.mark.parametrize("name", ["bridge", "pet", "canberra", "riddle", "recipe", "report"])
 def test_eight_texts_can_be_read_on_a_small_screen(
-    open_run: Callable[..., Page], name: str, least: float
+    open_run: Callable[..., Page], name: str
 ) -> None:
-    """Eight texts of about 30 tokens show 90 % of their characters, of 48 at least 60 %; no word is
-    cut.
-    """
+    """They show 90 % of their characters, also those of 48 tokens; no word is cut."""
     recording = next(one for one in bundled_runs.recordings() if one.file.startswith(name))
     events = bundled_runs.events_of(recording)
     run = fold(events)
@@ -166,7 +161,7 @@ def test_eight_texts_can_be_read_on_a_small_screen(
         for path in shown
     }
     seen = sum(len("".join(lines).replace("…", "").replace(" ", "")) for lines in shown.values())
-    assert seen >= least * sum(len(text.replace(" ", "")) for text in texts.values())
+    assert seen >= 0.9 * sum(len(text.replace(" ", "")) for text in texts.values())
     for path, lines in shown.items():
         words = [word for line in lines for word in line.split() if word != "…"]
         assert set(words) <= set(texts[path].split())

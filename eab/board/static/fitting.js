@@ -27,8 +27,11 @@ const LEAF_LINE = 22; // characters; before leaves get less, the boxes on their 
 const UNEVEN = 1.15; // whole words do not fill their lines
 const NARROWER = 0.85; // a step towards lines that fit
 const NARROWEST = 5; // characters; only words that are longer have more where nothing else fits
-const SMALLER = [0.91, 0.82]; // of the scale that is easy to read, while much is left out
-const MUCH = 0.3; // of the characters
+// Shares of the scale that is easy to read, and from which share of left out characters they serve.
+const SMALLER = [
+  { share: 0.93, from: 0.1 },
+  { share: 0.82, from: 0.3 },
+];
 
 /**
  * What grew from each path, and the lengths of the words of its text, by the path's id.
@@ -63,9 +66,11 @@ function fittest(board, kept) {
   let best = at(roomAt(board, texts, largest), LINES_OF_A_LEAF[0]);
   if (board.aligned) return best;
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
-  const smaller = SMALLER.map((share) => share * readable);
-  for (const scale of new Set([largest, readable, ...smaller])) {
-    if (scale < readable && best.leftOut < MUCH * all) break;
+  const scales = [...SMALLER];
+  for (const share of new Set([1, largest / readable])) scales.unshift({ share, from: 0 });
+  for (const { share, from } of scales) {
+    if (best.leftOut < from * all) break;
+    const scale = share * readable;
     const room = roomAt(board, texts, scale);
     for (const lines of LINES_OF_A_LEAF) {
       const found = at(room, lines);
