@@ -12,7 +12,8 @@ from eab.formatting import counted
 from eab.run import Run, fold
 
 EARLY: Final = 1 / 3  # of the steps
-ROOM: Final = 0.4  # of the branches that the path limit allows, expected by then
+ROOM: Final = 0.4  # so many of the allowed branches are expected by then, at most
+_MOST_GROWTH: Final = 50.0  # a power of e beyond any path limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +50,10 @@ def suggestions(events: Sequence[Event]) -> list[Suggestion]:
         ]
     if not any(path.status == "forked" for path in run.paths):
         return _lower_threshold(run, run.started.threshold_nats)
-    first = _first_limited(run)
-    return _fewer_forks(run, events, first) if _is_early(run) and first is not None else []
-
-
-def _first_limited(run: Run) -> int | None:
-    """The first step at which the path limit acted."""
-    return min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
-
-
-def _is_early(run: Run) -> bool:
-    """Whether the path limit acted before a third of the steps."""
-    first = _first_limited(run)
-    return first is not None and first < EARLY * len(run.steps)
+    first = min((path.limited_steps[0] for path in run.paths if path.limited_steps), default=None)
+    if first is None or first >= EARLY * len(run.steps):
+        return []
+    return _fewer_forks(run, events, first)
 
 
 def _halved(name: str, value: int, unit: str) -> list[Suggestion]:
@@ -101,15 +93,15 @@ def _fewer_forks(run: Run, events: Sequence[Event], first: int) -> list[Suggesti
     if place == len(higher):
         return []
     threshold = higher[place]
-    exact = _known_texts(events, threshold)
+    count, is_exact = texts_at(events, threshold) or (0, False)
     expected = min(most, round(expected_paths(run, threshold, len(run.steps))))
-    texts = f"about {counted(expected, 'text')}" if exact is None else counted(exact, "text")
+    texts = counted(count, "text") if is_exact else f"about {counted(expected, 'text')}"
     return [
         Suggestion(
             f"Path limit reached at step {first}.",
             f"Fork above {threshold:.2f} nats: {texts}",
             {"threshold_unit": "nats", "threshold_nats": threshold},
-            None if exact is None else threshold,
+            threshold if is_exact else None,
         )
     ]
 
@@ -125,18 +117,21 @@ def expected_paths(run: Run, threshold: float, steps: int) -> float:
     tokens = [(path.weight, token.entropy) for path in run.paths for token in path.tokens]
     total = sum(weight for weight, _ in tokens)
     share = sum(weight for weight, entropy in tokens if entropy >= threshold) / (total or 1.0)
-    return float((1 + share * (run.started.config.branch_factor - 1)) ** steps)
+    growth = math.log1p(share * (run.started.config.branch_factor - 1))
+    return math.exp(min(steps * growth, _MOST_GROWTH))
 
 
-def _known_texts(events: Sequence[Event], threshold: float) -> int | None:
-    """How many texts the run has at another threshold (nats), if that is known for certain."""
+def texts_at(events: Sequence[Event], threshold: float) -> tuple[int, bool] | None:
+    """How many texts the run has at another threshold (nats), as far as it tells without the model,
+    and whether that is exact; None if nothing can be said.
+    """
     from eab.what_if.resimulate import resimulate  # it needs torch
 
     try:
         run = fold(resimulate(events, threshold).events)
     except EabError:  # the policy does not look at the threshold, or the model is needed for it
         return None
-    return len(run.leaves()) if run.started.what_if == "exact" else None
+    return len(run.leaves()), run.started.what_if == "exact"
 
 
 def _rounded_down(nats: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+from app.server.suggestions import texts_at as texts_at_threshold
 from app.state.slot import Entry
 from app.state.tab import OpenRun
 from eab.config import AUTO, R_STEPS, AllocationStep
@@ -120,19 +121,10 @@ def texts_at(recorded: OpenRun, threshold: float) -> int | None:
         return None
     known: tuple[str, float, int | None] | None = st.session_state.get(_TEXTS)
     if known is None or known[:2] != (recorded.key, threshold):
-        known = (recorded.key, threshold, _resimulated_texts(recorded, threshold))
+        found = texts_at_threshold(recorded.events, threshold)
+        known = (recorded.key, threshold, None if found is None else found[0])
         st.session_state[_TEXTS] = known
     return known[2]
-
-
-def _resimulated_texts(recorded: OpenRun, threshold: float) -> int | None:
-    from eab.what_if.resimulate import resimulate
-
-    try:
-        run = fold_prefix(resimulate(recorded.events, threshold).events).run
-    except EabError:
-        return None
-    return len(run.leaves()) if run is not None else None
 
 
 def growth_steps(recorded: OpenRun) -> list[AllocationStep]:

@@ -42,9 +42,9 @@ export class Branches {
     for (const path of [...paths.values()].sort((one, other) => one.id - other.id)) {
       const isSmall = dropped.has(path.id) || (path.weights.at(-1)?.weight ?? 1) < light;
       const isInside = this.folded.has(path.parent); // of a folded branch
-      const folds = isSmall && path.parent >= 0 && !this.opened.has(path.parent);
-      if (isInside || folds) this.folded.add(path.id);
-      if (isInside || !folds) continue;
+      const begins = isSmall && path.parent >= 0 && !this.opened.has(path.parent);
+      if (isInside || begins) this.folded.add(path.id);
+      if (isInside || !begins) continue;
       const before = this.byFork.get(path.parent);
       if (before) before.push(path);
       else this.byFork.set(path.parent, [path]);

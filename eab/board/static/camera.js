@@ -6,12 +6,12 @@ import { BOX } from "./layout.js";
 import { FONT_SIZE } from "./text.js";
 
 const MARGIN = 12;
-const READABLE = 0.85; // scale; before texts are drawn smaller than this, they are shortened
+const READABLE = 0.85; // scale; texts are shortened before they are drawn smaller (fitting.js)
 const SMALLEST_WHOLE = 0.1;
 const NOTE = 30; // px at the bottom, for the note on the path limit
 const LARGEST = 1.3;
 const LARGEST_PRESENTED = 1.2; // times what is readable
-const PRESENTED = 0.7; // the same, for a whole tree
+const PRESENTED = 0.7; // times what is readable, at least, where a whole tree is presented
 export const TINY = 0.45; // below this scale boxes show their entropies only
 
 export class Camera {

@@ -1,5 +1,6 @@
-// Entropy against step: one line per path or a band of many, the threshold, and the cursor. Where a server named only
-// the most likely tokens, a band for each path shows what is certain of the entropy of all tokens.
+// Entropy against step: one line per path or a band of many, the threshold, and the cursor. Where a
+// server named only the most likely tokens, a band for each path shows what is certain of the entropy
+// of all tokens.
 
 /** @import { Board } from "./board.js" */
 /** @import { Path, Token } from "./types.d.ts" */
@@ -127,13 +128,14 @@ export class EntropyChart {
     const x = (/** @type {number} */ step) => LEFT + (step + 0.5) * band;
     const y = (/** @type {number} */ entropy) => TOP + innerHeight * (1 - entropy / highest);
     const at = { x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight };
+    const lines = pathsWithLines(board);
     fitUnits(board, this.svg);
     this.svg.replaceChildren(
       ...this.axes(x, y),
       ...spreadBands(board, x, y),
-      ...this.bands(x, y),
-      ...this.traces(x, y),
-      ...this.missed(x, y),
+      ...this.bands(lines, x, y),
+      ...this.traces(lines, x, y),
+      ...this.missed(lines, x, y),
       ...this.forks(x, y),
       ...this.unknowns(x, y),
       ...this.threshold(y),
@@ -187,11 +189,12 @@ export class EntropyChart {
   }
 
   /**
+   * @param {Path[]} lines paths that have one
    * @param {Scale} x
    * @param {Scale} y
    */
-  bands(x, y) {
-    return pathsWithLines(this.board).flatMap((path) => {
+  bands(lines, x, y) {
+    return lines.flatMap((path) => {
       const known = this.points(path).filter(([, token]) => token.whole);
       if (!known.length) return [];
       const edge = (/** @type {"low" | "high"} */ side) =>
@@ -203,11 +206,12 @@ export class EntropyChart {
   }
 
   /**
+   * @param {Path[]} lines paths that have one
    * @param {Scale} x
    * @param {Scale} y
    */
-  traces(x, y) {
-    return pathsWithLines(this.board).flatMap((path) => {
+  traces(lines, x, y) {
+    return lines.flatMap((path) => {
       const points = this.points(path).map(([step, { entropy }]) => [x(step), y(entropy)]);
       const highlight = this.board.highlight.classOf(path.id);
       const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.board.cursor));
@@ -245,7 +249,7 @@ export class EntropyChart {
     const isFirst = (/** @type {Path} */ path) =>
       board.paths.get(path.parent)?.firstChild === path.id;
     return board
-      .shownPaths()
+      .begunPaths()
       .filter(isFirst)
       .map(({ born, tokens: [token] }) => {
         const d = diamond(x(born), y(token.entropy), FORK_SIZE);
@@ -256,13 +260,14 @@ export class EntropyChart {
   /**
    * A circle where a path was unsure and did not fork; the tree says why. One shape for all, as a
    * long run has thousands.
+   * @param {Path[]} lines paths that have one
    * @param {Scale} x
    * @param {Scale} y
    */
-  missed(x, y) {
+  missed(lines, x, y) {
     const { board } = this;
     let d = "";
-    for (const path of pathsWithLines(board)) {
+    for (const path of lines) {
       for (const [index, token] of path.tokens
         .slice(0, tokenCountAt(path, board.cursor))
         .entries()) {
@@ -280,7 +285,7 @@ export class EntropyChart {
    */
   unknowns(x, y) {
     const { board } = this;
-    return board.shownPaths().flatMap((path) =>
+    return board.begunPaths().flatMap((path) =>
       path.tokens.slice(0, tokenCountAt(path, board.cursor)).flatMap((token, index) => {
         if (!board.unknownAt(path.id, index)) return [];
         const d = diamond(x(path.born + index), y(token.entropy), FORK_SIZE);

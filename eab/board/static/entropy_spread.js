@@ -26,13 +26,13 @@ export function isSpread(board) {
  * @returns {Path[]}
  */
 export function pathsWithLines(board) {
-  if (!isSpread(board)) return board.shownPaths();
+  if (!isSpread(board)) return board.begunPaths();
   const heaviest = textsOf(board).reduce((one, other) =>
     weightAt(other, board.cursor) > weightAt(one, board.cursor) ? other : one,
   );
   const chosen = board.paths.get(board.highlight.path() ?? -1) ?? heaviest;
-  const shown = new Set(board.shownPaths());
-  return board.records.lineThrough(chosen).filter((path) => shown.has(path));
+  const begun = new Set(board.begunPaths());
+  return board.records.lineThrough(chosen).filter((path) => begun.has(path));
 }
 
 /**
@@ -56,13 +56,13 @@ export function spreadBands(board, x, y) {
 }
 
 /**
- * The entropies of all shown paths at each step, in order; a step without paths has none.
+ * The entropies of all paths at each step, in order; a step without paths has none.
  * @param {Board} board
  */
 function entropiesByStep(board) {
   /** @type {number[][]} */
   const steps = Array.from({ length: board.cursor + 1 }, () => []);
-  for (const path of board.shownPaths()) {
+  for (const path of board.begunPaths()) {
     const tokens = path.tokens.slice(0, tokenCountAt(path, board.cursor));
     for (const [index, { entropy }] of tokens.entries()) steps[path.born + index]?.push(entropy);
   }

@@ -66,9 +66,8 @@ function fittest(board, kept) {
   let best = at(roomAt(board, texts, largest), LINES_OF_A_LEAF[0]);
   if (board.aligned) return best;
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
-  const scales = [...SMALLER];
-  for (const share of new Set([1, largest / readable])) scales.unshift({ share, from: 0 });
-  for (const { share, from } of scales) {
+  const larger = readable < largest ? [{ share: largest / readable, from: 0 }] : [];
+  for (const { share, from } of [...larger, { share: 1, from: 0 }, ...SMALLER]) {
     if (best.leftOut < from * all) break;
     const scale = share * readable;
     const room = roomAt(board, texts, scale);
@@ -236,19 +235,15 @@ function linesWithin(texts, perLine, highest) {
   for (const { id, status } of kept)
     full[id] =
       status === "pruned" ? 1 : Math.min(MOST_LINES, wrapped(words[id], perLine[id]).lines);
+  const under = (/** @type {number} */ limit) => {
+    const limits = full.map(() => limit);
+    return linesUnder(texts, full, limits);
+  };
   let limit = Math.max(1, ...full.filter(Boolean));
-  let best = linesUnder(
-    texts,
-    full,
-    full.map(() => limit),
-  );
+  let best = under(limit);
   while (best.height > highest && limit > 1) {
     limit -= 1;
-    best = linesUnder(
-      texts,
-      full,
-      full.map(() => limit),
-    );
+    best = under(limit);
   }
   if (best.height > highest) return full.map(() => 1); // rows may come closer than lines
   const limits = full.map(() => limit);

@@ -39,7 +39,8 @@ export class Reading {
     this.place.textContent = `${place}${weight}`;
     const prompt = element("span", { class: "prompt" }, this.board.run.prompt);
     this.text.replaceChildren(prompt, ...parts.flatMap((part) => this.partOf(part)));
-    this.text.querySelector("mark")?.scrollIntoView({ block: "nearest" });
+    const mark = this.text.querySelector("mark"); // the box scrolls, and not the page
+    if (mark) this.text.scrollTop = mark.offsetTop - this.text.clientHeight / 2;
   }
 
   /** The paths that have not forked, from the top. */
