@@ -28,12 +28,6 @@ def _recording(name: str) -> bundled_runs.Recording:
 REAL, BRIDGE, PET = (
     fold(bundled_runs.events_of(_recording(name))) for name in ("ball", "bridge", "pet")
 )
-SELECTED = f"(({{ path, token }}) => ({{ path, token }}))({BOARD}.getRootNode().__board.selection)"
-
-
-def shown_paths(shown: BoardPage) -> set[int]:
-    boxes = shown.page.locator(".box.path:not(.hidden)").all()
-    return {int(box.get_attribute("data-path") or -1) for box in boxes}
 
 
 def kin(run: Run, path: int) -> set[int]:
@@ -65,12 +59,12 @@ def test_only_the_chosen_path_and_its_kin_stay(board: Callable[..., BoardPage]) 
     shown = board(reduced_motion="reduce")
     shown.feed(STORY)
     shown.root.focus()
-    everything = shown_paths(shown)
+    everything = shown.drawn_paths()
     shown.press("End", "ArrowDown", "ArrowDown", "ArrowDown", "o")
     chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.path")
-    assert shown_paths(shown) == kin(STORY, chosen) & everything < everything
+    assert shown.drawn_paths() == kin(STORY, chosen) & everything < everything
     shown.press("Escape", "Escape")  # the drawer, then the focus
-    assert shown_paths(shown) == everything
+    assert shown.drawn_paths() == everything
 
 
 def test_texts_are_shortened_until_the_tree_fits(board: Callable[..., BoardPage]) -> None:
@@ -88,76 +82,6 @@ def test_texts_are_shortened_until_the_tree_fits(board: Callable[..., BoardPage]
         labels = shown.page.locator(".box.path:not(.hidden) .label").all_text_contents()
         characters.append(sum(map(len, labels)))
     assert characters[0] >= characters[1] > characters[2]
-
-
-def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(STORY)
-    shown.root.focus()
-    everything = shown_paths(shown)
-    branch = next(STORY.paths[path] for path in everything if path and STORY.paths[path].children)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({branch.id}, 0)")
-    shown.page.get_by_role("button", name="Hide this branch").click()
-    gone = {one.id for one in STORY.paths if branch.id in STORY.lineage(one.id)}
-    assert shown_paths(shown) == everything - gone < everything
-    show_all = shown.page.get_by_role("button", name="Show all")
-    show_all.click()
-    assert shown_paths(shown) == {path.id for path in STORY.paths} > everything
-    show_all.click()
-    assert shown_paths(shown) == everything
-
-
-def test_small_branches_fold_into_a_mark_that_opens_them(board: Callable[..., BoardPage]) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
-    pruned = [path for path in REAL.paths if path.status == "pruned"]
-    forks = {path.parent for path in pruned}
-    assert not shown_paths(shown) & {path.id for path in pruned}
-    marks = shown.page.locator(".fold").filter(has_text="+")
-    texts = marks.evaluate_all("marks => marks.map((mark) => mark.firstChild.data)")
-    assert sum(int(text) for text in texts) >= len(forks)
-    fork = int(marks.first.get_attribute("data-fork") or "")
-    before = shown_paths(shown)
-    marks.first.click()
-    opened = shown_paths(shown) - before
-    assert {path for path in opened if REAL.paths[path].parent == fork}
-    shown.root.focus()
-    shown.press("b")
-    assert shown_paths(shown) == {path.id for path in REAL.paths if path.tokens}
-    shown.press("b")
-    assert shown_paths(shown) == before
-
-
-def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(
-    board: Callable[..., BoardPage],
-) -> None:
-    shown = board(reduced_motion="reduce")
-    shown.feed(REAL)
-    shown.root.focus()
-    shown.press("End", "ArrowDown")
-    read = set()
-    previous, following = (
-        shown.page.locator(".reading").get_by_role("button", name=name)
-        for name in ("Text above", "Text below")
-    )
-    texts = [path for path in REAL.paths if path.id in shown_paths(shown) and not path.children]
-    for _ in texts:
-        previous.click()
-    for number, _ in enumerate(texts, start=1):
-        expect(shown.page.locator(".reading-head")).to_contain_text(
-            f"text {number} of {len(texts)}"
-        )
-        parts = shown.page.locator(".reading-text > [data-path]").all_text_contents()
-        read.add("".join(parts))
-        forks = shown.page.locator(".reading-fork").count()
-        leaf = shown.page.evaluate(SELECTED)["path"]
-        assert forks == len([one for one in REAL.lineage(leaf) if REAL.paths[one].children])
-        following.click()
-    assert len(read) == len(texts)
-    shown.page.locator(".reading-text > [data-path]").first.click()
-    assert shown.page.evaluate(SELECTED)["token"] == 0
 
 
 def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
@@ -236,7 +160,7 @@ def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., Boa
     visited = set()
     for _ in range(found):
         shown.press("Enter")
-        place = shown.page.evaluate(SELECTED)
+        place = shown.selected()
         visited.add((place["path"], place["token"]))
         assert shown.data("cursor") >= STORY.paths[place["path"]].tokens[place["token"]].step
     assert (child.id, 0) in visited
@@ -269,7 +193,7 @@ def test_the_chosen_token_goes_with_the_cursor(board: Callable[..., BoardPage]) 
     shown.feed(STORY)
     shown.root.focus()
     shown.press("End", "ArrowDown", "ArrowDown", *["ArrowLeft"] * 5)
-    place = shown.page.evaluate(SELECTED)
+    place = shown.selected()
     assert STORY.paths[place["path"]].tokens[place["token"]].step == shown.data("cursor")
 
 

@@ -58,3 +58,15 @@ class BoardPage:
 
     def box(self, path: int) -> Locator:
         return self.page.locator(f'.box.path[data-path="{path}"]')
+
+    def drawn_paths(self) -> set[int]:
+        boxes = self.page.locator(".box.path:not(.hidden)").all()
+        return {int(box.get_attribute("data-path") or -1) for box in boxes}
+
+    def selected(self) -> dict[str, int]:
+        """Path and token."""
+        selection = f"{BOARD}.getRootNode().__board.selection"
+        found: dict[str, int] = self.page.evaluate(
+            f"(({{ path, token }}) => ({{ path, token }}))({selection})"
+        )
+        return found

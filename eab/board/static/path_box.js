@@ -66,7 +66,7 @@ export class PathBox {
     this.tip = shape("circle", { class: "tip", r: 3.5 });
     this.ring = shape("circle", { class: "decides", cy: 0 });
     this.share = shape("text", { class: "share", y: -4, x: -6 });
-    this.number = shape("text", { class: "number", x: 3 }, String(path.id));
+    this.number = shape("text", { class: "path-number", x: 3 }, String(path.id));
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.board, path.id);
     const marks = [

@@ -1,0 +1,100 @@
+"""Which branches of the tree are drawn, and a text read in full, in a real Chromium."""
+
+from collections.abc import Callable
+
+import pytest
+from board_page import BOARD, BoardPage
+from invented_runs import invented_run
+from playwright.sync_api import expect
+
+from eab.lessons import bundled_runs
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+STORY = fold(invented_run(5, 20, 8))
+REAL = fold(
+    bundled_runs.events_of(next(one for one in bundled_runs.recordings() if one.file == "ball.eab"))
+)
+
+
+def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(STORY)
+    shown.root.focus()
+    everything = shown.drawn_paths()
+    branch = next(STORY.paths[path] for path in everything if path and STORY.paths[path].children)
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({branch.id}, 0)")
+    shown.page.get_by_role("button", name="Hide this branch").click()
+    gone = {one.id for one in STORY.paths if branch.id in STORY.lineage(one.id)}
+    assert shown.drawn_paths() == everything - gone < everything
+    show_all = shown.page.get_by_role("button", name="Show all")
+    show_all.click()
+    assert shown.drawn_paths() == {path.id for path in STORY.paths} > everything
+    show_all.click()
+    assert shown.drawn_paths() == everything
+
+
+def test_small_branches_fold_into_a_mark_that_opens_them(board: Callable[..., BoardPage]) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    pruned = [path for path in REAL.paths if path.status == "pruned"]
+    forks = {path.parent for path in pruned}
+    assert not shown.drawn_paths() & {path.id for path in pruned}
+    marks = shown.page.locator(".fold").filter(has_text="+")
+    texts = marks.evaluate_all("marks => marks.map((mark) => mark.firstChild.data)")
+    assert sum(int(text) for text in texts) >= len(forks)
+    fork = int(marks.first.get_attribute("data-fork") or "")
+    before = shown.drawn_paths()
+    marks.first.click()
+    opened = shown.drawn_paths() - before
+    assert {path for path in opened if REAL.paths[path].parent == fork}
+    shown.root.focus()
+    shown.press("b")
+    assert shown.drawn_paths() == {path.id for path in REAL.paths if path.tokens}
+    shown.press("b")
+    assert shown.drawn_paths() == before
+
+
+def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    shown.root.focus()
+    shown.press("End", "ArrowDown")
+    read = set()
+    previous, following = (
+        shown.page.locator(".reading").get_by_role("button", name=name)
+        for name in ("Text above", "Text below")
+    )
+    texts = [path for path in REAL.paths if path.id in shown.drawn_paths() and not path.children]
+    for _ in texts:
+        previous.click()
+    for number, _ in enumerate(texts, start=1):
+        expect(shown.page.locator(".reading-head")).to_contain_text(
+            f"text {number} of {len(texts)}"
+        )
+        parts = shown.page.locator(".reading-text > [data-path]").all_text_contents()
+        read.add("".join(parts))
+        forks = shown.page.locator(".reading-fork").count()
+        leaf = shown.selected()["path"]
+        assert forks == len([one for one in REAL.lineage(leaf) if REAL.paths[one].children])
+        following.click()
+    assert len(read) == len(texts)
+    shown.page.locator(".reading-text > [data-path]").first.click()
+    assert shown.selected()["token"] == 0
+
+
+def test_percentages_of_candidates_are_in_sight_also_by_step(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    shown.feed(REAL)
+    shown.root.focus()
+    shown.press("End", "ArrowDown")
+    for _ in range(2):
+        expect(shown.page.locator(".candidates .number").first).to_be_visible()
+        expect(shown.page.locator(".candidates .number").first).to_contain_text("%")
+        shown.page.get_by_role("button", name="By step").click()
