@@ -7,7 +7,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from app.server.links import Link
-from app.state import class_of_tab, messages, polling, tab, what_if
+from app.state import class_of_tab, messages, polling, probe, tab, what_if
 from app.state import history as past_runs
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
@@ -49,6 +49,7 @@ def run() -> None:
     try:
         config = BranchingConfig.from_settings(controls.settings())
         chat = controls.messages()
+        probe.stop()
         tab.start(controls.prompt(), config, model_choice.name(), chat)
     except EabError as error:
         messages.notify(str(error))

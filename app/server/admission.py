@@ -103,7 +103,7 @@ class Admission:
         self._ended = [one for one in self._ended if now - one.began < HOUR]
 
     def _check_counts(self, owner: str) -> None:
-        rules, active = self._rules, [one for _, one in self._active]
+        rules, active = self._rules, [one for _, one in self._active if not one.is_over()]
         own = sum(one.owner == owner for one in active)
         if own >= rules.runs_per_visitor:
             raise LimitError(

@@ -18,7 +18,7 @@ from eab.analysis.variants import VariantRuns
 from eab.bmc.results import Report
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.events import EndReason, Message, Pause, RunEnded, TokenAppended
+from eab.events import EndReason, Message, Pause, RunEnded, RunStarted, TokenAppended
 from eab.quantization.results import FormatReport
 from eab.run import RunFold
 from eab.tuning.report import TuningReport
@@ -211,6 +211,17 @@ def explain_restart(error: BaseException) -> str:
 
 
 LiveRun: TypeAlias = LiveTask[RunFold]
+
+
+class LiveProbe(LiveRun):
+    """A run that ends where it begins: its greedy probe is what is wanted."""
+
+    def _apply(self, event: Any) -> None:
+        if isinstance(event, RunStarted):
+            self._stop.set()
+        super()._apply(event)
+
+
 LiveVariants: TypeAlias = LiveTask[VariantRuns]
 LiveReport: TypeAlias = LiveTask[Report]
 LiveBatching: TypeAlias = LiveTask[BatchingComparison]

@@ -20,6 +20,7 @@ from app.server.batched_runs import MAX_RUNNING, BatchedRuns
 from app.server.live_run import (
     LiveBatching,
     LiveFormats,
+    LiveProbe,
     LiveReport,
     LiveRun,
     LiveTask,
@@ -101,6 +102,32 @@ class Worker:
         asked = Request(prompt, config, messages=messages)
         return self._launch(
             LiveTask(prompt, config, model_name, state, lambda _: asked, owner, max_turns, messages)
+        )
+
+    def start_probe(
+        self,
+        prompt: str,
+        config: BranchingConfig,
+        model_name: str,
+        owner: str = "",
+        messages: tuple[Message, ...] = (),
+    ) -> LiveRun:
+        """Start the greedy probe of a prompt: a run that ends as soon as its `state.run` is there.
+
+        Args:
+            prompt: See `start_run`.
+            config: The settings of the probe.
+            model_name: See `start_run`.
+            owner: See `start_run`.
+            messages: See `start_run`.
+        """
+        config = replace(self._admission.limited(config), threshold_unit="quantile")
+        asked = Request(prompt, config, messages=messages)
+        turns = config.max_new_tokens
+        return self._launch(
+            LiveProbe(
+                prompt, config, model_name, RunFold(), lambda _: asked, owner, turns, messages
+            )
         )
 
     def grow_run(

@@ -10,6 +10,7 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server import estimate
+from app.state import probe
 from app.state.process import worker
 from app.state.tab import OpenRun
 from app.widgets import (
@@ -126,7 +127,7 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
     hidden = _VARIED_WITH.get(varied, (varied,))
     names = [name for name in FIELDS if name not in hidden]
     presets.draw()
-    threshold.draw(defaults, prompt(), on_screen)
+    _threshold(defaults, on_screen)
     for name in names:
         if not SETTINGS[name].advanced:
             setting_widgets.draw(name, defaults)
@@ -142,6 +143,22 @@ def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = No
             if group == SETTINGS["threshold_unit"].group:
                 threshold.draw_quantile(defaults)
     _reset_button()
+
+
+def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:
+    """The slider of the threshold. The entropies below it are those of the run on the screen, if it
+    is what Run would run but for the shape of its tree, and else those of a greedy probe.
+    """
+    try:
+        config = BranchingConfig.from_settings(settings())
+    except EabError:  # Run explains it
+        on_screen = None
+    if on_screen is None:
+        return threshold.draw(defaults)
+    asked = probe.asked(model_choice.name(), prompt(), messages(), config)
+    shown = on_screen if probe.is_of(asked, on_screen) else None
+    needed = shown is None or config.threshold_unit == "quantile"
+    threshold.draw(defaults, shown, probe.entropies(asked, on_screen) if needed else None)
 
 
 def _estimate() -> None:

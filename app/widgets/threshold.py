@@ -1,6 +1,5 @@
 """The slider of the entropy threshold, and the entropies that it stands among."""
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -8,43 +7,59 @@ import streamlit as st
 
 from app.state import what_if
 from app.state.tab import OpenRun
-from app.widgets import presets
+from app.widgets import entropy_histogram, presets
 from app.widgets.setting_widgets import KEPT, help_of, mark
 from eab.config import SETTINGS, THRESHOLD_SCALES, ThresholdUnit
 from eab.formatting import counted
-from eab.run import Run
+from eab.run.threshold import quantile_in_nats
 
 _LABEL: Final = SETTINGS["entropy_threshold"].label
 _NATS: Final = THRESHOLD_SCALES["nats"].widget
-_BINS: Final = 40
 
 
-def draw(defaults: dict[str, object], prompt: str, shown: OpenRun | None) -> None:
+def draw(
+    defaults: dict[str, object],
+    shown: OpenRun | None = None,
+    probe: Sequence[float] | None = None,
+) -> None:
     """Draw the slider, and below it where the threshold stands among entropies of this model.
 
-    While the threshold is a quantile, the slider shows what that came to in nats; moving the slider
-    sets the threshold in nats.
+    While the threshold is a quantile, the slider shows what that comes to in nats; moving the
+    slider sets the threshold in nats.
 
     Args:
         defaults: What each widget starts with, by its key in the session.
-        prompt: The prompt that would be run.
-        shown: The run on the screen, if there is one.
+        shown: The run on the screen, if its entropies are those that Run would meet.
+        probe: The entropies (nats) of the greedy probe of what Run would run, if they are known.
     """
     unit: ThresholdUnit = st.session_state.set_threshold_unit
-    run = shown.run if shown is not None else None
     if unit == "normalised":
         _slider(unit, mark("entropy_threshold", f"set_threshold_{unit}", defaults))
         st.caption("Branches at this share of ln V, the largest possible entropy.")
         return
-    found = _came_to(run, prompt) if unit == "quantile" else None
-    if found is not None:
+    if unit == "quantile" and probe is not None:
+        found = quantile_in_nats(probe, st.session_state.set_threshold_quantile)
         st.session_state.set_threshold_nats = _NATS.nearest(round(found, 2))
     value = _slider("nats", "" if unit == "quantile" else " ● default by preset")
-    entropies = _entropies(run) if run is not None else []
-    if entropies and (unit == "nats" or found is not None):
-        st.html(_histogram(entropies, value))
-    texts = what_if.texts_at(shown, value) if shown is not None else None
-    st.caption(_words(unit, value, found, entropies, texts))
+    if unit == "quantile" and probe is None:  # until Run, if the model is not loaded here
+        share = 1 - st.session_state.set_threshold_quantile
+        name = presets.chosen() or "This setting"
+        takes = f"Run takes the highest {share:.0%} of the entropies that your prompt meets"
+        st.html(entropy_histogram.empty(f"{name}: {takes}."))
+    else:
+        st.html(entropy_histogram.html(*_entropies(shown, probe), value, _note(shown, value)))
+
+
+def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Sequence[float], str]:
+    """Those to draw (nats), and whose they are."""
+    run = shown.run if shown is not None else None
+    of_run = [token.entropy for path in run.paths for token in path.tokens] if run else []
+    return (of_run, "") if of_run or probe is None else (probe, " of a first greedy text")
+
+
+def _note(shown: OpenRun | None, threshold: float) -> str:
+    texts = what_if.texts_at(shown, threshold) if shown is not None else None
+    return f", about {counted(texts, 'text')}" if texts is not None else ""
 
 
 def draw_quantile(defaults: dict[str, object]) -> None:
@@ -72,56 +87,3 @@ def _slider(unit: ThresholdUnit, mark: str) -> float:
 def _take_nats() -> None:
     """The slider was moved: its value is what runs."""
     st.session_state.set_threshold_unit = "nats"
-
-
-def _came_to(run: Run | None, prompt: str) -> float | None:
-    """What the chosen quantile came to (nats), if the run on the screen had it and this prompt."""
-    if run is None or run.started.prompt != prompt:
-        return None
-    config, quantile = run.started.config, st.session_state.set_threshold_quantile
-    same = config.threshold_unit == "quantile" and config.entropy_threshold == quantile
-    return run.started.threshold_nats if same else None
-
-
-def _entropies(run: Run) -> list[float]:
-    """Those of all steps of a run (nats)."""
-    return [token.entropy for path in run.paths for token in path.tokens]
-
-
-def _words(
-    unit: ThresholdUnit,
-    value: float,
-    found: float | None,
-    entropies: Sequence[float],
-    texts: int | None,
-) -> str:
-    """What the threshold means for the tree."""
-    above = sum(entropy >= value for entropy in entropies)
-    steps = f"{above} of {counted(len(entropies), 'token')}" if entropies else ""
-    if steps and texts is not None:
-        steps += f", about {counted(texts, 'text')}"
-    if unit == "quantile" and found is None:
-        share = 1 - st.session_state.set_threshold_quantile
-        name = presets.chosen() or "This setting"
-        return f"{name}: Run takes the highest {share:.0%} of the entropies that your prompt meets."
-    options = f"{math.exp(value):.1f} likely words"
-    return f"Forks at {options} or more" + (f": {steps}." if steps else ".")
-
-
-def _histogram(entropies: Sequence[float], threshold: float) -> str:
-    """Bars on the scale of the slider, as high as the square roots of their counts; the last one
-    has all that lie beyond.
-    """
-    width = _NATS.high / _BINS
-    counts = [0] * _BINS
-    for entropy in entropies:
-        counts[min(int(entropy / width), _BINS - 1)] += 1
-    most = math.sqrt(max(counts))
-    bars = "".join(
-        f'<i style="height:{math.sqrt(count) / most:.0%}"'
-        f"{' class=fork' if (index + 0.5) * width >= threshold else ''}></i>"
-        for index, count in enumerate(counts)
-    )
-    above = sum(entropy >= threshold for entropy in entropies)
-    title = f"{above} of {len(entropies)} entropies lie at or above {threshold:.2f} nats"
-    return f'<div class="eab-entropies" role="img" aria-label="{title}">{bars}</div>'

@@ -5,20 +5,14 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from eab.config import BranchingConfig
 from eab.engine.build import build
 from eab.engine.generation import Generation
 from eab.engine.request import Request
 from eab.events import Event, Predicted, Probed
 from eab.models.base import LanguageModel
+from eab.run.threshold import probe_config
 
-PROBE_STEPS: Final = 24  # they come before the first token of the run; more take longer
 _REMEMBERED: Final = 64  # probes of one model
-# What may change its entropies, and what it may use
-_OF_THE_PROBE: Final = (
-    *("temperature", "top_k", "top_p", "stop", "chat", "system", "chat_template_kwargs"),
-    *("cache", "r", "attention", "kv_limit_mib"),
-)
 
 _Probes: TypeAlias = dict[Request, tuple[Probed, ...]]
 PROBED: Final[WeakKeyDictionary[LanguageModel, _Probes]] = WeakKeyDictionary()
@@ -37,7 +31,7 @@ def probe(
     Returns:
         The entropies (nats).
     """
-    greedy = replace(request, config=_greedy(request.config))
+    greedy = replace(request, config=probe_config(request.config))
     known = PROBED.setdefault(model, {})
     if greedy in known:
         events += known[greedy]
@@ -46,16 +40,6 @@ def probe(
         if len(known) > _REMEMBERED:
             del known[next(iter(known))]
     return [event.entropy for event in known[greedy]]
-
-
-def _greedy(config: BranchingConfig) -> BranchingConfig:
-    """The settings of the probe: those that change its entropies, and nothing else."""
-    return BranchingConfig(
-        policy="greedy",
-        max_paths=1,
-        max_new_tokens=min(PROBE_STEPS, config.max_new_tokens),
-        **{name: getattr(config, name) for name in _OF_THE_PROBE},
-    )
 
 
 def _continue(

@@ -1,4 +1,4 @@
-"""The entropy threshold of a run in nats, from its settings."""
+"""The entropy threshold of a run in nats, from its settings and those of its greedy probe."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,23 @@ from typing import Final
 
 from eab.config import BranchingConfig
 
+PROBE_STEPS: Final = 24  # they come before the first token of the run; more take longer
 PROBE_FLOOR: Final = 0.3  # nats; a confident prompt would fork at its own low quantile
+# What may change the entropies of the probe, and what it may use
+_OF_THE_PROBE: Final = (
+    *("temperature", "top_k", "top_p", "stop", "chat", "system", "chat_template_kwargs"),
+    *("cache", "r", "attention", "kv_limit_mib"),
+)
+
+
+def probe_config(config: BranchingConfig) -> BranchingConfig:
+    """The settings of the greedy probe: those that change its entropies, and nothing else."""
+    return BranchingConfig(
+        policy="greedy",
+        max_paths=1,
+        max_new_tokens=min(PROBE_STEPS, config.max_new_tokens),
+        **{name: getattr(config, name) for name in _OF_THE_PROBE},
+    )
 
 
 def threshold_in_nats(
@@ -25,13 +41,15 @@ def threshold_in_nats(
         case "normalised":
             return config.entropy_threshold * math.log(vocab_size)
         case "quantile":
-            return max(PROBE_FLOOR, _quantile(entropies, config.entropy_threshold))
+            return quantile_in_nats(entropies, config.entropy_threshold)
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
-    """The quantile of some values, linear between two of them; 0 where there are none."""
-    if not values:
-        return 0.0
-    ordered, place = sorted(values), share * (len(values) - 1)
+def quantile_in_nats(entropies: Sequence[float], share: float) -> float:
+    """The threshold (nats) that is a quantile of the probe's entropies, linear between two of them;
+    never under the floor, where there are none either.
+    """
+    if not entropies:
+        return PROBE_FLOOR
+    ordered, place = sorted(entropies), share * (len(entropies) - 1)
     below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return below + (above - below) * (place - math.floor(place))
+    return max(PROBE_FLOOR, below + (above - below) * (place - math.floor(place)))

@@ -1,14 +1,18 @@
 """The greedy probe of a quantile threshold, and the presets that are made with it."""
 
-from eab.branching.presets import with_preset
+import numpy as np
+import pytest
+from table_model import TableModel
+
+from eab.branching.presets import PRESETS, with_preset
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
-from eab.engine.probe import PROBE_STEPS, PROBED
+from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.events import Probed, RunStarted
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, fold
-from eab.run.threshold import PROBE_FLOOR, threshold_in_nats
+from eab.run.threshold import PROBE_FLOOR, PROBE_STEPS, threshold_in_nats
 
 PROMPTS = [
     "The king asked the old wizard what",
@@ -50,6 +54,36 @@ def test_a_quantile_lies_between_two_entropies() -> None:
     assert threshold_in_nats(half, 100, [1.5] * 4) == 1.5
     assert threshold_in_nats(half, 100, [0.0] * 4) == PROBE_FLOOR
     assert threshold_in_nats(half, 100, []) == PROBE_FLOOR
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("row", "stop_ids", "steps"),
+    [
+        ([1.0, 0.0, 0.0], [], 24),  # all entropies 0
+        ([1 / 3] * 3, [], 24),  # all the same, ln 3
+        ([0.0, 0.2, 0.8], [2], 1),  # the answer is empty
+    ],
+)
+def test_presets_give_a_run_where_the_probe_tells_little(
+    preset: str, row: list[float], stop_ids: list[int], steps: int
+) -> None:
+    model = TableModel(np.array([row] * 3), stop_ids)
+    asked = BranchingConfig.from_settings(with_preset({"preset": preset, "max_new_tokens": 24}))
+    run = fold(generate(model, Request("0", asked)))
+    assert len(run.probe) == steps
+    assert run.ended is not None
+    assert run.ended.reason == "finished"
+    assert 1 <= len(run.samples()) <= asked.max_paths
+    assert run.started.threshold_nats == max(PROBE_FLOOR, run.probe[0])
+
+
+def test_a_long_prompt_is_probed(embedded: HuggingFaceModel) -> None:
+    prompt = "The cat sat. " * 120
+    assert len(embedded.encode(prompt, config())) > 450
+    run = fold(generate(embedded, Request(prompt, config(max_new_tokens=8))))
+    assert len(run.probe) == 8
+    assert run.samples()
 
 
 def limited_early(run: Run) -> bool:

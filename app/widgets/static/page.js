@@ -1,7 +1,8 @@
-// The page around the board: Enter in the prompt runs, Shift+Enter breaks the line, and a prompt that
-// is being edited is marked at once.
+// The page around the board: Enter in the prompt runs, Shift+Enter breaks the line, a prompt that is
+// being edited is marked at once, and the entropies below the threshold follow its slider.
 
 const PROMPT = ".st-key-prompt textarea";
+const THRESHOLD = ".st-key-set_threshold_nats";
 const RETRY = 50; // ms
 const TRIES = 200;
 
@@ -39,6 +40,44 @@ function followPrompt(event) {
   if (event.type === "focusout") event.target.scrollTop = 0; // shut, it shows the first line
 }
 
+/**
+ * Streamlit draws the page again only when the slider is let go.
+ * @param {MutationRecord[]} records
+ */
+function followThreshold(records) {
+  for (const { target } of records) {
+    const slider = target instanceof HTMLInputElement && target.closest(THRESHOLD) ? target : null;
+    if (slider) showThreshold(Number(slider.value), Number(slider.max));
+  }
+}
+
+/**
+ * What the slider means for the entropies; their element has how many begin at each of its steps.
+ * @param {number} threshold nats
+ * @param {number} highest of the slider
+ */
+function showThreshold(threshold, highest) {
+  for (const figure of document.querySelectorAll(".eab-entropies")) {
+    const bars = [...figure.querySelectorAll("i")];
+    bars.forEach((bar, index) => {
+      bar.classList.toggle("fork", (index + 0.5) * (highest / bars.length) >= threshold);
+    });
+    const perStep = (figure.getAttribute("data-per-step") ?? "").split(",").map(Number);
+    const first = Math.round((threshold / highest) * (perStep.length - 1));
+    const above = perStep.slice(first).reduce((sum, count) => sum + count, 0);
+    write(figure, "choices", Math.exp(threshold).toFixed(1));
+    write(figure, "above", String(above));
+    const note = figure.querySelector("[data-note]");
+    note?.toggleAttribute("hidden", threshold !== Number(note.getAttribute("data-note")));
+  }
+}
+
+/** @param {Element} figure @param {string} name @param {string} words */
+function write(figure, name, words) {
+  const node = figure.querySelector(`[data-${name}]`);
+  if (node && node.textContent !== words) node.textContent = words;
+}
+
 /** @type {[string, (event: any) => void][]} */
 const LISTENERS = [
   ["keydown", runFromPrompt],
@@ -52,4 +91,6 @@ export default function () {
   if (document.documentElement.dataset.eabPage === "ready") return;
   document.documentElement.dataset.eabPage = "ready";
   for (const [name, follow] of LISTENERS) document.addEventListener(name, follow);
+  const options = { subtree: true, attributeFilter: ["aria-valuetext"] };
+  new MutationObserver(followThreshold).observe(document.body, options);
 }

@@ -108,3 +108,14 @@ def test_a_visitor_has_seconds_per_hour():
     admit(admission, task("b"))
     clock.now = 3601
     admit(admission, task())
+
+
+def test_what_was_stopped_leaves_its_place_to_the_next() -> None:
+    admission = Admission(replace(PUBLIC, runs_per_visitor=2))
+    first, _ = admit(admission, task()), admit(admission, task())
+    with pytest.raises(LimitError, match="2 runs of yours"):
+        admit(admission, task())
+    first.advance_to("running")
+    first.stop()
+    assert first.active
+    admit(admission, task())

@@ -15,11 +15,13 @@ from app.server.worker import Worker
 from eab.analysis.variants import CACHES, VariantRuns, cache_variants
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
+from eab.engine.probe import PROBED
 from eab.errors import ModelError
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
 from eab.models.loading import load_model
 from eab.run import RunFold, fold
+from eab.run.threshold import probe_config
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 
@@ -341,3 +343,28 @@ def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
         thread.join()
     wait_until(lambda: all(map(finished, runs)))
     assert len(runs) == 240
+
+
+def test_a_probe_has_the_entropies_that_a_run_begins_with_and_ends_there(worker: Worker) -> None:
+    asked = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.9, max_new_tokens=12)
+    probe = worker.start_probe("The old king said", probe_config(asked), "embedded")
+    wait_until(lambda: finished(probe))
+    run = worker.start_run("The old king said", asked, "embedded")
+    wait_until(lambda: finished(run))
+    assert probe.state.started_run().probe == run.state.started_run().probe
+    assert len(probe.state.started_run().probe) == 12
+    assert steps(probe) <= 1
+    assert probe.state.ended is not None
+    assert probe.state.ended.reason == "stopped"
+
+
+def test_a_probe_is_made_once_for_the_runs_of_its_prompt(
+    worker: Worker, models: ModelCache
+) -> None:
+    PROBED.pop(models.get("embedded"), None)
+    asked = BranchingConfig(threshold_unit="quantile", max_new_tokens=12)
+    probe = worker.start_probe("A frog", probe_config(asked), "embedded")
+    wait_until(lambda: finished(probe))
+    run = worker.start_run("A frog", asked, "embedded")
+    wait_until(lambda: finished(run))
+    assert len(PROBED[models.get("embedded")]) == 1

@@ -1,0 +1,115 @@
+"""The greedy probe of what Run would run, made before Run is pressed: what a quantile threshold
+comes to, and which entropies one in nats stands among.
+
+Made by loaded models on this machine only: a probe must not load a model, or cost money.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import streamlit as st
+
+from app.server.live_run import LiveRun
+from app.server.model_cache import KEPT
+from app.state import polling
+from app.state.process import models, owner, worker
+from app.state.tab import OpenRun
+from eab.config import BranchingConfig
+from eab.errors import LimitError
+from eab.events import Message
+from eab.remote import operator
+from eab.run.threshold import probe_config
+
+_HELD: Final = "probe"
+_POLL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a probe depends on. Its config has the settings of the probe."""
+
+    model: str
+    prompt: str
+    messages: tuple[Message, ...]
+    config: BranchingConfig
+
+
+def asked(model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig) -> Asked:
+    """What the probe of a run with these settings depends on."""
+    return Asked(model, prompt, messages, probe_config(config))
+
+
+def is_of(of: Asked, shown: OpenRun) -> bool:
+    """Whether the run on the screen would have had this probe."""
+    started = shown.started
+    if started is None:
+        return False
+    config = replace(started.config, kv_limit_mib=of.config.kv_limit_mib)  # it changes no entropy
+    return asked(started.model.full_name, started.prompt, started.messages, config) == of
+
+
+def entropies(of: Asked, shown: OpenRun) -> Sequence[float] | None:
+    """Those of the probe (nats), from the run on the screen or from a probe of its own.
+
+    Where there is none yet, one begins in a moment, and the page is drawn again when it is there.
+    """
+    if shown.run is not None and shown.run.probe and is_of(of, shown):
+        return shown.run.probe
+    before, live = _held()
+    run = live.state.run if live is not None and before == of else None
+    if run is not None:
+        return run.probe
+    if not shown.active and (of.prompt or of.messages) and _is_at_hand(of.model):
+        _wait_for(of)
+    return None
+
+
+def stop() -> None:
+    """Stop the probe, if it is in the making: a run makes its own."""
+    _, live = _held()
+    if live is not None:
+        live.stop()
+
+
+def _is_at_hand(model: str) -> bool:
+    if operator.is_on_server(model):
+        return False
+    return model in KEPT or models().peek(model) is not None
+
+
+def _wait_for(of: Asked) -> None:
+    """Begin the probe at the first poll, as a prompt that was typed may be run in the next moment;
+    draw the page again when it is there.
+    """
+    is_drawn = False
+
+    def poll() -> None:
+        nonlocal is_drawn
+        before, live = _held()
+        if not is_drawn:
+            is_drawn = True
+        elif before != of:
+            if models().peek(of.model) is not None:
+                _begin(of)
+        elif live is not None:
+            live.mark_watched()
+            if live.state.run is not None:
+                st.rerun()
+
+    before, live = _held()
+    if before != of or (live is not None and live.active):
+        polling.fragment(poll, polling.interval(_POLL_SECONDS))
+
+
+def _begin(of: Asked) -> None:
+    stop()
+    st.session_state[_HELD] = (of, None)
+    with suppress(LimitError):  # Run explains it
+        live = worker().start_probe(of.prompt, of.config, of.model, owner(), of.messages)
+        st.session_state[_HELD] = (of, live)
+
+
+def _held() -> tuple[Asked | None, LiveRun | None]:
+    return cast(tuple[Asked | None, LiveRun | None], st.session_state.get(_HELD, (None, None)))

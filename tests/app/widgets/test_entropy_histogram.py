@@ -1,0 +1,39 @@
+"""The entropies below the slider of the threshold: bars, counts, and the sentence."""
+
+import re
+
+import pytest
+
+from app.widgets.entropy_histogram import empty, html
+
+
+def per_step(drawn: str) -> list[int]:
+    found = re.search(r'data-per-step="([^"]*)"', drawn)
+    assert found is not None
+    return [int(count or 0) for count in found[1].split(",")]
+
+
+def text(drawn: str) -> str:
+    return re.sub(r"<[^>]+>", "", drawn)
+
+
+def test_the_counts_of_the_steps_give_what_lies_above_a_threshold() -> None:
+    entropies = [0.0, 0.29, 0.3, 1.0, 1.0, 9.0]
+    counts = per_step(html(entropies, "", 0.3, ""))
+    assert (len(counts), sum(counts), counts[100], counts[-1]) == (401, 6, 2, 1)
+    for step, threshold in enumerate(index / 100 for index in range(401)):
+        assert sum(counts[step:]) == sum(entropy >= threshold for entropy in entropies)
+
+
+def test_the_sentence_says_what_forks_and_whose_tokens_they_are() -> None:
+    drawn = html([0.1, 0.7, 1.2], " of a first greedy text", 0.69, ", about 2 texts")
+    assert text(drawn) == (
+        "Forks at 2.0 likely words or more: 2 of 3 tokens of a first greedy text, about 2 texts."
+    )
+    assert text(html([], "", 0.0, "")) == "Forks at 1.0 likely words or more."
+    assert text(empty("Not known.")) == "Not known."
+
+
+@pytest.mark.parametrize("entropies", [[0.0] * 5, [1.5] * 5, [0.0], [20.0]])
+def test_entropies_that_are_all_alike_have_one_bar_of_full_height(entropies: list[float]) -> None:
+    assert re.findall(r"height:([1-9]\d*%)", html(entropies, "", 0.3, "")) == ["100%"]
