@@ -4,6 +4,8 @@ The board asks by its threshold line and its list (tests/browser/test_what_if_an
 what it asks for is put into the session.
 """
 
+import re
+
 import pytest
 from page_walk import board_message, open_example, run_to_its_end, start
 from places import MAIN
@@ -94,7 +96,8 @@ def test_what_was_asked_of_another_run_changes_nothing(page: AppTest) -> None:
 
 
 def threshold_words(page: AppTest) -> str:
-    return next(one.value for one in page.sidebar.caption if one.value.startswith("Forks at"))
+    drawn = next(one.proto.body for one in page.sidebar.get("html") if "Forks at" in one.proto.body)
+    return re.sub("<[^>]+>", "", drawn)
 
 
 def test_under_the_slider_stands_how_many_texts_a_threshold_leaves() -> None:
