@@ -23,7 +23,8 @@ import { characterWidth } from "./text.js";
 const STUB_LINE = 14; // characters of a pruned path
 const MOST_LINES = 40;
 const LINES_OF_A_LEAF = [1, 2, 3, 4, 6, 9, 14]; // that are tried
-const LEAF_LINE = 22; // characters; before leaves get less, the boxes on their left get narrower
+// Characters; before leaves get less than is wanted, the boxes on their left get narrower.
+const LEAF_LINE = { wanted: 22, shortest: 10 };
 const UNEVEN = 1.15; // whole words do not fill their lines
 const NARROWER = 0.85; // a step towards lines that fit
 const NARROWEST = 5; // characters; only words that are longer have more where nothing else fits
@@ -131,12 +132,13 @@ function roomAt({ tree: { camera } }, { kept, children }, scale) {
  */
 function fitted(texts, room, lines) {
   const narrowest = narrowestLines(texts, lines);
-  let { longest } = BOX_LINE;
+  let [longest, ofLeaves] = [BOX_LINE.longest, LEAF_LINE.wanted];
   for (;;) {
-    const { perLine, right } = linesUpTo(texts, narrowest, longest, room);
-    if (right <= room.width || longest === NARROWEST)
+    const { perLine, right } = linesUpTo(texts, narrowest, { longest, ofLeaves }, room);
+    if (right <= room.width || ofLeaves === LEAF_LINE.shortest)
       return { sizes: { perLine, most: linesWithin(texts, perLine, room.height) }, longest };
-    longest = Math.max(NARROWEST, Math.floor(longest * NARROWER));
+    if (longest > NARROWEST) longest = Math.max(NARROWEST, Math.floor(longest * NARROWER));
+    else ofLeaves = Math.max(LEAF_LINE.shortest, Math.floor(ofLeaves * NARROWER));
   }
 }
 
@@ -190,28 +192,31 @@ function longestWord(words) {
  * edge of the tree if leaves get no more than they must have.
  * @param {Texts} texts
  * @param {number[]} narrowest characters, by the path's id
- * @param {number} longest
+ * @param {{ longest: number, ofLeaves: number }} limits characters
  * @param {Size} room
  */
-function linesUpTo({ kept, prompt, children, words }, narrowest, longest, room) {
+function linesUpTo({ kept, prompt, children, words }, narrowest, { longest, ofLeaves }, room) {
   const isLeaf = (/** @type {Path} */ { id }) => !children.has(id);
   /** @type {number[]} */
   const perLine = [];
   for (const path of kept) {
     const { id } = path;
-    const most = isLeaf(path) ? LEAF_LINE : longest;
+    const most = isLeaf(path) ? ofLeaves : longest;
     const wanted = Math.max(longestWord(words[id]), Math.min(most, narrowest[id]));
     perLine[id] = Math.max(1, wrapped(words[id], wanted).longest);
   }
   const promptWidth = widthOf(promptLine(prompt, longest));
   const { x, width } = columns(kept, children, perLine.map(widthOf), promptWidth);
+  const right = width + MARKS;
   for (const path of kept) {
     const { id, status } = path;
     if (!isLeaf(path) || status === "pruned") continue;
-    const free = Math.floor((room.width - MARKS - PADDING - x[id]) / characterWidth());
+    const free = Math.floor(
+      (Math.max(room.width, right) - MARKS - PADDING - x[id]) / characterWidth(),
+    );
     perLine[id] = Math.max(perLine[id], Math.min(lengthOf(words[id]), free));
   }
-  return { perLine, right: width + MARKS };
+  return { perLine, right };
 }
 
 /** @param {number} characters in a line */

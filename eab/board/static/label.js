@@ -5,6 +5,7 @@ import { textWidth } from "./text.js";
 
 const ELLIPSIS = [" …", " "]; // a line may end after it
 const ELLIPSIS_LENGTH = 3;
+const LINE_BREAK = "↵"; // as the text of a token shows it
 const SHORTEST_END = 4; // characters; less of the end of a text says nothing
 export const LONGEST_WORD = 24; // characters; a longer one may be cut
 
@@ -63,13 +64,13 @@ export function wrappedSize(pieces, perLine, most) {
 }
 
 /**
- * The lengths of the words of a text, in characters.
+ * The lengths of the words of a text, in characters; a line may also end after a line break.
  * @param {string} text
  */
 export function wordLengths(text) {
   return text
     .replace(/^ /, "")
-    .split(" ")
+    .split(/ |(?<=↵)(?=[^↵ ])/)
     .map((word) => [...word].length);
 }
 
@@ -214,7 +215,7 @@ function glyphsOf(all, gaps) {
 }
 
 /**
- * Lines break at spaces. A longer word is cut.
+ * Lines break at spaces, and after line breaks of the text. A longer word is cut.
  * @param {Glyph[]} glyphs
  * @param {number} perLine characters
  * @returns {Glyph[][]}
@@ -243,11 +244,13 @@ function withoutSpace([first, ...others]) {
  * @param {number} perLine characters
  */
 function lineEnd(glyphs, perLine) {
-  let [end, length, space] = [0, 0, 0];
+  let [end, length, last] = [0, 0, 0];
   for (; end < glyphs.length; end += 1) {
-    if (glyphs[end].text.startsWith(" ")) space = end;
-    length += glyphs[end].text.length;
-    if (length > perLine) return space || Math.max(1, end);
+    const { text } = glyphs[end];
+    const isAfterBreak = end > 0 && glyphs[end - 1].text === LINE_BREAK && text !== LINE_BREAK;
+    if (text.startsWith(" ") || isAfterBreak) last = end;
+    length += text.length;
+    if (length > perLine) return last || Math.max(1, end);
   }
   return end;
 }

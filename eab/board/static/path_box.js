@@ -10,6 +10,7 @@ import { BOX, LINE, labelOf } from "./layout.js";
 import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
 import { entropyClass } from "./scales.js";
 import { clip } from "./text.js";
+import { labelToCome, markToCome } from "./text_to_come.js";
 
 const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
@@ -149,6 +150,7 @@ export class PathBox {
       aligned,
       focused,
       board.whatIf,
+      board.replay.atRest,
     ].join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
@@ -170,6 +172,7 @@ export class PathBox {
     const lines = aligned ? [this.fillAligned(path, count, whole)] : this.fillLabel(path, count);
     const first = this.stub || aligned ? 3 : BASELINE - height / 2;
     writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
+    if (this.board.replay.atRest) markToCome(this.text, path, count);
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
     this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.number, { y: -height / 2 - 2 });
@@ -194,7 +197,7 @@ export class PathBox {
    * @param {number} count
    */
   fillLabel(path, count) {
-    const label = labelOf(this.board, path, count);
+    const label = labelToCome(this.board, path, count) ?? labelOf(this.board, path, count);
     const scale = this.stub ? STUB_TEXT : 1;
     const start = this.textLeft();
     this.width = label.width * scale + start + 9;

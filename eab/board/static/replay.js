@@ -24,6 +24,7 @@ export class Replay {
     this.byItself = false; // whether the board began to play, not the user
     this.loops = false; // whether it then begins again
     this.rests = false; // whether it goes to rest once it has reached the end of a live run
+    this.atRest = false; // whether it stands where it went by itself
     this.growing = false; // whether the run on the board was still growing
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
@@ -34,6 +35,7 @@ export class Replay {
     this.cursor = 0;
     this.follow = true;
     this.playing = this.byItself = this.loops = this.rests = this.growing = false;
+    this.atRest = false;
   }
 
   close() {
@@ -51,7 +53,7 @@ export class Replay {
     if (start !== null) this.goTo(start);
     else if (isNewRun && message.graft) this.cursor = lastStep;
     else if (isNewRun && message.autoplay && lastStep > 1) {
-      if (reducedMotion.matches) this.goTo(this.board.run.peakStep);
+      if (reducedMotion.matches) this.rest();
       else this.playByItself();
     } else if (this.follow && !this.playing && !this.glides(isNewRun)) this.cursor = lastStep;
     this.cursor = Math.min(this.cursor, lastStep);
@@ -91,7 +93,7 @@ export class Replay {
 
   /** @param {number} step */
   goTo(step) {
-    this.playing = this.byItself = this.rests = false;
+    this.playing = this.byItself = this.rests = this.atRest = false;
     this.cursor = Math.min(this.board.lastStep, Math.max(0, step));
     this.follow = this.cursor === this.board.lastStep;
     this.board.selection.followCursor();
@@ -146,7 +148,7 @@ export class Replay {
   play() {
     if (this.cursor >= this.board.lastStep) this.cursor = 0;
     this.playing = true;
-    this.follow = false;
+    this.follow = this.atRest = false;
     this.movedAt = performance.now();
     this.board.requestFrame();
   }
@@ -203,10 +205,15 @@ export class Replay {
     this.board.render();
   }
 
-  /** Rest, and begin again. */
-  settle() {
+  rest() {
     this.cursor = this.board.run.peakStep;
     this.follow = false;
+    this.atRest = true;
+  }
+
+  /** Rest, and begin again. */
+  settle() {
+    this.rest();
     this.board.render();
     if (!this.loops) return;
     this.timer = setTimeout(() => {
