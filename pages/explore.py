@@ -91,7 +91,7 @@ def apply_suggestion(widgets: dict[str, Any]) -> None:
 
 
 def draw_status() -> None:
-    status_line.draw(apply_suggestion)
+    status_line.draw(apply_suggestion, openable.open_again)
 
 
 def draw_board() -> None:

@@ -94,6 +94,11 @@ def runs() -> list[PastRun]:
     return cast(list[PastRun], st.session_state.get(_RUNS, []))
 
 
+def named(key: str) -> PastRun | None:
+    """The run of this tab with this key; None if it is not remembered."""
+    return next((past for past in runs() if past.key == key), None)
+
+
 def pinned() -> list[PastRun]:
     """The pinned runs, in the order in which they were pinned; at most MAX_PINNED."""
     by_key = {past.key: past for past in runs()}

@@ -65,6 +65,7 @@ class Details:
         autoplay: Whether the board plays it from the beginning.
         cursor: The step to begin at.
         source: The run that it was grown from in this tab, if it is a new branch of it.
+        grown_from: The key of the run that it was grown from in this tab.
     """
 
     title: str
@@ -74,6 +75,7 @@ class Details:
     autoplay: bool = False
     cursor: int | None = None
     source: Run | None = None
+    grown_from: str = ""
 
 
 @dataclass(frozen=True)
@@ -228,8 +230,8 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
     _begin(partial(worker().grow_run, run.started, continued, config, model_name, owner()))
     grown = _SLOT.current().key
     details: dict[str, Details] = st.session_state[_DETAILS]
-    if is_new(before, continued):
-        details[grown] = replace(details[grown], source=before)
+    new = before if is_new(before, continued) else None
+    details[grown] = replace(details[grown], source=new, grown_from=source.key)
 
 
 def stop() -> None:

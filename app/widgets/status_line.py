@@ -7,7 +7,7 @@ import streamlit as st
 
 from app.server.live_run import LiveRun
 from app.server.suggestions import Suggestion, suggestions
-from app.state import messages, status, tab, what_if
+from app.state import history, messages, status, tab, what_if
 from app.widgets import controls, conversation
 from app.widgets.markdown import plain
 
@@ -17,11 +17,15 @@ _SUGGESTED: Final = "suggested"  # the key of a run that has ended, and what is 
 DRAWN: Final = "drawn_status"  # the status of the run when the page was drawn
 
 
-def draw(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
+def draw(
+    on_suggestion: Callable[[dict[str, Any]], None],
+    on_open: Callable[[history.PastRun], None],
+) -> None:
     """Draw the line; while a run is running, the board polls and draws its progress instead.
 
     Args:
         on_suggestion: Called with the settings of a suggestion that is taken.
+        on_open: Called with the run to go back to from one that was grown from it.
     """
     live, drawn = tab.current().live, st.session_state[DRAWN]
     if live is not None and live.active and drawn not in POLL_SECONDS:
@@ -33,6 +37,7 @@ def draw(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
             draw_progress(live)
         else:
             _draw_message(on_suggestion)
+            _draw_back(on_open)
 
 
 def draw_progress(live: LiveRun) -> None:
@@ -70,6 +75,20 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
     ended = current.run if current.live is not None and not offered else None
     if ended is not None and conversation.can_reply_to(ended):
         conversation.draw_reply(ended)
+
+
+def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
+    """From a grown run, the way back."""
+    before = history.named(tab.current().details.grown_from)
+    if before is not None:
+        st.button(
+            "Back",
+            on_click=on_open,
+            args=(before,),
+            icon=":material/arrow_back:",
+            key="back",
+            help="Show the run that this one was grown from.",
+        )
 
 
 def _suggestions(current: tab.OpenRun) -> list[Suggestion]:

@@ -51,8 +51,8 @@ def draw(
 
 
 def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Sequence[float], str]:
-    """Those to draw (nats), and whose they are."""
-    run = shown.run if shown is not None else None
+    """Those to draw (nats), and whose they are. A run that grows has only some of them yet."""
+    run = shown.run if shown is not None and not shown.active else None
     of_run = [token.entropy for path in run.paths for token in path.tokens] if run else []
     return (of_run, "") if of_run or probe is None else (probe, " of a first greedy text")
 

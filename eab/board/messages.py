@@ -10,6 +10,7 @@ The same types stand in `eab/board/static/types.d.ts`; `eab/board/static/records
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final, Literal
@@ -26,6 +27,7 @@ from eab.run import Path, Run, Step, Token
 MAX_BYTES_OF_CHARACTER: Final = 4  # the piece of a token may change with this many tokens after it
 OVERLAP: Final = 4  # messages: the browser may miss some of them
 KEYFRAME: Final = 60  # messages
+_BEGUN_WORD: Final = re.compile(r" ?[^\W\d_]+$")
 PROMPT_LONGEST: Final = 200  # characters of its end; the tree has no room for more
 
 
@@ -115,10 +117,11 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
         JSON values. Entropies and the threshold in nats, KV in bytes.
     """
     started = run.started
+    prompt, begun = _prompt_and_begun_word(run)
     return {
         "version": run.events_seen,
         "since_step": since_step,
-        "prompt": _end_of(token_text.visible(started.beginning)),
+        "prompt": _end_of(prompt),
         "threshold": started.threshold_nats,
         "policy": started.config.policy,
         "branch_factor": started.config.branch_factor,
@@ -132,7 +135,9 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
         "peak_step": run.peak_step(),
         "r": started.config.r,
         "paths": [
-            _path_record(path, since_step) for path in run.paths if path.touched >= since_step
+            _path_record(path, since_step, begun if _is_first(run, path) else "")
+            for path in run.paths
+            if path.touched >= since_step
         ],
         "steps": _step_records(run, since_step),
         "sentences": {
@@ -143,16 +148,44 @@ def board_message(run: Run, since_step: int = 0) -> dict[str, Any]:
     }
 
 
+def _prompt_and_begun_word(run: Run) -> tuple[str, str]:
+    """The text before the first boxes, and the word that a forced token begins: where all of them
+    go on with it, they show it whole.
+    """
+    text = token_text.visible(run.started.beginning)
+    begun = _BEGUN_WORD.search(text) if run.started.continued else None
+    goes_on = [_goes_on(path.tokens[0].shown) for path in run.paths if _is_first(run, path)]
+    if begun is None or not begun.start() or not goes_on or not all(goes_on):
+        return text, ""
+    return text[: begun.start()], begun[0]
+
+
+def _is_first(run: Run, path: Path) -> bool:
+    """Whether no token of the run comes before this path's, which has some."""
+    before = path.parent < 0 or (run.paths[path.parent].parent < 0 and path.born == 0)
+    return before and bool(path.tokens)
+
+
+def _goes_on(text: str) -> bool:
+    """Whether a token goes on with the word before it."""
+    return text[:1].isalpha()
+
+
 def _end_of(text: str) -> str:
     return text if len(text) <= PROMPT_LONGEST else f"…{text[-PROMPT_LONGEST:]}"
 
 
-def _path_record(path: Path, since_step: int) -> dict[str, Any]:
-    """`tokens` begin with the path's token number `first_token`; the browser has those before."""
+def _path_record(path: Path, since_step: int, begun: str) -> dict[str, Any]:
+    """`tokens` begin with the path's token number `first_token`; the browser has those before.
+    `begun` is what comes before a first token that goes on with a word.
+    """
     known = since_step - MAX_BYTES_OF_CHARACTER
     # What a stop string cuts off may have been sent before.
     first = len([*takewhile(lambda one: one.step < known and not one.cut, path.tokens)])
-    records = zip(path.tokens[first:], pieces(path)[first:], strict=True)
+    shown = pieces(path)
+    if shown:
+        shown[0] = begun + shown[0]
+    records = zip(path.tokens[first:], shown[first:], strict=True)
     return {
         "id": path.id,
         "parent": path.parent,

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented_runs import WORDS, invented_run
+from invented_runs import CARD, WORDS, invented_run
 
 from eab.bmc.separate_caches import separate_bytes
 from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.events import EntropyBounds, Predicted, StepTimed
+from eab.events import EntropyBounds, Predicted, RunStarted, StepTimed, TokenAppended
 from eab.figures.captions import entropy_sentence, sentences_at, tree_sentence
 from eab.figures.memory_captions import memory_sentence
 from eab.lessons import bundled_runs
@@ -173,3 +173,27 @@ def test_before_a_run_starts_its_message_has_all_fields_of_a_keyframe() -> None:
     waiting, started = (Feed().message(run, "one", "live") for run in (None, fold(STORY[:1])))
     assert waiting.keys() == started.keys()
     assert waiting["since_step"] == 0
+
+
+@pytest.mark.parametrize(
+    ("after", "prompt", "first"),
+    [
+        (["roll", " said"], "A troll sat near the", " troll"),
+        ([" said"], "A troll sat near the t", " said"),
+        ([], "A troll sat near the t", None),
+    ],
+)
+def test_a_run_from_a_forced_token_shows_the_word_that_this_begins_as_a_whole(
+    after: list[str], prompt: str, first: str | None
+) -> None:
+    texts = ("A troll", " sat", " near", " the", " t")
+    config = BranchingConfig()
+    run = Run(RunStarted(texts[0], (1, 2, 3, 4, 5), texts, CARD, config, 1.0, continued=4))
+    for step, text in enumerate(after):
+        run.apply(Predicted(step, 0, 0.0, ()))
+        run.apply(TokenAppended(step, 0, 7, text, 0.0, special=False))
+    message = board_message(run)
+    assert message["prompt"] == prompt
+    tokens = message["paths"][0]["tokens"] if message["paths"] else []
+    assert (tokens[0][0] if tokens else None) == first
+    assert len(tokens) == len(after)
