@@ -30,7 +30,7 @@ const NARROWER = 0.85; // a step towards lines that fit
 const NARROWEST = 5; // characters; only words that are longer have more where nothing else fits
 // Shares of the scale that is easy to read, and from which share of left out characters they serve.
 const SMALLER = [
-  { share: 0.93, from: 0.1 },
+  { share: 0.93, from: 0.06 },
   { share: 0.82, from: 0.3 },
 ];
 
