@@ -267,6 +267,36 @@ def test_without_motion_a_recorded_run_opens_where_most_paths_live(
         shown.expect_cursor(RECORDED[0].peak_step())
 
 
+def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_moved(
+    screen: Callable[..., BoardPage],
+) -> None:
+    shown = screen(1366, 768, reduced_motion="reduce")
+    run = RECORDED[0]
+    peak = run.peak_step()
+    shown.feed(run, autoplay=True)
+    shown.expect_cursor(peak)
+
+    def written(path: int, selector: str = ".label") -> str:
+        lines = shown.box(path).locator(f"{selector}").all_text_contents()
+        return "".join(lines).replace(" ", "")
+
+    def text(path: int, first: int = 0, last: int | None = None) -> str:
+        tokens = [one for one in run.paths[path].tokens if first <= one.step < (last or 10**6)]
+        return "".join(one.text for one in tokens if not one.special).replace(" ", "")
+
+    living = [path for path in shown.drawn_paths() if text(path, first=peak + 1)]
+    assert len(living) >= 4
+    for path in living:
+        assert written(path) == text(path)
+        assert written(path, ".to-come") == text(path, first=peak + 1)
+    shown.root.focus()
+    shown.press("ArrowLeft")
+    shown.expect_cursor(peak - 1)
+    expect(shown.page.locator(".to-come")).to_have_count(0)
+    for path in living:
+        assert written(path) == text(path, last=peak)
+
+
 def test_each_fork_has_a_caption_while_it_is_played(board: Callable[..., BoardPage]) -> None:
     shown = board()
     run = RECORDED[0]

@@ -172,7 +172,7 @@ export class PathBox {
     const lines = aligned ? [this.fillAligned(path, count, whole)] : this.fillLabel(path, count);
     const first = this.stub || aligned ? 3 : BASELINE - height / 2;
     writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
-    if (this.board.replay.atRest) markToCome(this.text, path, count);
+    markToCome(this.board, this.text, path, count);
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
     this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.number, { y: -height / 2 - 2 });

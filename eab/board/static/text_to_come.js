@@ -14,7 +14,7 @@ import { textOf } from "./path_state.js";
  * @param {number} count tokens up to the cursor
  */
 export function labelToCome(board, path, count) {
-  if (!board.replay.atRest || board.aligned || count === path.tokens.length) return null;
+  if (!isShown(board) || count === path.tokens.length) return null;
   const label = labelOf(board, path, path.tokens.length);
   const isWhole = !label.lines.some((line) => line.includes("…"));
   return isWhole ? { ...label, cells: label.cells.slice(0, count) } : null;
@@ -22,11 +22,13 @@ export function labelToCome(board, path, count) {
 
 /**
  * Make what is not there yet pale.
+ * @param {Board} board
  * @param {SVGTextElement} text that has been written
  * @param {Path} path
  * @param {number} count tokens up to the cursor
  */
-export function markToCome(text, path, count) {
+export function markToCome(board, text, path, count) {
+  if (!isShown(board)) return;
   let left = withoutSpace(textOf(path, count));
   for (const line of text.querySelectorAll("tspan")) {
     const words = line.textContent ?? "";
@@ -35,6 +37,11 @@ export function markToCome(text, path, count) {
     if (there.length === words.length) continue;
     line.replaceChildren(there, shape("tspan", { class: "to-come" }, words.slice(there.length)));
   }
+}
+
+/** @param {Board} board */
+function isShown(board) {
+  return board.replay.atRest && !board.aligned;
 }
 
 /**
