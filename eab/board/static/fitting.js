@@ -43,8 +43,8 @@ const SMALLER = [
  * @returns {Layout}
  */
 export function arrange(board) {
-  const { inOrder, rank } = treeOrder([...board.paths.values()]);
-  const kept = inOrder.filter((path) => board.inView(path.id));
+  const rank = treeOrder([...board.paths.values()]);
+  const kept = board.branches.drawn().sort((one, other) => rank[one.id] - rank[other.id]);
   return { ...fittest(board, kept), rank };
 }
 
