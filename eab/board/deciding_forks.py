@@ -1,10 +1,11 @@
-"""What each fork of a finished run decides, for the marks on its tree.
+"""What each fork of a finished run decides, and which texts give the same answer, for its tree.
 
 An answer is the first sentence of a text, and texts are the same answer by the rule `exact`.
 """
 
 from typing import Any
 
+from eab import token_text
 from eab.analysis.answers import group_answers
 from eab.analysis.fork_attribution import attribute_to_forks
 from eab.figures.uncertainty import effect_words, forks_sentence
@@ -17,6 +18,7 @@ def deciding_forks(run: Run) -> dict[str, Any] | None:
     Returns:
         JSON values. `sentence` names the fork that decides most. `forks`: [path that forks, its
         share (0 to 1) of the semantic entropy, what it decides in words that follow "The fork"].
+        `answers`: [answer, paths] of those that several texts give.
     """
     if run.ended is None or run.started.config.policy == "independent":
         return None
@@ -30,5 +32,10 @@ def deciding_forks(run: Run) -> dict[str, Any] | None:
         "forks": [
             [fork.path, round(fork.contribution / total, 4), effect_words(fork, answers)]
             for fork in forks
+        ],
+        "answers": [
+            [token_text.visible(answer.text), list(answer.leaves)]
+            for answer in answers.ranked
+            if len(answer.leaves) > 1
         ],
     }

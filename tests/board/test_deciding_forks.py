@@ -51,6 +51,17 @@ def test_one_answer_in_two_wordings_leaves_nothing_to_decide() -> None:
     assert found["sentence"].startswith("All texts give one answer")
 
 
+def test_the_answers_of_several_texts_name_their_paths() -> None:
+    run = run_of("market")
+    found = deciding_forks(run)
+    assert found is not None
+    assert found["answers"] == [
+        [answer.text, list(answer.leaves)]
+        for answer in group_answers(run, "sentence").ranked
+        if answer.text != "flour."  # only one text gives it
+    ]
+
+
 def test_nothing_is_said_before_the_end_or_without_a_fork() -> None:
     events = events_of("pet")
     assert isinstance(events[-1], RunEnded)

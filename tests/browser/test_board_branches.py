@@ -7,14 +7,20 @@ from board_page import BOARD, BoardPage
 from invented_runs import invented_run
 from playwright.sync_api import expect
 
+from eab.analysis.answers import group_answers
 from eab.lessons import bundled_runs
-from eab.run import fold
+from eab.run import Run, fold
 
 pytestmark = pytest.mark.browser
 STORY = fold(invented_run(5, 20, 8))
-REAL = fold(
-    bundled_runs.events_of(next(one for one in bundled_runs.recordings() if one.file == "ball.eab"))
-)
+
+
+def recorded(name: str) -> Run:
+    recording = next(one for one in bundled_runs.recordings() if one.file == f"{name}.eab")
+    return fold(bundled_runs.events_of(recording))
+
+
+REAL = recorded("ball")
 
 
 def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
@@ -55,6 +61,74 @@ def test_small_branches_fold_into_a_mark_that_opens_them(board: Callable[..., Bo
     assert shown.drawn_paths() == {path.id for path in REAL.paths if path.tokens}
     shown.press("b")
     assert shown.drawn_paths() == before
+
+
+def test_texts_with_the_same_answer_are_one_box_with_their_common_weight(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown, run = board(reduced_motion="reduce"), recorded("market")
+    shown.feed(run)
+    apart = shown.drawn_paths()
+    shown.page.get_by_role("button", name="Same answers").click()
+    *several, flour = group_answers(run, "sentence").ranked
+    roots = [max(set.intersection(*map(set, map(run.lineage, one.leaves)))) for one in several]
+    joined = {*roots, *flour.leaves}
+    assert shown.drawn_paths() == joined < apart
+    for answer, root in zip(several, roots, strict=True):
+        expect(shown.box(root).locator(".weight")).to_have_text(f"{answer.weight:.0%}")
+        name = shown.box(root).get_attribute("aria-label") or ""
+        assert name.startswith(f"{len(answer.leaves)} texts with the answer “{answer.text}”")
+        assert name.endswith(run.text(answer.leaves[0]).strip()), "the heaviest text"
+    shown.feed(run)
+    assert shown.drawn_paths() == joined, "the same run came again"
+    shown.box(roots[0]).locator(".fold").click()
+    assert {*several[0].leaves, *flour.leaves, roots[1]} < shown.drawn_paths()
+    shown.root.focus()
+    shown.press("a")
+    assert shown.drawn_paths() == apart
+
+
+def test_a_box_of_several_texts_is_read_and_walked_as_its_heaviest_text(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown, run = board(reduced_motion="reduce"), recorded("market")
+    shown.feed(run)
+    shown.root.focus()
+    shown.press("a", "End")
+    heaviest = group_answers(run, "sentence").ranked[0].leaves[0]
+    first = run.lineage(heaviest)[1]
+    shown.box(first).locator(".tick").last.click(force=True)
+    assert shown.selected()["path"] == heaviest
+    expect(shown.page.locator(".reading-head")).to_contain_text("of 3, weight")
+    words = "".join(shown.page.locator(".reading-text > [data-path]").all_text_contents())
+    assert words == run.text(heaviest)
+    shown.box(first).locator(".tick").first.click(force=True)
+    assert shown.selected() == {"path": first, "token": 0}
+    shown.root.focus()
+    shown.press("ArrowDown")
+    assert heaviest != shown.selected()["path"]
+    shown.press("ArrowUp")
+    assert shown.selected()["path"] == heaviest
+
+
+def test_a_word_that_its_box_does_not_show_is_found(board: Callable[..., BoardPage]) -> None:
+    shown, run = board(reduced_motion="reduce"), recorded("capital")
+    shown.feed(run)
+    shown.root.focus()
+    shown.press("a")
+    assert shown.drawn_paths() == {0}, "both texts give one answer"
+    lightest = min(run.leaves(), key=lambda leaf: leaf.weight)
+    shown.press("/")
+    shown.page.keyboard.type(run.text(lightest.id)[-8:])
+    shown.press("Enter")
+    assert shown.selected()["path"] == lightest.id in shown.drawn_paths()
+
+
+def test_nothing_is_joined_while_a_run_grows(board: Callable[..., BoardPage]) -> None:
+    shown, run = board(reduced_motion="reduce"), recorded("market")
+    run.ended = None
+    shown.feed(run, mode="live")
+    expect(shown.page.get_by_role("button", name="Same answers")).to_be_disabled()
 
 
 def test_a_text_is_read_in_full_with_its_forks_and_the_next_text(

@@ -247,15 +247,21 @@ export class Board {
     return this.records.paths;
   }
 
-  /** The paths that are drawn. */
+  /** The paths that are drawn; several texts in one box are one path. */
   shownPaths() {
-    return this.begunPaths().filter((path) => !this.branches.isFolded(path.id));
+    return this.branches.drawn().filter((path) => this.hasBegun(path));
   }
 
-  /** The same, and those that are folded. */
+  /** All paths in view, also those that are folded or joined. */
   begunPaths() {
-    const begun = (/** @type {Path} */ path) => path.tokens.length && path.born <= this.cursor;
-    return [...this.paths.values()].filter((path) => begun(path) && this.isLookedAt(path.id));
+    return [...this.paths.values()].filter(
+      (path) => this.hasBegun(path) && this.isLookedAt(path.id),
+    );
+  }
+
+  /** @param {Path} path */
+  hasBegun({ tokens, born }) {
+    return tokens.length > 0 && born <= this.cursor;
   }
 
   /** @returns {Sentences} */
@@ -278,15 +284,7 @@ export class Board {
   }
 
   /**
-   * Whether a path is in the part of the tree that the user looks at.
-   * @param {number} id
-   */
-  inView(id) {
-    return this.isLookedAt(id) && !this.branches.isFolded(id);
-  }
-
-  /**
-   * The same, if all branches were drawn.
+   * Whether a path is in the part of the tree that the user looks at, drawn or folded.
    * @param {number} id
    */
   isLookedAt(id) {

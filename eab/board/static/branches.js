@@ -1,8 +1,10 @@
 // Which branches are drawn. Those that are too small to read are folded: a mark at their fork stands
-// for them until it is clicked. The user can hide others.
+// for them until it is clicked. Texts with the same answer can be joined to one box. The user can hide
+// others.
 
 /** @import { Board } from "./board.js" */
 /** @import { Path } from "./types.d.ts" */
+import { agreeingTexts, joinedPath, lineOf } from "./same_answer.js";
 
 const LIGHT = 0.01; // of all probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts
@@ -13,42 +15,74 @@ export class Branches {
     this.board = board;
     /** Whether small branches are folded. */
     this.folds = true;
+    /** Whether texts with the same answer are one box. */
+    this.joins = false;
     /** Paths that the user hid, with all that grew from them. @type {Set<number>} */
     this.hidden = new Set();
     /** Paths whose branches are all drawn. @type {Set<number>} */
     this.opened = new Set();
     /** The folded branches, by the path that forks. @type {Map<number, Path[]>} */
     this.byFork = new Map();
-    /** All paths in them. @type {Set<number>} */
+    /** The boxes of several texts, by each of their paths. @type {Map<number, Path>} */
+    this.boxes = new Map();
+    /** All paths that have no box of their own. @type {Set<number>} */
     this.folded = new Set();
+    /** Texts that may be one box, by the path that they grew from. @type {Map<number, Path[]>} */
+    this.agreeing = new Map();
   }
 
   clear() {
     this.hidden.clear();
     this.opened.clear();
-    this.byFork.clear();
-    this.folded.clear();
+    this.forget();
   }
 
-  /** Find the branches to fold; paths or weights may have changed. */
+  forget() {
+    for (const found of [this.byFork, this.boxes, this.folded, this.agreeing]) found.clear();
+  }
+
+  /** Find the branches to fold and the texts to join; paths or weights may have changed. */
   update() {
-    this.byFork.clear();
-    this.folded.clear();
+    this.forget();
     const { paths, sides } = this.board;
-    if (!this.folds || sides) return;
+    if (sides) return;
+    this.agreeing = agreeingTexts(this.board);
+    const isSmall = this.smallness();
+    for (const path of [...paths.values()].sort((one, other) => one.id - other.id)) {
+      const { id, parent } = path;
+      const box = this.boxes.get(parent);
+      const texts = this.joins && !this.opened.has(id) ? this.agreeing.get(id) : undefined;
+      if (box) this.putInto(box, path);
+      else if (this.folded.has(parent)) this.folded.add(id);
+      else if (parent >= 0 && !this.opened.has(parent) && isSmall(path)) this.fold(path);
+      else if (texts) this.boxes.set(id, joinedPath(this.board, path, texts));
+    }
+  }
+
+  /**
+   * @param {Path} box of the path's parent
+   * @param {Path} path
+   */
+  putInto(box, path) {
+    box.joined?.all.push(path);
+    this.boxes.set(path.id, box);
+    this.folded.add(path.id);
+  }
+
+  /** @param {Path} path */
+  fold(path) {
+    this.byFork.set(path.parent, [...(this.byFork.get(path.parent) ?? []), path]);
+    this.folded.add(path.id);
+  }
+
+  /** Which paths are too small to be drawn. */
+  smallness() {
+    const { paths, records } = this.board;
     const leaves = [...paths.values()].filter(({ status }) => status !== "forked").length;
     const light = Math.min(LIGHT, LIGHT_BESIDE_OTHERS / Math.max(1, leaves));
-    const dropped = this.board.records.droppedPaths();
-    for (const path of [...paths.values()].sort((one, other) => one.id - other.id)) {
-      const isSmall = dropped.has(path.id) || (path.weights.at(-1)?.weight ?? 1) < light;
-      const isInside = this.folded.has(path.parent); // of a folded branch
-      const begins = isSmall && path.parent >= 0 && !this.opened.has(path.parent);
-      if (isInside || begins) this.folded.add(path.id);
-      if (isInside || !begins) continue;
-      const before = this.byFork.get(path.parent);
-      if (before) before.push(path);
-      else this.byFork.set(path.parent, [path]);
-    }
+    const dropped = records.droppedPaths();
+    return (/** @type {Path} */ { id, weights }) =>
+      this.folds && (dropped.has(id) || (weights.at(-1)?.weight ?? 1) < light);
   }
 
   /** Whether all branches are drawn. */
@@ -56,9 +90,22 @@ export class Branches {
     return !this.hidden.size && !this.folded.size;
   }
 
-  /** Whether a path is in a folded branch. @param {number} id */
-  isFolded(id) {
-    return this.folded.has(id);
+  /** The paths that have a box, as it shows them. */
+  drawn() {
+    const { board } = this;
+    return [...board.paths.values()]
+      .filter(({ id }) => board.isLookedAt(id) && !this.folded.has(id))
+      .map((path) => this.boxOf(path));
+  }
+
+  /** The box of a path, or of the texts that it is joined with. @param {Path} path */
+  boxOf(path) {
+    return this.boxes.get(path.id) ?? path;
+  }
+
+  /** Whether the words of a path are in the picture. @param {Path} path */
+  isShown(path) {
+    return this.drawn().some((box) => lineOf(box).includes(path));
   }
 
   /** Whether a path is in a branch that the user hid. @param {number} id */
@@ -76,7 +123,7 @@ export class Branches {
     return (this.byFork.get(id) ?? []).filter(begun).length;
   }
 
-  /** @param {number} id of the path that forks */
+  /** @param {number} id of the path that forks, or of a box of several texts */
   open(id) {
     this.opened.add(id);
     this.board.rearrange();
@@ -84,9 +131,9 @@ export class Branches {
 
   hideSelected() {
     const { board } = this;
-    const { path } = board.selection;
-    if (path === null || (board.paths.get(path)?.parent ?? -1) < 0) return;
-    this.hidden.add(path);
+    const { box } = board.selection;
+    if (!box || box.parent < 0) return;
+    this.hidden.add(box.id);
     board.selection.drop();
     board.rearrange();
   }
@@ -101,7 +148,15 @@ export class Branches {
   showAll() {
     this.hidden.clear();
     this.opened.clear();
-    this.folds = false;
+    this.folds = this.joins = false;
     this.board.focus(null);
+  }
+
+  /** Draw texts with the same answer as one box, or each by itself again. */
+  toggleJoins() {
+    if (!this.agreeing.size) return;
+    this.joins = !this.joins;
+    for (const id of this.agreeing.keys()) this.opened.delete(id);
+    this.board.rearrange();
   }
 }

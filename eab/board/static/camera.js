@@ -1,7 +1,6 @@
 // Which part of the tree is in view, and how large.
 
 /** @import { TreeView } from "./tree.js" */
-/** @import { Path } from "./types.d.ts" */
 import { BOX } from "./layout.js";
 import { FONT_SIZE } from "./text.js";
 
@@ -45,9 +44,8 @@ export class Camera {
 
   /** Whether a line of each text fits in large letters. */
   rowsFit() {
-    const { board } = this;
-    const isText = (/** @type {Path} */ { id, status }) => status !== "forked" && board.inView(id);
-    const texts = [...board.paths.values()].filter(isText).length;
+    const drawn = this.board.branches.drawn();
+    const texts = drawn.filter(({ status }) => status !== "forked").length;
     return texts * BOX * PRESENTED * this.readable <= this.room().height;
   }
 

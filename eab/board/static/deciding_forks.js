@@ -16,6 +16,8 @@ export class DecidingForks {
     this.sentence = "";
     /** By the path that forks. @type {Map<number, ForkEffect>} */
     this.effects = new Map();
+    /** Answers that several texts give, by the path that ends in it. @type {Map<number, string>} */
+    this.answers = new Map();
   }
 
   /** @param {Message} message */
@@ -23,6 +25,8 @@ export class DecidingForks {
     this.sentence = deciding?.sentence ?? "";
     const forks = deciding?.forks ?? [];
     this.effects = new Map(forks.map(([path, share, words]) => [path, { share, words }]));
+    const answers = deciding?.answers ?? [];
+    this.answers = new Map(answers.flatMap(([words, paths]) => paths.map((id) => [id, words])));
   }
 
   get available() {

@@ -4,7 +4,7 @@
 /** @import { Board } from "./board.js" */
 /** @import { Path } from "./types.d.ts" */
 import { shape } from "./elements.js";
-import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
+import { textsAt, tokenCountAt, weightAt } from "./path_state.js";
 
 const MOST_LINES = 8;
 
@@ -12,7 +12,7 @@ const MOST_LINES = 8;
 
 /** @param {Board} board */
 function textsOf(board) {
-  return board.shownPaths().filter((path) => statusAt(path, board.cursor) !== "forked");
+  return board.shownPaths().flatMap((path) => textsAt(path, board.cursor));
 }
 
 /** Whether there are too many paths for a line each. @param {Board} board */

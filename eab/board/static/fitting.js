@@ -44,8 +44,8 @@ const SMALLER = [
  * @returns {Layout}
  */
 export function arrange(board) {
-  const { inOrder, rank } = treeOrder([...board.paths.values()]);
-  const kept = inOrder.filter((path) => board.inView(path.id));
+  const rank = treeOrder([...board.paths.values()]);
+  const kept = board.branches.drawn().sort((one, other) => rank[one.id] - rank[other.id]);
   return { ...fittest(board, kept), rank };
 }
 
@@ -64,8 +64,9 @@ function fittest(board, kept) {
   };
   const { readable } = camera;
   const largest = Math.max(1, readable);
-  let best = at(roomAt(board, texts, largest), LINES_OF_A_LEAF[0]);
-  if (board.aligned) return best;
+  const room = roomAt(board, texts, largest);
+  if (board.aligned) return at({ ...room, height: 0 }, 1); // a line each, over the steps
+  let best = at(room, LINES_OF_A_LEAF[0]);
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
   const larger = readable < largest ? [{ share: largest / readable, from: 0 }] : [];
   for (const { share, from } of [...larger, { share: 1, from: 0 }, ...SMALLER]) {

@@ -1,7 +1,10 @@
-// The mark of the folded branches of a fork: how many there are, next to the mark of the fork.
+// The mark of what is not drawn: after a fork how many small branches, after a box how many texts with
+// the same answer. A click draws them.
 
 /** @import { Board } from "./board.js" */
+/** @import { Path } from "./types.d.ts" */
 import { set, shape } from "./elements.js";
+import { textsAt } from "./path_state.js";
 
 export class FoldMark {
   /**
@@ -11,7 +14,7 @@ export class FoldMark {
   constructor(board, fork) {
     this.board = board;
     this.fork = fork;
-    this.node = shape("text", { class: "fold", y: 17, "data-fork": fork });
+    this.node = shape("text", { class: "fold", "data-fork": fork });
     this.words = document.createTextNode("");
     this.help = shape("title");
     this.node.append(this.words, this.help);
@@ -23,6 +26,20 @@ export class FoldMark {
     this.words.data = count ? `+${count}` : "";
     const noun = count === 1 ? "small branch" : "small branches";
     this.help.textContent = `${count} ${noun}: dropped, or under 1%. Click to see.`;
-    set(this.node, { x: (right ?? 0) + 2 });
+    set(this.node, { x: (right ?? 0) + 2, y: 17 });
+  }
+
+  /**
+   * @param {Path} box of several texts
+   * @param {number} x
+   * @returns {string} what the box stands for; "" while it is one text
+   */
+  count(box, x) {
+    const count = textsAt(box, this.board.cursor).length;
+    const words = `${count} texts with the answer “${box.joined?.answer}”`;
+    this.words.data = count > 1 ? `${count} texts` : "";
+    this.help.textContent = `${words}. Click to see.`;
+    set(this.node, { x, y: 10 });
+    return count > 1 ? words : "";
   }
 }

@@ -29,6 +29,12 @@ const TOPICS = [
       "follows the answer. It is known once the run has ended.",
   ],
   [
+    "Which texts give the same answer?",
+    "With “Same answers”, a branch whose texts all begin with the same sentence is one box: its " +
+      "heaviest text, with the weight of all. Click “3 texts” after it to see them. Case, spaces, " +
+      "punctuation and articles may differ.",
+  ],
+  [
     LIMIT_TOPIC,
     "When there would be more paths than the path limit allows, some are dropped at random, and " +
       "those that are kept become heavier, so that on average no text gains or loses. From then on a " +
@@ -54,6 +60,7 @@ const KEYS = [
   ["B", "all branches, or without the small ones"],
   ["W", "fit the whole tree"],
   ["D", "which forks decide the answer"],
+  ["A", "texts with the same answer as one box"],
   ["/", "find words"],
   ["T", "tables"],
   ["P", "presenter"],

@@ -75,6 +75,7 @@ function actionOf(board, key, shift) {
     o: () => board.toggleFocus(),
     w: () => board.fit(),
     d: () => board.deciding.toggle(),
+    a: () => board.branches.toggleJoins(),
     t: () => board.toggleDrawer("tables"),
     p: () => board.presentation.toggle(),
     "/": () => board.finder.open(),

@@ -127,22 +127,21 @@ function linesIn(height) {
 }
 
 /**
- * Parents before their children, siblings in order of birth.
+ * The place of each path, by its id: parents before their children, siblings in order of birth.
  * @param {Path[]} paths
  */
 export function treeOrder(paths) {
   const children = childrenOf(paths);
-  /** @type {Path[]} */
-  const inOrder = [];
-  /** The place of each path in that order. @type {number[]} */
+  /** @type {number[]} */
   const rank = [];
+  let place = 0;
   const pending = [...(children.get(-1) ?? [])].reverse();
   for (let path = pending.pop(); path; path = pending.pop()) {
-    rank[path.id] = inOrder.length;
-    inOrder.push(path);
+    rank[path.id] = place;
+    place += 1;
     pending.push(...[...(children.get(path.id) ?? [])].reverse());
   }
-  return { inOrder, rank };
+  return rank;
 }
 
 /** @param {Path[]} paths */

@@ -8,6 +8,7 @@ import { isSpread } from "./entropy_spread.js";
 import { forkCaption } from "./fork_caption.js";
 import { missedFork } from "./fork_reasons.js";
 import { savePng, saveSvg } from "./pictures.js";
+import { placeIn } from "./same_answer.js";
 
 /**
  * @typedef LegendEntry
@@ -16,7 +17,7 @@ import { savePng, saveSvg } from "./pictures.js";
  * @property {boolean} [isDetail] whether the entry is not presented
  * @property {string} help
  * @property {string} [swatch] its class
- * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "spread" | "deciding" | "bands"} [only] where it is shown, if not always
+ * @property {"unknowns" | "diff" | "graft" | "missed" | "pruned" | "folded" | "joined" | "spread" | "deciding" | "bands"} [only] where it is shown, if not always
  * @property {"diff" | "spread"} [notIn] where it is not shown
  */
 
@@ -76,6 +77,14 @@ const LEGENDS = {
       only: "folded",
       words: "+2 small branches",
       help: "Branches that were dropped, or weigh less than 1%, are not drawn. Click to see them.",
+    },
+    {
+      isDetail: true,
+      only: "joined",
+      words: "3 texts: one answer",
+      help:
+        "Texts with the same first sentence are one box with their common weight. It shows the " +
+        "heaviest of them. Click to see the others.",
     },
     {
       only: "deciding",
@@ -186,7 +195,10 @@ export function markLegends(board) {
   const shown = board.shownPaths();
   const { classList } = board.root;
   const missed = shown.some((path) =>
-    path.tokens.some((_, index) => missedFork(board, path, index)),
+    path.tokens.some((_, token) => {
+      const place = placeIn(path, token);
+      return missedFork(board, place.path, place.index);
+    }),
   );
   classList.toggle("has-missed", missed);
   classList.toggle(
@@ -195,7 +207,8 @@ export function markLegends(board) {
   );
   classList.toggle("spread", isSpread(board));
   classList.toggle("has-deciding", board.deciding.shown);
-  classList.toggle("has-folded", board.branches.folded.size > 0);
+  classList.toggle("has-folded", board.branches.byFork.size > 0);
+  classList.toggle("has-joined", board.branches.boxes.size > 0);
   classList.toggle(
     "has-pruned",
     shown.some((path) => path.status === "pruned"),

@@ -7,7 +7,8 @@ import { FoldMark } from "./fold_mark.js";
 import { missedFork } from "./fork_reasons.js";
 import { percent } from "./format.js";
 import { BOX, LINE, labelOf } from "./layout.js";
-import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
+import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
+import { lineOf, placeIn } from "./same_answer.js";
 import { entropyClass } from "./scales.js";
 import { clip } from "./text.js";
 import { labelToCome, markToCome } from "./text_to_come.js";
@@ -16,6 +17,7 @@ const STUB_TEXT = 11 / 13;
 const TEXT_X = 13;
 const BASELINE = 15; // of the first line, from the top of the box
 const THINNEST_WITH_TEXT = 15; // px; lower boxes show their entropies only
+const WEIGHT_X = 22; // px from the right edge
 export const MARK_MIDDLE = 6; // px from the right edge to the middle of the mark of a fork
 const NEAR = 0.4; // px; a box this close to its place is put there
 
@@ -56,7 +58,8 @@ export class PathBox {
   constructor(tree, path) {
     this.tree = tree;
     this.board = tree.board;
-    this.parent = path.parent;
+    this.path = path;
+    this.hidden = false;
     const { group, frame, text } = boxParts(tree.boxLayer, "path");
     this.group = group;
     this.frame = frame;
@@ -67,7 +70,7 @@ export class PathBox {
     this.tip = shape("circle", { class: "tip", r: 3.5 });
     this.ring = shape("circle", { class: "decides", cy: 0 });
     this.share = shape("text", { class: "share", y: -4, x: -6 });
-    this.number = shape("text", { class: "path-number", x: 3 }, String(path.id));
+    this.number = shape("text", { class: "path-number", x: 3 });
     this.edge = shape("path", { class: "edge" });
     this.fold = new FoldMark(this.board, path.id);
     const marks = [
@@ -107,6 +110,7 @@ export class PathBox {
 
   /** @param {boolean} hidden */
   hide(hidden) {
+    this.hidden = hidden;
     this.group.classList.toggle("hidden", hidden);
     this.edge.classList.toggle("hidden", hidden);
   }
@@ -121,6 +125,7 @@ export class PathBox {
   /** @param {Path} path */
   render(path) {
     const { board } = this;
+    this.path = path;
     const status = statusAt(path, board.cursor);
     const weight = weightAt(path, board.cursor);
     const count = tokenCountAt(path, board.cursor);
@@ -128,17 +133,20 @@ export class PathBox {
     if (!board.animates) this.at = { x: this.target.x, y: this.target.y };
     this.stub = path.status === "pruned";
     const classes = `${this.stub ? " stub" : ""}${board.highlight.classOf(path.id)}`;
-    const found = board.finder.paths.has(path.id) ? " found" : "";
-    const wording = board.deciding.isWording(path) ? " wording" : "";
+    const texts = path.joined?.all ?? [path];
+    const found = texts.some(({ id }) => board.finder.paths.has(id)) ? " found" : "";
+    const wording = status === "forked" && board.deciding.isWording(path) ? " wording" : "";
     this.group.setAttribute("class", `box path ${status}${classes}${found}${wording}`);
     this.edge.setAttribute("class", `edge${classes}${found}`);
     this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
     const selected = board.selection.tokenIn(path);
     const { aligned, focused } = board;
     this.radius = status === "forked" ? board.deciding.radius(path) : 0;
-    const folded = this.board.branches.foldedAt(path.id);
+    const marked = path.joined
+      ? textsAt(path, board.cursor).length
+      : board.branches.foldedAt(path.id);
     const only = board.layout.only[path.id];
-    const state = [status, this.stub, weight, selected, this.radius, folded, only];
+    const state = [status, this.stub, weight, selected, this.radius, marked, only];
     const { perLine, boxHeights } = board.layout;
     this.height = this.heightOf(boxHeights[path.id] ?? BOX);
     const size = [this.target.width.toFixed(1), this.height, perLine[path.id]];
@@ -176,19 +184,35 @@ export class PathBox {
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
     this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.number, { y: -height / 2 - 2 });
-    set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
-    set(this.weight, { x: this.width + 22 });
-    set(this.tip, { cx: this.width + 8 });
-    this.fold.place(status === "forked" ? this.width : null);
-    set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
+    this.number.textContent = String(lineOf(path).at(-1)?.id);
+    const weight = percent(weightAt(path, this.board.cursor));
+    const texts = this.fillMarks(path, status, weight);
+    const name = texts || `path ${path.id}`;
+    set(this.group, { "aria-label": `${name}, ${status}, weight ${weight}: ${whole}` });
+  }
+
+  /**
+   * What stands before and after the box.
+   * @param {Path} path
+   * @param {Status} status
+   * @param {string} weight
+   * @returns {string} the texts of the box, if there are several
+   */
+  fillMarks(path, status, weight) {
+    const { aligned, layout, paths } = this.board;
     const end = path.finishReason === "stop" ? "■" : "→";
     this.mark.textContent = { forked: "◆", finished: end, pruned: "×", live: "" }[status];
-    const alone = path.parent < 0 || this.board.layout.only[path.id];
+    set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
+    set(this.ring, { cx: this.width + MARK_MIDDLE, r: this.radius.toFixed(1) });
+    set(this.tip, { cx: this.width + 8 });
+    const alone = path.parent < 0 || layout.only[path.id];
     this.share.textContent = alone ? "" : percent(path.share);
-    const weight = percent(weightAt(path, this.board.cursor));
     const isLeaf = status === "live" || status === "finished";
-    this.weight.textContent = isLeaf && this.board.paths.size > 1 ? weight : "";
-    set(this.group, { "aria-label": `path ${path.id}, ${status}, weight ${weight}: ${whole}` });
+    this.weight.textContent = isLeaf && paths.size > 1 ? weight : "";
+    const texts = path.joined ? this.fold.count(path, this.width + WEIGHT_X) : "";
+    set(this.weight, { x: this.width + WEIGHT_X, y: texts ? -2 : 4 });
+    if (!path.joined) this.fold.place(status === "forked" ? this.width : null);
+    return texts;
   }
 
   /**
@@ -249,12 +273,13 @@ export class PathBox {
     const last = { line: 0, missed: -100 };
     const marks = this.cells.flatMap(({ line, left, right }, index) => {
       const [x, top] = [(left + right) / 2, line * LINE - this.height / 2];
-      if (this.board.unknownAt(path.id, index)) {
+      const place = placeIn(path, index);
+      if (this.board.unknownAt(place.path.id, place.index)) {
         return [shape("path", { class: "unknown", d: diamond(x, top, 4.5) })];
       }
       // Tokens behind the ellipsis would put their circles on top of each other.
       const crowded = line === last.line && x - last.missed < 5;
-      if (crowded || !missedFork(this.board, path, index)) return [];
+      if (crowded || !missedFork(this.board, place.path, place.index)) return [];
       [last.line, last.missed] = [line, x];
       return [shape("circle", { class: "missed", cx: x.toFixed(1), cy: top, r: 2.5 })];
     });
@@ -320,7 +345,9 @@ export class PathBox {
 
   /** Write where the box and its edge are. */
   draw() {
-    const start = this.tree.boxes.get(this.parent)?.rightEnd() ?? this.tree.promptEnd();
+    const parent = this.tree.boxes.get(this.path.parent);
+    // The first path may have no words, and no box but that of all its texts.
+    const start = parent && !parent.hidden ? parent.rightEnd() : this.tree.promptEnd();
     const [x, y] = [this.at.x.toFixed(1), this.at.y.toFixed(1)];
     const [fromX, fromY] = [start.x.toFixed(1), start.y.toFixed(1)];
     const drawnAt = [x, y, fromX, fromY].join();

@@ -38,8 +38,21 @@ export function statusAt(path, step) {
 /**
  * @param {Path} path
  * @param {number} step
+ * @returns {number}
  */
 export function weightAt(path, step) {
+  if (path.joined) return textsAt(path, step).reduce((sum, one) => sum + weightAt(one, step), 0);
   const change = path.weights.findLast((one) => one.step <= step) ?? path.weights[0];
   return change.weight;
+}
+
+/**
+ * The texts that end in the box of a path; none once it has forked.
+ * @param {Path} path
+ * @param {number} step
+ */
+export function textsAt(path, step) {
+  if (!path.joined) return statusAt(path, step) === "forked" ? [] : [path];
+  const isText = (/** @type {Path} */ one) => ["live", "finished"].includes(statusAt(one, step));
+  return path.joined.all.filter((one) => one.born <= step && isText(one));
 }

@@ -7,6 +7,7 @@ import { wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 import { percent } from "./format.js";
 import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
+import { lineOf } from "./same_answer.js";
 
 export class Reading {
   /** @param {Board} board */
@@ -28,13 +29,19 @@ export class Reading {
   render() {
     const path = this.board.paths.get(this.board.selection.path ?? -1);
     if (!path) return this.text.replaceChildren();
-    const shown = new Set(this.board.shownPaths());
-    const isRead = (/** @type {Path} */ part) => shown.has(part) || !part.tokens.length;
-    const parts = this.board.records.lineThrough(path).filter(isRead);
+    const { branches, records } = this.board;
+    const drawn = new Set(branches.drawn());
+    const isRead = (/** @type {Path} */ part) =>
+      !part.tokens.length || (this.board.hasBegun(part) && drawn.has(branches.boxOf(part)));
+    const line = lineOf(branches.boxOf(path));
+    const chosen = line.includes(path) ? line[line.length - 1] : path;
+    const parts = records.lineThrough(chosen).filter(isRead);
     const last = parts[parts.length - 1] ?? path;
     const texts = this.texts();
-    const number = texts.findIndex(({ id }) => id === last.id) + 1;
-    const weight = `weight ${percent(weightAt(last, this.board.cursor))}`;
+    const box = branches.boxOf(last);
+    const number = texts.indexOf(box) + 1;
+    const common = box.joined ? `, its box ${percent(weightAt(box, this.board.cursor))}` : "";
+    const weight = `weight ${percent(weightAt(last, this.board.cursor))}${common}`;
     const place = number ? `text ${number} of ${texts.length}, ` : "";
     this.place.textContent = `${place}${weight}`;
     const prompt = element("span", { class: "prompt" }, this.board.run.prompt);
@@ -85,6 +92,6 @@ export class Reading {
     const line = this.board.records.lineThrough(selected).map(({ id }) => id);
     const at = texts.findIndex(({ id }) => line.includes(id));
     const next = texts[Math.max(0, Math.min(texts.length - 1, at + direction))];
-    this.board.selection.choose(next.id, tokenCountAt(next, this.board.cursor) - 1);
+    this.board.selection.chooseLast(next);
   }
 }

@@ -3,6 +3,7 @@
 /** @import { Board } from "./board.js" */
 /** @import { Path, TokenPlace } from "./types.d.ts" */
 import { tokenCountAt } from "./path_state.js";
+import { lineOf, placeIn } from "./same_answer.js";
 
 export class Selection {
   /** @param {Board} board */
@@ -30,6 +31,12 @@ export class Selection {
     this.renderAll();
   }
 
+  /** Select the last token of a box. @param {Path} box */
+  chooseLast(box) {
+    const { path, index } = placeIn(box, tokenCountAt(box, this.board.cursor) - 1);
+    this.choose(path.id, index);
+  }
+
   drop() {
     this.clear();
     this.renderAll();
@@ -41,11 +48,22 @@ export class Selection {
   }
 
   /**
-   * The index of the selected token if it is in this path, otherwise -1.
-   * @param {Path} path
+   * The index of the selected token in the box of this path; -1 if it is elsewhere.
+   * @param {Path} box
    */
-  tokenIn(path) {
-    return this.path === path.id ? this.token : -1;
+  tokenIn(box) {
+    let before = 0;
+    for (const { id, tokens } of lineOf(box)) {
+      if (id === this.path) return before + this.token;
+      before += tokens.length;
+    }
+    return -1;
+  }
+
+  /** The box of the selected text. */
+  get box() {
+    const path = this.board.paths.get(this.path ?? -1);
+    return path && this.board.branches.boxOf(path);
   }
 
   /** The user moved the cursor: the selection goes with it along its text. */
@@ -62,8 +80,9 @@ export class Selection {
    */
   reveal({ path, token }) {
     const { board } = this;
-    const step = (board.paths.get(path)?.born ?? 0) + token;
-    if (!board.inView(path)) board.branches.showAll();
+    const found = board.paths.get(path);
+    const step = (found?.born ?? 0) + token;
+    if (found && !board.branches.isShown(found)) board.branches.showAll();
     if (step > board.cursor) board.replay.goTo(step);
     board.tree.camera.release();
     this.choose(path, token);
@@ -78,9 +97,9 @@ export class Selection {
     const { y } = board.layout;
     const shown = board.shownPaths().sort((one, other) => y[one.id] - y[other.id]);
     if (!shown.length) return;
-    const at = shown.findIndex((path) => path.id === this.path);
+    const at = this.box ? shown.indexOf(this.box) : -1;
     const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];
-    this.choose(next.id, tokenCountAt(next, board.cursor) - 1);
+    this.chooseLast(next);
     board.tree.focusBox(next.id);
   }
 }

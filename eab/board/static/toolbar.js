@@ -23,6 +23,11 @@ export class Toolbar {
       "mark the forks that decide the answer, once the run has ended (d)",
       () => board.deciding.toggle(),
     );
+    this.same = wordButton(
+      "Same answers",
+      "draw texts with the same first sentence as one box, once the run has ended (a)",
+      () => board.branches.toggleJoins(),
+    );
     this.tables = wordButton("Tables", "the pictures as tables (t)", () =>
       board.toggleDrawer("tables"),
     );
@@ -37,7 +42,7 @@ export class Toolbar {
       "show the run in the tree that it was grown from, or alone",
       () => board.onGraft?.(),
     );
-    this.hidden = wordButton("Show all", "draw the hidden and the folded branches, too (b)", () =>
+    this.hidden = wordButton("Show all", "draw all branches, each text by itself (b)", () =>
       board.branches.toggle(),
     );
     this.root.append(
@@ -48,6 +53,7 @@ export class Toolbar {
       this.focus,
       wordButton("Find", "find words in the texts (/)", () => board.finder.open()),
       this.deciding,
+      this.same,
       this.tables,
       iconButton("fullScreen", "Full screen", () => board.presentation.toggleFullScreen()),
       this.present,
@@ -71,6 +77,8 @@ export class Toolbar {
     setPressed(this.focus, board.focused !== null);
     this.deciding.disabled = !board.deciding.available;
     setPressed(this.deciding, board.deciding.shown);
+    this.same.disabled = !board.branches.agreeing.size;
+    setPressed(this.same, board.branches.boxes.size > 0);
     setPressed(this.tables, board.drawer.open === "tables");
     setPressed(this.present, board.presentation.isOn);
     setPressed(this.help, board.drawer.open === "help");

@@ -8,6 +8,7 @@ import { FoldMark } from "./fold_mark.js";
 import { BOX, LINE, MARKS } from "./layout.js";
 import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
 import { statusAt } from "./path_state.js";
+import { placeIn } from "./same_answer.js";
 import { tokenTip } from "./token_tip.js";
 
 const TIGHTEST = 0.28; // by step, rows may come this close together
@@ -91,14 +92,15 @@ export class TreeView {
   tokenUnder(event) {
     const target = /** @type {Element} */ (event.target);
     const group = /** @type {SVGGElement | null} */ (target.closest(".box.path"));
-    const path = group ? Number(group.dataset.path) : -1;
-    const box = this.boxes.get(path);
+    const box = this.boxes.get(Number(group?.dataset.path ?? -1));
     if (!box) return null;
     const { left, top } = this.svg.getBoundingClientRect();
     const { x, y, k } = this.camera.at;
     const stageX = (event.clientX - left - x) / k;
     const stageY = (event.clientY - top - y) / k;
-    return { path, token: box.tokenAt(stageX - box.at.x, stageY - box.at.y) };
+    const token = box.tokenAt(stageX - box.at.x, stageY - box.at.y);
+    const { path, index } = placeIn(box.path, token);
+    return { path: path.id, token: index };
   }
 
   /**
@@ -151,7 +153,7 @@ export class TreeView {
   centre() {
     const { board } = this;
     const shown = board.shownPaths();
-    const selected = shown.filter((path) => path.id === board.selection.path);
+    const selected = shown.filter((box) => box === board.selection.box);
     const live = shown.filter((path) => statusAt(path, board.cursor) === "live");
     const leaves = shown.filter((path) => statusAt(path, board.cursor) !== "forked");
     const followed = [selected, live, leaves].find((paths) => paths.length) ?? [];

@@ -56,10 +56,14 @@ export interface Sentences {
   memory: string;
 }
 
-/** sentence: names the fork that decides most. forks: by the path that forks. */
+/**
+ * sentence: names the fork that decides most. forks: by the path that forks. answers: of several
+ * texts, with the paths that end in it.
+ */
 export interface DecidingMessage {
   sentence: string;
   forks: [path: number, share: number, words: string][];
+  answers: [words: string, paths: number[]][];
 }
 
 export interface Message {
@@ -191,6 +195,14 @@ export interface Path {
   limitedSteps: number[];
   tokens: Token[];
   firstChild: number | null;
+  joined?: Joined; // if it is the box of several texts
+}
+
+/** What one box stands for. line: the paths whose words it shows. all: of all its texts. */
+export interface Joined {
+  answer: string;
+  line: Path[];
+  all: Path[];
 }
 
 export interface PathRows {
