@@ -168,6 +168,11 @@ class Rules:
         "Opens the page Server and /metrics. If it is empty, nobody can open them.",
     )
 
+    @property
+    def most_tokens(self) -> int:
+        """Of the longest run that may be made here, and read from a file."""
+        return self.max_paths * self.max_new_tokens
+
     def __post_init__(self) -> None:
         for name, declared in RULES.items():
             declared.values.check(name, getattr(self, name))

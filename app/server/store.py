@@ -16,13 +16,14 @@ from app.server.store_file import OFF, VARIABLE, Kind
 from eab import record
 from eab.events import Event
 
+_MOST_BYTES: Final = 256 * 2**20
 RUNS: Final[Kind[Sequence[Event]]] = Kind(
     one="run",
     many="runs",
     application_id=0x45414273,  # "EABs"
     most=200,
-    most_bytes=256 * 2**20,
-    largest=record.MAX_FILE_BYTES,
+    most_bytes=_MOST_BYTES,
+    largest=_MOST_BYTES,
     smaller="Run it shorter",
     dumps=record.dumps,
     loads=record.loads,

@@ -8,6 +8,7 @@ from typing import Final, Literal, cast
 
 import streamlit as st
 
+from app.server import rules
 from app.server.live_run import LiveRun
 from app.state import history, tab
 from app.state.process import owner, worker
@@ -204,7 +205,7 @@ def read_file(data: bytes, name: str, side: str) -> None:
     Raises:
         RecordError: It is no run file; the earlier one stays.
     """
-    run = fold(record.loads(data, name))
+    run = fold(record.loads(data, name, rules.current().most_tokens))
     files = st.session_state.setdefault(_FILES, {})
     files[side] = Side(hashlib.sha256(data).hexdigest()[:16], name, run)
 

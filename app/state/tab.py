@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import streamlit as st
 
-from app.server import links
+from app.server import links, rules
 from app.server.links import Link
 from app.server.live_run import LiveRun
 from app.server.store import default_store
@@ -255,7 +255,8 @@ def open_file(data: bytes, name: str) -> None:
         RecordError: It is no run file; the page keeps what it shows.
     """
     key = hashlib.sha256(data).hexdigest()[:16]
-    _open(key, Details(name, "Opened from a file.", record.loads(data, name)))
+    events = record.loads(data, name, rules.current().most_tokens)
+    _open(key, Details(name, "Opened from a file.", events))
 
 
 def open_saved(run_id: str) -> None:

@@ -4,6 +4,6 @@
 keeps what a measurement found, and `whole_file` writes files whole or not at all.
 """
 
-from eab.record.run_file import MAX_FILE_BYTES, SUFFIX, VERSION, dumps, load, loads, save
+from eab.record.run_file import SUFFIX, VERSION, dumps, load, loads, save
 
-__all__ = ["MAX_FILE_BYTES", "SUFFIX", "VERSION", "dumps", "load", "loads", "save"]
+__all__ = ["SUFFIX", "VERSION", "dumps", "load", "loads", "save"]

@@ -7,28 +7,24 @@ checked (eab.record.event_json), and the events must fold. It is never unpickled
 import gzip
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from eab.errors import RecordError
-from eab.events import Event
+from eab.events import Event, RunStarted
 from eab.formatting import quoted
 from eab.record.event_json import from_json, to_json
+from eab.record.run_limits import MAX_LINE_BYTES, MOST_TOKENS, Amounts
 from eab.record.whole_file import write_whole
 from eab.run import Run, RunFold
 
 SUFFIX: Final = ".eab"
 VERSION: Final = 2
-MAX_FILE_BYTES: Final = 32 * 2**20
-MAX_TEXT_BYTES: Final = 32 * 2**20  # unpacked
-MAX_LINE_BYTES: Final = 8 * 2**20
 MAX_HEADER_BYTES: Final = 1000
-MAX_EVENTS: Final = 200_000
-MAX_VALUES: Final = 3_000_000
-MAX_PATHS_BORN: Final = 20_000
-MAX_TREE_BYTES: Final = 2 * 2**20  # of all paths and of all texts together, as written in JSON
 _HEADER: Final = {"format": "eab-run", "version": VERSION}
+_CHUNK: Final = 2**18  # bytes that are read and unpacked at a time
 
 
 def save(events: Iterable[Event], path: Path | str) -> None:
@@ -53,83 +49,103 @@ def load(path: Path | str) -> list[Event]:
         RecordError: It cannot be read, or is no valid run file; the message says why.
     """
     try:
-        with Path(path).open("rb") as file:  # a device or a pipe does not know its size
-            data = file.read(MAX_FILE_BYTES + 1)
+        with Path(path).open("rb") as file:
+            return _read(file, str(path), MOST_TOKENS)
     except OSError as error:
         raise RecordError(f"the run file {path} cannot be read: {error.strerror}") from error
-    return loads(data, str(path))
 
 
 def dumps(events: Iterable[Event]) -> bytes:
     """A run file as bytes; the same events give the same bytes.
 
     Raises:
-        RecordError: The run is too large for a run file, or holds NaN.
+        RecordError: There is more than a run with its settings has, or it holds NaN.
     """
-    lines = [_HEADER, *map(to_json, events)]
+    amounts, packed = Amounts("the run"), BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
+        amounts.add(header := _line(_HEADER))
+        file.write(header.encode("ascii"))
+        for event in events:
+            if isinstance(event, RunStarted):
+                amounts.allow(event.config)
+            amounts.add(line := _line(to_json(event)))
+            file.write(b"\n" + line.encode("ascii"))
+    return packed.getvalue()
+
+
+def _line(value: dict[str, Any]) -> str:
     try:
-        text = "\n".join(json.dumps(line, separators=(",", ":"), allow_nan=False) for line in lines)
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
         raise RecordError(
             f"the run cannot be saved: it contains NaN or infinity ({error})"
         ) from error
-    _check_amounts(text, "the run")
-    return gzip.compress(text.encode("ascii"), mtime=0)
 
 
-def loads(data: bytes, name: str = "the run file") -> list[Event]:
-    """The events in the bytes of a run file; `name` is for the messages.
+def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKENS) -> list[Event]:
+    """The events in the bytes of a run file.
+
+    Args:
+        data: The bytes.
+        name: For the messages.
+        most_tokens: Of longer runs only as much is read as one of so many tokens may have.
 
     Raises:
         RecordError: They are no valid run file; the message says why.
     """
-    text = _unpack(data, name)
-    _check_amounts(text, name)
-    header, *lines = text.split("\n")
-    _check_header(header, name)
+    return _read(BytesIO(data), name, most_tokens)
+
+
+def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
+    amounts = Amounts(name, most_tokens)
     state, events = RunFold(), list[Event]()
-    for number, line in enumerate(lines, start=2):
-        if line:
-            events.append(_event(_parse(line, name, number), name, number))
-            state.apply(events[-1])
+    for number, line in enumerate(_lines(file, name, amounts), start=1):
+        amounts.add(line)
+        if number == 1:
+            _check_header(line, name)
+        elif line:
+            event = _event(_parse(line, name, number), name, number)
+            if isinstance(event, RunStarted):
+                amounts.allow(event.config)
+            events.append(event)
+            state.apply(event)
             if state.run is not None:
-                _at_most(name, "paths", len(state.run.paths), MAX_PATHS_BORN)
+                amounts.check("paths", len(state.run.paths), amounts.limits.paths)
     if not events:
         raise RecordError(f"{name} holds no events")
-    _check_run(state.run, name)
+    _check_run(state.run, amounts)
     return events
 
 
-def _unpack(data: bytes, name: str) -> str:
-    if len(data) > MAX_FILE_BYTES:
-        raise RecordError(
-            f"{name} is larger than {MAX_FILE_BYTES // 2**20} MiB; that is not a run file"
-        )
+def _lines(file: BinaryIO, name: str, amounts: Amounts) -> Iterator[str]:
+    """The lines of the unpacked file, without more of it in memory than a line needs."""
+    read, pending = 0, ""
+    for packed, text in _unpacked(file, name):
+        read += packed
+        amounts.check("bytes", read, amounts.limits.text_bytes)
+        *lines, pending = (pending + text).split("\n")
+        yield from lines
+        amounts.check("bytes in one line", len(pending), MAX_LINE_BYTES)
+    yield pending
+
+
+def _unpacked(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    """Parts of the unpacked file, each with the packed bytes that were read for it."""
+    unpacker = zlib.decompressobj(wbits=31)
     try:
-        unpacker = zlib.decompressobj(wbits=31)
-        text = unpacker.decompress(data, MAX_TEXT_BYTES)
-        if unpacker.unconsumed_tail:
-            raise RecordError(
-                f"{name} unpacks to more than {MAX_TEXT_BYTES // 2**20} MiB; that is not a run file"
-            )
-        if not unpacker.eof:
-            raise RecordError(f"{name} is cut short; copy or download it again")
-        return text.decode("ascii")
+        while not unpacker.eof:
+            packed = unpacker.unconsumed_tail or file.read(_CHUNK)
+            if not packed:
+                raise RecordError(f"{name} is cut short; copy or download it again")
+            text = unpacker.decompress(packed, _CHUNK)
+            yield len(packed) - len(unpacker.unconsumed_tail), text.decode("ascii")
     except (zlib.error, UnicodeDecodeError) as error:
         raise RecordError(
             f"{name} is not a run file of the EAB Explorer, or it is damaged ({error})"
         ) from error
 
 
-def _check_amounts(text: str, name: str) -> None:
-    """Limit what costs time and memory to parse, before it is parsed."""
-    _at_most(name, "unpacked bytes", len(text), MAX_TEXT_BYTES)
-    _at_most(name, "lines", text.count("\n"), MAX_EVENTS)
-    _at_most(name, "values", text.count(","), MAX_VALUES)
-    _at_most(name, "bytes in its longest line", max(map(len, text.split("\n"))), MAX_LINE_BYTES)
-
-
-def _check_run(run: Run | None, name: str) -> None:
+def _check_run(run: Run | None, amounts: Amounts) -> None:
     """Limit what costs time and memory to show."""
     if run is None:
         return
@@ -138,17 +154,12 @@ def _check_run(run: Run | None, name: str) -> None:
     for path in run.paths:  # parents are born before their children
         whole.append(own[path.id] + (whole[path.parent] if path.parent >= 0 else 0))
     total = sum(own) + sum(whole[leaf.id] for leaf in run.leaves())
-    _at_most(name, "bytes of text in its tree", total, MAX_TREE_BYTES)
+    amounts.check("bytes of text in its tree", total, amounts.limits.tree_bytes)
 
 
 def _written_bytes(text: str) -> int:
     """About the bytes of a token in JSON; an empty one costs time, too."""
     return max(1, len(text)) if text.isascii() else 6 * len(text)
-
-
-def _at_most(name: str, what: str, count: int, allowed: int) -> None:
-    if count > allowed:
-        raise RecordError(f"{name} has {count:,} {what}; a run file has at most {allowed:,}")
 
 
 def _check_header(line: str, name: str) -> None:

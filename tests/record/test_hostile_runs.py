@@ -5,6 +5,7 @@ exception.
 import gzip
 import json
 import string
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from eab.figures.tables import (
     tokens_table,
     variant_steps_table,
 )
-from eab.record import run_file
+from eab.record import run_limits
 from eab.run import fold
 from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
@@ -145,16 +146,16 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (packed([], "\n" * 200_010), "200,010 lines; a run file has at most 200,000"),
+        (packed([], "\n" * 200_010), "more than 200,000 lines"),
         (
             packed([], "\n[" + "0," * 3_000_001 + "0]"),
-            "3,000,002 values; a run file has at most 3,000,000",
+            "more than 3,000,000 values",
         ),
         (packed([], "\n[" + "[],\n" * 199_999), "line 2 is not JSON"),
-        (packed([], "\n" + " " * 2**23 + " "), "8,388,609 bytes in its longest line"),
-        (packed([], "\n" + "\n".join(["[" * 2**22] * 9)), "unpacks to more than 32 MiB"),
-        (packed(bush(20_000)), "paths; a run file has at most 20,000"),
-        (packed(comb(2100)), "bytes of text in its tree; a run file has at most 2,097,152"),
+        (packed([], "\n" + " " * 2**23 + " "), "more than 8,388,608 bytes in one line"),
+        (packed([], "\n" + "[" * 2**22), "line 2 is not JSON"),
+        (packed(bush(20_000)), "more than 20,000 paths"),
+        (packed(comb(2100)), "more than 2,097,152 bytes of text in its tree"),
         (packed(chain(1100, "w" * 1000)), "bytes of text in its tree"),
         (packed(chain(200, "é" * 1000)), "bytes of text in its tree"),
         (packed(chain(4098, "a")), "4097 must lie between 0 and 4096"),
@@ -189,9 +190,10 @@ def test_a_token_follows_the_one_before_it() -> None:
 def test_what_could_not_be_opened_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_file, "MAX_EVENTS", 1000)
+    small = replace(run_limits.SMALL, lines=1000)
+    monkeypatch.setattr(run_limits, "SMALL", small)
     events = [*invented_run(0, 1, 1)[:1], *([StepTimed(0, 1, 0.1, 0.1)] * 1000)]
-    with pytest.raises(RecordError, match="the run has 1,001 lines; a run file has at most"):
+    with pytest.raises(RecordError, match="the run has more than 1,000 lines; no run with"):
         record.save(events, tmp_path / "run.eab")
     assert list(tmp_path.iterdir()) == []
 
@@ -282,12 +284,14 @@ def test_no_changed_byte_is_a_traceback(changes: list[tuple[int, int]]) -> None:
 
 def test_the_limits_in_the_docs_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    limits = [
-        run_file.MAX_EVENTS,
-        run_file.MAX_VALUES,
-        run_file.MAX_PATHS_BORN,
-        MAX_TOKEN_CHARACTERS,
+    small, each = run_limits.SMALL, run_limits.OF_A_TOKEN
+    rows = [
+        f"{small.text_bytes // 2**20} MiB | {each.text_bytes // 2**10} KiB",
+        f"{small.lines:,} | {each.lines}",
+        f"{small.values:,} | {each.values}",
+        f"{small.paths:,} | {each.paths}",
+        f"{small.tree_bytes // 2**20} MiB | {each.tree_bytes} bytes",
+        f"{MAX_PROMPT_TOKENS:,}",
+        f"{MAX_TOKEN_CHARACTERS:,}",
     ]
-    rows = [f"{limit:,}" for limit in (*limits, MAX_PROMPT_TOKENS)]
-    rows += [f"{size // 2**20} MiB" for size in (run_file.MAX_FILE_BYTES, run_file.MAX_TREE_BYTES)]
     assert [row for row in rows if f"| {row}" not in page] == []

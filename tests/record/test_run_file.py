@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from invented_runs import invented_run
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import RecordError
-from eab.events import ModelCard
-from eab.record import MAX_FILE_BYTES, dumps, load, loads, save
+from eab.events import ModelCard, Probed
+from eab.record import dumps, load, loads, run_limits, save
+from eab.record.event_json import to_json
 from eab.run import fold
 
 CONFIG = BranchingConfig(entropy_threshold=0.4, max_paths=5, max_new_tokens=5, seed=3)
@@ -41,6 +43,10 @@ def with_changed_event(kind: str, change: Callable[[dict[str, Any]], object]) ->
     lines = unpacked(dumps(EVENTS))
     change(next(line for line in lines if line.get("event") == kind))
     return packed(lines)
+
+
+HEADER, STARTED = gzip.decompress(dumps(EVENTS)).split(b"\n")[:2]
+PROBED = json.dumps(to_json(Probed(0, 1.0))).encode()
 
 
 def refusal(data: bytes) -> str:
@@ -134,29 +140,66 @@ def test_a_file_with_a_broken_byte_is_refused_or_harmless(place, byte):
         fold(loads(bytes(data)))
 
 
-def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(monkeypatch):
-    monkeypatch.setattr("eab.record.run_file.MAX_TEXT_BYTES", 2**20)
-    bomb = gzip.compress(b" " * 2**24)
-    assert len(bomb) < 2**16
-    assert "unpacks to more than 1 MiB" in refusal(bomb)
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b" " * 2**24, "8,388,608 bytes in one line"),
+        ((HEADER + b"\n" + STARTED + b"\n" * 300_000), "200,000 lines"),
+        ((HEADER + (b"\n" + PROBED + b" " * 2**20) * 40), "33,554,432 unpacked bytes"),
+    ],
+)
+def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(text, what):
+    bomb = gzip.compress(text)
+    assert len(bomb) < 2**17
+    assert f"strange.eab has more than {what}" in refusal(bomb)
 
 
-def test_a_file_that_is_too_large_is_refused(tmp_path):
+def test_a_packed_file_without_an_end_and_without_text_is_refused():
+    empty_block = b"\x00\x00\x00\xff\xff"  # a stored block of no bytes; another one follows
+    endless = gzip.compress(b"")[:10] + empty_block * 7_000_000
+    assert "more than 33,554,432 bytes" in refusal(endless)
+
+
+def test_a_file_of_nothing_is_refused_at_once(tmp_path):
     path = tmp_path / "huge.eab"
     with path.open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(RecordError, match="larger than 32 MiB"):
+    with pytest.raises(RecordError, match="not a run file"):
         load(path)
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no such device here")
 def test_a_device_without_an_end_is_refused():
-    with pytest.raises(RecordError, match="larger than 32 MiB"):
+    with pytest.raises(RecordError, match="not a run file"):
         load("/dev/zero")
 
 
-def test_bytes_that_are_too_many_are_refused():
-    assert "larger than 32 MiB" in refusal(b"\x1f" * (MAX_FILE_BYTES + 1))
+@pytest.mark.parametrize(("paths", "tokens"), [(256, 4096), (256, 400), (64, 2000)])
+def test_what_the_largest_settings_can_make_has_room(paths, tokens):
+    """Twice what a token of a run was measured to need."""
+    amounts = run_limits.Amounts("the run")
+    amounts.allow(BranchingConfig(max_paths=paths, max_new_tokens=tokens))
+    limits, most = amounts.limits, paths * tokens
+    assert limits.text_bytes >= 1000 * most
+    assert limits.lines >= 8 * most
+    assert limits.values >= 90 * most
+    assert limits.paths >= most
+    assert limits.tree_bytes >= 20 * most
+
+
+def test_a_run_that_is_larger_than_small_ones_may_be_is_saved_and_read(monkeypatch):
+    small = run_limits.Limits(200_000, 1000, 10_000, 50, 3000)
+    monkeypatch.setattr(run_limits, "SMALL", small)
+    events = invented_run(3, 60, 60)
+    data = dumps(events)
+    text = gzip.decompress(data).decode()
+    assert len(text) > small.text_bytes
+    assert text.count("\n") > small.lines
+    assert text.count(",") > small.values
+    assert len(fold(events).paths) > small.paths
+    assert loads(data) == events
+    with pytest.raises(RecordError, match="more than 80 paths"):
+        loads(data, most_tokens=40)
 
 
 @pytest.mark.parametrize(

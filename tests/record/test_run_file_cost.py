@@ -23,6 +23,7 @@ from eab.errors import EabError
 from eab.events import Predicted
 from eab.figures.mass import mass_figure
 from eab.figures.tables import samples_table, steps_table, tokens_table
+from eab.record import run_limits
 from eab.record.event_json import to_json
 from eab.run import Run, fold
 from eab.share.graphml import to_graphml
@@ -117,7 +118,7 @@ def peak() -> Callable[[], int]:
 @pytest.mark.parametrize("kind", FILES)
 def test_a_costly_file_is_opened_or_refused_soon(kind: str, peak: Callable[[], int]) -> None:
     data = FILES[kind]()
-    assert len(data) <= record.run_file.MAX_FILE_BYTES
+    assert len(data) <= run_limits.SMALL.text_bytes
     opening, run = seconds(lambda: opened(data))
     assert opening < SECONDS
     if run is not None:

@@ -1,0 +1,89 @@
+"""How much a run file may hold: what every run has room in that its settings allow, and no more.
+
+A file may come from a stranger, and what it holds costs time and memory to read and to show.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from eab.config import MAX_NEW_TOKENS, MAX_PATHS, BranchingConfig
+from eab.errors import RecordError
+
+MOST_TOKENS: Final = MAX_PATHS * MAX_NEW_TOKENS  # of a run, with the largest settings
+MAX_LINE_BYTES: Final = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """At most so much.
+
+    Attributes:
+        text_bytes: Bytes of the unpacked file.
+        lines: Its lines.
+        values: Numbers and texts in them.
+        paths: Paths that are born.
+        tree_bytes: Text of all paths and of all leaves together, as written in JSON.
+    """
+
+    text_bytes: int
+    lines: int
+    values: int
+    paths: int
+    tree_bytes: int
+
+
+SMALL: Final = Limits(32 * 2**20, 200_000, 3_000_000, 20_000, 2 * 2**20)  # of every file
+# For each token that the settings allow. Runs have up to 500 bytes, 4 lines, 45 values, half a path
+# and 10 bytes of text (embedded model and SmolLM2; all policies, caches and drafters).
+OF_A_TOKEN: Final = Limits(4096, 16, 200, 2, 64)
+
+
+class Amounts:
+    """Counts what a file holds, line by line, and refuses what is too much.
+
+    Args:
+        name: The file, for messages.
+        most_tokens: A run of more tokens than this is refused.
+    """
+
+    def __init__(self, name: str, most_tokens: int = MOST_TOKENS) -> None:
+        self.limits = SMALL
+        self._name, self._most_tokens = name, most_tokens
+        self._bytes = self._lines = self._values = 0
+
+    def allow(self, config: BranchingConfig) -> None:
+        """Leave room for a run with these settings."""
+        tokens = min(config.max_paths * config.max_new_tokens, self._most_tokens)
+        self.limits = Limits(
+            max(SMALL.text_bytes, tokens * OF_A_TOKEN.text_bytes),
+            max(SMALL.lines, tokens * OF_A_TOKEN.lines),
+            max(SMALL.values, tokens * OF_A_TOKEN.values),
+            max(SMALL.paths, tokens * OF_A_TOKEN.paths),
+            max(SMALL.tree_bytes, tokens * OF_A_TOKEN.tree_bytes),
+        )
+
+    def add(self, line: str) -> None:
+        """Count a line.
+
+        Raises:
+            RecordError: Now it is too much.
+        """
+        self._bytes += len(line) + 1
+        self._lines += 1
+        self._values += line.count(",")
+        self.check("bytes in one line", len(line), MAX_LINE_BYTES)
+        self.check("unpacked bytes", self._bytes, self.limits.text_bytes)
+        self.check("lines", self._lines, self.limits.lines)
+        self.check("values", self._values, self.limits.values)
+
+    def check(self, what: str, count: int, allowed: int) -> None:
+        """Refuse more than is allowed.
+
+        Raises:
+            RecordError: It is more; the message names both.
+        """
+        if count > allowed:
+            raise RecordError(
+                f"{self._name} has more than {allowed:,} {what}; no run with its settings has so "
+                "many"
+            )
