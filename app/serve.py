@@ -5,6 +5,8 @@ and /metrics around it.
 """
 
 import argparse
+import logging
+import socket
 import sys
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,8 +14,10 @@ from typing import Any, Final
 
 from app.server import rules
 from eab.errors import EabError
+from eab.formatting import quoted
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
+_WEBSOCKETS: Final = "streamlit.web.server.starlette.starlette_websocket"  # a logger of Streamlit
 
 
 def main() -> None:
@@ -23,6 +27,8 @@ def main() -> None:
         allowed = rules.current()
     except EabError as error:
         sys.exit(f"Error: {error}")
+    _check_address(asked.address)
+    logging.getLogger(_WEBSOCKETS).addFilter(_without_traceback)
     if not (allowed.public or _is_this_machine(asked.address)):
         print(_what_strangers_may_do(asked.address), file=sys.stderr)
     if allowed.public:
@@ -36,6 +42,28 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--address", required=True)
     parser.add_argument("--base-path", default="")
     return parser.parse_args()
+
+
+def _check_address(address: str) -> None:
+    """End in words where this machine cannot listen."""
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as listening:
+            listening.bind(place)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        sys.exit(
+            f"Error: the address is {quoted(address)}; this machine cannot listen there ({why}). "
+            "Use 127.0.0.1 for this machine alone, 0.0.0.0 for whoever reaches it, or one of its "
+            "own addresses"
+        )
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """What strangers send that is no message of a page is a line in the log, not a traceback."""
+    if record.levelno <= logging.WARNING:
+        record.exc_info = None
+    return True
 
 
 def _application(asked: argparse.Namespace) -> Any:
@@ -57,6 +85,7 @@ def _application(asked: argparse.Namespace) -> Any:
         middleware=[
             Middleware(http.SecurityHeaders),
             Middleware(http.ClosedTabs),
+            Middleware(http.SideDoors),
             Middleware(http.KnownHosts, only_this_machine=_is_this_machine(asked.address)),
         ],
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from app.server.classroom import Classroom
 from eab.errors import ClassError
-from eab.formatting import quoted
+from eab.formatting import counted, quoted
 
 
 class Classes:
@@ -13,11 +13,12 @@ class Classes:
 
     Args:
         most: How many there can be at a time; 0 for none at all.
+        per_visitor: How many of them a visitor can have started.
         connected: Whether the tab of this name is connected.
     """
 
-    def __init__(self, most: int, connected: Callable[[str], bool]) -> None:
-        self._most, self._connected = most, connected
+    def __init__(self, most: int, per_visitor: int, connected: Callable[[str], bool]) -> None:
+        self._most, self._per_visitor, self._connected = most, per_visitor, connected
         self._lock = threading.Lock()
         self._classes: list[Classroom] = []
 
@@ -26,20 +27,28 @@ class Classes:
         """Whether there can be classes here."""
         return self._most > 0
 
-    def start(self) -> Classroom:
+    def start(self, owner: str) -> Classroom:
         """A new class.
+
+        Args:
+            owner: The visitor who starts it.
 
         Raises:
             ClassError: There are too many already.
         """
         with self._lock:
             going_on = self._going_on()
+            if sum(one.owner == owner for one in going_on) >= self._per_visitor:
+                raise ClassError(
+                    f"a visitor can have {counted(self._per_visitor, 'class')} here at a time; end "
+                    "one first, with its lecturer's link"
+                )
             if len(going_on) >= self._most:
                 raise ClassError(
                     f"this server has {len(going_on)} classes at a time at most; try again when "
                     "another has ended"
                 )
-            room = Classroom(connected=self._connected)
+            room = Classroom(owner, connected=self._connected)
             self._classes.append(room)
             return room
 

@@ -17,6 +17,7 @@ from app.server.class_questions import Asked, Question, as_csv
 from eab.errors import ClassError
 
 ENDS_AFTER: Final = 2 * 3600.0  # seconds without the lecturer
+ENDS_EMPTY_AFTER: Final = 600.0  # seconds without anybody
 MAX_MEMBERS: Final = 300  # tabs that follow one class
 MAX_QUESTIONS: Final = 200
 CODE_SIGNS: Final = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"  # none that is taken for another
@@ -52,19 +53,22 @@ class Classroom:
     Attributes:
         code: What students type or have in their link.
         key: What only the lecturer has.
+        owner: The visitor who started it.
     """
 
     def __init__(
         self,
+        owner: str = "",
         now: Callable[[], float] = time.monotonic,
         connected: Callable[[str], bool] = lambda _session: True,
     ) -> None:
+        self.owner: Final = owner
         self.key: Final = secrets.token_urlsafe(24)
         self.code: Final = "".join(secrets.choice(CODE_SIGNS) for _ in range(CODE_LENGTH))
         self._now, self._connected = now, connected
         self._lock = threading.Lock()
         self._state = ClassState()
-        self._seen = now()
+        self._seen = self._joined = now()  # when the lecturer, and when anybody was here last
         self._lecturers: dict[str, Wake] = {}
         self._followers: dict[str, Wake] = {}
         self._answers: dict[str, int] = {}  # to the question on the screens, by member
@@ -204,7 +208,7 @@ class Classroom:
     def _must_lead(self, key: str) -> None:
         self._must_have_key(key)
         self._must_go_on()
-        self._seen = self._now()
+        self._seen = self._joined = self._now()
 
     def _must_go_on(self) -> None:
         if self._state.ended:
@@ -215,9 +219,10 @@ class Classroom:
         for members in (self._lecturers, self._followers):
             for session in [one for one in members if not self._connected(one)]:
                 del members[session]
-        if self._lecturers:
-            self._seen = self._now()
-        elif self._now() - self._seen > ENDS_AFTER:
+        now = self._now()
+        self._seen = now if self._lecturers else self._seen
+        self._joined = now if self._lecturers or self._followers else self._joined
+        if now - self._seen > ENDS_AFTER or now - self._joined > ENDS_EMPTY_AFTER:
             self._end()
         self._count()
 

@@ -80,6 +80,36 @@ class ClosedTabs:
                 raise
 
 
+class SideDoors:
+    """ASGI middleware that shuts what Streamlit leaves open and no page of ours needs: WebSockets
+    without an origin, which no browser opens; text over them, which it ends with a traceback; and,
+    on a public server, its metrics, which anybody could read.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._hides_metrics = current().public
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "websocket":
+            if not Headers(scope=scope).get("origin"):
+                refused = PlainTextResponse("A browser names its origin.\n", status_code=403)
+                return await refused(scope, receive, send)
+            return await self._app(scope, lambda: _bytes_alone(receive), send)
+        if self._hides_metrics and scope.get("path", "").endswith("/_stcore/metrics"):
+            return await PlainTextResponse("not found\n", status_code=404)(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+
+async def _bytes_alone(receive: Receive) -> Message:
+    """What comes next; a text is taken as the end."""
+    message = await receive()
+    if message["type"] == "websocket.receive" and message.get("bytes") is None:
+        return {"type": "websocket.disconnect", "code": 1003}  # a kind of data that is not accepted
+    return message
+
+
 class KnownHosts:
     """ASGI middleware that refuses requests to names which are not those of this server.
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -136,6 +137,13 @@ class Rules:
         "Classes",
         "How many classes there can be at the same time; 0 for none.",
     )
+    classes_per_visitor: int = setting(
+        100,
+        Whole(1, 100),
+        LIMITS,
+        "Classes per visitor",
+        "How many classes of a visitor there can be at the same time.",
+    )
     visitor: Visitor = setting(
         "tab",
         Choice(("tab", "address")),
@@ -143,6 +151,14 @@ class Rules:
         "Visitor",
         "Who counts as one visitor: a browser tab, or everybody at one network address.",
         more="A class behind one address needs tab.",
+    )
+    ipv6_prefix: int = setting(
+        64,
+        Whole(1, 128),
+        LIMITS,
+        "IPv6 prefix",
+        "How many bits of an IPv6 address are one network address; a home or a phone has all "
+        "addresses of a /64, or of more.",
     )
     hosts: tuple[str, ...] = setting(
         (),
@@ -172,6 +188,18 @@ class Rules:
     def most_tokens(self) -> int:
         """Of the longest run that may be made here, and read from a file."""
         return self.max_paths * self.max_new_tokens
+
+    def visitor_at(self, address: str) -> str:
+        """Who counts as the visitor at an IP address: an IPv6 address stands for its network."""
+        try:
+            parsed = ip_address(address.partition("%")[0])
+        except ValueError:
+            return address
+        if parsed.version == 4:
+            return str(parsed)
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ip_network((parsed, self.ipv6_prefix), strict=False))
 
     def __post_init__(self) -> None:
         for name, declared in RULES.items():
@@ -205,6 +233,7 @@ PUBLIC: Final = Rules(
     runs_per_visitor=3,
     max_runs=100,
     seconds_per_hour=600,
+    classes_per_visitor=2,
     visitor="address",
     frame_ancestors="'none'",
 )

@@ -16,6 +16,7 @@ from app.server.classroom import Classroom, ClassState
 from app.state import learning, push, tab, what_if
 from app.state.learning import Fed
 from app.state.messages import notify
+from app.state.process import owner
 from app.state.slot import note_in_url
 from app.state.tab import OpenRun
 from app.state.what_if import Asked
@@ -106,7 +107,8 @@ class Membership:
 @st.cache_resource(show_spinner=False)
 def classes() -> Classes:
     """The classes of this process."""
-    return Classes(rules.current().max_classes, push.connected)
+    allowed = rules.current()
+    return Classes(allowed.max_classes, allowed.classes_per_visitor, push.connected)
 
 
 def membership() -> Membership | None:
@@ -130,7 +132,7 @@ def start() -> None:
     Raises:
         ClassError: There are too many already.
     """
-    _enter(Membership(classes().start(), "lecturer", following=False))
+    _enter(Membership(classes().start(owner()), "lecturer", following=False))
 
 
 def join(code: str) -> None:

@@ -42,6 +42,7 @@ def owner() -> str:
 
     The run queue is fair between owners.
     """
-    if rules.current().visitor == "address" and st.context.ip_address:
-        return st.context.ip_address
+    allowed, address = rules.current(), st.context.ip_address
+    if allowed.visitor == "address" and address:
+        return allowed.visitor_at(address)
     return cast(str, st.session_state.setdefault(_OWNER, secrets.token_hex(8)))

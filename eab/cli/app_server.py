@@ -12,7 +12,7 @@ from eab.assets import HOME
 
 
 def open_app(
-    port: Annotated[int, typer.Option(help="Port of the page.")] = 8501,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page.")] = 8501,
     address: Annotated[
         str,
         typer.Option(

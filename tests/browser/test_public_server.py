@@ -6,6 +6,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,9 +14,9 @@ import pytest
 from explorer_server import free_port, serve_command, serving
 from places import ROOT
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
-from websockets import Subprotocol
-from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
+from websockets import Origin, Subprotocol
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 from eab.assets import ASSETS
 
@@ -28,14 +29,23 @@ PAGES = ("", "learn", "compare", "tune", "memory", "bmc", "speculative", "batchi
 
 
 @pytest.fixture(scope="module")
-def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the public server writes."""
+    return tmp_path_factory.mktemp("log") / "server.log"
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[str]:
     """The address of a public server that allows 20 paths."""
     rules: Path = tmp_path_factory.mktemp("rules") / "eab.toml"
     text = f'max_paths = 20\nkey = "{KEY}"\nhosts = ["{NAME}"]\n'
     rules.write_text(text, encoding="utf-8")
     environment = os.environ | {"EAB_PUBLIC": "1", "EAB_RULES": str(rules)}
     port = free_port()
-    with serving(serve_command(port), port, cwd=ROOT, env=environment) as (address, _):
+    with (
+        log.open("wb") as file,
+        serving(serve_command(port), port, cwd=ROOT, env=environment, stderr=file) as (address, _),
+    ):
         yield address
 
 
@@ -82,17 +92,51 @@ def test_it_answers_to_its_own_names_alone(public: str) -> None:
         assert "X-Content-Type-Options" in {name.title() for name in headers}
 
 
-@pytest.mark.parametrize(("host", "status"), [(NAME, 101), ("evil.example", 421)])
-def test_a_websocket_has_to_come_by_such_a_name(public: str, host: str, status: int) -> None:
-    port = urlsplit(public).port
-    address = f"ws://{host}:{port}/_stcore/stream"
-    here = socket.create_connection(("127.0.0.1", port))
+def websocket(address: str, host: str, origin: str = "") -> ClientConnection:
+    """A WebSocket of the page that came by this name."""
+    port = urlsplit(address).port
+    return connect(
+        f"ws://{host}:{port}/_stcore/stream",
+        sock=socket.create_connection(("127.0.0.1", port)),
+        origin=Origin(origin.format(port=port)) if origin else None,
+        subprotocols=[Subprotocol("streamlit")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        (NAME, f"http://{NAME}:{{port}}", 101),
+        (NAME, "", 403),
+        (NAME, "http://evil.example", 403),
+        ("evil.example", "http://evil.example:{port}", 421),
+    ],
+)
+def test_a_websocket_has_to_come_by_such_a_name_and_from_such_a_page(
+    public: str, host: str, origin: str, status: int
+) -> None:
     try:
-        with connect(address, sock=here, subprotocols=[Subprotocol("streamlit")]) as opened:
+        with websocket(public, host, origin) as opened:
             found = opened.response.status_code if opened.response else 0
     except InvalidStatus as refused:
         found = refused.response.status_code
     assert found == status
+
+
+@pytest.mark.parametrize("message", [b"\xff" * 50, "some text"], ids=["bytes", "text"])
+def test_what_is_no_message_of_a_page_ends_the_connection_without_a_traceback(
+    public: str, log: Path, message: str | bytes
+) -> None:
+    with websocket(public, NAME, f"http://{NAME}:{{port}}") as opened:
+        opened.send(message)
+        with suppress(ConnectionClosed):
+            list(opened)  # until it is closed
+    assert answer(f"{public}/healthz")[0] == 200
+    assert "Traceback" not in log.read_text(encoding="utf-8")
+
+
+def test_streamlits_own_metrics_are_not_shown(public: str) -> None:
+    assert answer(f"{public}/_stcore/metrics")[0] == 404
 
 
 @pytest.mark.parametrize("name", PAGES)

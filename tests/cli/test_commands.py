@@ -308,3 +308,19 @@ def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
     assert value["kv"]["bytes_shared"] == 0
     assert value["kv"]["peak_bytes"] >= value["kv"]["bytes_held"] > 0
     assert value["kv"]["bytes_copied"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--port", "99999"], "less than or equal to 65535"),
+        (["--port", "0"], "greater than or equal to 1"),
+        (["--address", "999.1.1.1"], "the address is '999.1.1.1'; this machine cannot listen"),
+        (["--address", "192.0.2.1"], "the address is '192.0.2.1'; this machine cannot listen"),
+    ],
+)
+def test_where_the_page_cannot_be_served_it_says_so(options: list[str], words: str) -> None:
+    ended = eab("app", *options)
+    assert ended.returncode != 0
+    assert words in " ".join(ended.stderr.replace("│", " ").split())
+    assert "Traceback" not in ended.stderr

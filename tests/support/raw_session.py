@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from websockets import Subprotocol
+from websockets import Origin, Subprotocol
 from websockets.sync.client import connect
 
 
@@ -38,6 +38,7 @@ class RawSession:
 
     def __init__(self, address: str, query: str = "") -> None:
         self._url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
+        self._origin = "/".join(address.split("/")[:3])
         self._tab = ExitStack()
         self._connect()
         self._query = query
@@ -125,6 +126,7 @@ class RawSession:
         self._socket = self._tab.enter_context(
             connect(
                 self._url,
+                origin=Origin(self._origin),
                 subprotocols=[Subprotocol(name) for name in names],
                 max_size=None,
                 max_queue=None,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.server import classroom
 from app.server.class_questions import MOST_OPTIONS, Question
 from app.server.classes import Classes
-from app.server.classroom import CODE_SIGNS, ENDS_AFTER, Classroom
+from app.server.classroom import CODE_SIGNS, ENDS_AFTER, ENDS_EMPTY_AFTER, Classroom
 from eab.errors import ClassError
 
 COIN = Question("Which token comes next?", (" heads", " tails"), (0.75, 0.25), 0)
@@ -204,10 +204,10 @@ def test_a_wrong_question_is_refused_in_words(
 
 
 def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
-    classes = Classes(2, connected=lambda _: True)
-    one, other = classes.start(), classes.start()
+    classes = Classes(2, 2, connected=lambda _: True)
+    one, other = classes.start("ada"), classes.start("ada")
     with pytest.raises(ClassError, match="2 classes"):
-        classes.start()
+        classes.start("bob")
     assert classes.by_code(f" {one.code.lower()} ") is one
     assert classes.by_key(other.key) is other
     assert set(one.code) <= set(CODE_SIGNS)
@@ -220,14 +220,46 @@ def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
     one.end(one.key)
     with pytest.raises(ClassError, match="check the code"):
         classes.by_code(one.code)
-    assert classes.start() is not one
-    assert not Classes(0, connected=lambda _: True).allowed
+    assert classes.start("ada") is not one
+    assert not Classes(0, 1, connected=lambda _: True).allowed
+
+
+def test_a_visitor_cannot_start_all_classes() -> None:
+    classes = Classes(20, 2, connected=lambda _: True)
+    first, _ = classes.start("ada"), classes.start("ada")
+    with pytest.raises(ClassError, match="a visitor can have 2 classes here at a time"):
+        classes.start("ada")
+    classes.start("bob")
+    first.end(first.key)
+    classes.start("ada")
+
+
+def test_a_class_that_everybody_has_left_ends_after_ten_minutes() -> None:
+    door = Door()
+    room = door.room()
+    room.lead(room.key, "lecturer", door.wake("lecturer"))
+    room.join("ada", door.wake("ada"))
+    door.gone.add("lecturer")
+    door.time += 10 * ENDS_EMPTY_AFTER
+    assert not room.state.ended, "ada waits for the lecturer"
+    door.gone.add("ada")
+    door.time += ENDS_EMPTY_AFTER
+    assert not room.state.ended
+    door.time += 1
+    assert room.state.ended
+
+
+def test_a_class_that_nobody_ever_entered_ends_after_ten_minutes() -> None:
+    door = Door()
+    room = door.room()
+    door.time += ENDS_EMPTY_AFTER + 1
+    assert room.state.ended
 
 
 @given(st.text(st.characters() | st.sampled_from("\ud800\udc80\x00"), max_size=80))
 def test_any_code_and_key_is_looked_up_or_refused_in_few_words(text: str) -> None:
-    classes = Classes(1, connected=lambda _: True)
-    classes.start()
+    classes = Classes(1, 1, connected=lambda _: True)
+    classes.start("ada")
     for find in (classes.by_code, classes.by_key):
         with pytest.raises(ClassError) as refused:
             find(text)

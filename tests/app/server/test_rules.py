@@ -2,6 +2,7 @@
 
 import string
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,21 @@ def test_any_file_is_kept_or_refused_in_few_words(tmp_path_factory, lines, chang
     except ConfigError as error:
         said = str(error)
     assert len(said.encode("utf-8")) < 1000
+
+
+@pytest.mark.parametrize(
+    ("address", "prefix", "visitor"),
+    [
+        ("203.0.113.7", 64, "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", 64, "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", 64, "2001:db8:1:3::/64"),
+        ("2001:db8:1:3::1", 48, "2001:db8:1::/48"),
+        ("2001:db8::1", 128, "2001:db8::1/128"),
+        ("::ffff:203.0.113.7", 64, "203.0.113.7"),
+        ("fe80::1%eth0", 64, "fe80::/64"),
+        ("unix:", 64, "unix:"),
+    ],
+)
+def test_an_ipv6_network_is_one_visitor(address: str, prefix: int, visitor: str) -> None:
+    assert replace(PUBLIC, ipv6_prefix=prefix).visitor_at(address) == visitor
