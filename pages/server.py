@@ -15,7 +15,9 @@ def now() -> None:
     columns = st.columns(3)
     columns[0].metric("In the making or waiting", made.active)
     columns[1].metric("Waiting for a slot", made.waiting)
-    columns[2].metric("KV memory", human_bytes(made.kv_bytes))
+    columns[2].metric(
+        "KV memory", f"{human_bytes(made.kv_bytes)} of {human_bytes(made.kv_limit_bytes)}"
+    )
     table = pd.DataFrame(sorted(metrics.counts().items()), columns=["Metric", "Value"])
     st.dataframe(table, hide_index=True)
 

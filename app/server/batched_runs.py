@@ -10,15 +10,30 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.server.live_run import LiveRun, explain
 from app.server.queue import QueuePosition, position_in
+from app.server.rules import KvTotal
 from app.server.serving_log import ServingLog, ServingNow
+from eab.config import AUTO
 from eab.events import Event
 
 if TYPE_CHECKING:
+    import torch
+
     from eab.engine.request import Request
     from eab.engine.scheduler import Handle, Scheduler
     from eab.models.base import LanguageModel
 
 MAX_RUNNING: Final = 32  # runs of one model that are served at the same time
+KV_SHARE: Final = 0.25  # of the memory of the machine, of its container, or of a GPU
+
+
+def kv_total_bytes(rule: KvTotal, device: "torch.device | None" = None) -> int:
+    """KV memory that all runs of a device may hold; of the processor, if none is given."""
+    from eab.engine.scheduler import KV_LIMIT_MIB
+    from eab.models.machine import CPU, total_memory
+
+    if not isinstance(rule, str):
+        return rule * 2**20
+    return int(KV_SHARE * total_memory(device or CPU)) or KV_LIMIT_MIB * 2**20
 
 
 class _Submitted(NamedTuple):
@@ -35,10 +50,11 @@ class BatchedRuns:
 
     Attributes:
         max_running: How many runs of one model are served at the same time.
+        kv_total_mib: KV memory that all runs of a device may hold; `auto` is a share of its memory.
     """
 
-    def __init__(self, max_running: int = MAX_RUNNING) -> None:
-        self.max_running = max_running
+    def __init__(self, max_running: int = MAX_RUNNING, kv_total_mib: KvTotal = AUTO) -> None:
+        self.max_running, self.kv_total_mib = max_running, kv_total_mib
         self._schedulers: dict[LanguageModel, Scheduler] = {}
         self._lives: dict[Handle, LiveRun] = {}
         # What `tidy` will queue: only the thread that serves may give a scheduler a run.
@@ -82,11 +98,9 @@ class BatchedRuns:
         }
 
     def _queue_submitted(self) -> None:
-        from eab.engine.scheduler import Scheduler
-
         for live, model, request, draft in self._submitted:
             if model not in self._schedulers:
-                self._schedulers[model] = Scheduler(model, max_running=self.max_running)
+                self._schedulers[model] = self._scheduler(model)
             handle = self._schedulers[model].submit(
                 request,
                 owner=live.owner,
@@ -95,6 +109,22 @@ class BatchedRuns:
             )
             self._lives[handle] = live
         self._submitted = []
+
+    def _scheduler(self, model: "LanguageModel") -> "Scheduler":
+        from eab.engine.scheduler import Scheduler
+
+        device = model.kv_shape.device
+
+        def held_elsewhere() -> int:
+            others = (one for one in self._schedulers.values() if one.model is not model)
+            return sum(one.kv_held for one in others if one.model.kv_shape.device == device)
+
+        return Scheduler(
+            model,
+            max_running=self.max_running,
+            kv_limit_mib=kv_total_bytes(self.kv_total_mib, device) / 2**20,
+            kv_elsewhere=held_elsewhere,
+        )
 
     def serving_now(self, taking_turns: int) -> ServingNow:
         """Who is served right now.

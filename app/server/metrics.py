@@ -22,6 +22,7 @@ FIRST_TOKEN: Final = Histogram(
 ACTIVE: Final = Gauge("eab_active", "Runs, sweeps and measurements that wait or are in the making")
 WAITING: Final = Gauge("eab_waiting_runs", "Runs that wait for a slot")
 KV_BYTES: Final = Gauge("eab_kv_bytes", "KV memory that the runs in the making hold")
+KV_LIMIT: Final = Gauge("eab_kv_limit_bytes", "KV memory that all runs may hold")
 
 
 class Watched(Protocol):
@@ -42,11 +43,22 @@ class Watched(Protocol):
         """See KV_BYTES."""
         ...
 
+    @property
+    def kv_limit_bytes(self) -> int:
+        """See KV_LIMIT."""
+        ...
+
 
 def watch(worker: Watched) -> None:
     """Let the gauges read this worker; they do not keep it alive."""
     known = weakref.ref(worker)
-    for gauge, name in ((ACTIVE, "active"), (WAITING, "waiting"), (KV_BYTES, "kv_bytes")):
+    gauges = {
+        ACTIVE: "active",
+        WAITING: "waiting",
+        KV_BYTES: "kv_bytes",
+        KV_LIMIT: "kv_limit_bytes",
+    }
+    for gauge, name in gauges.items():
         gauge.set_function(lambda name=name: float(getattr(known(), name, 0)))  # type: ignore[misc]
 
 

@@ -1,8 +1,8 @@
 """Loaded models, shared by all sessions.
 
-Each model is loaded once per weight format; a slow load blocks only the sessions that need that
-model. A name is that of `eab.models.loading`, with the format after it: `embedded@int8` (see
-`eab.weight_formats.full_name`).
+Each model is loaded once per weight format; a slow load blocks only the sessions that need a model
+that is not loaded. A name is that of `eab.models.loading`, with the format after it:
+`embedded@int8` (see `eab.weight_formats.full_name`).
 """
 
 import gc

@@ -16,7 +16,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from eab.config import MAX_NEW_TOKENS, MAX_PATHS
+from eab.config import AUTO, MAX_NEW_TOKENS, MAX_PATHS
 from eab.errors import ConfigError
 from eab.events.fields import MAX_PROMPT_TOKENS
 from eab.formatting import quoted
@@ -29,6 +29,7 @@ UNLIMITED: Final = 1_000_000
 
 MODELS, LIMITS, SERVER = "Models and files", "Limits", "Server"
 Visitor = Literal["tab", "address"]
+KvTotal = int | Literal["auto"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,15 @@ class Rules:
         LIMITS,
         "KV memory",
         "The most KV memory of a run, in MiB; a run that needs more ends there and keeps its text.",
+    )
+    kv_total_mib: KvTotal = setting(
+        AUTO,
+        Whole(1, UNLIMITED, or_word=AUTO),
+        LIMITS,
+        "KV memory in all",
+        "The most KV memory of all runs together, in MiB; auto: a quarter of the memory of this "
+        "machine, of its container, or of a GPU. Where it runs short, the youngest runs pause.",
+        more="Sweeps and measurements, which take turns, come on top.",
     )
     runs_per_visitor: int = setting(
         UNLIMITED,

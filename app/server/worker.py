@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from app.server import metrics
 from app.server.admission import Admission
-from app.server.batched_runs import MAX_RUNNING, BatchedRuns
+from app.server.batched_runs import MAX_RUNNING, BatchedRuns, kv_total_bytes
 from app.server.live_run import (
     LiveBatching,
     LiveFormats,
@@ -73,7 +73,7 @@ class Worker:
         self._admission = Admission(rules)
         self._registry = RunRegistry()
         self._wake = threading.Condition()  # held to read or change what follows
-        self._runs, self._turns = BatchedRuns(max_running), Turns()
+        self._runs, self._turns = BatchedRuns(max_running, rules.kv_total_mib), Turns()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
@@ -325,6 +325,11 @@ class Worker:
         """Bytes of KV memory that the runs in the making hold, as measured in their last step."""
         return sum(run.kv_bytes for run in self._registry.runs if run.active)
 
+    @property
+    def kv_limit_bytes(self) -> int:
+        """Bytes of KV memory that all runs may hold."""
+        return kv_total_bytes(self._runs.kv_total_mib)
+
     def serving_now(self) -> ServingNow:
         """Who is served right now."""
         with self._wake:
@@ -394,7 +399,9 @@ class Worker:
         words = explain_restart(error)
         with self._wake:
             self._registry.fail_begun(words)
-            self._runs, self._turns = BatchedRuns(self._runs.max_running), Turns()
+            before = self._runs
+            self._runs = BatchedRuns(before.max_running, before.kv_total_mib)
+            self._turns = Turns()
 
     def _serve(self) -> None:
         while True:

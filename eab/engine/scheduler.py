@@ -186,6 +186,7 @@ class Scheduler:
             are freed, and computed again when there is room. The oldest run always goes on; its own
             `kv_limit_mib` bounds it. On a GPU the limit is at most four fifths of the memory that
             is free when the scheduler is made.
+        kv_elsewhere: Bytes of this limit that the runs of other schedulers hold right now.
     """
 
     def __init__(
@@ -195,7 +196,9 @@ class Scheduler:
         max_running: int = MAX_RUNNING,
         token_budget: int = TOKEN_BUDGET,
         kv_limit_mib: float = KV_LIMIT_MIB,
+        kv_elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._kv_elsewhere = kv_elsewhere
         self.model, self.max_running, self.token_budget = model, max_running, token_budget
         self._kv_limit = int(kv_limit_mib * 2**20)
         if (device := model.kv_shape.device).type == "cuda":
@@ -220,6 +223,16 @@ class Scheduler:
     def paused(self) -> list[Handle]:
         """The running runs that the last pass left out, because KV memory was short."""
         return [handle for handle in self._running if handle not in self._fitting]
+
+    @property
+    def kv_held(self) -> int:
+        """Bytes of KV memory that the runs hold."""
+        return sum(handle.kv_held for handle in self._running)
+
+    @property
+    def _kv_room(self) -> int:
+        """Bytes that the runs may hold."""
+        return self._kv_limit - self._kv_elsewhere()
 
     @property
     def busy(self) -> bool:
@@ -264,7 +277,7 @@ class Scheduler:
             The runs that were served, that ended or began.
         """
         changed = self.begin()
-        self._fitting = those_that_fit(self._running, self._kv_limit)
+        self._fitting = those_that_fit(self._running, self._kv_room)
         parts = self._choose()
         if parts:
             run_pass(self.model, list(parts.values()))
@@ -316,7 +329,7 @@ class Scheduler:
             first = handle.demand.first
         except Exception:
             return True  # the run says why it cannot begin
-        return sum(one.kv_next for one in self._running) + first <= self._kv_limit
+        return sum(one.kv_next for one in self._running) + first <= self._kv_room
 
     def _count_from_the_least_served(self, owner: str) -> None:
         """Who comes new, or back, is not served before all others until it has caught up."""

@@ -3,6 +3,7 @@
 Only weights in safetensors and GGUF are loaded, and no code from the Hub is run.
 """
 
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,11 @@ DTYPES: Final = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+
+# transformers changes classes and defaults of torch while it loads: two threads at a time take
+# weights for missing that are there (transformers 5.23).
+_ONE_AT_A_TIME: Final = threading.Lock()
 
 
 def load_model(
@@ -116,14 +122,15 @@ def _load(
     """The tokenizer, and the model on the CPU; `holds_all` is the device that will hold all of it
     as loaded.
     """
-    bars = progress.is_progress_bar_enabled()
-    progress.disable_progress_bar()  # for the weights; downloads keep theirs
-    try:
-        load = gguf.load if source.kind == "gguf" else pretrained.load
-        return load(name, source, dtype, holds_all)
-    finally:
-        if bars:
-            progress.enable_progress_bar()
+    with _ONE_AT_A_TIME:
+        bars = progress.is_progress_bar_enabled()
+        progress.disable_progress_bar()  # for the weights; downloads keep theirs
+        try:
+            load = gguf.load if source.kind == "gguf" else pretrained.load
+            return load(name, source, dtype, holds_all)
+        finally:
+            if bars:
+                progress.enable_progress_bar()
 
 
 def _placed(

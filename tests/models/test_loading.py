@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,9 @@ def test_a_tokenizer_configuration_that_is_none_is_refused(llama_folder: Path):
     (llama_folder / "tokenizer_config.json").write_text("[]")
     with pytest.raises(ModelError):
         load_model(str(llama_folder), device="cpu")
+
+
+def test_models_that_load_at_the_same_time_have_all_their_weights() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for loading in [pool.submit(load_model) for _ in range(8)]:
+            loading.result()  # raises where a weight is missing

@@ -9,8 +9,10 @@ import pytest
 import torch
 from table_model import TableModel, random_table
 
+from app.server.batched_runs import BatchedRuns
 from app.server.live_run import LiveRun, LiveTask
 from app.server.model_cache import ModelCache
+from app.server.rules import PRIVATE
 from app.server.worker import Worker
 from eab.analysis.variants import CACHES, VariantRuns, cache_variants
 from eab.caches.base import ForwardBatch
@@ -368,3 +370,33 @@ def test_a_probe_is_made_once_for_the_runs_of_its_prompt(
     run = worker.start_run("A frog", asked, "embedded")
     wait_until(lambda: finished(run))
     assert len(PROBED[models.get("embedded")]) == 1
+
+
+@pytest.mark.parametrize("total_mib", [1, 1000])
+def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
+    total_mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    serve = BatchedRuns.serve
+
+    def noted(runs: BatchedRuns) -> None:
+        serve(runs)
+        held.append(sum(one.kv_held for one in runs._schedulers.values()))
+
+    monkeypatch.setattr(BatchedRuns, "serve", noted)
+    two = ModelCache(lambda _: load_model())
+    worker = Worker(two, rules=replace(PRIVATE, kv_total_mib=total_mib))
+    config = BranchingConfig(entropy_threshold=0.2, max_paths=16, max_new_tokens=60)
+    prompt = "Once upon a time there was a little girl who"
+    runs = [worker.start_run(prompt, config, name, name) for name in ("one", "two") * 3]
+    for run in runs:
+        run.mark_watched()
+        wait_until(lambda run=run: finished(run), 120)
+    worker.close()
+    assert {run.message for run in runs} == {""}
+    texts = [[one.token_ids for one in run.state.started_run().samples()] for run in runs]
+    assert texts == [texts[0]] * len(runs)
+    oldest_of_each = 2 * max(
+        step.kv.bytes_held for step in runs[0].state.started_run().steps if step.kv
+    )
+    assert (max(held) <= max(2**20, oldest_of_each)) == (total_mib == 1)
