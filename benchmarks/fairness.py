@@ -7,8 +7,12 @@ other. The greedy one always has as many of the largest runs as a public server 
 (app/server/rules.py). Every round measures both, without the greedy one and with it. The ratios are
 medians over rounds of the 95th percentiles in the same round: of the seconds to the first token of
 the small visitors' runs, and of the seconds to their end. `fair_share_p95` is the larger of both.
+
+With --newcomer, forty greedy visitors, each with one of the largest runs, are there when another one
+comes: `newcomer_ttft_over_5s` is the median of the seconds to that one's first token, over 5 s.
 """
 
+import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -44,6 +48,9 @@ GREEDY: Final = BranchingConfig(
     kv_limit_mib=PUBLIC.kv_limit_mib,
 )
 WARM_UP_STEPS: Final = 12  # until the trees of the greedy visitor are wide
+CROWD: Final = 40  # greedy visitors, each with a run
+CROWD_STEPS: Final = 150  # until most of their trees are wide
+SOON: Final = 5.0  # seconds in which a newcomer wants to see something
 
 Clock = Callable[[], float]
 
@@ -125,15 +132,47 @@ def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[fl
     )
 
 
+def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int) -> float:
+    """Seconds to the first token of who comes while all slots are taken by the largest runs."""
+    scheduler = Scheduler(model)
+    for number in range(CROWD):
+        config = replace(GREEDY, seed=CROWD * seed + number)
+        scheduler.submit(Request(GREEDY_PROMPT, config), owner=f"greedy {number}")
+    for _ in range(CROWD_STEPS):
+        scheduler.step()
+    new, began = scheduler.submit(Request(PROMPTS[0], SMALL), owner="new"), clock()
+    while not any(isinstance(one, TokenAppended) for one in new.new_events()):
+        scheduler.step()
+    seconds = clock() - began
+    scheduler.close()
+    return seconds
+
+
+def publish_newcomer(options: argparse.Namespace, model: LanguageModel, clock: Clock) -> None:
+    """Measure a newcomer beside the crowd, and publish what was found."""
+    waited = [newcomer_seconds(model, clock, seed) for seed in range(3 if options.quick else 9)]
+    middle = statistics.median(waited)
+    publish(
+        options,
+        where(f"{model.card.dtype} on cpu"),
+        f"First token of a newcomer beside {CROWD} greedy visitors: {middle:.2f} s "
+        f"({min(waited):.2f} to {max(waited):.2f}).\n",
+        {"seconds": waited, "ratios": {"newcomer_ttft_over_5s": middle / SOON}},
+    )
+
+
 def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
+    parser.add_argument("--newcomer", action="store_true", help="measure a newcomer instead")
     offer_processor_time(parser)
     options = parser.parse_args()
     clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)
     model = load_model("embedded", device="cpu", dtype="float32")
     measure(model, True, clock)  # the first passes of a process are slow
+    if options.newcomer:
+        return publish_newcomer(options, model, clock)
     rounds = [
         [measure(model, beside_greedy, clock) for beside_greedy in (False, True)]
         for _ in range(3 if options.quick else 9)

@@ -44,7 +44,13 @@ class FairQueue(Generic[Waiting]):
 
     def pop(self) -> Waiting:
         """Remove and return the entry that starts next."""
-        (self._round, entry), *self._waiting = self._waiting
+        return self.take(self.entries[0])
+
+    def take(self, entry: Waiting) -> Waiting:
+        """Remove an entry that starts now, perhaps before others, and return it."""
+        number = next(number for number, other in self._waiting if other is entry)
+        self.remove(entry)
+        self._round = max(self._round, number)
         self._last_rounds = {
             owner: number for owner, number in self._last_rounds.items() if number >= self._round
         }

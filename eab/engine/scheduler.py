@@ -178,7 +178,8 @@ class Scheduler:
 
     Args:
         model: The model of all runs.
-        max_running: How many runs are served at the same time; the others wait.
+        max_running: How many runs are served at the same time; the others wait. An owner without a
+            running run has one beyond that.
         token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
             tokens come on top.
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
@@ -317,12 +318,20 @@ class Scheduler:
 
     def _next_with_room(self) -> Handle | None:
         with self._lock:
-            if not self._queue.entries or len(self._running) >= self.max_running:
+            first = self._first_with_a_slot()
+            if first is None or (self._running and (self.paused or not self._has_room(first))):
                 return None
-            first = self._queue.entries[0]
-            if self._running and (self.paused or not self._has_room(first)):
-                return None
-            return self._queue.pop()
+            return self._queue.take(first)
+
+    def _first_with_a_slot(self) -> Handle | None:
+        """Who comes new need not wait for the end of other owners' runs: what a pass holds goes to
+        the owners who were served least.
+        """
+        waiting = self._queue.entries
+        if len(self._running) < self.max_running:
+            return next(iter(waiting), None)
+        served = {handle.owner for handle in self._running}
+        return next((handle for handle in waiting if handle.owner not in served), None)
 
     def _has_room(self, handle: Handle) -> bool:
         try:
