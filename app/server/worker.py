@@ -87,6 +87,7 @@ class Worker:
         model_name: str,
         owner: str = "",
         messages: tuple[Message, ...] = (),
+        probe_only: bool = False,
     ) -> LiveRun:
         """Start a run, which is `loading` at first.
 
@@ -96,38 +97,13 @@ class Worker:
             model_name: The model, as `app.server.model_cache` names it.
             owner: Which tab starts it; the queue is fair between owners.
             messages: The chat in the place of a prompt.
+            probe_only: Whether to end where the run begins, with the probe of a quantile threshold.
         """
         config = self._admission.limited(config)
-        state, max_turns = RunFold(), config.max_new_tokens
-        asked = Request(prompt, config, messages=messages)
+        turns, asked = config.max_new_tokens, Request(prompt, config, messages=messages)
+        kind = LiveProbe if probe_only else LiveTask[RunFold]
         return self._launch(
-            LiveTask(prompt, config, model_name, state, lambda _: asked, owner, max_turns, messages)
-        )
-
-    def start_probe(
-        self,
-        prompt: str,
-        config: BranchingConfig,
-        model_name: str,
-        owner: str = "",
-        messages: tuple[Message, ...] = (),
-    ) -> LiveRun:
-        """Start the greedy probe of a prompt: a run that ends as soon as its `state.run` is there.
-
-        Args:
-            prompt: See `start_run`.
-            config: The settings of the probe.
-            model_name: See `start_run`.
-            owner: See `start_run`.
-            messages: See `start_run`.
-        """
-        config = replace(self._admission.limited(config), threshold_unit="quantile")
-        asked = Request(prompt, config, messages=messages)
-        turns = config.max_new_tokens
-        return self._launch(
-            LiveProbe(
-                prompt, config, model_name, RunFold(), lambda _: asked, owner, turns, messages
-            )
+            kind(prompt, config, model_name, RunFold(), lambda _: asked, owner, turns, messages)
         )
 
     def grow_run(

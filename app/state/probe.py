@@ -38,7 +38,8 @@ class Asked:
 
 def asked(model: str, prompt: str, messages: tuple[Message, ...], config: BranchingConfig) -> Asked:
     """What the probe of a run with these settings depends on."""
-    return Asked(model, prompt, messages, probe_config(config))
+    probed = replace(probe_config(config), threshold_unit="quantile")
+    return Asked(model, prompt, messages, probed)
 
 
 def is_of(of: Asked, shown: OpenRun) -> bool:
@@ -107,7 +108,8 @@ def _begin(of: Asked) -> None:
     stop()
     st.session_state[_HELD] = (of, None)
     with suppress(LimitError):  # Run explains it
-        live = worker().start_probe(of.prompt, of.config, of.model, owner(), of.messages)
+        start = worker().start_run
+        live = start(of.prompt, of.config, of.model, owner(), of.messages, probe_only=True)
         st.session_state[_HELD] = (of, live)
 
 
