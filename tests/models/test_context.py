@@ -33,6 +33,21 @@ LONGROPE = {
     "original_max_position_embeddings": 32,
 }
 
+SLIDING_MASK = {  # only the mask slides: the layers hold no window
+    "sliding_window": 16,
+    "use_sliding_window": False,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+TEMPERATURE = {
+    "floor_scale": 20,
+    "attn_scale": 0.5,
+    "head_dim": 8,
+    "intermediate_size_mlp": 48,
+    "num_local_experts": 2,
+    "layer_types": ["full_attention"] * 2,
+    "no_rope_layers": [1, 0],
+}
+
 
 def made(kind, **more):
     torch.manual_seed(1)
@@ -54,6 +69,8 @@ def made(kind, **more):
             128,
         ),
         ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}, 32),
+        ("SmolLM3Config", SLIDING_MASK, 16),
+        ("Llama4TextConfig", TEMPERATURE, 19),
         ("LlamaConfig", {}, 128),
     ],
 )
@@ -67,6 +84,8 @@ def test_the_context_is_what_every_layer_reads_in_full(kind, more, context, word
         ("MistralConfig", {"sliding_window": 16, "use_sliding_window": False}),
         ("Phi3Config", {"sliding_window": 16, "layer_types": ["full_attention"] * 2}),
         ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 32}),
+        ("SmolLM3Config", SLIDING_MASK),
+        ("Llama4TextConfig", TEMPERATURE),
     ],
 )
 def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, more, words):
