@@ -16,7 +16,7 @@ from eab.branching.policy import (
     drawn_token,
     stream_key_of,
 )
-from eab.branching.random_streams import ROOT, uniform
+from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
 
@@ -41,7 +41,7 @@ class ArithmeticPolicy(Seeded):
         self._codes: dict[int, tuple[float, ...]] = {}  # by stream key; none if it draws alone
         self._least_log_prob = -log(config.max_paths)  # of a path that can have several codes
         if config.max_paths > 1:
-            shift = uniform(config.seed, ROOT, 0, 0)
+            [shift] = self.uniforms([(ROOT, 0)])  # with one code it would draw the first token
             codes = ((code + shift) / config.max_paths for code in range(config.max_paths))
             self._codes[ROOT] = tuple(codes)
 

@@ -14,7 +14,7 @@ from eab.branching.policy import (
     drawn_token,
 )
 from eab.branching.pruning import fearnhead_clifford
-from eab.branching.random_streams import pruning_uniform, uniform
+from eab.branching.random_streams import Purpose, pruning_uniform, uniform
 from eab.branching.sampling import Predictions, RestDraw
 from eab.config import BranchingConfig
 
@@ -46,7 +46,7 @@ class FairPolicy(Seeded):
         return [
             RestDraw(
                 index,
-                uniform(self._config.seed, stream_key, step, 1),
+                uniform(self._config.seed, stream_key, step, Purpose.TOKEN, 1),
                 self._head(predictions, index),
             )
             for index, (stream_key, step) in enumerate(at, first)

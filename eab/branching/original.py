@@ -13,7 +13,7 @@ from eab.branching.policy import (
     drawn_token,
     log_prob_of,
 )
-from eab.branching.random_streams import uniform
+from eab.branching.random_streams import Purpose, uniform
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
 
@@ -46,7 +46,7 @@ class OriginalPolicy(Seeded):
                 index for index in drawing if predictions.entropies[index] >= self._threshold
             ]
             uniforms = [
-                uniform(self._config.seed, leaves[index].stream_key, step, number)
+                uniform(self._config.seed, leaves[index].stream_key, step, Purpose.TOKEN, number)
                 for index in drawing
             ]
             tokens = predictions.draw(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from eab.branching.random_streams import child_stream_key, uniform
+from eab.branching.random_streams import Purpose, child_stream_key, uniform
 from eab.branching.sampling import Predictions, RestDraw
 from eab.config import BranchingConfig
 
@@ -121,7 +121,9 @@ class Seeded:
 
     def uniforms(self, at: At) -> list[float]:
         """See Policy.uniforms."""
-        return [uniform(self._config.seed, stream_key, step, 0) for stream_key, step in at]
+        return [
+            uniform(self._config.seed, stream_key, step, Purpose.TOKEN) for stream_key, step in at
+        ]
 
     def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
         """See Policy.rest_draws: none."""

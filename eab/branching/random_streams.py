@@ -3,9 +3,13 @@
 It never depends on the batch, the cache, or the other paths. A stream key is a 64-bit key of the
 random stream of a path. The first path has ROOT. At a fork, the heir (the child that would have
 come without the fork) keeps the key, and every other child gets a new one.
+
+The index is made of what the number is for and which of them it is, so two purposes never share a
+number: estimates would be biased.
 """
 
 import struct
+from enum import IntEnum
 from hashlib import blake2b
 from typing import Final
 
@@ -13,21 +17,43 @@ ROOT: Final = 0
 _PRUNING: Final = 2**64 - 1
 
 
-def uniform(seed: int, stream_key: int, step: int, index: int) -> float:
-    """A random number in [0, 1) with 53 bits."""
-    return (_hash(seed, stream_key, step, index) >> 11) * 2.0**-53
+class Purpose(IntEnum):
+    """What a random number of a path at a step is for: the first of 2**32 indices.
+
+    Attributes:
+        TOKEN: To draw a token: number 0 its own next token, the others further tokens at a fork.
+        STREAM_KEY: To make the stream key of a child.
+        PERTURBATION: To perturb the log-probabilities of the path and of its continuations.
+    """
+
+    TOKEN = 0
+    STREAM_KEY = 2**32
+    PERTURBATION = 2 * 2**32
+
+
+def uniform(seed: int, stream_key: int, step: int, purpose: Purpose, number: int = 0) -> float:
+    """A random number in [0, 1) with 53 bits.
+
+    Args:
+        seed: Of the run.
+        stream_key: Of the path.
+        step: The step.
+        purpose: What it is for.
+        number: Which of the numbers for this purpose, below 2**32.
+    """
+    return (_hash(seed, stream_key, step, purpose + number) >> 11) * 2.0**-53
 
 
 def pruning_uniform(seed: int, step: int) -> float:
     """The draw for pruning to the path limit, from a stream of its own, so that it changes no
     token.
     """
-    return uniform(seed, _PRUNING, step, 0)
+    return (_hash(seed, _PRUNING, step, 0) >> 11) * 2.0**-53
 
 
 def child_stream_key(stream_key: int, step: int, token: int) -> int:
     """The stream key of a child that is not the heir and takes `token` at a fork."""
-    return _hash(stream_key, step, token, 2**32) % _PRUNING or 1
+    return _hash(stream_key, step, token, Purpose.STREAM_KEY) % _PRUNING or 1
 
 
 def _hash(*words: int) -> int:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import Final
 
 from eab.branching.policy import (
     At,
@@ -20,11 +19,9 @@ from eab.branching.policy import (
     log_prob_of,
     stream_key_of,
 )
-from eab.branching.random_streams import ROOT, uniform
+from eab.branching.random_streams import ROOT, Purpose, uniform
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
-
-_PERTURBING: Final = 2**33  # the random numbers for perturbed log-probabilities: apart from tokens
 
 
 @dataclass(slots=True)
@@ -54,9 +51,10 @@ class StochasticBeamPolicy(Seeded):
 
     Let kappa be the highest value that was dropped. A text of probability p is kept with
     probability q = 1 - exp(-p / exp(kappa)), given the others, so the sum of p / q x f(text) is an
-    unbiased estimate of E f. These importance weights vary in sum. The weights here are divided by
-    their sum, as the paper does for its estimates: they are consistent, with a bias of the order of
-    1 / max_paths. The threshold and the branch factor do not matter.
+    unbiased estimate of E f. These importance weights vary in sum, and if max_paths is 1 their
+    variance is infinite. The weights here are divided by their sum, as the paper does for its
+    estimates: they are consistent, with a bias of the order of 1 / max_paths. The threshold and the
+    branch factor do not matter.
 
     Attributes:
         kappa: The highest perturbed log-probability of all that was dropped so far.
@@ -64,7 +62,8 @@ class StochasticBeamPolicy(Seeded):
 
     def __init__(self, config: BranchingConfig) -> None:
         super().__init__(config)
-        root = -math.log(_exponential(config.seed, ROOT, 0, 0))  # a standard Gumbel variable
+        # A standard Gumbel variable.
+        root = -math.log(_exponential(uniform(config.seed, ROOT, 0, Purpose.PERTURBATION)))
         self._perturbed: dict[int, float] = {ROOT: root}  # of every path, by its stream key
         self.kappa = -math.inf
 
@@ -121,7 +120,7 @@ class StochasticBeamPolicy(Seeded):
         draws = predictions.draw_inside(
             growing,
             [
-                uniform(seed, found[at].leaf.stream_key, step, len(found[at].tokens))
+                uniform(seed, found[at].leaf.stream_key, step, Purpose.TOKEN, len(found[at].tokens))
                 for at in growing
             ],
             [found[at].tokens for at in growing],
@@ -131,8 +130,8 @@ class StochasticBeamPolicy(Seeded):
             if draw.token is None:
                 continue
             one = found[at]
-            number = _PERTURBING + len(one.tokens)
-            waited = math.log(_exponential(seed, one.leaf.stream_key, step, number))
+            number = uniform(seed, one.leaf.stream_key, step, Purpose.PERTURBATION, len(one.tokens))
+            waited = math.log(_exponential(number))
             rate = one.leaf.log_prob + math.log(draw.mass)
             one.tokens.append(draw.token)
             one.perturbed.append(-_log_sum(-one.perturbed[-1], waited - rate))
@@ -187,9 +186,9 @@ def _shares(keys: Sequence[int], logs: Mapping[int, float]) -> list[float | None
     return [math.exp(logs[key] - highest) / total if key in logs else None for key in keys]
 
 
-def _exponential(seed: int, stream_key: int, step: int, index: int) -> float:
-    """A draw from the standard exponential distribution; never 0."""
-    return -math.log1p(-uniform(seed, stream_key, step, index)) or 2.0**-54
+def _exponential(number: float) -> float:
+    """A draw from the standard exponential distribution, never 0, by a random number in [0, 1)."""
+    return -math.log1p(-number) or 2.0**-54
 
 
 def _log_sum(one: float, other: float) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eab.branching.policy import At, Child, Leaf, Member, Seeded, children_of, drawn_token
-from eab.branching.random_streams import child_stream_key, uniform
+from eab.branching.random_streams import child_stream_key
 from eab.branching.sampling import Predictions
 
 
@@ -45,15 +45,13 @@ class IndependentPolicy(Seeded):
         """The first child keeps the random stream of the run, so its text is that of a run without
         forks.
         """
-        count, seed = self._config.max_paths, self._config.seed
+        count = self._config.max_paths
         stream_keys = [
             root.stream_key,
             *(child_stream_key(root.stream_key, 0, index) for index in range(1, count)),
         ]
-        tokens = [
-            drawn_token(*predictions.draw([0], [uniform(seed, stream_key, 0, 0)]))
-            for stream_key in stream_keys
-        ]
+        uniforms = self.uniforms([(stream_key, 0) for stream_key in stream_keys])
+        tokens = [drawn_token(token) for token in predictions.draw([0] * count, uniforms)]
         log_probs = predictions.log_prob([0] * count, tokens)
         return [
             Child(replace(root, stream_key=stream_key), token, log_prob, root.weight / count, True)

@@ -1,4 +1,4 @@
-"""The policy `arithmetic`: how many codes a prefix gets, and that its weights are unbiased."""
+"""The policy `arithmetic`: how many codes a prefix gets, and when it draws alone."""
 
 import math
 from collections import Counter
@@ -15,8 +15,6 @@ from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Forked, Speculated
 from eab.run import fold
-
-NOISE = 4.5  # standard errors
 
 
 def config_of(codes: int, seed: int = 0, tokens: int = 5) -> BranchingConfig:
@@ -67,23 +65,6 @@ def test_the_codes_are_those_of_the_lattice() -> None:
         }
         leaves, _ = leaves_of(model, config_of(16, seed, tokens=2))
         assert len(leaves) == 16, "sixteen codes choose each of the sixteen texts once"
-
-
-@pytest.mark.parametrize("codes", [2, 7])
-def test_the_weight_of_every_text_is_its_probability_on_average(codes: int) -> None:
-    model, trees = TableModel(random_table(7, 4, 0.5), stop_ids=[3]), 700
-    exact = dict(model.all_texts(0, 4))
-    totals, squares = Counter[Text](), Counter[Text]()
-    for seed in range(trees):
-        for text, leaf in leaves_of(model, config_of(codes, seed, tokens=4))[0].items():
-            totals[text] += leaf.weight
-            squares[text] += leaf.weight**2
-    assert totals.keys() <= exact.keys()
-    for text, mass in exact.items():
-        mean = totals[text] / trees
-        # Of texts that are hardly ever drawn the variance is taken to be at least that of a count.
-        variance = max(squares[text] / trees - mean**2, mass / codes)
-        assert abs(mean - mass) < NOISE * math.sqrt(variance / trees) + 1e-3, text
 
 
 def test_it_estimates_better_than_independent_texts_do() -> None:

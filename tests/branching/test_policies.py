@@ -10,7 +10,7 @@ from table_model import Table, TableModel, random_table
 
 from eab.branching.original import OriginalPolicy
 from eab.branching.policy import Child, Leaf
-from eab.branching.random_streams import ROOT, uniform
+from eab.branching.random_streams import ROOT, Purpose, uniform
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -148,7 +148,7 @@ def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
         [alone] = texts_of(tree_of(table, seed=seed, entropy_threshold=20.0))
         assert (heir.tokens[0].token,) == alone
         assert alone[0] == np.searchsorted(
-            np.cumsum(table[0]), uniform(seed, ROOT, 0, 0), side="right"
+            np.cumsum(table[0]), uniform(seed, ROOT, 0, Purpose.TOKEN), side="right"
         )
         heirs.add(alone[0])
     assert len(heirs) >= 4
@@ -156,7 +156,7 @@ def test_the_heir_is_the_token_that_would_have_come_without_a_fork():
 
 def test_a_path_without_forks_and_its_heirs_keep_the_first_random_stream():
     table = same_row([0.05, 0.4, 0.1, 0.3, 0.15])
-    draws = [uniform(6, ROOT, step, 0) for step in range(5)]
+    draws = [uniform(6, ROOT, step, Purpose.TOKEN) for step in range(5)]
     expected = tuple(np.searchsorted(np.cumsum(table[0]), draws, side="right").tolist())
     for threshold in (20.0, 1.0):
         run = tree_of(table, seed=6, max_new_tokens=5, max_paths=256, entropy_threshold=threshold)

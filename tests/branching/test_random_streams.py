@@ -1,29 +1,42 @@
-"""Counter-based randomness: a draw depends on its four numbers only."""
+"""Counter-based randomness: a draw depends on its four numbers only, and serves one purpose."""
 
 import itertools
-from collections import Counter
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import EVERY
 
-from eab.branching.random_streams import ROOT, child_stream_key, pruning_uniform, uniform
-from eab.config import MAX_SEED
+from eab.branching import random_streams
+from eab.branching.random_streams import (
+    ROOT,
+    Purpose,
+    child_stream_key,
+    pruning_uniform,
+    uniform,
+)
+from eab.config import MAX_SEED, BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
 
 SEEDS = st.integers(0, MAX_SEED)
 STREAM_KEYS = st.integers(0, 2**64 - 1)
 STEPS = st.integers(0, 5000)
+PURPOSES = st.sampled_from(Purpose)
 
-FROZEN_UNIFORMS = [0.6299085342998937, 0.19765265011863864, 0.8836289693691156]
+FROZEN_UNIFORMS = [0.6299085342998937, 0.19765265011863864, 0.8836289693691156, 0.8908864717254646]
 FROZEN_PRUNING = 0.6131746863976323
 FROZEN_KEYS = [259418745062592498, 15316269418215960375]
 
 
-@given(seed=SEEDS, stream_key=STREAM_KEYS, step=STEPS, index=st.integers(0, 16))
-def test_a_draw_lies_in_zero_to_one_and_repeats(seed, stream_key, step, index):
-    drawn = uniform(seed, stream_key, step, index)
+@given(seed=SEEDS, stream_key=STREAM_KEYS, step=STEPS, purpose=PURPOSES, number=st.integers(0, 16))
+def test_a_draw_lies_in_zero_to_one_and_repeats(seed, stream_key, step, purpose, number):
+    drawn = uniform(seed, stream_key, step, purpose, number)
     assert 0 <= drawn < 1
-    assert drawn == uniform(seed, stream_key, step, index)
+    assert drawn == uniform(seed, stream_key, step, purpose, number)
     assert (drawn * 2**53).is_integer()
 
 
@@ -34,33 +47,33 @@ def test_a_child_gets_a_key_of_its_own_that_no_other_stream_uses(seed, stream_ke
     assert key == child_stream_key(stream_key, step, token)
     assert key != child_stream_key(stream_key, step, token + 1)
     assert key != child_stream_key(stream_key, step + 1, token)
-    assert 0 <= uniform(seed, key, step, 0) < 1
 
 
 def test_draws_differ_when_any_of_their_numbers_differs():
     numbers = {
-        uniform(seed, stream_key, step, index)
+        uniform(seed, stream_key, step, purpose, number)
         for seed in range(6)
         for stream_key in range(6)
         for step in range(6)
-        for index in range(6)
+        for purpose in Purpose
+        for number in range(6)
     }
     pruning = {pruning_uniform(seed, step) for seed in range(6) for step in range(6)}
-    assert len(numbers) == 6**4
+    assert len(numbers) == len(Purpose) * 6**4
     assert len(pruning) == 36
     assert not numbers & pruning
 
 
-@pytest.mark.parametrize("varied", ["seed", "stream_key", "step", "index"])
+@pytest.mark.parametrize("varied", ["seed", "stream_key", "step", "number"])
 def test_draws_are_uniform_along_each_of_their_numbers(varied):
-    where = {"seed": 11, "stream_key": 22, "step": 33, "index": 0}
+    where = {"seed": 11, "stream_key": 22, "step": 33, "purpose": Purpose.TOKEN, "number": 0}
     draws = [uniform(**where | {varied: value}) for value in range(20_000)]
     counts = Counter(int(draw * 50) for draw in draws)
     assert chi_square(counts, 50, len(draws)) < 100  # 49 +- 10; 5 sigma
 
 
 def test_neighbouring_draws_are_independent():
-    draws = [uniform(5, ROOT, step, 0) for step in range(20_001)]
+    draws = [uniform(5, ROOT, step, Purpose.TOKEN) for step in range(20_001)]
     pairs = Counter((int(one * 7), int(two * 7)) for one, two in itertools.pairwise(draws))
     assert chi_square(pairs, 49, 20_000) < 98
 
@@ -75,9 +88,72 @@ def chi_square(counts: Counter, cells: int, total: int) -> float:
 
 def test_the_streams_are_those_of_earlier_versions_so_that_old_seeds_repeat():
     assert [
-        uniform(0, ROOT, 0, 0),
-        uniform(1, ROOT, 2, 3),
-        uniform(MAX_SEED, 2**64 - 1, 4095, 1),
+        uniform(0, ROOT, 0, Purpose.TOKEN),
+        uniform(1, ROOT, 2, Purpose.TOKEN, 3),
+        uniform(MAX_SEED, 2**64 - 1, 4095, Purpose.TOKEN, 1),
+        uniform(1, ROOT, 2, Purpose.PERTURBATION, 3),
     ] == FROZEN_UNIFORMS
     assert pruning_uniform(7, 3) == FROZEN_PRUNING
     assert [child_stream_key(ROOT, 0, 0), child_stream_key(123, 45, 678)] == FROZEN_KEYS
+
+
+Words = tuple[int, ...]  # seed, stream key, step and index; or those of a stream key
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[Words, Counter[str]]:
+    """All random numbers that are asked for, and how often each line of the code asks for them."""
+    found: defaultdict[Words, Counter[str]] = defaultdict(Counter)
+    compute = random_streams._hash
+
+    def hash_and_note(*words: int) -> int:
+        asking = sys._getframe(2)  # past `uniform`, or whichever function has called
+        code = asking.f_code
+        found[words][f"{Path(code.co_filename).name}:{asking.f_lineno} {code.co_name}"] += 1
+        return compute(*words)
+
+    monkeypatch.setattr(random_streams, "_hash", hash_and_note)
+    return found
+
+
+def is_next_token(words: Words) -> bool:
+    """Whether it draws a path's own next token: a draft model and verification ask for it, too."""
+    return words[3] == Purpose.TOKEN
+
+
+@pytest.mark.parametrize("max_paths", [1, 2, 7])
+@pytest.mark.parametrize("drafter", ["none", "model", "prompt-lookup", "sibling-lookup"])
+@pytest.mark.parametrize("policy", EVERY)
+def test_a_random_number_serves_one_purpose(twins, asked, policy, drafter, max_paths):
+    """A purpose is a line of the code. What draws no next token is asked for once a run, but again
+    where a draft was rejected.
+    """
+    config = BranchingConfig(
+        policy=policy,
+        drafter=drafter,
+        max_paths=max_paths,
+        max_new_tokens=16,
+        entropy_threshold=2.5,
+        top_k=20,
+        seed=3,
+    )
+    request = Request("w5 w9 w3 w5 w9", config)
+    assert list(generate(twins("llama").ours, request, twins("llama", 1).ours))
+    assert any(is_next_token(words) for words in asked)
+    shared = {words: lines for words, lines in asked.items() if len(lines) > 1}
+    assert not shared
+    again = {
+        words: lines
+        for words, lines in asked.items()
+        if max(lines.values()) > 1 and not is_next_token(words) and words[3] != Purpose.STREAM_KEY
+    }
+    assert drafter != "none" or not again
+
+
+def test_the_purposes_of_a_policy_are_seen(twins, asked):
+    """What the test above looks at is all there: stochastic beams have four purposes."""
+    config = BranchingConfig(policy="stochastic-beam", max_paths=4, max_new_tokens=6)
+    assert list(generate(twins("llama").ours, Request("w5 w9", config)))
+    lines = {line.split()[1] for lines in asked.values() for line in lines}
+    assert {"__init__", "_next", "stream_key_of"} < lines
+    assert {words[3] // 2**32 * 2**32 for words in asked} == set(Purpose)

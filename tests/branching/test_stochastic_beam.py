@@ -2,21 +2,20 @@
 
 import math
 from collections import Counter
-from functools import lru_cache
-from itertools import permutations
 
 import numpy as np
 import pytest
+from estimates import CASES_AND_SEEDS, FUNCTIONALS, assert_unbiased, weighted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stepping import Text, leaves_of
+from numpy.typing import NDArray
+from stepping import Sample, Text, leaves_of
 from table_model import TableModel, random_table
 
 from eab.branching.policy import Leaf
 from eab.branching.stochastic_beam import StochasticBeamPolicy, importance
 from eab.config import BranchingConfig
 
-NOISE = 4.5  # standard errors
 LENGTH = 3
 RUNS, FEW, MANY = 600, 2, 12
 MODEL = TableModel(random_table(7, 4, 3.0), stop_ids=[3])
@@ -33,30 +32,51 @@ def drawn(count: int, seed: int, model: TableModel = MODEL) -> tuple[dict[Text, 
     return leaves, policy.kappa
 
 
-@lru_cache
 def many_drawn(count: int) -> list[tuple[dict[Text, Leaf], float]]:
     return [drawn(count, seed) for seed in range(RUNS)]
 
 
-def inclusion(count: int) -> dict[Text, float]:
-    """The chance of each text to be among `count` that are drawn without replacement."""
-    found: dict[Text, float] = dict.fromkeys(EXACT, 0.0)
-    for order in permutations(EXACT, count):
-        chance, left = 1.0, 1.0
-        for text in order:
-            chance *= EXACT[text] / left
-            left -= EXACT[text]
-        for text in order:
-            found[text] += chance
-    return found
+def of_run(samples: list[Sample], kappa: float) -> list[float]:
+    """What is compared of a run: kappa, and for each functional the number of texts that have the
+    property, this times kappa, and the estimate with the weights of the run.
+    """
+    counts = weighted([(text, 1.0) for text, _ in samples])
+    means = weighted([(text, leaf.weight) for text, leaf in samples])
+    return [kappa, *counts, *(kappa * count for count in counts), *means]
 
 
-def test_a_text_is_included_as_often_as_in_drawing_without_replacement() -> None:
-    found = Counter(text for leaves, _ in many_drawn(FEW) for text in leaves)
-    assert found.keys() <= EXACT.keys()
-    for text, chance in inclusion(FEW).items():
-        error = math.sqrt(max(chance * (1 - chance), 1 / RUNS) / RUNS)
-        assert abs(found[text] / RUNS - chance) < NOISE * error, text
+def gumbel_top(texts: list[tuple[Text, float]], count: int, runs: int) -> NDArray[np.float64]:
+    """The same of runs that perturb the log-probabilities of all texts at once."""
+    p = np.array([mass for _, mass in texts])
+    values = np.array([[f(text) for text, _ in texts] for f in FUNCTIONALS.values()])
+    rng = np.random.default_rng(count)
+    found = []
+    for _ in range(runs):
+        perturbed = np.log(p) + rng.gumbel(size=len(p))
+        order = np.argpartition(-perturbed, count)
+        kept, kappa = order[:count], perturbed[order[count]]
+        weights = p[kept] / -np.expm1(-p[kept] * np.exp(-kappa))
+        counts = values[:, kept].sum(axis=1)
+        means = values[:, kept] @ (weights / weights.sum())
+        found.append(np.concatenate([[kappa], counts, kappa * counts, means]))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
+def test_importance_weights_are_unbiased_and_all_is_as_with_all_texts_at_once(case, seeds) -> None:
+    estimates, found = [], []
+    for samples, policy in case.runs("stochastic-beam", seeds):
+        kappa = policy.kappa
+        logs = [(text, importance(leaf.log_prob, kappa)) for text, leaf in samples]
+        estimates.append(weighted([(text, math.exp(log)) for text, log in logs]))
+        found.append(of_run(samples, kappa))
+    texts = case.texts()
+    assert_unbiased(estimates, weighted(texts))
+    if case.max_paths >= len(texts):
+        assert {kappa for kappa, *_ in found} == {-math.inf}, "nothing was dropped"
+        return
+    expected = gumbel_top(texts, case.max_paths, 20_000)
+    assert_unbiased(found, expected.mean(axis=0), expected.std(axis=0) / math.sqrt(20_000))
 
 
 @settings(max_examples=60)
@@ -81,25 +101,6 @@ def test_as_many_different_texts_as_there_can_be_and_weights_that_sum_to_one(
         assert leaf.log_prob == pytest.approx(math.log(exact[text]), abs=1e-9)
         if len(exact) <= count:
             assert leaf.weight == pytest.approx(exact[text], abs=1e-9)
-
-
-@pytest.mark.parametrize("count", [FEW, MANY])
-@pytest.mark.parametrize("token", range(3))
-@pytest.mark.parametrize("place", [0, -1])
-def test_importance_weights_are_unbiased(count: int, token: int, place: int) -> None:
-    """The estimated and the exact chance that the first, or the last, token is this one."""
-    estimates = [
-        math.fsum(
-            math.exp(importance(leaf.log_prob, kappa))
-            for text, leaf in leaves.items()
-            if text[place] == token
-        )
-        for leaves, kappa in many_drawn(count)
-    ]
-    exact = math.fsum(mass for text, mass in EXACT.items() if text[place] == token)
-    error = np.std(estimates, ddof=1) / math.sqrt(RUNS)
-    assert error < 0.2 * exact, "too noisy to tell"
-    assert abs(np.mean(estimates) - exact) < NOISE * error
 
 
 def test_normalised_weights_are_biased_the_less_the_more_texts_are_drawn() -> None:

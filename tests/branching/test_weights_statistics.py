@@ -1,59 +1,37 @@
-"""The weights of `fair` sum to 1 at every step, and weighted averages are unbiased (compared with
-exact expectations).
+"""What the policies claim of their texts and weights: sums of 1 at every step, and means over many
+seeds that are as numpy computes them from the probabilities of a chain.
 """
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
+from estimates import (
+    CASES,
+    CASES_AND_SEEDS,
+    FUNCTIONALS,
+    Case,
+    assert_unbiased,
+    standard_errors_off,
+    weighted,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policies import FORKING
+from numpy.typing import NDArray
+from policies import EVERY, FORKING
+from stepping import Sample, samples_of
 from table_model import TableModel, random_table
 
+from eab.branching.random_streams import ROOT
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import StepTimed
 from eab.run import Run, fold
 
-Text = tuple[int, ...]
-TREES = 700
-NOISE = 4.5  # standard errors; 30 unbiased comparisons stay below with probability 0.9998
 ENTROPIES = st.floats(0.0, 1.6)
-
-FUNCTIONALS: dict[str, Callable[[Text], float]] = {
-    "ends with 0": lambda text: float(text[-1] == 0),
-    "ends with 1": lambda text: float(text[-1] == 1),
-    "begins with 2": lambda text: float(text[0] == 2),
-    "length": len,
-    "zeros": lambda text: text.count(0),
-    "first is last": lambda text: float(text[0] == text[-1]),
-}
-
-
-def weigh(model: TableModel, config: BranchingConfig) -> list[float]:
-    """The weighted sum of each functional over the leaves of one tree."""
-    samples = fold(generate(model, Request("0", config))).samples()
-    return [
-        sum(sample.weight * f(sample.token_ids) for sample in samples) for f in FUNCTIONALS.values()
-    ]
-
-
-def standard_errors_off(model: TableModel, trees: int, **settings: object) -> list[float]:
-    """Distance of the mean over many seeds from the exact expectation, in standard errors, for each
-    functional.
-    """
-    configs = [BranchingConfig(seed=seed, **settings) for seed in range(trees)]
-    estimates = np.array([weigh(model, config) for config in configs])
-    texts = list(model.all_texts(0, configs[0].max_new_tokens))
-    exact = np.array(
-        [math.fsum(mass * f(text) for text, mass in texts) for f in FUNCTIONALS.values()]
-    )
-    errors = estimates.std(axis=0, ddof=1) / math.sqrt(trees)
-    assert (errors < 0.08 * np.maximum(exact, 0.2)).all(), "too noisy to tell"
-    return list((estimates.mean(axis=0) - exact) / errors)
 
 
 @settings(max_examples=40)
@@ -111,59 +89,101 @@ def assert_leaves_are_distinct_with_exact_log_probs(run: Run, model: TableModel)
         assert sample.entropies == pytest.approx(entropies, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [
-        ("no limit acts", {"max_paths": 256}),
-        ("the path limit acts", {"max_paths": 5}),
-        ("a tight limit", {"max_paths": 2}),
-        ("light paths do not fork", {"max_paths": 256, "min_fork_weight": 0.1}),
-        ("many children", {"max_paths": 6, "branch_factor": 4, "entropy_threshold": 0.0}),
-    ],
-)
-def test_fair_weighted_averages_are_unbiased(name, more):
-    model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
-    settings = {"max_new_tokens": 5, "branch_factor": 2, "entropy_threshold": 0.7} | more
-    z = standard_errors_off(model, TREES, **settings)
-    assert max(map(abs, z)) < NOISE, dict(zip(FUNCTIONALS, z, strict=True))
+@pytest.mark.parametrize("policy", EVERY)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_tested_here_without_the_engine_is_what_the_engine_does(policy, case):
+    for seed in (0, 1):
+        config = case.config(policy, seed)
+        run = fold(generate(case.model, Request("0", config)))
+        expected = sorted((sample.token_ids, sample.weight) for sample in run.samples())
+        found = sorted((text, leaf.weight) for text, leaf in samples_of(case.model, config)[0])
+        assert [text for text, _ in found] == [text for text, _ in expected]
+        weights = [weight for _, weight in expected]
+        assert [weight for _, weight in found] == pytest.approx(weights, abs=1e-12)
 
 
-def test_fair_weighted_averages_are_unbiased_under_the_filtered_distribution():
-    table = random_table(11, 5, 0.8)
-    squared = table**2  # temperature 0.5
-    third = np.sort(squared, axis=1)[:, -3:-2]
-    kept = np.where(squared >= third, squared, 0)
-    exact_model = TableModel(kept / kept.sum(axis=1, keepdims=True))
-    settings = {"max_new_tokens": 4, "entropy_threshold": 0.5, "max_paths": 4, "branch_factor": 2}
-    estimates = np.array(
-        [
-            weigh(
-                TableModel(table), BranchingConfig(seed=seed, temperature=0.5, top_k=3, **settings)
-            )
-            for seed in range(TREES)
-        ]
-    )
-    texts = list(exact_model.all_texts(0, 4))
-    for column, f in zip(estimates.T, FUNCTIONALS.values(), strict=True):
-        exact = math.fsum(mass * f(text) for text, mass in texts)
-        assert abs(column.mean() - exact) < NOISE * column.std(ddof=1) / math.sqrt(TREES) + 1e-12
+def estimates(case: Case, policy: str, seeds: range) -> list[list[float]]:
+    """The weighted sum of each functional over the texts of one run, for each seed."""
+    return [
+        weighted([(text, leaf.weight) for text, leaf in samples])
+        for samples, _ in case.runs(policy, seeds)
+    ]
 
 
-def test_without_forks_a_run_is_one_ordinary_sample():
-    model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
-    z = standard_errors_off(model, 2 * TREES, max_new_tokens=5, entropy_threshold=20.0)
-    assert max(map(abs, z)) < NOISE
+@pytest.mark.parametrize("policy", ["fair", "arithmetic", "independent"])
+@pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
+def test_weighted_averages_are_unbiased(policy, case, seeds):
+    assert_unbiased(estimates(case, policy, seeds), weighted(case.texts()))
+
+
+@pytest.mark.parametrize("policy", ["fair", "original"])
+@pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
+def test_without_forks_a_run_is_one_ordinary_text(policy, case, seeds):
+    alone = replace(case, settings=case.settings | {"entropy_threshold": 20.0})
+    assert_unbiased(estimates(alone, policy, seeds), weighted(case.texts()))
+
+
+@pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
+def test_independent_texts_are_independent(case, seeds):
+    """The mean product over all pairs of different texts is the product of the expectations."""
+
+    def pairs(samples: list[Sample]) -> list[float]:
+        values = np.array([[f(text) for text, _ in samples] for f in FUNCTIONALS.values()])
+        count = values.shape[1]
+        products = values.sum(axis=1) ** 2 - (values**2).sum(axis=1)
+        return list(products / (count * (count - 1)))
+
+    several = replace(case, settings=case.settings | {"max_paths": max(2, case.max_paths)})
+    products = [pairs(samples) for samples, _ in several.runs("independent", seeds)]
+    assert_unbiased(products, np.square(weighted(case.texts())))
+
+
+def children_of_original(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The chance of each token to be a child of the first fork, and to be its heir.
+
+    The children are drawn without replacement, as many as the paths that are left, at most the
+    branch factor; two if none is left, and the likelier one of them stays.
+    """
+    p, config = case.exact.next(0, 0), case.config("original")
+    possible = [token for token in range(len(p)) if p[token] > 0]
+    left = case.max_paths - 1
+    count = min(left or 2, config.branch_factor, len(possible))
+    if -sum(p[token] * math.log(p[token]) for token in possible) < config.entropy_threshold:
+        count = 1
+    child, heir = np.zeros(len(p)), np.zeros(len(p))
+    for order in permutations(possible, count):
+        chance, rest = 1.0, 1.0
+        for token in order:
+            chance *= p[token] / rest
+            rest -= p[token]
+        kept = sorted(order, key=lambda token: -p[token])[: case.max_paths]
+        child[kept] += chance
+        heir[order[0]] += chance * (order[0] in kept)
+    return child, heir
+
+
+@pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
+def test_the_original_rule_draws_the_children_of_a_fork_without_replacement(case, seeds):
+    first = replace(case, settings=case.settings | {"max_new_tokens": 1})
+    found = []
+    for samples, _ in first.runs("original", seeds):
+        children = np.zeros((2, case.size))
+        for (token,), leaf in samples:
+            children[:, token] = 1, leaf.stream_key == ROOT
+        found.append(children.ravel())
+    assert_unbiased(found, np.concatenate(children_of_original(case)))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_greedy_is_the_most_likely_token_after_token_whatever_the_seed_and_the_limit(case):
+    text = [0]
+    while len(text) <= case.config("greedy").max_new_tokens and text[-1] not in case.model.stop_ids:
+        text.append(int(case.exact.next(text[-1], 0).argmax()))
+    for samples, _ in case.runs("greedy", range(5)):
+        assert [(found, leaf.weight) for found, leaf in samples] == [(tuple(text[1:]), 1.0)]
 
 
 def test_equal_weights_of_the_original_rule_are_far_off_and_the_statistics_notice():
-    model = TableModel(random_table(7, 4, 0.5), stop_ids=[3])
-    z = standard_errors_off(
-        model,
-        500,
-        max_new_tokens=5,
-        branch_factor=2,
-        entropy_threshold=0.7,
-        max_paths=5,
-        policy="original",
-    )
+    case = CASES["limit 5"]
+    z = standard_errors_off(estimates(case, "original", range(300)), weighted(case.texts()))
     assert max(map(abs, z)) > 10

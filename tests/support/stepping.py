@@ -1,7 +1,5 @@
 """A policy alone, on a table of probabilities: no cache, no events, many seeds in little time."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from table_model import TableModel
@@ -13,43 +11,44 @@ from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
 
 Text = tuple[int, ...]
+Sample = tuple[Text, Leaf]
 
 
-def leaves_of(
-    model: TableModel,
-    config: BranchingConfig,
-    each_step: Callable[[dict[Text, Leaf]], None] = lambda texts: None,
-) -> tuple[dict[Text, Leaf], Policy]:
-    """The leaves of a run that starts from token 0, by their texts, and the policy at the end.
-
-    Args:
-        model: Gives the probabilities.
-        config: The settings.
-        each_step: Called with the leaves after each step.
+@torch.inference_mode()
+def samples_of(model: TableModel, config: BranchingConfig) -> tuple[list[Sample], Policy]:
+    """The texts of a run that starts from token 0, with their leaves, and the policy at the end.
+    Its threshold is in nats.
     """
-    policy = make_policy(config, 0.0)
-    texts = {(): Leaf(0, ROOT, 1.0, 0.0)}
+    policy = make_policy(config, config.entropy_threshold)
+    samples: list[Sample] = [((), Leaf(0, ROOT, 1.0, 0.0))]
     for step in range(config.max_new_tokens):
-        live = {text: leaf for text, leaf in texts.items() if not leaf.finished}
+        live = [(text, leaf) for text, leaf in samples if not leaf.finished]
         if not live:
             break
-        predictions = _predictions(model, config, list(live), step)
-        at = [(leaf.stream_key, step) for leaf in live.values()]
+        predictions = _predictions(model, config, [text for text, _ in live], step)
+        leaves = [leaf for _, leaf in live]
+        at = [(leaf.stream_key, step) for leaf in leaves]
         predictions.draw_next(policy.uniforms(at), policy.rest_draws(predictions, 0, at))
-        families = iter(policy.branch(list(live.values()), predictions, step))
+        families = iter(policy.branch(leaves, predictions, step))
         population: list[tuple[Text, Member]] = []
-        for text, leaf in texts.items():
+        for text, leaf in samples:
             members: list[Leaf] | list[Child] = [leaf] if leaf.finished else next(families)
             population += [(text, member) for member in members]
         weights = policy.prune([member for _, member in population], step)
-        texts = {}
-        for (text, member), weight in zip(population, weights, strict=True):
-            if weight is not None:
-                after, leaf = _after(model, text, member, weight, step)
-                assert after not in texts, "every text is one leaf"
-                texts[after] = leaf
-        each_step(texts)
-    return texts, policy
+        samples = [
+            _after(model, text, member, weight, step)
+            for (text, member), weight in zip(population, weights, strict=True)
+            if weight is not None
+        ]
+    return samples, policy
+
+
+def leaves_of(model: TableModel, config: BranchingConfig) -> tuple[dict[Text, Leaf], Policy]:
+    """The leaves of a run whose texts all differ, by their texts, and the policy at the end."""
+    samples, policy = samples_of(model, config)
+    leaves = dict(samples)
+    assert len(leaves) == len(samples), "every text is one leaf"
+    return leaves, policy
 
 
 def _predictions(
@@ -59,9 +58,7 @@ def _predictions(
     return Predictions(torch.from_numpy(rows).log(), config)
 
 
-def _after(
-    model: TableModel, text: Text, member: Member, weight: float, step: int
-) -> tuple[Text, Leaf]:
+def _after(model: TableModel, text: Text, member: Member, weight: float, step: int) -> Sample:
     if isinstance(member, Leaf):
         return text, Leaf(
             member.path, member.stream_key, weight, member.log_prob, member.token, True

@@ -1,0 +1,132 @@
+"""Estimates of a policy over many seeds, on Markov chains whose probabilities numpy knows exactly."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from stepping import Sample, Text, samples_of
+from table_model import TableModel, random_table
+
+from eab.branching.policy import Policy
+from eab.config import BranchingConfig
+
+NOISE = 4.0  # standard errors
+STOP = 5
+
+FUNCTIONALS: dict[str, Callable[[Text], float]] = {
+    "begins with 0": lambda text: float(text[0] == 0),
+    "ends with 0": lambda text: float(text[-1] == 0),
+    "ends with the stop token": lambda text: float(text[-1] == STOP),
+    "length": len,
+    "zeros": lambda text: text.count(0),
+    "first is last": lambda text: float(text[0] == text[-1]),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A chain and the settings of runs on it.
+
+    Attributes:
+        chain: The seed of its table.
+        size: How many tokens there are.
+        settings: Those that differ from `BASE`.
+    """
+
+    chain: int
+    size: int
+    settings: dict[str, Any]
+
+    def config(self, policy: str, seed: int = 0) -> BranchingConfig:
+        return BranchingConfig(policy=policy, seed=seed, **(BASE | self.settings))
+
+    @property
+    def max_paths(self) -> int:
+        return self.config("fair").max_paths
+
+    @property
+    def model(self) -> TableModel:
+        return TableModel(random_table(self.chain, self.size, 0.7), [STOP])
+
+    @property
+    def exact(self) -> TableModel:
+        """The chain after temperature and top-k: what the policies sample from."""
+        config = self.config("fair")
+        powers = self.model.table ** (1 / config.temperature)
+        if config.top_k:
+            least = np.sort(powers, axis=1)[:, -config.top_k, None]
+            powers = np.where(powers >= least, powers, 0.0)
+        return TableModel(powers / powers.sum(axis=1, keepdims=True), [STOP])
+
+    def texts(self) -> list[tuple[Text, float]]:
+        """All texts with their probabilities."""
+        return [*self.exact.all_texts(0, self.config("fair").max_new_tokens)]
+
+    def runs(self, policy: str, seeds: Sequence[int]) -> Iterator[tuple[list[Sample], Policy]]:
+        model = self.model
+        return (samples_of(model, self.config(policy, seed)) for seed in seeds)
+
+
+BASE = {"max_new_tokens": 4, "branch_factor": 4, "entropy_threshold": 1.0}
+CASES = {f"limit {limit}": Case(10, 6, {"max_paths": limit}) for limit in (1, 2, 3, 5, 13, 100)} | {
+    "all paths fork": Case(
+        15, 6, {"max_paths": 6, "branch_factor": 2, "entropy_threshold": 0.0, "max_new_tokens": 5}
+    ),
+    "light paths do not fork": Case(
+        4, 6, {"max_paths": 20, "min_fork_weight": 0.1, "entropy_threshold": 0.5}
+    ),
+    "filtered": Case(
+        14, 7, {"max_paths": 4, "temperature": 0.6, "top_k": 3, "entropy_threshold": 0.4}
+    ),
+    "fewer texts than paths": Case(
+        2, 3, {"max_paths": 100, "max_new_tokens": 3, "entropy_threshold": 0.8}
+    ),
+}
+# A few cases with few seeds always, and all with many on request.
+CASES_AND_SEEDS = [
+    *(
+        pytest.param(CASES[name], range(300), id=f"{name}, 300 seeds")
+        for name in ("limit 3", "limit 5", "filtered")
+    ),
+    *(
+        pytest.param(case, range(1000, 4000), id=f"{name}, 3000 seeds", marks=pytest.mark.slow)
+        for name, case in CASES.items()
+    ),
+]
+
+
+def weighted(texts: Sequence[tuple[Text, float]]) -> list[float]:
+    """The sum of weight x f(text), for each functional f."""
+    return [math.fsum(weight * f(text) for text, weight in texts) for f in FUNCTIONALS.values()]
+
+
+def assert_unbiased(
+    estimates: Sequence[Sequence[float]],
+    expected: Sequence[float] | NDArray[np.float64],
+    error_of_expected: NDArray[np.float64] | float = 0.0,
+) -> None:
+    """The mean over the seeds (rows) is as expected, for each column, up to noise."""
+    z = standard_errors_off(estimates, expected, error_of_expected)
+    print("z:", z.round(2).tolist())
+    assert (np.abs(z) < NOISE).all(), z.round(2)
+
+
+def standard_errors_off(
+    estimates: Sequence[Sequence[float]],
+    expected: Sequence[float] | NDArray[np.float64],
+    error_of_expected: NDArray[np.float64] | float = 0.0,
+) -> NDArray[np.float64]:
+    """How far the mean over the seeds (rows) is from the expected value of each column.
+
+    Raises:
+        AssertionError: The estimates scatter so much that a bias would not be seen.
+    """
+    rows, exact = np.asarray(estimates), np.asarray(expected)
+    errors = rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
+    errors = np.hypot(np.hypot(errors, error_of_expected), 1e-9)  # what does not vary is rounded
+    assert (errors < 0.15 * np.maximum(np.abs(exact), 0.2)).all(), "too noisy to tell"
+    return (rows.mean(axis=0) - exact) / errors
