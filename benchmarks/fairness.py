@@ -70,7 +70,7 @@ class Service:
     """One scheduler with its visitors."""
 
     def __init__(self, model: LanguageModel, clock: Clock) -> None:
-        self._scheduler, self._clock = Scheduler(model), clock
+        self._scheduler, self._clock = Scheduler(model, one_for_each_owner=True), clock
         self._greedy: list[Handle] = []
         self._seed = 0
 
@@ -134,7 +134,7 @@ def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[fl
 
 def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int) -> float:
     """Seconds to the first token of who comes while all slots are taken by the largest runs."""
-    scheduler = Scheduler(model)
+    scheduler = Scheduler(model, one_for_each_owner=True)
     for number in range(CROWD):
         config = replace(GREEDY, seed=CROWD * seed + number)
         scheduler.submit(Request(GREEDY_PROMPT, config), owner=f"greedy {number}")

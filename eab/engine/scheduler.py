@@ -178,8 +178,8 @@ class Scheduler:
 
     Args:
         model: The model of all runs.
-        max_running: How many runs are served at the same time; the others wait. An owner without a
-            running run has one beyond that.
+        max_running: How many runs are served at the same time; the others wait.
+        one_for_each_owner: Whether an owner without a running run has one beyond that.
         token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
             tokens come on top.
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
@@ -198,7 +198,9 @@ class Scheduler:
         token_budget: int = TOKEN_BUDGET,
         kv_limit_mib: float = KV_LIMIT_MIB,
         kv_elsewhere: Callable[[], int] = lambda: 0,
+        one_for_each_owner: bool = False,
     ) -> None:
+        self._one_for_each_owner = one_for_each_owner
         self._kv_elsewhere = kv_elsewhere
         self.model, self.max_running, self.token_budget = model, max_running, token_budget
         self._kv_limit = int(kv_limit_mib * 2**20)
@@ -324,12 +326,14 @@ class Scheduler:
             return self._queue.take(first)
 
     def _first_with_a_slot(self) -> Handle | None:
-        """Who comes new need not wait for the end of other owners' runs: what a pass holds goes to
-        the owners who were served least.
+        """What a pass holds goes to the owners who were served least, so that who comes new can be
+        served before the runs of others have ended.
         """
         waiting = self._queue.entries
         if len(self._running) < self.max_running:
             return next(iter(waiting), None)
+        if not self._one_for_each_owner:
+            return None
         served = {handle.owner for handle in self._running}
         return next((handle for handle in waiting if handle.owner not in served), None)
 

@@ -29,9 +29,9 @@ def full_context(model: nn.Module, config: Any) -> int:
 def _windows(model: nn.Module, config: Any) -> list[int | None]:
     """The attention windows of all layers; None for a layer that has none.
 
-    Where the layers of a family differ, each holds its own, but a layer that the configuration calls
-    sliding has a mask that slides, whatever it holds (SmolLM3). The other families slide whenever
-    their configuration has a window, whatever else it says.
+    Where the layers of a family differ, each holds its own, but a layer that the configuration
+    calls sliding has a mask that slides, whatever it holds (SmolLM3). The other families slide
+    whenever their configuration has a window, whatever else it says.
     """
     missing = object()
     held = [getattr(module, "sliding_window", missing) for module in model.modules()]

@@ -32,7 +32,7 @@ def with_start(**changes: Any) -> bytes:
         (with_start(config={"policy": "\ud800x"}), "got 'ud800x'; it must be one of"),
         (with_start(prompt="\ud800"), "is not an event"),
         (with_start(what_if="\ud800x"), "it must be one of"),
-        (with_start(prompt="w" * 30_000_000), "at most 8,388,608"),
+        (with_start(prompt="w" * 30_000_000), "more than 8,388,608 bytes in one line"),
         (with_start(prompt="w" * 200_001), "at most 200,000 are allowed"),
         (with_start(prompt_tokens="y" * 200_000), "expected a list"),
         (with_start(config={"temperature": 10**400}), "must lie between"),
