@@ -135,9 +135,9 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     try:
         while not unpacker.eof:
             packed = unpacker.unconsumed_tail or file.read(_CHUNK)
-            if not packed:
+            text = unpacker.decompress(packed, _CHUNK)  # it may hold some that did not fit before
+            if not (packed or text or unpacker.eof):
                 raise RecordError(f"{name} is cut short; copy or download it again")
-            text = unpacker.decompress(packed, _CHUNK)
             yield len(packed) - len(unpacker.unconsumed_tail), text.decode("ascii")
     except (zlib.error, UnicodeDecodeError) as error:
         raise RecordError(

@@ -73,6 +73,15 @@ def test_every_prefix_of_a_run_loads():
         assert loads(dumps(EVENTS[:length])) == EVENTS[:length]
 
 
+@given(chunk=st.integers(1, 3000))
+def test_a_file_is_the_same_in_pieces_of_any_size(chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eab.record.run_file._CHUNK", chunk)
+        assert loads(dumps(EVENTS)) == EVENTS
+        with pytest.raises(RecordError, match="cut short"):
+            loads(dumps(EVENTS)[:-1])
+
+
 def test_the_same_events_give_the_same_bytes(tmp_path):
     assert dumps(EVENTS) == dumps(iter(EVENTS)) == dumps(loads(dumps(EVENTS)))
     save(EVENTS, tmp_path / "one.eab")
