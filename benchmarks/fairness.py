@@ -135,11 +135,14 @@ def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[fl
 def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int) -> float:
     """Seconds to the first token of who comes while all slots are taken by the largest runs."""
     scheduler = Scheduler(model, one_for_each_owner=True)
-    for number in range(CROWD):
-        config = replace(GREEDY, seed=CROWD * seed + number)
+    configs = [replace(GREEDY, seed=CROWD * seed + number) for number in range(CROWD)]
+    crowd = [
         scheduler.submit(Request(GREEDY_PROMPT, config), owner=f"greedy {number}")
+        for number, config in enumerate(configs)
+    ]
     for _ in range(CROWD_STEPS):
         scheduler.step()
+    assert not any(handle.ended for handle in crowd), "all of them are still there"
     new, began = scheduler.submit(Request(PROMPTS[0], SMALL), owner="new"), clock()
     while not any(isinstance(one, TokenAppended) for one in new.new_events()):
         scheduler.step()

@@ -68,7 +68,9 @@ class Classroom:
         self._now, self._connected = now, connected
         self._lock = threading.Lock()
         self._state = ClassState()
-        self._seen = self._joined = now()  # when the lecturer, and when anybody was here last
+        self._lecturer_seen = self._anybody_seen = (
+            now()
+        )  # when the lecturer, and when anybody was here last
         self._lecturers: dict[str, Wake] = {}
         self._followers: dict[str, Wake] = {}
         self._answers: dict[str, int] = {}  # to the question on the screens, by member
@@ -208,7 +210,7 @@ class Classroom:
     def _must_lead(self, key: str) -> None:
         self._must_have_key(key)
         self._must_go_on()
-        self._seen = self._joined = self._now()
+        self._lecturer_seen = self._anybody_seen = self._now()
 
     def _must_go_on(self) -> None:
         if self._state.ended:
@@ -220,9 +222,9 @@ class Classroom:
             for session in [one for one in members if not self._connected(one)]:
                 del members[session]
         now = self._now()
-        self._seen = now if self._lecturers else self._seen
-        self._joined = now if self._lecturers or self._followers else self._joined
-        if now - self._seen > ENDS_AFTER or now - self._joined > ENDS_EMPTY_AFTER:
+        self._lecturer_seen = now if self._lecturers else self._lecturer_seen
+        self._anybody_seen = now if self._lecturers or self._followers else self._anybody_seen
+        if now - self._lecturer_seen > ENDS_AFTER or now - self._anybody_seen > ENDS_EMPTY_AFTER:
             self._end()
         self._count()
 

@@ -6,7 +6,7 @@ Knows nothing of Streamlit.
 from collections.abc import Iterable
 from typing import Any
 
-from app.server.live_run import LiveTask
+from app.server.live_run import LiveProbe, LiveTask
 from eab.config import BranchingConfig
 from eab.run import RunFold
 from eab.tuning.report import TuningReport
@@ -34,7 +34,10 @@ def seconds(
     timed: list[LiveTask[Any]] = [
         live
         for live in earlier
-        if live.model_name == model_name and live.turns and isinstance(live.state, RunFold)
+        if live.model_name == model_name
+        and live.turns
+        and isinstance(live.state, RunFold)
+        and not isinstance(live, LiveProbe)  # one path is faster than a tree
     ]
     if not timed:
         return None

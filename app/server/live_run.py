@@ -171,7 +171,10 @@ class LiveTask(Generic[State]):
             self._count_token()
         if self.state.ended is not None and self.active:
             self.status = "ended"
-            metrics.RUNS.labels(self.state.ended.reason).inc()
+            self._count_end(self.state.ended.reason)
+
+    def _count_end(self, reason: str) -> None:
+        metrics.RUNS.labels(reason).inc()
 
     def _count_token(self) -> None:
         metrics.TOKENS.inc()
@@ -184,7 +187,7 @@ class LiveTask(Generic[State]):
         with self.lock:
             if self.active:
                 self.message, self.status = message, "failed"
-                metrics.RUNS.labels("failed").inc()
+                self._count_end("failed")
 
 
 def explain(error: BaseException) -> str:
@@ -220,6 +223,9 @@ class LiveProbe(LiveRun):
         if isinstance(event, RunStarted):
             self._stop.set()
         super()._apply(event)
+
+    def _count_end(self, reason: str) -> None:
+        """It is no run that anybody asked for."""
 
 
 LiveVariants: TypeAlias = LiveTask[VariantRuns]

@@ -157,7 +157,8 @@ def _threshold(defaults: dict[str, object], on_screen: OpenRun | None) -> None:
         return threshold.draw(defaults)
     asked = probe.asked(model_choice.name(), prompt(), messages(), config)
     shown = on_screen if probe.is_of(asked, on_screen) else None
-    needed = shown is None or config.threshold_unit == "quantile"
+    unit = config.threshold_unit
+    needed = unit == "quantile" or (unit == "nats" and shown is None)
     threshold.draw(defaults, shown, probe.entropies(asked, on_screen) if needed else None)
 
 

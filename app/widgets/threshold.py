@@ -54,7 +54,7 @@ def _entropies(shown: OpenRun | None, probe: Sequence[float] | None) -> tuple[Se
     """Those to draw (nats), and whose they are. A run that grows has only some of them yet."""
     run = shown.run if shown is not None and not shown.active else None
     of_run = [token.entropy for path in run.paths for token in path.tokens] if run else []
-    return (of_run, "") if of_run or probe is None else (probe, " of a first greedy text")
+    return (of_run, "") if of_run or probe is None else (probe, " of a greedy run")
 
 
 def _note(shown: OpenRun | None, threshold: float) -> str:

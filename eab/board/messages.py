@@ -153,9 +153,11 @@ def _prompt_and_begun_word(run: Run) -> tuple[str, str]:
     go on with it, they show it whole.
     """
     text = token_text.visible(run.started.beginning)
-    begun = _BEGUN_WORD.search(text) if run.started.continued else None
+    begun = _BEGUN_WORD.search(text)
+    if not run.started.continued or begun is None or not begun.start():
+        return text, ""
     goes_on = [_goes_on(path.tokens[0].shown) for path in run.paths if _is_first(run, path)]
-    if begun is None or not begun.start() or not goes_on or not all(goes_on):
+    if not goes_on or not all(goes_on):
         return text, ""
     return text[: begun.start()], begun[0]
 

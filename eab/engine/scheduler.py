@@ -13,7 +13,6 @@ pass long for the others: its runs take turns. Who is served when changes no dec
 """
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
@@ -21,6 +20,7 @@ from typing import Final
 from eab.engine.fair_queue import FairQueue
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK, Generation
 from eab.engine.kv_memory import Demand, demand, those_that_fit
+from eab.engine.owner_shares import within_shares
 from eab.engine.passes import passes
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part, run_pass
@@ -30,8 +30,6 @@ from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32
-# Of one owner's decoding runs per pass, beside others: more only if those have more together.
-OWNER_TOKENS: Final = 64
 KV_LIMIT_MIB: Final = 8192  # of all running runs
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
 
@@ -369,7 +367,7 @@ class Scheduler:
         chosen: dict[Handle, Part] = {}
         decoding = [handle for handle in order if handle not in prompts]
         owners = {handle.owner for handle in order}
-        for handle in _within_shares(decoding, alone=len(owners) == 1):
+        for handle in within_shares(decoding, alone=len(owners) == 1):
             tokens = handle.generation.pending_tokens
             if tokens + reserved <= left or not chosen:
                 chosen[handle] = Part(handle.generation, given_up=handle.is_given_up)
@@ -385,25 +383,3 @@ class Scheduler:
 
     def _keep_running(self, handles: Sequence[Handle]) -> None:
         self._running = [handle for handle in handles if not handle.ended]
-
-
-def _within_shares(decoding: Sequence[Handle], alone: bool) -> list[Handle]:
-    """Those that the share of their owner holds. One that is larger goes as often as it fits into
-    the shares of all passes since it was served. An owner who is alone has no other limit than the
-    pass; prompts that wait are those of others, too.
-    """
-    asked, taken = Counter[str](), Counter[str]()
-    for handle in decoding:
-        asked[handle.owner] += handle.generation.pending_tokens
-    everyone, chosen = asked.total(), []
-    for handle in decoding:
-        owner, tokens = handle.owner, handle.generation.pending_tokens
-        others = everyone - asked[owner]
-        share = asked[owner] if alone else max(OWNER_TOKENS, others)
-        handle.passes_left_out += 1
-        is_its_turn = not taken[owner] and tokens <= handle.passes_left_out * share
-        if taken[owner] + tokens <= share or is_its_turn:
-            taken[owner] += tokens
-            handle.passes_left_out = 0
-            chosen.append(handle)
-    return chosen

@@ -88,7 +88,7 @@ def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKEN
     Args:
         data: The bytes.
         name: For the messages.
-        most_tokens: Of longer runs only as much is read as one of so many tokens may have.
+        most_tokens: A file that holds more than a run of so many tokens can is refused.
 
     Raises:
         RecordError: They are no valid run file; the message says why.

@@ -34,7 +34,7 @@ class Limits:
 
 SMALL: Final = Limits(32 * 2**20, 200_000, 3_000_000, 20_000, 2 * 2**20)  # of every file
 # For each token that the settings allow. Runs have up to 500 bytes, 4 lines, 45 values, half a path
-# and 10 bytes of text (embedded model and SmolLM2; all policies, caches and drafters).
+# and 10 bytes of text (embedded model and SmolLM2, every policy, four caches, prompt lookup).
 OF_A_TOKEN: Final = Limits(4096, 16, 200, 2, 64)
 
 
@@ -43,7 +43,7 @@ class Amounts:
 
     Args:
         name: The file, for messages.
-        most_tokens: A run of more tokens than this is refused.
+        most_tokens: Room for more tokens than these is never made.
     """
 
     def __init__(self, name: str, most_tokens: int = MOST_TOKENS) -> None:

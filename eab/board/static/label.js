@@ -70,7 +70,8 @@ export function wrappedSize(pieces, perLine, most) {
 export function wordLengths(text) {
   return text
     .replace(/^ /, "")
-    .split(/ |(?<=↵)(?=[^↵ ])/)
+    .replace(/↵(?=[^↵ ])/g, "↵ ") // older browsers know no lookbehind
+    .split(" ")
     .map((word) => [...word].length);
 }
 

@@ -1,0 +1,89 @@
+"""Where the cursor of the board rests by itself, and what is to be read there."""
+
+from collections.abc import Callable
+
+import pytest
+from board_page import BoardPage
+from invented_runs import invented_run
+from playwright.sync_api import expect
+
+from eab.lessons import bundled_runs
+from eab.run import fold
+
+pytestmark = pytest.mark.browser
+EVENTS = invented_run(5, 20, 8)
+STORY = fold(EVENTS)
+RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
+
+
+def test_what_plays_by_itself_rests_where_most_paths_live_and_begins_again_until_touched(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board()
+    peak = STORY.peak_step()
+    shown.page.clock.install()
+    shown.feed(STORY, autoplay=True)
+    shown.page.clock.run_for(5_000)
+    shown.expect_cursor(peak)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.page.clock.run_for(5_200)
+    expect(shown.root).to_have_attribute("data-playing", "true")
+    shown.page.mouse.click(5, 5)
+    shown.page.clock.run_for(30_000)
+    expect(shown.root).to_have_attribute("data-playing", "false")
+    shown.expect_cursor(peak)
+
+
+def test_a_live_run_rests_where_most_paths_lived_unless_it_is_touched(
+    board: Callable[..., BoardPage],
+) -> None:
+    for touched in (False, True):
+        shown = board()
+        shown.page.clock.install()
+        shown.feed(fold(EVENTS[:-1]), mode="live")
+        shown.page.clock.run_for(10_000)
+        shown.feed(STORY, mode="live")
+        shown.expect_cursor(len(STORY.steps) - 1)
+        if touched:
+            shown.root.click(position={"x": 5, "y": 5})
+        shown.page.clock.run_for(5_000)
+        shown.expect_cursor(len(STORY.steps) - 1 if touched else STORY.peak_step())
+
+
+def test_without_motion_a_recorded_run_opens_where_most_paths_live(
+    board: Callable[..., BoardPage],
+) -> None:
+    shown = board(reduced_motion="reduce")
+    for _ in range(2):  # a message that comes again moves nothing
+        shown.feed(RECORDED[0], autoplay=True)
+        shown.expect_cursor(RECORDED[0].peak_step())
+
+
+def test_where_it_rests_the_texts_are_there_to_their_ends_until_the_cursor_is_moved(
+    screen: Callable[..., BoardPage],
+) -> None:
+    shown = screen(1366, 768, reduced_motion="reduce")
+    run = RECORDED[0]
+    peak = run.peak_step()
+    shown.feed(run, autoplay=True)
+    shown.expect_cursor(peak)
+
+    def written(path: int, selector: str = ".label") -> str:
+        lines = shown.box(path).locator(f"{selector}").all_text_contents()
+        return "".join(lines).replace(" ", "")
+
+    def text(path: int, first: int = 0, last: int | None = None) -> str:
+        tokens = [one for one in run.paths[path].tokens if first <= one.step < (last or 10**6)]
+        return "".join(one.text for one in tokens if not one.special).replace(" ", "")
+
+    living = [path for path in shown.drawn_paths() if text(path, first=peak + 1)]
+    assert len(living) >= 4
+    for path in living:
+        assert written(path) == text(path)
+        assert written(path, ".to-come") == text(path, first=peak + 1)
+    shown.root.focus()
+    shown.press("ArrowLeft")
+    shown.expect_cursor(peak - 1)
+    expect(shown.page.locator(".to-come")).to_have_count(0)
+    for path in living:
+        assert written(path) == text(path, last=peak)
