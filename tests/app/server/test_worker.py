@@ -9,6 +9,7 @@ import pytest
 import torch
 from table_model import TableModel, random_table
 
+from app.server import estimate, metrics
 from app.server.batched_runs import BatchedRuns
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
@@ -345,8 +346,12 @@ def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
 def test_a_probe_has_the_entropies_that_a_run_begins_with_and_ends_there(worker: Worker) -> None:
     asked = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.9, max_new_tokens=12)
     probed = replace(probe_config(asked), threshold_unit="quantile")
+    before = metrics.counts()
     probe = worker.start_run("The old king said", probed, "embedded", probe_only=True)
     wait_until(lambda: finished(probe))
+    assert estimate.seconds(asked, "embedded", [probe]) is None, "it says nothing of a tree"
+    ended = [metrics.counts(), before]
+    assert len({one.get("runs_total stopped", 0.0) for one in ended}) == 1, "it is no run"
     run = worker.start_run("The old king said", asked, "embedded")
     wait_until(lambda: finished(run))
     assert probe.state.started_run().probe == run.state.started_run().probe
