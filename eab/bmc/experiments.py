@@ -25,7 +25,8 @@ from eab.bmc.results import (
     SizeTimed,
 )
 from eab.bmc.rounds import PAUSE_SECONDS, REPEATS, calibrate_first, repeat_words, whole_model
-from eab.caches.growth import Workload, best_r
+from eab.caches.calibration import Calibrator
+from eab.caches.growth import Workload, best_r, in_whole_blocks
 from eab.caches.shape import KVShape
 from eab.caches.timing import (
     StepTime,
@@ -111,16 +112,22 @@ def copy_against_compute(
 def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
     """Experiment 2: the KV part of writing `rows` rows at many r with padded attention, which the
     cost model predicts, and at a few r with sliced attention.
+
+    The first calibration predicts r*. It goes on between the repeats, so that predicted and
+    measured times are those of the same minutes.
     """
-    calibration = yield from calibrate_first(shape, rows, share=0.1)
-    work = Workload(rows)
-    settings = [(r, True) for r in r_grid(rows, best_r(calibration.costs, work))] + [
-        (r, False) for r in (1, 16, rows)
-    ]
-    for event in _time_settings(shape, work, settings, repeats):
-        if isinstance(event, Progressed):
-            event = Progressed(0.1 + 0.9 * event.share, event.words)
-        yield event
+    calibrator, work = Calibrator(shape, rows), Workload(rows)
+    calibration = yield from calibrate_first(calibrator, share=0.1)
+    predicted = in_whole_blocks(best_r(calibration.costs, work))
+    settings = [(r, True) for r in r_grid(rows, predicted)] + [(r, False) for r in (1, 16, rows)]
+    for number in range(repeats + 1):
+        calibrator.measure()
+        for event in _time_round(shape, work, settings, number, repeats):
+            if isinstance(event, Progressed):
+                event = Progressed(0.1 + 0.9 * event.share, event.words)
+            yield event
+        if number:
+            yield calibrator.fit()
 
 
 def r_grid(rows: int, predicted: int) -> list[int]:
@@ -140,22 +147,22 @@ def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[R
     for index, (model, model_shape) in enumerate(shapes.items()):
         start, width = index / len(shapes), 1 / len(shapes)
         calibration = yield from calibrate_first(
-            model_shape, SIZE_ROWS, share=0.3 * width, start=start
+            Calibrator(model_shape, SIZE_ROWS), share=0.3 * width, start=start
         )
         work = Workload(SIZE_ROWS)
-        predicted = best_r(calibration.costs, work)
+        predicted = in_whole_blocks(best_r(calibration.costs, work))
         settings = [(r, True) for r in _sizes_grid(predicted)]
-        points: list[RTimed] = []
-        for event in _time_settings(model_shape, work, settings, repeats):
-            if isinstance(event, Progressed):
-                share = start + width * (0.3 + 0.7 * event.share)
-                yield Progressed(share, f"{model}: {event.words}")
-                continue
-            points.append(event)
-            if len(points) == len(settings):  # a whole repeat
+        for number in range(repeats + 1):
+            points: list[RTimed] = []
+            for event in _time_round(model_shape, work, settings, number, repeats):
+                if isinstance(event, RTimed):
+                    points.append(event)
+                else:
+                    share = start + width * (0.3 + 0.7 * event.share)
+                    yield Progressed(share, f"{model}: {event.words}")
+            if points:
                 measured = tuple((point.r, point.overhead) for point in points)
                 yield SizeTimed(model, model_shape.row_bytes, SIZE_ROWS, predicted, measured)
-                points = []
 
 
 def _sizes_grid(predicted: int) -> list[int]:
@@ -182,31 +189,35 @@ def memory(shape: KVShape) -> Iterator[ReportEvent]:
                 began = now(shape.device)
 
 
-def _time_settings(
-    shape: KVShape, work: Workload, settings: Sequence[tuple[int, bool]], repeats: int
+def _time_round(
+    shape: KVShape,
+    work: Workload,
+    settings: Sequence[tuple[int, bool]],
+    number: int,
+    repeats: int,
 ) -> Iterator[Progressed | RTimed]:
-    """Time the workload at each setting, in rounds, each in another order.
+    """Time the workload once at each setting, in an order of this round.
 
     Args:
         shape: What a row holds.
         work: What to write.
         settings: Pairs of r and whether attention is padded.
-        repeats: How often each setting is timed, after the warm-up.
+        number: Of the round; 0 is the warm-up.
+        repeats: How many rounds follow the warm-up.
 
     Yields:
-        Progress, and after each repeat a point for each setting, in their order.
+        Progress, and at the end a point for each setting, in their order; none of the warm-up.
     """
-    for number in range(repeats + 1):
-        found: dict[tuple[int, bool], RTimed] = {}
-        shuffled = random.Random(number).sample(settings, len(settings))
-        for index, (r, padded) in enumerate(shuffled):
-            share = (number + index / len(settings)) / (repeats + 1)
-            for event in _time_setting(shape, work, r, padded, bool(number % 2)):
-                if isinstance(event, RTimed):
-                    found[r, padded] = event
-                else:
-                    yield Progressed(share, f"{repeat_words(number, repeats)}: {event}")
-        yield from (found[setting] for setting in settings) if number else ()
+    found: dict[tuple[int, bool], RTimed] = {}
+    shuffled = random.Random(number).sample(settings, len(settings))
+    for index, (r, padded) in enumerate(shuffled):
+        share = (number + index / len(settings)) / (repeats + 1)
+        for event in _time_setting(shape, work, r, padded, bool(number % 2)):
+            if isinstance(event, RTimed):
+                found[r, padded] = event
+            else:
+                yield Progressed(share, f"{repeat_words(number, repeats)}: {event}")
+    yield from (found[setting] for setting in settings) if number else ()
 
 
 def _time_setting(

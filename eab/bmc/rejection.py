@@ -8,6 +8,7 @@ import torch
 
 from eab.bmc.results import RejectionTimed, ReportEvent
 from eab.bmc.rounds import PAUSE_SECONDS, REPEATS, calibrate_first, repeat_words, whole_model
+from eab.caches.calibration import Calibrator
 from eab.caches.deep_copy import DeepCopyCache
 from eab.caches.growth import Calibration, Workload, best_r
 from eab.caches.shape import KVShape
@@ -44,7 +45,7 @@ def rejected_drafts(
     process the same numbers of tokens, alternately.
     """
     rows = min(rows, model.context - PROMPT_ROWS - DRAFTS - 1)
-    calibration = yield from calibrate_first(model.kv_shape, rows, share=0.1)
+    calibration = yield from calibrate_first(Calibrator(model.kv_shape, rows), share=0.1)
     for number in range(repeats + 1):
         points: list[RejectionTimed] = []
         for index, rejection in enumerate(rejections):

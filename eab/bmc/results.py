@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from eab.caches.growth import Calibration, Workload, best_r
+from eab.caches.growth import Calibration, Workload, best_r, overhead
 from eab.events import Progressed, RunEnded
 from eab.record import report as reports
 from eab.timing import Timing, timings_by
@@ -170,8 +170,8 @@ class Report(reports.Report[Began, Point]):
 
     @property
     def fitted(self) -> Calibration | None:
-        """The calibration, if the experiment made one."""
-        return next(iter(self.of(Calibration)), None)
+        """The last calibration, if the experiment made one."""
+        return next(reversed(self.of(Calibration)), None)
 
     @property
     def presentable(self) -> bool:
@@ -185,9 +185,28 @@ def overheads(points: Iterable[RTimed]) -> dict[int, Timing]:
 
 
 def predicted_r(report: Report) -> int | None:
-    """r* for the runs in the report, predicted by its calibration; None without one of these."""
+    """The measured r next to r*, predicted by the calibration before the runs; None without one of
+    these.
+    """
+    timed, fitted = report.of(RTimed), report.of(Calibration)
+    if not timed or not fitted:
+        return None
+    best = best_r(fitted[0].costs, timed[0].work)
+    return min((point.r for point in timed if point.padded), key=lambda r: abs(r - best))
+
+
+def prediction_errors(report: Report) -> dict[int, float]:
+    """Predicted over measured time of growths and spare rows by r; without those r where nothing is
+    left of it in the noise.
+    """
     timed, fitted = report.of(RTimed), report.fitted
-    return best_r(fitted.costs, timed[0].work) if timed and fitted is not None else None
+    if fitted is None:
+        return {}
+    return {
+        r: overhead(fitted.costs, timed[0].work, r) / timing.median
+        for r, timing in overheads(timed).items()
+        if timing.median > 0
+    }
 
 
 _FORMAT: Final = reports.ReportFormat(Report, "eab-bmc", 1, ReportEvent)

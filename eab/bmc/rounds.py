@@ -4,9 +4,8 @@ from collections.abc import Generator
 from typing import Final
 
 from eab.bmc.results import ReportEvent
-from eab.caches.calibration import calibrate
+from eab.caches.calibration import Calibrator, calibrate
 from eab.caches.growth import Calibration
-from eab.caches.shape import KVShape
 from eab.caches.timing import RunBatch
 from eab.events import Progressed
 from eab.models.base import LanguageModel
@@ -28,10 +27,10 @@ def repeat_words(number: int, repeats: int) -> str:
 
 
 def calibrate_first(
-    shape: KVShape, rows: int, share: float, start: float = 0.0
+    calibrator: Calibrator, share: float, start: float = 0.0
 ) -> Generator[ReportEvent, None, Calibration]:
     """Calibrate as the first part of an experiment: from `start`, a share of its whole progress."""
-    steps = calibrate(shape, rows)
+    steps = calibrate(calibrator)
     while True:
         try:
             done = next(steps)

@@ -11,56 +11,101 @@ from typing import Final
 
 import torch
 
-from eab.caches.growth import Calibration, CostModel, fit_cost_model
+from eab.caches.growth import ROW_BLOCK, Calibration, CostModel, fit_cost_model
 from eab.caches.shape import KVShape
-from eab.caches.timing import attention_alone, prefilled_tree, time_step
+from eab.caches.timing import attention_alone, prefilled_tree, time_attention
 from eab.events import Progressed
 
 ROUNDS: Final = 7
 ROUNDS_BEFORE_A_RUN: Final = 3  # a run should start soon
 MAX_TOKENS: Final = 8
 GRID_POINTS: Final = 5
+REPEATS: Final = 3  # in each round
 MAX_BYTES: Final = 96 * 2**20  # of the largest cache that is measured
 MAX_ROWS: Final = 2048
 
 
-def calibrate(
-    shape: KVShape, rows: int, rounds: int = ROUNDS
-) -> Generator[Progressed, None, Calibration]:
-    """Measure growths and forward passes, and fit the constants to their medians.
+class Calibrator:
+    """Measures growths and forward passes in rounds, and fits the constants to the medians.
+
+    Machines are faster in some seconds than in others, so what is predicted by the constants should
+    be measured between the rounds. The points of a round are measured closely together.
 
     Args:
         shape: What a row holds.
         rows: Rows of the largest measured cache; it may become smaller because of `MAX_ROWS` and
             `MAX_BYTES`.
-        rounds: How often everything is measured.
+    """
+
+    def __init__(self, shape: KVShape, rows: int) -> None:
+        self._shape = shape
+        blocks = min(rows, MAX_ROWS, MAX_BYTES // shape.row_bytes) // ROW_BLOCK
+        blocks = max(GRID_POINTS, blocks)
+        self._grid = [
+            ROW_BLOCK * (blocks * point // GRID_POINTS) for point in range(1, GRID_POINTS + 1)
+        ]
+        self._copies: defaultdict[int, list[float]] = defaultdict(list)
+        self._visits: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+
+    def measure(self) -> None:
+        """One round."""
+        for rows in self._grid:
+            self._time_growths(rows)
+        for tokens in (1, MAX_TOKENS):
+            self._time_passes(tokens)
+
+    def fit(self) -> Calibration:
+        """The constants by all rounds so far, and the medians that they are fitted to."""
+        copied = [(rows, statistics.median(seconds)) for rows, seconds in self._copies.items()]
+        visited = {
+            tokens: [(rows, statistics.median(self._visits[tokens, rows])) for rows in self._grid]
+            for tokens in (1, MAX_TOKENS)
+        }
+        return Calibration(
+            fit_cost_model(copied, visited, MAX_TOKENS),
+            tuple(copied),
+            tuple((tokens, *point) for tokens, points in visited.items() for point in points),
+        )
+
+    def _time_growths(self, rows: int) -> None:
+        """A few growths with `rows` rows in use; the first one is not counted."""
+        cache = prefilled_tree(self._shape, rows, 1, padded=True)
+        for number in range(REPEATS + 1):
+            before = cache.growth_seconds
+            cache.grow(1)
+            if number:
+                self._copies[rows].append(cache.growth_seconds - before)
+
+    @torch.inference_mode()
+    def _time_passes(self, tokens: int) -> None:
+        """The KV part of a few forward passes over some rows of one cache, up and down the grid;
+        the first ones are not counted.
+        """
+        cache = prefilled_tree(self._shape, 0, self._grid[-1], padded=True)
+        run = attention_alone(self._shape)
+        batch = cache.prepare([1], [[0] * tokens])
+        for number in range(REPEATS + 1):
+            for rows in self._grid if number % 2 else reversed(self._grid):
+                seconds = time_attention(run, cache, batch, rows)
+                if number:
+                    self._visits[tokens, rows].append(seconds)
+
+
+def calibrate(
+    calibrator: Calibrator, rounds: int = ROUNDS
+) -> Generator[Progressed, None, Calibration]:
+    """Measure rounds.
 
     Yields:
         The progress after each round.
 
     Returns:
-        The fitted constants and the measurements.
+        What the calibrator has fitted then.
     """
-    largest = max(2 * GRID_POINTS, min(rows, MAX_ROWS, MAX_BYTES // shape.row_bytes))
-    grid = [largest * point // GRID_POINTS for point in range(1, GRID_POINTS + 1)]
-    copies: defaultdict[int, list[float]] = defaultdict(list)
-    visits: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for number in range(rounds):
-        for held in grid:
-            copies[held] += _time_growths(shape, held)
-            for tokens in (1, MAX_TOKENS):
-                visits[tokens, held] += _time_passes(shape, held, tokens)
+        calibrator.measure()
         yield Progressed((number + 1) / rounds, f"calibrating: round {number + 1} of {rounds}")
-    copied = [(held, statistics.median(seconds)) for held, seconds in copies.items()]
-    visited = [
-        (tokens, held, statistics.median(seconds)) for (tokens, held), seconds in visits.items()
-    ]
-    by_tokens = {
-        tokens: [(held, seconds) for measured, held, seconds in visited if measured == tokens]
-        for tokens in (1, MAX_TOKENS)
-    }
-    costs = fit_cost_model(copied, by_tokens, MAX_TOKENS)
-    return Calibration(costs, tuple(copied), tuple(visited))
+    return calibrator.fit()
 
 
 def calibrated(shape: KVShape, rows: int) -> CostModel:
@@ -73,33 +118,10 @@ def calibrated(shape: KVShape, rows: int) -> CostModel:
 
 @lru_cache(maxsize=32)
 def _calibrated(shape: KVShape, rows: int, threads: int) -> CostModel:
-    steps = calibrate(shape, rows, ROUNDS_BEFORE_A_RUN)
+    steps = calibrate(Calibrator(shape, rows), ROUNDS_BEFORE_A_RUN)
     while True:
         try:
             next(steps)
         except StopIteration as end:
             calibration: Calibration = end.value
             return calibration.costs
-
-
-def _time_growths(shape: KVShape, rows: int) -> list[float]:
-    """Seconds of a few growths with `rows` rows in use; the first one is not counted."""
-    cache = prefilled_tree(shape, rows, 1, padded=True)
-    seconds = []
-    for _ in range(4):
-        before = cache.growth_seconds
-        cache.grow(1)
-        seconds.append(cache.growth_seconds - before)
-    return seconds[1:]
-
-
-def _time_passes(shape: KVShape, held: int, tokens: int) -> list[float]:
-    """Seconds of the KV part of a few forward passes over `held` rows, nearly all of them spare;
-    the first one is not counted.
-    """
-    cache, run = prefilled_tree(shape, 1, held - 1, padded=True), attention_alone(shape)
-    seconds = []
-    for _ in range(4):
-        seconds.append(time_step(run, cache, [1], tokens).rest)
-        cache.trim(1, 1)
-    return seconds[1:]

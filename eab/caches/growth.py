@@ -32,6 +32,8 @@ GrowthRule: TypeAlias = Callable[[int, int, int], int]
 # Where spare rows cost memory only, a growth adds at most 1 / SLACK_DIVISOR of the rows in use.
 SLACK_DIVISOR: Final = 4
 MAX_GROWTH_STEP: Final = 4096
+# Kernels work in blocks of rows: attention over 255 rows takes longer than over 256.
+ROW_BLOCK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,11 @@ def next_r(costs: CostModel, rows: int, paths: int, tokens: int) -> int:
     return max(1, round(rows_ahead / paths))
 
 
+def in_whole_blocks(r: int) -> int:
+    """A growth step near r with which the tensors grow by whole blocks, if r is a block or more."""
+    return r if r < ROW_BLOCK else ROW_BLOCK * round(r / ROW_BLOCK)
+
+
 def auto_growth_rule(costs: CostModel | None) -> GrowthRule:
     """The growth rule of r = "auto".
 
@@ -159,7 +166,7 @@ def auto_growth_rule(costs: CostModel | None) -> GrowthRule:
     """
     if costs is None:
         return lambda rows, paths, tokens: max(1, rows // (SLACK_DIVISOR * paths))
-    return lambda rows, paths, tokens: next_r(costs, rows, paths, tokens)
+    return lambda rows, paths, tokens: in_whole_blocks(next_r(costs, rows, paths, tokens))
 
 
 def count_growths(work: Workload, r: int | GrowthRule) -> GrowthCounts:

@@ -7,20 +7,20 @@ attends, with random numbers and without weights.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
 from eab.caches.attention import attention_kernels
 from eab.caches.base import ForwardBatch
 from eab.caches.deep_copy import DeepCopyCache
-from eab.caches.growth import GrowthRule
+from eab.caches.growth import ROW_BLOCK, GrowthRule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
 from eab.events import Growth
 
 RunBatch: TypeAlias = Callable[[ForwardBatch], object]
-NO_LIMIT = 2**50
+NO_LIMIT: Final = 2**50
 
 
 class TimedTreeCache(TreeCache):
@@ -146,7 +146,8 @@ def time_step(
 def time_spare_rows(
     run: RunBatch, cache: TimedTreeCache, path: int, sliced_first: bool
 ) -> StepTime:
-    """Time one padded forward pass of one token twice: with the spare rows and without them.
+    """Time one padded forward pass of one token twice: with the spare rows and without them, to the
+    nearest `ROW_BLOCK`.
 
     Both runs take place almost at the same moment, so a disturbance of the machine hardly affects
     their difference, which is what the spare rows add. The second run finds the rows in the
@@ -155,17 +156,21 @@ def time_spare_rows(
     before = cache.growth_seconds
     batch = cache.prepare([path], [[0]])
     growth, grew = cache.growth_seconds - before, bool(batch.growths)
-    if cache.rows == cache.end:
-        return StepTime(growth, _time_run(run, cache, batch, sliced=False), grew=grew)
+    without = min(cache.rows, ROW_BLOCK * max(1, round(cache.end / ROW_BLOCK)))
+    if without == cache.rows:
+        return StepTime(growth, time_attention(run, cache, batch, cache.rows), grew=grew)
     seconds = {
-        sliced: _time_run(run, cache, batch, sliced) for sliced in (sliced_first, not sliced_first)
+        sliced: time_attention(run, cache, batch, without if sliced else cache.rows)
+        for sliced in (sliced_first, not sliced_first)
     }
     return StepTime(growth, seconds[False], seconds[False] - seconds[True], grew)
 
 
-def _time_run(run: RunBatch, cache: TimedTreeCache, batch: ForwardBatch, sliced: bool) -> float:
-    """Seconds to run a prepared batch; running it again overwrites its rows."""
+def time_attention(run: RunBatch, cache: TimedTreeCache, batch: ForwardBatch, rows: int) -> float:
+    """Seconds to run a prepared batch with attention over the first rows; running it again
+    overwrites what it stored.
+    """
     start = now(cache.shape.device)
-    cache.end_attention_at(cache.end if sliced else cache.rows)
+    cache.end_attention_at(rows)
     run(batch)
     return now(cache.shape.device) - start

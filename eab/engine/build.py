@@ -4,7 +4,7 @@ from eab.branching.policies import make_policy
 from eab.caches.base import KVCache
 from eab.caches.calibration import calibrated
 from eab.caches.factory import make_cache
-from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r
+from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, in_whole_blocks
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.engine.request import Request
@@ -94,7 +94,7 @@ def _growth_rule(
         return auto_growth_rule(None)
     costs = calibrated(model.kv_shape, prompt_length + config.max_new_tokens)
     if config.max_paths == 1 and not model.stop_ids and not config.stop:
-        return best_r(costs, Workload(config.max_new_tokens, prompt_length))
+        return in_whole_blocks(best_r(costs, Workload(config.max_new_tokens, prompt_length)))
     return auto_growth_rule(costs)
 
 

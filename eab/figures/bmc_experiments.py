@@ -16,6 +16,7 @@ from eab.bmc.results import (
     RTimed,
     overheads,
     predicted_r,
+    prediction_errors,
 )
 from eab.caches.growth import CostModel, overhead
 from eab.figures.bmc import R_AXIS, mark_r
@@ -83,6 +84,18 @@ def growth_sentence(report: Report) -> str:
         f"Writing {counted(rows, 'row')} with padded attention: at the predicted r* = {best}, "
         f"growths and spare rows take {in_ms(measured[best])}; {'; '.join(beside)} "
         f"({repeats_words(measured.values())})."
+        + ("" if are_too_few(measured[best], measured[best]) else _error_words(report))
+    )
+
+
+def _error_words(report: Report) -> str:
+    """How far the cost model is from what was measured."""
+    errors = prediction_errors(report).values()
+    if not errors:
+        return ""
+    return (
+        f" The cost model predicts {min(errors):.2f} to {max(errors):.2f} times the measured "
+        "milliseconds."
     )
 
 

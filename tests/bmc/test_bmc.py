@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from invented_runs import invented_run
 
 from eab.bmc.demand import demand_of
-from eab.caches.calibration import MAX_TOKENS, calibrate, calibrated
+from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate, calibrated
 from eab.caches.growth import Calibration, CostModel, auto_growth_rule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache
@@ -194,7 +194,7 @@ def test_runs_of_other_caches_are_not_counted() -> None:
 
 
 def test_the_calibration_measures_growths_and_passes_here() -> None:
-    events = calibrate(SHAPE, 64, rounds=2)
+    events = calibrate(Calibrator(SHAPE, 160), rounds=2)
     progress = []
     try:
         while True:
@@ -204,7 +204,7 @@ def test_the_calibration_measures_growths_and_passes_here() -> None:
     assert isinstance(calibration, Calibration)
     assert [type(one) for one in progress] == [Progressed] * 2
     assert progress[-1].share == 1.0
-    assert [rows for rows, _ in calibration.copies] == [12, 25, 38, 51, 64]
+    assert [rows for rows, _ in calibration.copies] == [32, 64, 96, 128, 160]
     assert {tokens for tokens, _, _ in calibration.visits} == {1, MAX_TOKENS}
     assert all(seconds > 0 for _, seconds in calibration.copies)
     assert all(seconds > 0 for _, _, seconds in calibration.visits)

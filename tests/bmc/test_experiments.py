@@ -65,7 +65,7 @@ def test_the_same_drafts_are_rejected_in_every_repeat(twins):
 
 
 def test_other_shapes_have_a_point_per_repeat(monkeypatch):
-    def no_calibration(shape, rows):
+    def no_calibration(calibrator):
         yield Progressed(0.5, "calibrating")
         return Calibration(CostModel(1e-6, 1e-6, 1e-6), (), ())
 
