@@ -10,6 +10,11 @@ the small visitors' runs, and of the seconds to their end. `fair_share_p95` is t
 
 With --newcomer, forty greedy visitors, each with one of the largest runs, are there when another one
 comes: `newcomer_ttft_over_5s` is the median of the seconds to that one's first token, over 5 s.
+
+With --visitors, some visitors ask at the same time, each for one answer with the settings that the
+page starts with: how fast their texts grow, by their number.
+
+With --model smollm2 it is the chat model, and with --kv-mib the runs hold so much KV memory together.
 """
 
 import argparse
@@ -19,15 +24,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
+from chat_prompts import QUESTIONS
 from published import clock_of, command_line, offer_processor_time, publish, ratio_table, where
 
 from app.server.rules import PUBLIC
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.engine.scheduler import Handle, Scheduler
+from eab.engine.scheduler import KV_LIMIT_MIB, Handle, Scheduler
 from eab.events import TokenAppended
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
+from eab.timing import MIN_REPEATS, Timing
 
 PROMPTS: Final = (
     "Once upon a time, there was a",
@@ -48,6 +55,8 @@ GREEDY: Final = BranchingConfig(
     kv_limit_mib=PUBLIC.kv_limit_mib,
 )
 WARM_UP_STEPS: Final = 12  # until the trees of the greedy visitor are wide
+ANSWER: Final = BranchingConfig(max_paths=8, max_new_tokens=48)  # what the page starts with
+CROWDS: Final = (1, 2, 4, 8, 15, 30)  # visitors who ask at the same time
 CROWD: Final = 40  # greedy visitors, each with a run
 CROWD_STEPS: Final = 150  # until most of their trees are wide
 SOON: Final = 5.0  # seconds in which a newcomer wants to see something
@@ -70,7 +79,7 @@ class Service:
     """One scheduler with its visitors."""
 
     def __init__(self, model: LanguageModel, clock: Clock) -> None:
-        self._scheduler, self._clock = Scheduler(model, one_for_each_owner=True), clock
+        self._scheduler, self._clock = Scheduler(model, newcomers_first=True), clock
         self._greedy: list[Handle] = []
         self._seed = 0
 
@@ -132,9 +141,9 @@ def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[fl
     )
 
 
-def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int) -> float:
+def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int, kv_mib: float) -> float:
     """Seconds to the first token of who comes while all slots are taken by the largest runs."""
-    scheduler = Scheduler(model, one_for_each_owner=True)
+    scheduler = Scheduler(model, newcomers_first=True, kv_limit_mib=kv_mib)
     configs = [replace(GREEDY, seed=CROWD * seed + number) for number in range(CROWD)]
     crowd = [
         scheduler.submit(Request(GREEDY_PROMPT, config), owner=f"greedy {number}")
@@ -142,7 +151,8 @@ def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int) -> float:
     ]
     for _ in range(CROWD_STEPS):
         scheduler.step()
-    assert not any(handle.ended for handle in crowd), "all of them are still there"
+    for handle in crowd:
+        assert not handle.ended, f"all of them are still there: {handle.error}"
     new, began = scheduler.submit(Request(PROMPTS[0], SMALL), owner="new"), clock()
     while not any(isinstance(one, TokenAppended) for one in new.new_events()):
         scheduler.step()
@@ -153,14 +163,71 @@ def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int) -> float:
 
 def publish_newcomer(options: argparse.Namespace, model: LanguageModel, clock: Clock) -> None:
     """Measure a newcomer beside the crowd, and publish what was found."""
-    waited = [newcomer_seconds(model, clock, seed) for seed in range(3 if options.quick else 9)]
+    seeds = range(3 if options.quick else 9)
+    waited = [newcomer_seconds(model, clock, seed, options.kv_mib) for seed in seeds]
     middle = statistics.median(waited)
     publish(
         options,
-        where(f"{model.card.dtype} on cpu"),
+        where(f"{model.card.name}, {model.card.dtype} on cpu"),
         f"First token of a newcomer beside {CROWD} greedy visitors: {middle:.2f} s "
         f"({min(waited):.2f} to {max(waited):.2f}).\n",
         {"seconds": waited, "ratios": {"newcomer_ttft_over_5s": middle / SOON}},
+    )
+
+
+def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[float, float]:
+    """Some visitors ask at the same time.
+
+    Returns:
+        Seconds until the last of them has a first token, and tokens per second by which a text of
+        theirs grows, as a median.
+    """
+    scheduler = Scheduler(model, newcomers_first=True)
+    began, first, ends = clock(), dict[Handle, float](), dict[Handle, float]()
+    lengths = dict.fromkeys(
+        [
+            scheduler.submit(
+                Request(QUESTIONS[number % len(QUESTIONS)], replace(ANSWER, seed=number)),
+                owner=str(number),
+            )
+            for number in range(visitors)
+        ],
+        0,
+    )
+    while scheduler.busy:
+        scheduler.step()
+        for handle in lengths:
+            new = [event for event in handle.new_events() if isinstance(event, TokenAppended)]
+            if new:
+                first.setdefault(handle, clock() - began)
+                lengths[handle] = max(event.step for event in new) + 1
+            if handle.ended and handle not in ends:
+                assert handle.error is None, handle.error
+                ends[handle] = clock() - began
+    rates = [lengths[handle] / ends[handle] for handle in lengths]
+    return max(first.values()), statistics.median(rates)
+
+
+def publish_visitors(options: argparse.Namespace, model: LanguageModel, clock: Clock) -> None:
+    """Measure answers by the number of visitors, and publish what was found."""
+    found = {
+        visitors: [
+            answer_times(model, clock, visitors) for _ in range(1 if options.quick else MIN_REPEATS)
+        ]
+        for visitors in CROWDS
+    }
+    lines = ["| visitors | last first token, s | tokens per second of a text |", "|---|---|---|"]
+    for visitors, times in found.items():
+        waited, rate = (Timing(tuple(column)) for column in zip(*times, strict=True))
+        lines.append(
+            f"| {visitors} | {waited.median:.2f} ({waited.low:.2f} to {waited.high:.2f}) "
+            f"| {rate.median:.1f} ({rate.low:.1f} to {rate.high:.1f}) |"
+        )
+    publish(
+        options,
+        where(f"{model.card.name}, {model.card.dtype} on cpu"),
+        "\n".join(lines) + "\n",
+        {"seconds_and_rates": found, "ratios": {}},
     )
 
 
@@ -168,14 +235,18 @@ def main() -> None:
     """Command line."""
     parser = command_line(__doc__, quick="three rounds instead of nine")
     parser.add_argument("--newcomer", action="store_true", help="measure a newcomer instead")
+    parser.add_argument("--visitors", action="store_true", help="measure answers by their number")
+    parser.add_argument("--model", default="embedded", help="embedded or smollm2")
+    parser.add_argument("--kv-mib", type=float, default=KV_LIMIT_MIB, help="of all runs together")
     offer_processor_time(parser)
     options = parser.parse_args()
     clock = clock_of(parser, options)
     torch.set_num_threads(options.threads)
-    model = load_model("embedded", device="cpu", dtype="float32")
-    measure(model, True, clock)  # the first passes of a process are slow
-    if options.newcomer:
-        return publish_newcomer(options, model, clock)
+    model = load_model(options.model, device="cpu")
+    if options.visitors or options.newcomer:
+        answer_times(model, clock, 2)  # the first passes of a process are slow
+        return (publish_visitors if options.visitors else publish_newcomer)(options, model, clock)
+    measure(model, True, clock)
     rounds = [
         [measure(model, beside_greedy, clock) for beside_greedy in (False, True)]
         for _ in range(3 if options.quick else 9)

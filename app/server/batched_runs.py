@@ -124,7 +124,7 @@ class BatchedRuns:
             max_running=self.max_running,
             kv_limit_mib=kv_total_bytes(self.kv_total_mib, device) / 2**20,
             kv_elsewhere=held_elsewhere,
-            one_for_each_owner=True,
+            newcomers_first=True,
         )
 
     def serving_now(self, taking_turns: int) -> ServingNow:

@@ -116,7 +116,8 @@ class Rules:
         LIMITS,
         "KV memory in all",
         "The most KV memory of all runs together, in MiB; auto: a quarter of the memory of this "
-        "machine, of its container, or of a GPU. Where it runs short, the youngest runs pause.",
+        "machine, of its container, or of a GPU. Where it runs short, the runs that were served "
+        "longest pause.",
         more="Sweeps and measurements, which take turns, come on top.",
     )
     runs_per_visitor: int = setting(

@@ -152,8 +152,8 @@ def next_r(costs: CostModel, rows: int, paths: int, tokens: int) -> int:
 
 
 def in_whole_blocks(r: int) -> int:
-    """A growth step near r with which the tensors grow by whole blocks, if r is a block or more."""
-    return r if r < ROW_BLOCK else ROW_BLOCK * round(r / ROW_BLOCK)
+    """The next growth step with which the tensors grow by whole blocks, if r is a block or more."""
+    return r if r < ROW_BLOCK else ROW_BLOCK * math.ceil(r / ROW_BLOCK)
 
 
 def auto_growth_rule(costs: CostModel | None) -> GrowthRule:

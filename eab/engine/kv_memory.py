@@ -36,10 +36,10 @@ Run = TypeVar("Run", bound=HoldsRows)
 
 
 def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
-    """Pause the youngest runs, and free their rows, as far as necessary.
+    """Pause the last runs, and free their rows, as far as necessary.
 
     Args:
-        runs: The oldest first. It always goes on; its own `kv_limit_mib` bounds it.
+        runs: The first of them always goes on; its own `kv_limit_mib` bounds it.
         limit: Bytes that all of them may hold.
 
     Returns:
@@ -50,12 +50,12 @@ def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
         return going
     total = sum(run.kv_next for run in runs)
     while total > limit and len(going) > 1:
-        youngest = going.pop()
-        total += youngest.kv_held - youngest.kv_next
+        last = going.pop()
+        total += last.kv_held - last.kv_next
         if total > limit:
-            total -= youngest.kv_held
-            youngest.preempt()
-            total += youngest.kv_held
+            total -= last.kv_held
+            last.preempt()
+            total += last.kv_held
     return going
 
 

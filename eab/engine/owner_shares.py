@@ -1,7 +1,7 @@
-"""How much of a forward pass the decoding runs of each owner get."""
+"""What each owner was served, and how much of a forward pass its decoding runs get."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final, Protocol, TypeVar
 
 from eab.engine.generation import Generation
@@ -27,6 +27,43 @@ class Decoding(Protocol):
 
 
 Run = TypeVar("Run", bound=Decoding)
+
+
+class TokensServed:
+    """The tokens that each owner was served (virtual token counter, arXiv 2401.00588)."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, int] = {}
+
+    @property
+    def owners(self) -> set[str]:
+        """Whose count is kept."""
+        return set(self._tokens)
+
+    def to(self, owner: str) -> int:
+        """The count of an owner with a run."""
+        return self._tokens[owner]
+
+    def add(self, owner: str, tokens: int) -> None:
+        """Count a part of a pass."""
+        self._tokens[owner] += tokens
+
+    def begin(self, owner: str, running: Set[str]) -> None:
+        """A run of an owner begins. Who comes new, or back, is not served before all others until
+        it has caught up: its count begins with the least of those who are running.
+        """
+        if not running:
+            self._tokens.clear()
+        elif owner not in running:
+            least = min(self._tokens[one] for one in running)
+            # Who left with no more than that comes back as if new.
+            self._tokens = {
+                one: tokens
+                for one, tokens in self._tokens.items()
+                if one in running or tokens > least
+            }
+            self._tokens[owner] = max(self._tokens.get(owner, 0), least)
+        self._tokens.setdefault(owner, 0)
 
 
 def within_shares(decoding: Sequence[Run], alone: bool) -> list[Run]:

@@ -20,7 +20,7 @@ from typing import Final
 from eab.engine.fair_queue import FairQueue
 from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK, Generation
 from eab.engine.kv_memory import Demand, demand, those_that_fit
-from eab.engine.owner_shares import within_shares
+from eab.engine.owner_shares import TokensServed, within_shares
 from eab.engine.passes import passes
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part, run_pass
@@ -31,6 +31,7 @@ from eab.models.machine import free_memory
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32
 KV_LIMIT_MIB: Final = 8192  # of all running runs
+SLICE: Final = 1024  # tokens of a run before it makes room for shorter ones, then twice that, ...
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
 
 
@@ -114,6 +115,11 @@ class Handle:
         return demand(self._scheduler.model, self.draft, self.request)
 
     @property
+    def slices(self) -> int:
+        """How often it was served twice as many tokens as before; 0 in its first slice."""
+        return (self.tokens // SLICE).bit_length()
+
+    @property
     def kv_held(self) -> int:
         """Bytes of KV memory that it holds."""
         return self.demand.fixed + self.generation.tree_bytes
@@ -177,14 +183,15 @@ class Scheduler:
     Args:
         model: The model of all runs.
         max_running: How many runs are served at the same time; the others wait.
-        one_for_each_owner: Whether an owner without a running run has one beyond that.
+        newcomers_first: Whether an owner without a running run has one beyond that, and runs that
+            were served long make room for the others. A server asks for it.
         token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
             tokens come on top.
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
-            prompt. When memory runs short, the youngest run pauses; if that is not enough, its rows
-            are freed, and computed again when there is room. The oldest run always goes on; its own
-            `kv_limit_mib` bounds it. On a GPU the limit is at most four fifths of the memory that
-            is free when the scheduler is made.
+            prompt. When memory runs short, the youngest run pauses, or one that was served long if
+            newcomers go first; if that is not enough, its rows are freed, and computed again when
+            there is room. The oldest run always goes on; its own `kv_limit_mib` bounds it. On a GPU
+            the limit is at most four fifths of the memory that is free when the scheduler is made.
         kv_elsewhere: Bytes of this limit that the runs of other schedulers hold right now.
     """
 
@@ -196,9 +203,9 @@ class Scheduler:
         token_budget: int = TOKEN_BUDGET,
         kv_limit_mib: float = KV_LIMIT_MIB,
         kv_elsewhere: Callable[[], int] = lambda: 0,
-        one_for_each_owner: bool = False,
+        newcomers_first: bool = False,
     ) -> None:
-        self._one_for_each_owner = one_for_each_owner
+        self._newcomers_first = newcomers_first
         self._kv_elsewhere = kv_elsewhere
         self.model, self.max_running, self.token_budget = model, max_running, token_budget
         self._kv_limit = int(kv_limit_mib * 2**20)
@@ -208,7 +215,7 @@ class Scheduler:
         self._queue: FairQueue[Handle] = FairQueue()
         self._running: list[Handle] = []
         self._fitting: list[Handle] = []  # the running runs that do not pause
-        self._served: dict[str, int] = {}  # tokens by owner
+        self._served = TokensServed()
 
     @property
     def waiting(self) -> list[Handle]:
@@ -278,13 +285,13 @@ class Scheduler:
             The runs that were served, that ended or began.
         """
         changed = self.begin()
-        self._fitting = those_that_fit(self._running, self._kv_room)
+        self._fitting = those_that_fit(self._by_priority(), self._kv_room)
         parts = self._choose()
         if parts:
             run_pass(self.model, list(parts.values()))
         for handle, part in parts.items():
             handle.take(part)
-            self._served[handle.owner] += part.tokens
+            self._served.add(handle.owner, part.tokens)
         self._keep_running(self._running)
         return list(dict.fromkeys([*changed, *parts]))
 
@@ -309,7 +316,7 @@ class Scheduler:
         """Begin runs in their order, as long as there is room."""
         begun = []
         while (handle := self._next_with_room()) is not None:
-            self._count_from_the_least_served(handle.owner)
+            self._served.begin(handle.owner, {one.owner for one in self._running})
             handle.start()
             self._keep_running([*self._running, handle])
             self._fitting.append(handle)
@@ -318,49 +325,49 @@ class Scheduler:
 
     def _next_with_room(self) -> Handle | None:
         with self._lock:
-            first = self._first_with_a_slot()
-            if first is None or (self._running and (self.paused or not self._has_room(first))):
-                return None
-            return self._queue.take(first)
+            for handle in self._next_by_turn():
+                if not self._running or self._has_room(handle):
+                    return self._queue.take(handle)
+        return None
 
-    def _first_with_a_slot(self) -> Handle | None:
-        """What a pass holds goes to the owners who were served least, so that who comes new can be
-        served before the runs of others have ended.
+    def _next_by_turn(self) -> list[Handle]:
+        """Who may begin next if there is room: the first who waits, if a slot is free, and the
+        first newcomer, who is served before the runs of others have ended.
         """
         waiting = self._queue.entries
-        if len(self._running) < self.max_running:
-            return next(iter(waiting), None)
-        if not self._one_for_each_owner:
-            return None
-        served = {handle.owner for handle in self._running}
-        return next((handle for handle in waiting if handle.owner not in served), None)
+        next_ones = waiting[:1] if len(self._running) < self.max_running else []
+        if self._newcomers_first:
+            next_ones += [handle for handle in waiting if self._is_newcomer(handle)][:1]
+        return next_ones
+
+    def _is_newcomer(self, handle: Handle) -> bool:
+        return all(one.owner != handle.owner for one in self._running)
 
     def _has_room(self, handle: Handle) -> bool:
         try:
             first = handle.demand.first
         except Exception:
             return True  # the run says why it cannot begin
-        return sum(one.kv_next for one in self._running) + first <= self._kv_room
+        staying = self._running
+        if self._newcomers_first and self._is_newcomer(handle):
+            oldest, *others = staying
+            staying = [oldest, *(one for one in others if not one.slices)]
+        elif self.paused:
+            return False
+        return sum(one.kv_next for one in staying) + first <= self._kv_room
 
-    def _count_from_the_least_served(self, owner: str) -> None:
-        """Who comes new, or back, is not served before all others until it has caught up."""
-        if not self._running:
-            self._served.clear()
-        elif all(handle.owner != owner for handle in self._running):
-            running = {handle.owner for handle in self._running}
-            least = min(self._served[one] for one in running)
-            # Who left with no more than that comes back as if new.
-            self._served = {
-                one: tokens
-                for one, tokens in self._served.items()
-                if one in running or tokens > least
-            }
-            self._served[owner] = max(self._served.get(owner, 0), least)
-        self._served.setdefault(owner, 0)
+    def _by_priority(self) -> list[Handle]:
+        """The running runs, the last to pause first: the oldest, so that one always comes to its
+        end, then those that were served least. Slices double, so that runs seldom change places.
+        """
+        if not self._newcomers_first or not self._running:
+            return self._running
+        oldest, *others = self._running
+        return [oldest, *sorted(others, key=lambda handle: handle.slices)]
 
     def _choose(self) -> dict[Handle, Part]:
         """Which runs the next pass serves: those that decode first, then prompts, in chunks."""
-        order = sorted(self._fitting, key=lambda one: (self._served[one.owner], one.tokens))
+        order = sorted(self._fitting, key=lambda one: (self._served.to(one.owner), one.tokens))
         prompts = [handle for handle in order if handle.generation.prefilling]
         left = self.token_budget
         reserved = MIN_PREFILL_CHUNK if prompts else 0  # else many paths would stall all prompts

@@ -18,6 +18,7 @@ from eab.caches.growth import (
     best_rows,
     count_growths,
     fit_cost_model,
+    in_whole_blocks,
     next_r,
     overhead,
 )
@@ -158,3 +159,8 @@ def test_noise_never_gives_negative_constants() -> None:
     found = fit_cost_model(falling, {1: falling, 8: falling}, max_tokens=8)
     assert min(found.copy_row, found.spare_row, found.spare_query) == 0.0
     assert found.allocation >= 0.0
+
+
+@pytest.mark.parametrize(("r", "blocks"), [(1, 1), (15, 15), (16, 16), (17, 32), (32, 32)])
+def test_from_a_block_on_tensors_grow_by_whole_blocks(r: int, blocks: int) -> None:
+    assert in_whole_blocks(r) == blocks

@@ -14,14 +14,22 @@ from served import (
 from table_model import TableModel, random_table
 
 from eab.engine.scheduler import Scheduler
+from eab.events import TokenAppended
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("rows", [40, 90])
-def test_preempted_runs_have_the_same_events_as_alone(twins, family, rows):
+@pytest.mark.parametrize("newcomers_first", [False, True])
+def test_preempted_runs_have_the_same_events_as_alone(
+    monkeypatch, twins, family, rows, newcomers_first
+):
+    monkeypatch.setattr("eab.engine.scheduler.SLICE", 16)
     model = twins(family).ours
     scheduler = Scheduler(
-        model, token_budget=40, kv_limit_mib=rows * model.kv_shape.row_bytes / 2**20
+        model,
+        token_budget=40,
+        kv_limit_mib=rows * model.kv_shape.row_bytes / 2**20,
+        newcomers_first=newcomers_first,
     )
     # All at once, and none has ended when the next begins.
     handles = [
@@ -58,3 +66,42 @@ def test_when_memory_runs_short_the_youngest_pauses_then_loses_its_rows():
     assert handles[0].preemptions == 0
     for handle, request in zip(handles, requests, strict=True):
         assert_same_events(handle.new_events(), alone(model, request))
+
+
+def test_a_newcomer_begins_where_long_runs_hold_the_memory_and_all_come_to_their_end():
+    wide = {"max_paths": 60, "max_new_tokens": 60, "r": 1}
+    requests = [chain_request(seed=seed, policy="independent", **wide) for seed in range(6)]
+    model = TableModel(random_table(3, 12))
+    # One of them takes 2 + 60 * 59 rows.
+    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(7000), newcomers_first=True)
+    handles = [
+        scheduler.submit(request, owner=str(number)) for number, request in enumerate(requests)
+    ]
+    while not scheduler.paused or any(not handle.slices for handle in handles):
+        scheduler.step()
+    new = scheduler.submit(chain_request(), owner="new")
+    for _ in range(3):
+        scheduler.step()
+    assert any(isinstance(event, TokenAppended) for event in new.new_events())
+    assert new not in scheduler.paused
+    while scheduler.busy:
+        scheduler.step()
+        assert scheduler.kv_held <= 7000 * model.kv_shape.row_bytes
+    for handle, request in zip(handles, requests, strict=True):
+        assert_same_events(handle.new_events(), alone(model, request))
+    # At most as often as it changes its place, and once for each of the others that does.
+    assert max(handle.preemptions for handle in handles) <= 6 * max(one.slices for one in handles)
+
+
+def test_a_newcomer_waits_where_other_newcomers_hold_the_memory():
+    model = TableModel(random_table(3, 12))
+    scheduler = Scheduler(model, kv_limit_mib=mib_of_rows(100), newcomers_first=True)
+    wide = chain_request(max_paths=12, max_new_tokens=12, policy="independent", r=1)
+    handles = [scheduler.submit(wide, owner=str(number)) for number in range(3)]
+    while not scheduler.paused:
+        scheduler.step()
+    new = scheduler.submit(wide, owner="new")
+    scheduler.step()
+    assert scheduler.waiting == [new]
+    for handle in (*handles, new):
+        assert_same_events(list(handle), alone(model, wide))

@@ -227,7 +227,7 @@ def test_owners_who_left_are_forgotten():
         )
         while not short.ended:
             scheduler.step()
-        known.append(len(scheduler._served))
+        known.append(len(scheduler._served.owners))
     assert scheduler.running, "one of them is always there"
     assert max(known) <= 3
 
@@ -273,7 +273,7 @@ def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
 
 def test_who_comes_new_has_a_token_while_others_hold_all_slots():
     model = TableModel(random_table(3, 12))
-    scheduler = Scheduler(model, max_running=2, one_for_each_owner=True)
+    scheduler = Scheduler(model, max_running=2, newcomers_first=True)
     wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
     for number in range(8):
         scheduler.submit(Request("0", replace(wide, seed=number)), owner=str(number % 4))
