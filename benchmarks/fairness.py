@@ -58,7 +58,7 @@ WARM_UP_STEPS: Final = 12  # until the trees of the greedy visitor are wide
 ANSWER: Final = BranchingConfig(max_paths=8, max_new_tokens=48)  # what the page starts with
 CROWDS: Final = (1, 2, 4, 8, 15, 30)  # visitors who ask at the same time
 CROWD: Final = 40  # greedy visitors, each with a run
-CROWD_STEPS: Final = 150  # until most of their trees are wide
+CROWD_STEPS: Final = 80  # until most of their trees are wide
 SOON: Final = 5.0  # seconds in which a newcomer wants to see something
 
 Clock = Callable[[], float]
@@ -144,15 +144,17 @@ def measure(model: LanguageModel, beside_greedy: bool, clock: Clock) -> tuple[fl
 def newcomer_seconds(model: LanguageModel, clock: Clock, seed: int, kv_mib: float) -> float:
     """Seconds to the first token of who comes while all slots are taken by the largest runs."""
     scheduler = Scheduler(model, newcomers_first=True, kv_limit_mib=kv_mib)
-    configs = [replace(GREEDY, seed=CROWD * seed + number) for number in range(CROWD)]
-    crowd = [
-        scheduler.submit(Request(GREEDY_PROMPT, config), owner=f"greedy {number}")
-        for number, config in enumerate(configs)
-    ]
+
+    def ask(number: int) -> Handle:
+        request = Request(GREEDY_PROMPT, replace(GREEDY, seed=CROWD * seed + number))
+        return scheduler.submit(request, owner=f"greedy {number}")
+
+    crowd = [ask(number) for number in range(CROWD)]
     for _ in range(CROWD_STEPS):
         scheduler.step()
-    for handle in crowd:
-        assert not handle.ended, f"all of them are still there: {handle.error}"
+        for number, handle in enumerate(crowd):
+            assert handle.error is None, handle.error
+            crowd[number] = ask(number) if handle.ended else handle
     new, began = scheduler.submit(Request(PROMPTS[0], SMALL), owner="new"), clock()
     while not any(isinstance(one, TokenAppended) for one in new.new_events()):
         scheduler.step()

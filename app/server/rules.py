@@ -26,6 +26,7 @@ FILE_VARIABLE: Final = "EAB_RULES"
 PUBLIC_VARIABLE: Final = "EAB_PUBLIC"
 MAX_FILE_BYTES: Final = 2**20
 UNLIMITED: Final = 1_000_000
+CHAT_CORES: Final = 2  # from which on a public server starts with the chat model
 
 MODELS, LIMITS, SERVER = "Models and files", "Limits", "Server"
 Visitor = Literal["tab", "address"]
@@ -72,8 +73,10 @@ class Rules:
         MODELS,
         "Models",
         "The models that can be chosen: smollm2, embedded, folders, GGUF files, ids of the Hub. "
-        "With an empty list, visitors name folders and files of this machine and ids of the Hub "
+        "The first that can run is chosen at the start, and for prompts that visitors type. With "
+        "an empty list, visitors name folders and files of this machine and ids of the Hub "
         "themselves.",
+        more="On a public server the chat model comes first from two processor cores on.",
     )
     save_runs: bool = setting(
         True,
@@ -259,7 +262,13 @@ def load(environment: Mapping[str, str]) -> Rules:
     given = _read(environment.get(FILE_VARIABLE, "").strip())
     public = given.get("public", environment.get(PUBLIC_VARIABLE, "").strip() not in ("", "0"))
     RULES["public"].values.check("public", public)
-    return replace(PUBLIC if public else PRIVATE, **given)
+    return replace(_public() if public else PRIVATE, **given)
+
+
+def _public() -> Rules:
+    """One core is too slow for a chat model that several visitors share (docs/public-server.md)."""
+    cores = os.cpu_count() or 1
+    return PUBLIC if cores >= CHAT_CORES else replace(PUBLIC, models=PUBLIC.models[::-1])
 
 
 @cache

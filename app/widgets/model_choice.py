@@ -81,9 +81,12 @@ def is_embedded() -> bool:
 
 
 def for_own_prompts() -> str:
-    """The model for a prompt that a visitor types: the chat model where it can run, else none."""
-    offered = rules.current().models
-    return SMOLLM2.name if SMOLLM2.is_here and (not offered or SMOLLM2.name in offered) else ""
+    """The model for a prompt that a visitor types: the first of the rules that can run, or the chat
+    model if it can run, else none.
+    """
+    if offered := rules.current().models:
+        return _first_here(offered)
+    return SMOLLM2.name if SMOLLM2.is_here else ""
 
 
 def missing(model: str, here: bool = False) -> str:

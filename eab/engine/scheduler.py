@@ -183,8 +183,9 @@ class Scheduler:
     Args:
         model: The model of all runs.
         max_running: How many runs are served at the same time; the others wait.
-        newcomers_first: Whether an owner without a running run has one beyond that, and runs that
-            were served long make room for the others. A server asks for it.
+        newcomers_first: Whether an owner without a running run has one beyond that, runs that were
+            served long make room for the others, and the prompt with the fewest tokens left goes
+            first. A server asks for it.
         token_budget: How many tokens a pass holds. A run with more paths is served alone. Draft
             tokens come on top.
         kv_limit_mib: KV memory of all runs, in MiB. A run waits while there is no room for its
@@ -369,6 +370,8 @@ class Scheduler:
         """Which runs the next pass serves: those that decode first, then prompts, in chunks."""
         order = sorted(self._fitting, key=lambda one: (self._served.to(one.owner), one.tokens))
         prompts = [handle for handle in order if handle.generation.prefilling]
+        if self._newcomers_first:  # else a short prompt waits for the chunks of long ones
+            prompts.sort(key=lambda handle: handle.generation.pending_tokens)
         left = self.token_budget
         reserved = MIN_PREFILL_CHUNK if prompts else 0  # else many paths would stall all prompts
         chosen: dict[Handle, Part] = {}

@@ -289,6 +289,20 @@ def test_who_comes_new_has_a_token_while_others_hold_all_slots():
     assert again in scheduler.waiting
 
 
+def test_a_short_prompt_does_not_wait_for_the_chunks_of_long_ones():
+    scheduler = Scheduler(chain(), token_budget=16, newcomers_first=True)
+    long = "0 1 " * 200
+    for number in range(8):
+        scheduler.submit(chain_request(long), owner=str(number))
+    for _ in range(12):
+        scheduler.step()
+    assert all(handle.generation.prefilling for handle in scheduler.running)
+    new = scheduler.submit(chain_request("0 1 " * 12), owner="new")
+    for _ in range(3):  # 24 tokens, 16 in a pass, and a decode step
+        scheduler.step()
+    assert any(isinstance(event, TokenAppended) for event in new.new_events())
+
+
 def test_a_run_that_cannot_begin_says_why_and_the_others_go_on():
     scheduler = Scheduler(chain())
     empty = scheduler.submit(Request(" ", BASE))

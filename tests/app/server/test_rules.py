@@ -30,6 +30,12 @@ def test_a_public_server_starts_from_other_rules():
     assert not PUBLIC.save_runs
 
 
+def test_a_public_server_with_one_core_starts_with_the_small_model(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert load({"EAB_PUBLIC": "1"}) == replace(PUBLIC, models=("embedded", "smollm2"))
+    assert load({}) == PRIVATE
+
+
 def test_a_file_changes_single_rules(tmp_path):
     file = written(tmp_path, 'models = ["embedded", "./mine"]\nmax_paths = 12\n')
     assert load(file | {"EAB_PUBLIC": "1"}).models == ("embedded", "./mine")
