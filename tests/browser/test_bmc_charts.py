@@ -68,7 +68,7 @@ def test_the_numbers_of_an_axis_do_not_overlap_and_no_line_leaves_it(
 
 def test_both_formulas_of_the_cost_model_are_rendered(open_page: Callable[..., Page]) -> None:
     page = open_page("/bmc")
-    page.get_by_text("The cost model").click()
+    page.get_by_text("The cost model", exact=True).click()
     expect(page.locator(".katex-display")).to_have_count(2, timeout=60 * SECONDS)
     expect(page.locator(".katex-error")).to_have_count(0)
     expect(page.locator(".katex-display .katex-html").first).to_contain_text("r∗")

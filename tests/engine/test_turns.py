@@ -1,0 +1,161 @@
+"""Who is served next: passes within the budget, turns between owners, newcomers first."""
+
+from dataclasses import replace
+
+import pytest
+from equality import PROMPT
+from served import BASE, LONG, chain, chain_request, serve_all
+from table_model import TableModel, random_table
+
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
+from eab.events import StepTimed, TokenAppended
+
+
+def test_nobody_waits_for_a_long_prompt(twins):
+    """The prompt goes through in what others leave of the budget, and they miss no pass."""
+    scheduler = Scheduler(twins("llama").ours, token_budget=24)
+    quick = scheduler.submit(Request(PROMPT, replace(BASE, max_paths=4)), owner="a")
+    scheduler.step()
+    slow = scheduler.submit(Request(LONG, BASE), owner="b")
+    while not quick.ended:
+        assert quick in scheduler.step()
+    chunks = [event.tokens for event in slow.new_events() if isinstance(event, StepTimed)]
+    assert len(chunks) > 2
+    assert all(20 <= chunk <= 24 for chunk in chunks[:2])
+
+
+def test_a_pass_holds_the_budget_and_serves_whom_it_served_least():
+    scheduler = Scheduler(TableModel(random_table(3, 12)), token_budget=20)
+    asked = [(owner, chain_request(seed=seed)) for seed, owner in enumerate("aaaaab")]
+    often = [scheduler.submit(replace_tokens(request, 40), owner=owner) for owner, request in asked]
+    once = often.pop()
+    while not once.ended:
+        served = scheduler.step()
+        assert once in served, "who was served least is in every pass"
+        tokens = [
+            [event for event in handle.new_events() if isinstance(event, StepTimed)][-1].tokens
+            for handle in served
+        ]
+        assert sum(tokens) <= 20
+    assert once.tokens > 100
+    assert not any(handle.ended for handle in often)
+    shares = [handle.tokens for handle in often]
+    assert max(shares) - min(shares) <= 20
+
+
+@pytest.mark.parametrize("paths", [[60] * 3, [150], [20, 20, 100]])
+def test_whoever_asks_for_much_does_not_make_the_passes_of_the_others_long(paths):
+    """Beside a greedy owner, thirty others are in every pass, which has at most 64 tokens more on
+    average.
+    """
+    scheduler = Scheduler(TableModel(random_table(3, 12)), max_running=40)
+    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, r=1)
+    greedy = [
+        scheduler.submit(Request("0", replace(wide, max_paths=width, seed=width)), owner="greedy")
+        for width in paths
+    ]
+    for _ in range(12):  # its trees reach their widths
+        scheduler.step()
+    small = [
+        scheduler.submit(
+            replace_tokens(chain_request(seed=seed, max_paths=1), 30), owner=f"small {seed}"
+        )
+        for seed in range(30)
+    ]
+    scheduler.step()  # their prompts
+    before, passes = sum(handle.tokens for handle in greedy), 0
+    while not any(handle.ended for handle in small):
+        assert set(small) <= set(scheduler.step())
+        passes += 1
+    assert passes >= 10
+    assert sum(handle.tokens for handle in greedy) - before <= 64 * (passes + 1)
+    serve_all(scheduler, [*greedy, *small])
+    assert all(handle.ended for handle in greedy)
+
+
+def test_owners_who_left_are_forgotten():
+    scheduler = Scheduler(TableModel(random_table(3, 12)))
+    scheduler.submit(chain_request(max_new_tokens=200, max_paths=1), owner="stays")
+    known = []
+    for number in range(30):
+        short = scheduler.submit(
+            chain_request(max_new_tokens=2, max_paths=1, seed=number), owner=str(number)
+        )
+        while not short.ended:
+            scheduler.step()
+        known.append(len(scheduler._served.owners))
+    assert scheduler.running, "one of them is always there"
+    assert max(known) <= 3
+
+
+def test_waiting_prompts_are_not_delayed_by_whoever_asks_for_much():
+    """Their passes have one of the greedy owner's runs, not all of them."""
+    scheduler = Scheduler(TableModel(random_table(3, 12)), max_running=40)
+    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
+    for seed in range(3):
+        scheduler.submit(Request("0", replace(wide, seed=seed)), owner="greedy")
+    for _ in range(12):
+        scheduler.step()
+    assert len(scheduler.step()) == 3, "alone, it has the whole pass"
+    small = [scheduler.submit(chain_request(seed=seed), owner=f"small {seed}") for seed in range(5)]
+    served = scheduler.step()
+    assert set(small) <= set(served)
+    assert [handle.owner for handle in served].count("greedy") == 1
+
+
+def replace_tokens(request: Request, new_tokens: int) -> Request:
+    return replace(request, config=replace(request.config, max_new_tokens=new_tokens))
+
+
+def test_runs_begin_in_turns_between_owners_and_as_memory_allows():
+    row = chain().kv_shape.row_bytes
+    scheduler = Scheduler(chain(), max_running=2)
+    for owner in "aaab":
+        scheduler.submit(chain_request(), owner=owner)
+    scheduler.step()
+    assert [handle.owner for handle in scheduler.running] == ["a", "b"]
+    assert [handle.owner for handle in scheduler.waiting] == ["a", "a"]
+    steps = 2**20 // row // 256
+    large = chain_request(max_paths=256, max_new_tokens=steps, r=steps)  # 1 MiB, all at once
+    scheduler = Scheduler(TableModel(random_table(3, 12), context=2**20), kv_limit_mib=1)
+    first, second = scheduler.submit(large), scheduler.submit(large)
+    scheduler.step()
+    assert scheduler.running == [first], "a run that is alone begins, whatever it may need"
+    assert scheduler.waiting == [second]
+    first.stop()
+    scheduler.step()
+    assert scheduler.running == [second]
+
+
+def test_who_comes_new_has_a_token_while_others_hold_all_slots():
+    model = TableModel(random_table(3, 12))
+    scheduler = Scheduler(model, max_running=2, newcomers_first=True)
+    wide = BranchingConfig(entropy_threshold=0, max_new_tokens=60, max_paths=60, r=1)
+    for number in range(8):
+        scheduler.submit(Request("0", replace(wide, seed=number)), owner=str(number % 4))
+    for _ in range(20):
+        scheduler.step()
+    assert sorted(handle.owner for handle in scheduler.running) == list("0123")
+    assert len(scheduler.waiting) == 4, "their second runs wait"
+    new = scheduler.submit(chain_request(), owner="new")
+    scheduler.step()
+    assert any(isinstance(event, TokenAppended) for event in new.new_events())
+    again = scheduler.submit(chain_request(), owner="new")
+    scheduler.step()
+    assert again in scheduler.waiting
+
+
+def test_a_short_prompt_does_not_wait_for_the_chunks_of_long_ones():
+    scheduler = Scheduler(chain(), token_budget=16, newcomers_first=True)
+    long = "0 1 " * 200
+    for number in range(8):
+        scheduler.submit(chain_request(long), owner=str(number))
+    for _ in range(12):
+        scheduler.step()
+    assert all(handle.generation.prefilling for handle in scheduler.running)
+    new = scheduler.submit(chain_request("0 1 " * 12), owner="new")
+    for _ in range(3):  # 24 tokens, 16 in a pass, and a decode step
+        scheduler.step()
+    assert any(isinstance(event, TokenAppended) for event in new.new_events())
