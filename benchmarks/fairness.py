@@ -29,8 +29,9 @@ from published import clock_of, command_line, offer_processor_time, publish, rat
 
 from app.server.rules import PUBLIC
 from eab.config import BranchingConfig
+from eab.engine.handle import Handle
 from eab.engine.request import Request
-from eab.engine.scheduler import KV_LIMIT_MIB, Handle, Scheduler
+from eab.engine.scheduler import KV_LIMIT_MIB, Scheduler
 from eab.events import TokenAppended
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model

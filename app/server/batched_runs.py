@@ -18,8 +18,9 @@ from eab.events import Event
 if TYPE_CHECKING:
     import torch
 
+    from eab.engine.handle import Handle
     from eab.engine.request import Request
-    from eab.engine.scheduler import Handle, Scheduler
+    from eab.engine.scheduler import Scheduler
     from eab.models.base import LanguageModel
 
 MAX_RUNNING: Final = 32  # runs of one model that are served at the same time

@@ -17,9 +17,10 @@ from eab.analysis.batching import (
     Workload,
 )
 from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
+from eab.engine.handle import Handle
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.engine.scheduler import Handle, Scheduler
+from eab.engine.scheduler import Scheduler
 from eab.events import Event, Progressed, RunEnded, TokenAppended
 from eab.models.base import LanguageModel
 

@@ -9,8 +9,9 @@ To stop, stop iterating. Nothing is printed, nothing global changes, and each ru
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from eab.engine.handle import Handle
 from eab.engine.request import Request
-from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING, Handle, Scheduler
+from eab.engine.scheduler import KV_LIMIT_MIB, MAX_RUNNING, Scheduler
 from eab.events import Event, Pause, Predicted, RunEnded, RunStarted
 from eab.models.base import LanguageModel
 

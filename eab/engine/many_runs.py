@@ -5,8 +5,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from eab.engine.handle import Handle
 from eab.engine.request import Request
-from eab.engine.scheduler import Handle, Scheduler
+from eab.engine.scheduler import Scheduler
 from eab.errors import EabError
 from eab.events import Event, Probed, RunEnded, RunStarted
 from eab.models.base import LanguageModel

@@ -2,31 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence, Set
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
-from eab.engine.generation import Generation
+from eab.engine.handle import Handle
 
 # Of one owner's decoding runs per pass, beside others: more only if those have more together.
 OWNER_TOKENS: Final = 64
-
-
-class Decoding(Protocol):
-    """A run that decodes."""
-
-    passes_left_out: int
-
-    @property
-    def owner(self) -> str:
-        """Who asked for it."""
-        ...
-
-    @property
-    def generation(self) -> Generation:
-        """The state that the next pass serves."""
-        ...
-
-
-Run = TypeVar("Run", bound=Decoding)
 
 
 class TokensServed:
@@ -66,7 +47,7 @@ class TokensServed:
         self._tokens.setdefault(owner, 0)
 
 
-def within_shares(decoding: Sequence[Run], alone: bool) -> list[Run]:
+def within_shares(decoding: Sequence[Handle], alone: bool) -> list[Handle]:
     """The runs that the share of their owner holds. One that is larger goes as often as it fits
     into the shares of all passes since it was served. An owner who is alone has no other limit than
     the pass; prompts that wait are those of others, too.
@@ -74,7 +55,7 @@ def within_shares(decoding: Sequence[Run], alone: bool) -> list[Run]:
     asked, taken = Counter[str](), Counter[str]()
     for handle in decoding:
         asked[handle.owner] += handle.generation.pending_tokens
-    everyone, chosen = asked.total(), []
+    everyone, chosen = asked.total(), list[Handle]()
     for handle in decoding:
         owner, tokens = handle.owner, handle.generation.pending_tokens
         others = everyone - asked[owner]

@@ -13,168 +13,23 @@ pass long for the others: its runs take turns. Who is served when changes no dec
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from eab.engine.fair_queue import FairQueue
-from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK, Generation
-from eab.engine.kv_memory import Demand, demand, those_that_fit
+from eab.engine.generation import MIN_PREFILL_CHUNK, PREFILL_CHUNK
+from eab.engine.handle import Handle
+from eab.engine.kv_memory import those_that_fit
 from eab.engine.owner_shares import TokensServed, within_shares
-from eab.engine.passes import passes
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part, run_pass
-from eab.events import Event, RunEnded
-from eab.models.base import LanguageModel, Stopped
+from eab.models.base import LanguageModel
 from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
 MAX_RUNNING: Final = 32
 KV_LIMIT_MIB: Final = 8192  # of all running runs
-SLICE: Final = 1024  # tokens of a run before it makes room for shorter ones, then twice that, ...
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
-
-
-class Handle:
-    """A run that a scheduler serves. Iterating gives its events, and serves the others meanwhile.
-
-    Attributes:
-        request: Prompt and settings.
-        owner: Who asked for it.
-        tokens: Tokens of it that went through the model.
-        preemptions: How often its rows were freed, to be computed again later.
-        ended: Whether no more events will come.
-        error: What ended it; None if an event says how it ended.
-    """
-
-    def __init__(
-        self,
-        scheduler: "Scheduler",
-        request: Request,
-        owner: str,
-        draft: LanguageModel | None,
-        should_stop: Callable[[], bool],
-    ) -> None:
-        self.request, self.owner, self.draft = request, owner, draft
-        self.tokens = self.preemptions = 0
-        self.passes_left_out = 0  # since it was served, for having more than its owner's share
-        self.ended = False
-        self.error: Exception | None = None
-        self._scheduler, self._events = scheduler, list[Event]()
-        self._stop, self._should_stop = False, should_stop
-        self._passes = passes(scheduler.model, request, draft, self._events)
-        self._generation: Generation | None = None  # what the next pass serves; None: waits
-
-    def __iter__(self) -> Iterator[Event]:
-        """The events as they happen.
-
-        Raises:
-            PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
-        """
-        while not self.ended:
-            self._scheduler.begin()
-            yield from self.new_events()
-            self._scheduler.step()
-            yield from self.new_events()
-        yield from self.new_events()
-        if self.error is not None:
-            raise self.error
-
-    def new_events(self) -> list[Event]:
-        """The events since the last call."""
-        new = self._events[:]
-        self._events.clear()
-        return new
-
-    def stop(self) -> None:
-        """End it before its next pass; may be called from any thread."""
-        self._stop = True
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it ends before its next pass."""
-        return (self._stop or self._should_stop()) and not self.ended
-
-    def is_given_up(self) -> bool:
-        """Whether nobody waits for the pass that it is in."""
-        return self.stopping
-
-    @property
-    def generation(self) -> Generation:
-        """The state that the next pass serves."""
-        assert self._generation is not None
-        return self._generation
-
-    @cached_property
-    def demand(self) -> Demand:
-        """What it takes of the KV memory, known from its settings.
-
-        Raises:
-            PromptError: See `eab.engine.build.encode`.
-        """
-        return demand(self._scheduler.model, self.draft, self.request)
-
-    @property
-    def slices(self) -> int:
-        """How often it was served twice as many tokens as before; 0 in its first slice."""
-        return (self.tokens // SLICE).bit_length()
-
-    @property
-    def kv_held(self) -> int:
-        """Bytes of KV memory that it holds."""
-        return self.demand.fixed + self.generation.tree_bytes
-
-    @property
-    def kv_next(self) -> int:
-        """Bytes of KV memory that it may hold after its next pass."""
-        return self.demand.fixed + self.generation.most_tree_bytes_next
-
-    def preempt(self) -> None:
-        """Free its rows, if it has a tree cache; they are computed again before it goes on."""
-        if self.generation.tree_bytes:
-            self.generation.free_rows()
-            self.preemptions += 1
-
-    def start(self) -> None:
-        """Build the run."""
-        self._resume(lambda: next(self._passes))
-
-    def take(self, part: Part) -> None:
-        """Go on after a pass."""
-        self.tokens += part.tokens
-        # Its traceback holds the part: a reference cycle, which would keep the memory of the pass
-        # until the next garbage collection.
-        error, part.error = part.error, None
-        if error is None:
-            self._resume(lambda: self._passes.send(part.events))
-        else:
-            self._resume(lambda: self._passes.throw(error))
-
-    def end_stopped(self) -> None:
-        """End it now."""
-        if self._generation is None:
-            self._events.append(RunEnded(0, "stopped"))
-            self.drop()
-        else:
-            self._resume(lambda: self._passes.throw(Stopped()))
-
-    def fail(self, error: Exception) -> None:
-        """End it with an error."""
-        self.error = error
-        self.drop()
-
-    def _resume(self, go_on: Callable[[], Generation]) -> None:
-        try:
-            self._generation = go_on()
-        except StopIteration:
-            self.drop()
-        except Exception as error:
-            self.fail(error)
-
-    def drop(self) -> None:
-        """Free what it holds; there are no more events."""
-        self.ended, self._generation = True, None
-        self._passes.close()
 
 
 class Scheduler:
@@ -372,8 +227,7 @@ class Scheduler:
         prompts = [handle for handle in order if handle.generation.prefilling]
         if self._newcomers_first:  # else a short prompt waits for the chunks of long ones
             prompts.sort(key=lambda handle: handle.generation.pending_tokens)
-        left = self.token_budget
-        reserved = MIN_PREFILL_CHUNK if prompts else 0  # else many paths would stall all prompts
+        left, reserved = self.token_budget, self._reserved(prompts)
         chosen: dict[Handle, Part] = {}
         decoding = [handle for handle in order if handle not in prompts]
         owners = {handle.owner for handle in order}
@@ -390,6 +244,15 @@ class Scheduler:
                 chosen[handle] = Part(handle.generation, tokens, handle.is_given_up)
                 left -= tokens
         return chosen
+
+    def _reserved(self, prompts: Sequence[Handle]) -> int:
+        """Tokens of a pass that decoding leaves to prompts; else many paths would stall them."""
+        if not prompts:
+            return 0
+        if not self._newcomers_first:
+            return MIN_PREFILL_CHUNK
+        first = prompts[0].generation.pending_tokens
+        return max(MIN_PREFILL_CHUNK, min(first, self.token_budget // 4))
 
     def _keep_running(self, handles: Sequence[Handle]) -> None:
         self._running = [handle for handle in handles if not handle.ended]

@@ -23,7 +23,7 @@ from eab.events import TokenAppended
 def test_preempted_runs_have_the_same_events_as_alone(
     monkeypatch, twins, family, rows, newcomers_first
 ):
-    monkeypatch.setattr("eab.engine.scheduler.SLICE", 16)
+    monkeypatch.setattr("eab.engine.handle.SLICE", 16)
     model = twins(family).ours
     scheduler = Scheduler(
         model,

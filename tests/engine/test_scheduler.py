@@ -28,8 +28,9 @@ from served import (
 from table_model import TableModel
 
 from eab.config import BranchingConfig, CacheName
+from eab.engine.handle import Handle
 from eab.engine.request import Request
-from eab.engine.scheduler import Handle, Scheduler
+from eab.engine.scheduler import Scheduler
 from eab.errors import ConfigError, ModelError, PromptError
 from eab.events import (
     Event,

@@ -159,3 +159,19 @@ def test_a_short_prompt_does_not_wait_for_the_chunks_of_long_ones():
     for _ in range(3):  # 24 tokens, 16 in a pass, and a decode step
         scheduler.step()
     assert any(isinstance(event, TokenAppended) for event in new.new_events())
+
+
+def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
+    """While others would fill the pass with their paths, up to a quarter of it is left."""
+    scheduler = Scheduler(TableModel(random_table(3, 12)), token_budget=160, newcomers_first=True)
+    wide = BranchingConfig(
+        entropy_threshold=0, min_fork_weight=0, max_new_tokens=200, max_paths=9, r=1
+    )
+    for number in range(24):
+        scheduler.submit(Request("0", replace(wide, seed=number)), owner=str(number))
+    for _ in range(40):
+        scheduler.step()
+    new = scheduler.submit(chain_request("0 1 " * 20), owner="new")
+    scheduler.step()
+    assert new.tokens == 40
+    assert any(isinstance(event, TokenAppended) for event in new.new_events())

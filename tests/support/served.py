@@ -9,9 +9,10 @@ from equality import EXACT, PROMPT
 from table_model import TableModel, random_table
 
 from eab.config import BranchingConfig, CacheName
+from eab.engine.handle import Handle
 from eab.engine.loop import generate
 from eab.engine.request import Request
-from eab.engine.scheduler import Handle, Scheduler
+from eab.engine.scheduler import Scheduler
 from eab.events import (
     Event,
     Reweighted,
