@@ -102,12 +102,14 @@ def live_run(page: Page) -> dict[str, Any]:
 
 def stop_to_idle() -> dict[str, float]:
     """Stop a run of the worker, without a page: how long it took, and how many steps came after."""
+    from app.server.job import run_job
     from app.server.model_cache import ModelCache
     from app.server.worker import Worker
     from eab.config import BranchingConfig
 
     worker = Worker(ModelCache())
-    run = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=256), "embedded")
+    long = BranchingConfig(max_new_tokens=256)
+    run = worker.start(run_job("Once upon a time", long, "embedded"))
 
     def steps() -> int:
         return len(run.state.run.steps) if run.state.run is not None else 0

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from chat_prompts import QUESTIONS
 
+from app.server.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from app.widgets.starting_values import START
@@ -25,7 +26,7 @@ POLL = 0.005  # seconds
 def seconds_to_the_first_token(worker: Worker, question: str, seed: int) -> float:
     """Start a run, wait for its first step, and stop it."""
     start = time.perf_counter()
-    live = worker.start_run(question, replace(START, seed=seed), SMOLLM2.name)
+    live = worker.start(run_job(question, replace(START, seed=seed), SMOLLM2.name))
     while not (live.state.run and live.state.run.steps):
         if not live.active:
             raise RuntimeError(f"the run has ended: {live.ending}")

@@ -6,8 +6,8 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import batching, messages, polling, status
-from app.state.batching import COMPARISON
+from app.state import messages, polling
+from app.state.batching import COMPARISON, serving_job
 from app.state.slot import note_in_url
 from app.widgets import controls, glossary, model_choice, request_editor, serving_now
 from app.widgets.charts import downloads, draw, white_background
@@ -69,7 +69,7 @@ def measure_here(chosen: Workload | None, problem: str) -> None:
     with messages.telling():
         if chosen is None:
             raise ConfigError(problem)
-        batching.start(chosen, model_choice.name())
+        COMPARISON.start(serving_job(chosen, model_choice.name()))
     st.rerun()
 
 
@@ -77,7 +77,7 @@ def three_ways() -> None:
     chosen = bar()
     for problem in messages.problems(COMPARISON.current().live, None):
         st.error(plain(problem))
-    COMPARISON.watch(status.batching_progress, active)
+    COMPARISON.watch(active)
     displayed = COMPARISON.displayed()
     with displayed.locked:
         if not active and chosen is not None and not displayed.state.workload.serves_like(chosen):

@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import measurements, messages, polling, status, tab
+from app.state import measurements, messages, polling, tab
 from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, quoted
@@ -161,7 +161,7 @@ def experiments() -> None:
     right.button(
         "Stop", on_click=measurements.stop, disabled=active is None, width="stretch", key="bmc_stop"
     )
-    polling.watch(measurements.active, status.report_progress, active is not None)
+    polling.watch(measurements.active, active is not None)
     for problem in messages.problems(None, None):
         st.error(plain(problem))
     for experiment, interrupted in measurements.interrupted().items():

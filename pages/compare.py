@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.server import model_cache, rules
-from app.state import diff, messages, polling, status
+from app.state import diff, messages, polling
 from app.state.diff import INDEPENDENT, SAMPLES, Side
 from app.widgets import board
 from app.widgets.charts import quoted
@@ -155,7 +155,7 @@ for problem in messages.problems(samples, samples.state.ended if samples is not 
     st.error(plain(problem))
 if a is not None and choices["b"] == INDEPENDENT:
     sampling(a, active is not None and active is samples)
-polling.watch(lambda: diff.active(choices.values()), status.run_progress, active is not None)
+polling.watch(lambda: diff.active(choices.values()), active is not None)
 if a is None or b is None:
     st.info(MISSING[choices["b"] == INDEPENDENT and a is not None], icon=":material/info:")
 else:

@@ -4,8 +4,8 @@ from functools import partial
 
 import streamlit as st
 
-from app.state import messages, polling, status
-from app.state.variants import CACHES, start
+from app.state import messages, polling
+from app.state.variants import CACHES, comparison_job
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
@@ -39,7 +39,9 @@ def run() -> None:
     messages.clear()
     try:
         config = BranchingConfig.from_settings(controls.settings() | {"cache": "tree"})
-        start(CACHES, controls.prompt(), config, model_choice.name(), cache_variants())
+        CACHES.start(
+            comparison_job(controls.prompt(), config, model_choice.name(), cache_variants())
+        )
     except EabError as error:
         messages.notify(str(error))
 
@@ -115,7 +117,7 @@ if not active and current.live is not None:
 
 with st.sidebar:
     controls.sidebar(varied="cache", here=True)
-CACHES.watch(status.variants_progress, active, displayed)
+CACHES.watch(active, displayed)
 with displayed.locked:
     if first is not None:
         origin(first, displayed.live is not None)

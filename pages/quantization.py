@@ -7,8 +7,8 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, polling, status, tab, weight_matrix
-from app.state.quantization import FORMATS, QUANTIZED, base_model, measure, run_with
+from app.state import messages, polling, tab, weight_matrix
+from app.state.quantization import FORMATS, QUANTIZED, base_model, formats_job, run_with
 from app.state.slot import Entry
 from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, quoted
@@ -162,7 +162,7 @@ def measure_bar() -> None:
 
 def start() -> None:
     with messages.telling():
-        measure(st.session_state.formats_prompt, base_model(model_choice.name()))
+        FORMATS.start(formats_job(st.session_state.formats_prompt, base_model(model_choice.name())))
 
 
 def your_run() -> None:
@@ -190,7 +190,7 @@ def your_run() -> None:
             key="quantized_run",
             width="stretch",
         )
-    QUANTIZED.watch(status.run_progress, quantizing)
+    QUANTIZED.watch(quantizing)
     displayed = QUANTIZED.displayed()
     with displayed.locked:
         other = displayed.state.run
@@ -280,7 +280,7 @@ else:
         st.error(plain(as_sentence(str(error))))
 with st.expander("How it works"):
     glossary.markdown(HOW_IT_WORKS)
-FORMATS.watch(status.report_progress, active)
+FORMATS.watch(active)
 for live in (current.live, QUANTIZED.current().live):
     for failure in messages.problems(live, None):
         st.error(plain(failure))

@@ -7,8 +7,8 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, polling, status
-from app.state.variants import DRAFT_LENGTHS, start
+from app.state import messages, polling
+from app.state.variants import DRAFT_LENGTHS, comparison_job
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.chips import chips
@@ -51,12 +51,9 @@ def run() -> None:
             config = replace(
                 config, max_paths=1, entropy_threshold=NEVER_FORKS, threshold_unit="nats"
             )
-        start(
-            DRAFT_LENGTHS,
-            controls.prompt(),
-            config,
-            model_choice.name(),
-            draft_length_variants(drafter),
+        compared = draft_length_variants(drafter)
+        DRAFT_LENGTHS.start(
+            comparison_job(controls.prompt(), config, model_choice.name(), compared)
         )
     except EabError as error:
         messages.notify(str(error))
@@ -164,7 +161,7 @@ for problem in messages.problems(current.live, None):
     st.error(plain(problem))
 with st.sidebar:
     controls.sidebar(varied="drafter")
-DRAFT_LENGTHS.watch(status.variants_progress, active, displayed)
+DRAFT_LENGTHS.watch(active, displayed)
 with st.expander("How it works"):
     glossary.markdown(HOW_IT_WORKS)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, polling, status, tuning
+from app.state import messages, polling, tuning
 from app.state.slot import Entry, note_in_url
 from app.state.tuning import CHECK, PILOT, SWEEP
 from app.widgets import (
@@ -96,7 +96,7 @@ def sweep() -> None:
     for problem in messages.problems(current.live, current.state.ended):
         st.error(plain(problem))
     if sweeping:
-        SWEEP.watch(status.tuning_progress, sweeping)
+        SWEEP.watch(sweeping)
         polling.fragment(growing(cost, gain), polling.interval(REDRAW_SECONDS))
     else:
         tuning.keep_ended()
@@ -105,7 +105,7 @@ def sweep() -> None:
             st.caption(f"Run: {plain(needs())}")
             sweep_choice.draw(displayed)
         results(displayed, cost, gain)
-        SWEEP.watch(status.tuning_progress, sweeping)
+        SWEEP.watch(sweeping)
     with st.expander("How it works"):
         st.markdown(HOW_IT_WORKS)
 

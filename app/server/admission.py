@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -38,18 +38,17 @@ class Admission:
         self._active: list[tuple[float, LiveTask[Any]]] = []  # with the second of its beginning
         self._ended: list[_Spent] = []  # within the last hour
 
-    def admit(self, task: LiveTask[Any], configs: Sequence[BranchingConfig]) -> None:
-        """Note a run that is about to begin, unless it may not.
+    def admit(self, task: LiveTask[Any]) -> None:
+        """Note a job that is about to begin, unless it may not.
 
         Args:
-            task: The run, sweep or measurement.
-            configs: The settings of all runs that it makes.
+            task: The job, with the settings of all runs that it makes.
 
         Raises:
             LimitError: What it exceeds, what is allowed, and what to do.
         """
         self.check_model(task.model_name)
-        for config in configs:
+        for config in task.job.sizes:
             for name in ("max_new_tokens", "max_paths"):
                 self._check_size(name, getattr(config, name))
         with self._lock:

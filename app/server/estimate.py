@@ -6,9 +6,8 @@ Knows nothing of Streamlit.
 from collections.abc import Iterable
 from typing import Any
 
-from app.server.live_run import LiveProbe, LiveTask
+from app.server.live_run import LiveTask
 from eab.config import BranchingConfig
-from eab.run import RunFold
 from eab.tuning.report import TuningReport
 
 
@@ -36,12 +35,13 @@ def seconds(
         for live in earlier
         if live.model_name == model_name
         and live.turns
-        and isinstance(live.state, RunFold)
-        and not isinstance(live, LiveProbe)  # one path is faster than a tree
+        and live.job.kind == "run"  # a probe has one path, which is faster than a tree
     ]
     if not timed:
         return None
-    nearest = min(reversed(timed), key=lambda live: abs(live.config.max_paths - config.max_paths))
+    nearest = min(
+        reversed(timed), key=lambda live: abs(live.request.config.max_paths - config.max_paths)
+    )
     pace: float = nearest.seconds / nearest.turns
     return config.max_new_tokens * pace
 
@@ -71,6 +71,6 @@ def sweep_seconds(
         if live.model_name == model_name and isinstance(report, TuningReport) and not live.active:
             runs = sum(cell.made == "run" for cell in report.cells)
             if runs and live.seconds:
-                pace: float = live.seconds / (runs * live.config.max_new_tokens)
+                pace: float = live.seconds / (runs * live.request.config.max_new_tokens)
                 return (least + most) / 2 * config.max_new_tokens * pace
     return None

@@ -8,51 +8,32 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias
 
 from app.server import metrics
-from eab.analysis.batching import BatchingComparison
-from eab.analysis.variants import VariantRuns
-from eab.bmc.results import Report
-from eab.config import BranchingConfig
+from app.server.job import Job, State
+from eab.engine.request import Request
 from eab.errors import EabError
-from eab.events import EndReason, Message, Pause, RunEnded, RunStarted, TokenAppended
-from eab.quantization.results import FormatReport
+from eab.events import EndReason, Pause, RunEnded, RunStarted, TokenAppended
 from eab.run import RunFold
-from eab.tuning.report import TuningReport
-
-if TYPE_CHECKING:
-    from eab.engine.request import Request
-    from eab.models.base import LanguageModel
 
 _LOG: Final = logging.getLogger(__name__)
 UNWATCHED_SECONDS: Final = 120.0  # browsers slow the timers of hidden tabs down to one a minute
 
 LiveStatus = Literal["loading", "waiting", "running", "ended", "failed"]
-State = TypeVar(
-    "State", RunFold, VariantRuns, Report, BatchingComparison, FormatReport, TuningReport
-)
-# From a loaded model: the request that a scheduler serves, or the events of what takes turns.
-Begin: TypeAlias = "Callable[[LanguageModel], Request | Iterator[Any]]"
 
 
 class LiveTask(Generic[State]):
-    """A run, a comparison or a measurement that the worker makes, turn by turn.
+    """A job that the worker makes, turn by turn.
 
     A turn lasts up to the next Pause event: one step of a run.
 
     Attributes:
         id: Its name in URLs.
-        prompt: The prompt, or the title of a chat; the name of the experiment for a measurement.
-        messages: The chat in the place of a prompt.
-        config: The settings.
-        model_name: The model, as `app.server.model_cache` names it.
-        begin: From the loaded model: the request that a scheduler serves, or the events of what
-            takes turns of its own.
+        job: What was asked for.
         owner: Which tab started it; the queue is fair between owners.
-        max_turns: How many turns it takes at most.
         lock: Hold it to read `state` or `events`.
         events: Its events so far.
         state: These events, folded.
@@ -63,24 +44,11 @@ class LiveTask(Generic[State]):
             others in between count.
     """
 
-    def __init__(
-        self,
-        prompt: str,
-        config: BranchingConfig,
-        model_name: str,
-        state: State,
-        begin: Begin,
-        owner: str,
-        max_turns: int,
-        messages: tuple[Message, ...] = (),
-    ) -> None:
+    def __init__(self, job: Job[State], owner: str = "") -> None:
         self.id = secrets.token_urlsafe(12)  # unguessable: whoever knows it can open the run
-        self.prompt, self.config, self.model_name = prompt, config, model_name
-        self.messages = messages
-        self.begin, self.owner, self.max_turns = begin, owner, max_turns
+        self.job, self.owner, self.state = job, owner, job.state
         self.lock = threading.Lock()
         self.events: list[Any] = []
-        self.state: State = state
         self.status: LiveStatus = "loading"
         self.message = ""
         self.turns, self.seconds = 0, 0.0
@@ -88,6 +56,16 @@ class LiveTask(Generic[State]):
         self._has_token = False
         self._stop = threading.Event()
         self._watched_at = time.monotonic()
+
+    @property
+    def model_name(self) -> str:
+        """The model, as `app.server.model_cache` names it."""
+        return self.job.model_name
+
+    @property
+    def request(self) -> Request:
+        """Prompt and settings; of several requests, the first."""
+        return self.job.requests[0]
 
     @property
     def active(self) -> bool:
@@ -163,6 +141,8 @@ class LiveTask(Generic[State]):
             self.seconds = time.perf_counter() - self._started_at
 
     def _apply(self, event: Any) -> None:
+        if self.job.kind == "probe" and isinstance(event, RunStarted):
+            self._stop.set()
         if isinstance(event, RunEnded) and event.reason == "stopped" and not self._stop.is_set():
             event = replace(event, reason="unwatched")
         self.events.append(event)
@@ -174,7 +154,8 @@ class LiveTask(Generic[State]):
             self._count_end(self.state.ended.reason)
 
     def _count_end(self, reason: str) -> None:
-        metrics.RUNS.labels(reason).inc()
+        if self.job.kind != "probe":  # it is no run that anybody asked for
+            metrics.RUNS.labels(reason).inc()
 
     def _count_token(self) -> None:
         metrics.TOKENS.inc()
@@ -214,22 +195,3 @@ def explain_restart(error: BaseException) -> str:
 
 
 LiveRun: TypeAlias = LiveTask[RunFold]
-
-
-class LiveProbe(LiveRun):
-    """A run that ends where it begins: its greedy probe is what is wanted."""
-
-    def _apply(self, event: Any) -> None:
-        if isinstance(event, RunStarted):
-            self._stop.set()
-        super()._apply(event)
-
-    def _count_end(self, reason: str) -> None:
-        """It is no run that anybody asked for."""
-
-
-LiveVariants: TypeAlias = LiveTask[VariantRuns]
-LiveReport: TypeAlias = LiveTask[Report]
-LiveBatching: TypeAlias = LiveTask[BatchingComparison]
-LiveFormats: TypeAlias = LiveTask[FormatReport]
-LiveTuning: TypeAlias = LiveTask[TuningReport]

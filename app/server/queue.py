@@ -64,7 +64,7 @@ def seconds_until_start(
         return None
     mean = sum(run.seconds for run in running) / turns
     ends = [
-        max(1, run.max_turns - run.turns) * (run.seconds / run.turns if run.turns else mean)
+        max(1, run.job.max_turns - run.turns) * (run.seconds / run.turns if run.turns else mean)
         for run in running
     ]
     heapq.heapify(ends)
@@ -72,5 +72,5 @@ def seconds_until_start(
     for run in waiting:
         if len(ends) >= max_running:
             start = heapq.heappop(ends)
-        heapq.heappush(ends, start + run.max_turns * mean)
+        heapq.heappush(ends, start + run.job.max_turns * mean)
     return start

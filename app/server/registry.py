@@ -7,7 +7,8 @@ import threading
 from collections import OrderedDict
 from typing import Any, Final
 
-from app.server.live_run import LiveTask, State
+from app.server.job import State
+from app.server.live_run import LiveTask
 
 MAX_RUNS: Final = 100
 # Of all ended runs together. An event takes about 1 KiB, including its share of the state.

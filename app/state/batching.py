@@ -1,16 +1,17 @@
 """The comparison of ways to serve that one browser tab shows: its own, or the recorded one."""
 
-from functools import partial
+from collections.abc import Iterator
 from typing import Final
 
-from app.server.live_run import LiveBatching
-from app.state.process import owner, worker
+from app.server.job import Job, Ready
+from app.server.live_run import LiveTask
 from app.state.slot import Slot
-from eab.analysis.batching import BatchingComparison, Workload
+from eab.analysis.batching import BatchingComparison, BatchingEvent, Workload
+from eab.engine.request import Request
 from eab.lessons import bundled_runs
 
 
-def _is_complete(live: LiveBatching) -> bool:
+def _is_complete(live: LiveTask[BatchingComparison]) -> bool:
     return not live.active and live.state.complete
 
 
@@ -23,11 +24,19 @@ COMPARISON: Final = Slot(
 )
 
 
-def start(workload: Workload, model_name: str) -> None:
-    """Serve these requests in every way; a comparison of this tab that is active is stopped.
+def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
+    """The same requests, served in every way.
 
     Args:
         workload: The requests.
         model_name: The model, as `eab.models.loading` names it.
     """
-    COMPARISON.begin(partial(worker().start_batching, workload, model_name, owner()))
+
+    def begin(ready: Ready) -> Iterator[BatchingEvent]:
+        from eab.engine.batching import compare_ways
+        from eab.models.machine import describe_machine
+
+        return compare_ways(ready.model, workload, describe_machine(ready.model.card.device))
+
+    requests = tuple(Request(one.prompt, workload.config(one)) for one in workload.requests)
+    return Job("serving", model_name, BatchingComparison(), begin, requests)

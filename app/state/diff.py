@@ -3,15 +3,14 @@
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Literal, cast
 
 import streamlit as st
 
 from app.server import rules
+from app.server.job import grown_run_job, run_job
 from app.server.live_run import LiveRun
 from app.state import history, tab
-from app.state.process import owner, worker
 from app.state.slot import Slot
 from app.state.slot import note_in_url as note_parameters
 from eab import record
@@ -39,7 +38,7 @@ SAMPLES: Final = Slot(
     "samples",
     RunFold,
     bundled_runs.samples,
-    accepts=lambda live: live.config.policy == "independent",
+    accepts=lambda live: live.request.config.policy == "independent",
     drawable=_has_ended_with_texts,
 )
 
@@ -94,7 +93,7 @@ def compare_cells(cells: Sequence[tuple[str, BranchingConfig]], model_name: str)
         model_name: The model, as `app.server.model_cache` names it.
     """
     for side, (prompt, config) in zip(_SIDES, cells, strict=True):
-        CELLS[side].begin(partial(worker().start_run, prompt, config, model_name, owner()))
+        CELLS[side].start(run_job(prompt, config, model_name))
         st.session_state[f"diff_{side}"] = CELL
 
 
@@ -233,6 +232,4 @@ def start_sampling(like: Run, budget: Budget) -> None:
     config = independent_config(like, budget)
     started = like.started
     continued = started.continued_tokens
-    SAMPLES.begin(
-        partial(worker().grow_run, started, continued, config, started.model.full_name, owner())
-    )
+    SAMPLES.start(grown_run_job(started, continued, config, started.model.full_name))

@@ -1,13 +1,14 @@
 """The BMC measurements that one browser tab shows: its own, or those that come with the project."""
 
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from typing import Final
 
-from app.server.live_run import LiveReport
-from app.state.process import owner, worker
+from app.server.job import Job, Ready
+from app.server.live_run import LiveTask
 from app.state.slot import Slot
 from eab.assets import ASSETS
-from eab.bmc.results import EXPERIMENTS, Experiment, Report, load
+from eab.bmc.results import EXPERIMENTS, Experiment, Report, ReportEvent, load
 
 BUNDLED: Final = ASSETS / "bmc"
 
@@ -18,11 +19,11 @@ def bundled(experiment: Experiment) -> Report:
     return load(BUNDLED / f"{experiment}.json")
 
 
-def _is_of(experiment: Experiment, live: LiveReport) -> bool:
-    return live.prompt == experiment
+def _is_of(experiment: Experiment, live: LiveTask[Report]) -> bool:
+    return live.job.kind == f"bmc {experiment}"
 
 
-def _has_ended_with_points(live: LiveReport) -> bool:
+def _has_ended_with_points(live: LiveTask[Report]) -> bool:
     return not live.active and live.state.presentable
 
 
@@ -38,7 +39,7 @@ SLOTS: Final[dict[Experiment, Slot[Report]]] = {
 }
 
 
-def interrupted() -> dict[Experiment, LiveReport]:
+def interrupted() -> dict[Experiment, LiveTask[Report]]:
     """Measurements that ended early and were not repeated; the page displays those before them."""
     return {
         name: live
@@ -49,24 +50,33 @@ def interrupted() -> dict[Experiment, LiveReport]:
     }
 
 
-def active() -> LiveReport | None:
+def active() -> LiveTask[Report] | None:
     """The measurement that is being made in this tab, if there is one."""
     current = (slot.current() for slot in SLOTS.values())
     return next((entry.live for entry in current if entry.active), None)
 
 
-def start(experiment: Experiment, rows: int, model_name: str) -> None:
-    """Start a measurement; one of this tab that is still active is stopped.
+def measurement_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
+    """A measurement.
 
     Args:
         experiment: Which one.
         rows: KV rows that each of its runs writes.
         model_name: The model, as `app.server.model_cache` names it.
     """
+
+    def begin(ready: Ready) -> Iterator[ReportEvent]:
+        from eab.bmc.experiments import measure
+
+        return measure(experiment, ready.model, rows)
+
+    return Job(f"bmc {experiment}", model_name, Report(), begin)
+
+
+def start(experiment: Experiment, rows: int, model_name: str) -> None:
+    """Start a measurement, see `measurement_job`; one of this tab that is active is stopped."""
     stop()
-    SLOTS[experiment].begin(
-        partial(worker().start_measurement, experiment, rows, model_name, owner())
-    )
+    SLOTS[experiment].start(measurement_job(experiment, rows, model_name))
 
 
 def stop() -> None:

@@ -8,6 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app.server.live_run import LiveTask
+from app.state import status
 from app.state.process import worker
 
 POLL_SECONDS: Final = 0.25  # between two polls of a page, at least
@@ -65,7 +66,6 @@ def forget_fragments() -> list[_Polling]:
 
 def watch(
     find: Callable[[], LiveTask[Any] | None],
-    describe: Callable[[LiveTask[Any]], tuple[float, str]],
     active: bool,
     is_outdated: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -73,7 +73,6 @@ def watch(
 
     Args:
         find: Returns what is being made, or what was made last.
-        describe: Its progress, as a share from 0 to 1 and in words.
         active: Whether the page is drawn as if it were active. A page must ask this once, before
             it draws anything: what ends while the page is being drawn has to be noticed here.
         is_outdated: Whether the page has to be redrawn before the end.
@@ -83,7 +82,7 @@ def watch(
         live = find()
         if live is not None:
             live.mark_watched()
-            share, words = describe(live)
+            share, words = status.progress(live)
             if live.active:
                 st.progress(share, words)
             else:

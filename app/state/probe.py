@@ -11,6 +11,7 @@ from typing import Final, cast
 
 import streamlit as st
 
+from app.server.job import run_job
 from app.server.live_run import LiveRun
 from app.server.model_cache import KEPT
 from app.state import polling
@@ -109,8 +110,8 @@ def _begin(of: Asked) -> None:
     stop()
     st.session_state[_HELD] = (of, None)
     with suppress(LimitError):  # Run explains it
-        start = worker().start_run
-        live = start(of.prompt, of.config, of.model, owner(), of.messages, probe_only=True)
+        probe = run_job(of.prompt, of.config, of.model, of.messages, probe_only=True)
+        live = worker().start(probe, owner())
         st.session_state[_HELD] = (of, live)
 
 

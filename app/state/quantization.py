@@ -2,19 +2,25 @@
 with weights in fewer bits.
 """
 
-from functools import partial
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, cast
 
-from app.server.live_run import LiveFormats, LiveRun
-from app.state.process import owner, worker
+from app.server.job import Job, Ready, grown_run_job
+from app.server.live_run import LiveRun, LiveTask
 from app.state.slot import Slot
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.errors import ModelError
 from eab.lessons import bundled_runs
-from eab.quantization.results import FormatReport
+from eab.quantization.results import FormatReport, ReportEvent
 from eab.run import Run, RunFold
 from eab.weight_formats import AS_LOADED, full_name, split_name
 
+if TYPE_CHECKING:
+    from eab.models.huggingface import HuggingFaceModel
 
-def _is_complete(live: LiveFormats) -> bool:
+
+def _is_complete(live: LiveTask[FormatReport]) -> bool:
     return not live.active and live.state.complete
 
 
@@ -45,19 +51,32 @@ def run_with(run: Run, weights: str) -> None:
     """Make this run again with its model's weights in another format."""
     started = run.started
     model_name = full_name(started.model.name, weights)
-    QUANTIZED.begin(
-        partial(
-            worker().grow_run,
-            *(started, started.continued_tokens, started.config, model_name, owner()),
-        )
-    )
+    QUANTIZED.start(grown_run_job(started, started.continued_tokens, started.config, model_name))
 
 
-def measure(prompt: str, model_name: str) -> None:
-    """Measure every weight format; a measurement of this tab that is active is stopped.
+def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
+    """A model measured in every weight format.
 
     Args:
         prompt: Whose next token is compared.
         model_name: The model, as `eab.models.loading` names it.
     """
-    FORMATS.begin(partial(worker().start_formats, prompt, model_name, owner()))
+
+    def begin(ready: Ready) -> Iterator[ReportEvent]:
+        from eab.models.loading import load_model
+        from eab.quantization.experiments import measure_formats
+
+        if ready.model.kv_shape.blocks is not None:
+            raise ModelError(
+                f"the weights of {model_name} are on a server; choose a model on this machine"
+            )
+
+        def load(weights: str) -> "HuggingFaceModel":
+            if weights == AS_LOADED:
+                return cast("HuggingFaceModel", ready.model)
+            return load_model(model_name, weights=weights)
+
+        return measure_formats(load, prompt)
+
+    next_token = Request(prompt, BranchingConfig(max_new_tokens=1))
+    return Job("formats", model_name, FormatReport(), begin, requests=(next_token,))

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 import streamlit as st
 
-from app.server.live_run import LiveTask, State
+from app.server.job import Job, State
+from app.server.live_run import LiveTask
 from app.state import polling
-from app.state.process import worker
+from app.state.process import owner, worker
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,16 @@ class Slot(Generic[State]):
         """Make this the current entry, with none before it."""
         self._hold(entry, None)
 
-    def begin(self, start: Callable[[], LiveTask[State]]) -> Entry[State]:
-        """Make what `start` starts the current entry, and stop the one before it.
-
-        If `start` refuses, the current entry goes on.
+    def start(self, job: Job[State]) -> Entry[State]:
+        """Start a job of this tab, make it the current entry, and stop the one before it.
 
         Returns:
             The entry before it, which is displayed until the new one can be drawn.
+
+        Raises:
+            LimitError: The rules do not allow it; the current entry goes on.
         """
-        live, before = start(), self.displayed()
+        live, before = worker().start(job, owner()), self.displayed()
         self.stop()
         self._hold(live_entry(live), before)
         return before
@@ -118,16 +120,10 @@ class Slot(Generic[State]):
         if held is not None and held.live is not None and not held.guest:
             held.live.stop()
 
-    def watch(
-        self,
-        describe: Callable[[LiveTask[Any]], tuple[float, str]],
-        active: bool,
-        displayed: Entry[State] | None = None,
-    ) -> None:
+    def watch(self, active: bool, displayed: Entry[State] | None = None) -> None:
         """Write the entry into the URL, and show its progress; see `polling.watch`.
 
         Args:
-            describe: See `polling.watch`.
             active: See `polling.watch`.
             displayed: What the page draws, if it has to be redrawn once the current entry can be
                 drawn, before that ends.
@@ -137,7 +133,7 @@ class Slot(Generic[State]):
         def is_outdated() -> bool:
             return displayed is not None and self.displayed().key != displayed.key
 
-        polling.watch(lambda: self.current().live, describe, active, is_outdated)
+        polling.watch(lambda: self.current().live, active, is_outdated)
 
     def in_url(self) -> dict[str, str]:
         """URL parameters by which a reload finds what is being made, or else what is displayed."""

@@ -1,20 +1,19 @@
 """The run that one browser tab shows on Explore, and the link that the tab was opened with."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final, cast
 
 import streamlit as st
 
 from app.server import links, rules
+from app.server.job import Job, grown_run_job, run_job
 from app.server.links import Link
 from app.server.live_run import LiveRun
 from app.server.store import default_store
 from app.state.messages import notify
-from app.state.process import owner, worker
 from app.state.slot import Entry, Slot, live_entry
 from eab import record
 from eab.analysis.graft import is_new
@@ -139,21 +138,21 @@ class OpenRun:
     def prompt(self) -> str | None:
         """Its prompt, also if it never started."""
         if self.live is not None:
-            return self.live.prompt
+            return self.live.request.prompt
         return self.started.prompt if self.started is not None else None
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """Its chat in the place of a prompt, also if it never started."""
         if self.live is not None:
-            return self.live.messages
+            return self.live.request.messages
         return self.started.messages if self.started is not None else ()
 
     @property
     def config(self) -> BranchingConfig | None:
         """Its settings, also if it never started."""
         if self.live is not None:
-            return self.live.config
+            return self.live.request.config
         return self.started.config if self.started is not None else None
 
     @property
@@ -211,7 +210,7 @@ def start(
     prompt: str, config: BranchingConfig, model_name: str, messages: tuple[Message, ...] = ()
 ) -> None:
     """Start a run and show it; a run of this tab that is still active is stopped."""
-    _begin(partial(worker().start_run, prompt, config, model_name, owner(), messages))
+    _start(run_job(prompt, config, model_name, messages))
 
 
 def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> None:
@@ -227,7 +226,7 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
             raise PromptError("the run on the screen has changed meanwhile; choose the token again")
         continued = run.continuation(address.path, address.token, address.candidate)
         before = fold_prefix(source.events).started_run()  # what it is now: it may be growing
-    _begin(partial(worker().grow_run, run.started, continued, config, model_name, owner()))
+    _start(grown_run_job(run.started, continued, config, model_name))
     grown = _SLOT.current().key
     details: dict[str, Details] = st.session_state[_DETAILS]
     new = before if is_new(before, continued) else None
@@ -340,9 +339,9 @@ def _open(key: str, details: Details) -> None:
     _show(Entry(f"recorded-{key}", state), replace(details, autoplay=True, cursor=None))
 
 
-def _begin(start: Callable[[], LiveRun]) -> None:
+def _start(job: Job[RunFold]) -> None:
     """Start a run; until it can be drawn, the displayed one stays on the screen."""
-    before = _SLOT.begin(start)
+    before = _SLOT.start(job)
     entry = _SLOT.current()
     assert entry.live is not None
     st.query_params.from_dict({"run": entry.live.id})
@@ -362,4 +361,4 @@ def _with_details(entry: Entry[RunFold]) -> OpenRun:
 
 
 def _live_details(live: LiveRun) -> Details:
-    return Details(live.prompt, "", live.events, {"run": live.id})
+    return Details(live.request.prompt, "", live.events, {"run": live.id})

@@ -5,23 +5,24 @@ Its own ones, by name, or the recorded one; and the pilot and the check of a rec
 
 import hashlib
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, cast
 
 import streamlit as st
 
-from app.server.live_run import LiveTuning
+from app.server.job import Job, Ready
+from app.server.live_run import LiveTask
 from app.server.sweep_store import default_sweep_store
 from app.state import messages
-from app.state.process import owner, worker
 from app.state.slot import Entry, Slot, note_in_url
+from eab.engine.request import Request
 from eab.errors import ConfigError, StoreError
 from eab.lessons import bundled_runs
 from eab.tuning.grid import Grid
 from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.report import TuningReport, loads
+from eab.tuning.report import ReportEvent, TuningReport, loads
 
 Purpose = Literal["sweep", "pilot", "check"]
 MAX_KEPT: Final = 12
@@ -31,11 +32,11 @@ _KEPT: Final = "kept_sweeps"
 _SAVED: Final = "sweep"  # the URL parameter of a saved sweep
 
 
-def _is_for(purpose: Purpose, live: LiveTuning) -> bool:
-    return live.prompt == purpose
+def _is_for(purpose: Purpose, live: LiveTask[TuningReport]) -> bool:
+    return live.job.kind == purpose
 
 
-def _has_cells(live: LiveTuning) -> bool:
+def _has_cells(live: LiveTask[TuningReport]) -> bool:
     return bool(live.state.points)
 
 
@@ -68,8 +69,10 @@ class KeptSweep:
     entry: Entry[TuningReport]
 
 
-def start(purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str) -> None:
-    """Start a sweep; one of this tab with the same purpose is stopped.
+def sweep_job(
+    purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str
+) -> Job[TuningReport]:
+    """A sweep of settings.
 
     Args:
         purpose: What it is for.
@@ -77,9 +80,19 @@ def start(purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_n
         prompts: The prompts, with their answers where these are known.
         model_name: The model, as `app.server.model_cache` names it.
     """
-    _SLOTS[purpose].begin(
-        partial(worker().start_tuning, purpose, grid, tuple(prompts), model_name, owner())
-    )
+
+    def begin(ready: Ready) -> Iterator[ReportEvent]:
+        from eab.tuning.reporting import report_sweep
+
+        return report_sweep(ready.model, prompts, replace(grid, base=ready.requests[0].config))
+
+    requests = tuple(Request(one.question.prompt, grid.base) for one in prompts)
+    return Job(purpose, model_name, TuningReport(), begin, requests, tuple(grid.configs()))
+
+
+def start(purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str) -> None:
+    """Start a sweep, see `sweep_job`; one of this tab with the same purpose is stopped."""
+    _SLOTS[purpose].start(sweep_job(purpose, grid, tuple(prompts), model_name))
 
 
 def keep_ended() -> None:

@@ -1,17 +1,18 @@
 """The comparisons that one browser tab shows: one prompt under several settings."""
 
-from functools import partial
+from collections.abc import Iterator
 from typing import Final
 
-from app.server.live_run import LiveVariants
-from app.state.process import owner, worker
+from app.server.job import Job, Ready
+from app.server.live_run import LiveTask
 from app.state.slot import Slot
-from eab.analysis.variants import VariantRuns
+from eab.analysis.variants import REPEATS, VariantEvent, VariantRuns
 from eab.config import BranchingConfig
+from eab.engine.request import Request
 from eab.lessons import bundled_runs
 
 
-def _has_runs(live: LiveVariants) -> bool:
+def _has_runs(live: LiveTask[VariantRuns]) -> bool:
     """Whether there is a run of every variant; repeats for the times may still be made."""
     return live.state.complete
 
@@ -20,32 +21,43 @@ CACHES: Final = Slot(
     "cache_variants",
     VariantRuns,
     bundled_runs.caches,
-    accepts=lambda live: live.state.kind == "cache",
+    accepts=lambda live: live.job.kind == "cache",
     drawable=_has_runs,
 )
 DRAFT_LENGTHS: Final = Slot(
     "draft_length_variants",
     VariantRuns,
     bundled_runs.draft_lengths,
-    accepts=lambda live: live.state.kind == "draft length",
+    accepts=lambda live: live.job.kind == "draft length",
     drawable=_has_runs,
 )
 
 
-def start(
-    slot: Slot[VariantRuns],
-    prompt: str,
-    config: BranchingConfig,
-    model_name: str,
-    empty: VariantRuns,
-) -> None:
-    """Start a comparison in this slot; the one before it is stopped.
+def comparison_job(
+    prompt: str, config: BranchingConfig, model_name: str, empty: VariantRuns
+) -> Job[VariantRuns]:
+    """A run of each variant, then repeats in turn, for the times.
 
     Args:
-        slot: Where it is shown.
         prompt: The prompt of all its runs.
         config: The settings that all its runs share.
         model_name: The model, as `app.server.model_cache` names it.
         empty: The comparison to fill: its variants.
     """
-    slot.begin(partial(worker().start_variants, prompt, config, model_name, empty, owner()))
+    variants = empty.variants
+    drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
+
+    def begin(ready: Ready) -> Iterator[VariantEvent]:
+        from eab.engine.variants import run_variants
+
+        return run_variants(ready.model, ready.requests[0], variants, ready.draft)
+
+    return Job(
+        empty.kind,
+        model_name,
+        empty,
+        begin,
+        requests=(Request(prompt, config),),
+        max_turns=config.max_new_tokens * len(variants) * (1 + REPEATS),
+        needs_draft="model" in drafters,
+    )

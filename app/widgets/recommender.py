@@ -5,7 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from app.state import messages, status, tuning
+from app.state import messages, tuning
 from app.state.tuning import CHECK, PILOT
 from app.widgets import model_choice, sweep_cells, sweep_editor
 from app.widgets.charts import draw
@@ -66,7 +66,7 @@ def show(piloting: bool, checking: bool) -> None:
     failures: list[str] = []
     for slot, going_on in ((PILOT, piloting), (CHECK, checking)):
         current = slot.current()
-        slot.watch(status.tuning_progress, going_on)
+        slot.watch(going_on)
         failures += messages.problems(current.live, current.state.ended)
     for problem in dict.fromkeys(failures):  # both name what the last action did
         st.error(plain(problem))

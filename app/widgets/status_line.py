@@ -46,7 +46,7 @@ def draw_progress(live: LiveRun) -> None:
     drawn = st.session_state[DRAWN]
     if live.status != drawn and drawn in POLL_SECONDS:
         st.rerun()
-    st.progress(*status.run_progress(live))
+    st.progress(*status.progress(live))
 
 
 def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
@@ -62,7 +62,7 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
         return
     elif current.live is not None:
         why = f" {offered[0].why}" if offered else ""
-        st.caption(plain(f"{status.run_progress(current.live)[1]}.{why}"))
+        st.caption(plain(f"{status.progress(current.live)[1]}.{why}"))
     else:
         st.caption(f"**{plain(current.title)}.** {plain(current.details.description)}")
     for suggestion in offered[:1]:

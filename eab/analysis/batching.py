@@ -4,20 +4,16 @@ Pure Python, like `eab.run`; `eab.engine.batching` makes the events.
 """
 
 import gzip
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
-
-import cattrs
-from cattrs.strategies import configure_tagged_union
 
 from eab.analysis.schedule import Schedule, ScheduledPass
 from eab.config import BranchingConfig
-from eab.errors import ConfigError, RecordError
+from eab.errors import ConfigError
 from eab.events import Event, Progressed, RunEnded
 from eab.formatting import counted
+from eab.record import report as reports
 from eab.run import Run, RunFold
 from eab.timing import MIN_REPEATS, Timing
 
@@ -26,7 +22,6 @@ WAYS: Final[tuple[Way, ...]] = get_args(Way)
 MAX_REQUESTS, MAX_NEW_TOKENS, MAX_PATHS, MAX_SLOTS, MAX_REPEATS = 32, 256, 8, 8, 9
 MAX_PROMPT: Final = 2000  # characters
 NEVER_FORKS: Final = 20.0  # nats
-_FORMAT: Final = {"format": "eab-batching", "version": 1}
 
 
 class Asked(NamedTuple):
@@ -153,44 +148,26 @@ _InFile: TypeAlias = Began | WayServed | RunEnded
 BatchingEvent: TypeAlias = _InFile | Progressed | RequestEvent
 
 
-class BatchingComparison:
-    """The servings so far. Only `apply` changes it.
+class BatchingComparison(reports.Report[Began, WayServed]):
+    """The servings so far, its points, and the runs of the first one."""
 
-    Attributes:
-        began: The start event, if it has started.
-        ended: The end event, if it has ended.
-        progress: The latest progress.
-        servings: All servings so far.
-    """
+    beginning = Began
+    point = "serving"
 
     def __init__(self) -> None:
-        self.began: Began | None = None
-        self.ended: RunEnded | None = None
-        self.progress = Progressed(0.0, "")
-        self.servings: list[WayServed] = []
+        super().__init__()
         self._schedules: dict[Way, list[Schedule]] = {}
         self._folds: dict[int, RunFold] = {}
 
     def apply(self, event: BatchingEvent) -> None:
         """Add one more event."""
-        match event:
-            case Began():
-                self.began = event
-            case Progressed():
-                self.progress = event
-            case WayServed():
-                self.servings.append(event)
-                schedule = Schedule(self.workload.slots, event.passes)
-                self._schedules.setdefault(event.way, []).append(schedule)
-            case RequestEvent():
-                self._folds.setdefault(event.number, RunFold()).apply(event.event)
-            case RunEnded():
-                self.ended = event
-
-    @property
-    def complete(self) -> bool:
-        """Whether it ran to its end."""
-        return self.ended is not None and self.ended.reason == "finished"
+        if isinstance(event, RequestEvent):
+            self._folds.setdefault(event.number, RunFold()).apply(event.event)
+            return
+        super().apply(event)
+        if isinstance(event, WayServed):
+            schedule = Schedule(self.workload.slots, event.passes)
+            self._schedules.setdefault(event.way, []).append(schedule)
 
     @property
     def workload(self) -> Workload:
@@ -207,7 +184,7 @@ class BatchingComparison:
     @property
     def differing(self) -> int:
         """The most requests of a serving that got other tokens than in the first one."""
-        return max((one.differing for one in self.servings), default=0)
+        return max((one.differing for one in self.points), default=0)
 
     def schedules(self, way: Way) -> list[Schedule]:
         """Every repeat of this way."""
@@ -227,35 +204,12 @@ class BatchingComparison:
         return Timing(tuple(measure(one) for one in self.schedules(way)))
 
 
+_FORMAT: Final = reports.ReportFormat(BatchingComparison, "eab-batching", 1, _InFile)
+load = _FORMAT.load
+
+
 def dumps(comparison: BatchingComparison) -> bytes:
     """The measurement as gzip of JSON, without the runs of the requests; the same events give the
     same bytes.
     """
-    events = [comparison.began, *comparison.servings, comparison.ended]
-    lines = [_converter.unstructure(one, _InFile) for one in events if one is not None]
-    text = json.dumps(_FORMAT | {"events": lines}, separators=(",", ":"))
-    return gzip.compress(text.encode("ascii"), mtime=0)
-
-
-def load(path: Path) -> BatchingComparison:
-    """Read a measurement from a file of this project; a file of others is not trusted here.
-
-    Raises:
-        RecordError: Says what is wrong with the file.
-    """
-    try:
-        value = json.loads(gzip.decompress(path.read_bytes()))
-        if not isinstance(value, dict) or {name: value.get(name) for name in _FORMAT} != _FORMAT:
-            raise RecordError(f"{path} is not a batching measurement of this version")
-        kind: Any = _InFile
-        events: list[Any] = [_converter.structure(line, kind) for line in value["events"]]
-    except (OSError, EOFError, ValueError, KeyError, cattrs.BaseValidationError) as error:
-        raise RecordError(f"the measurement {path} cannot be read: {error}") from error
-    comparison = BatchingComparison()
-    for event in events:
-        comparison.apply(event)
-    return comparison
-
-
-_converter = cattrs.Converter(forbid_extra_keys=True)
-configure_tagged_union(_InFile, _converter, tag_name="event")
+    return gzip.compress(_FORMAT.dumps(comparison).encode("ascii"), mtime=0)

@@ -85,12 +85,11 @@ class VariantRuns:
     Attributes:
         variants: The name of each variant, and the settings that it changes.
         kind: What varies, as a noun: "cache" or "draft length".
-        progress: How far the repeats are.
     """
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
         self.variants, self.kind = dict(variants), kind
-        self.progress = Progressed(0.0, "")
+        self._timing = Progressed(0.0, "")  # of the repeats
         self._folds: list[RunFold] = []
         self._repeats: dict[str, list[RunTimed]] = {name: [] for name in variants}
         self._ended: RunEnded | None = None
@@ -102,7 +101,7 @@ class VariantRuns:
         if isinstance(event, RunTimed):
             self._repeats[event.variant].append(event)
         elif isinstance(event, Progressed):
-            self.progress = event
+            self._timing = event
         elif self.complete:
             self._ended = event if isinstance(event, RunEnded) else None
         else:
@@ -119,6 +118,24 @@ class VariantRuns:
     def ended(self) -> RunEnded | None:
         """The last event; None while more are to come."""
         return self._ended
+
+    @property
+    def progress(self) -> Progressed:
+        """How far the runs are, and once all are there, the repeats."""
+        if self.complete:
+            return self._timing
+        if not self._folds:
+            return Progressed(0.0, "Starting")
+        variants = counted(len(self.variants), self.kind)
+        share = (self.begun - 1 + self._folds[-1].progress.share) / len(self.variants)
+        words = self._folds[-1].progress.words.lower()
+        return Progressed(share, f"{self.current} ({self.begun} of {variants}): {words}")
+
+    @property
+    def made(self) -> str:
+        """How many runs and repeats it has."""
+        repeats = f", {counted(self.repeats, 'repeat')}" if self.complete else ""
+        return f"{len(self.pairs)} of {counted(len(self.variants), self.kind)}{repeats}"
 
     @property
     def begun(self) -> int:

@@ -206,7 +206,7 @@ def pace_sentence(comparison: BatchingComparison) -> str:
 
 def agreement_sentence(comparison: BatchingComparison) -> str:
     """Whether the ways wrote the same texts."""
-    if not comparison.servings:
+    if not comparison.points:
         return NOTHING_YET
     count, differing = len(comparison.workload.requests), comparison.differing
     if not differing:

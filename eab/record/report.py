@@ -4,20 +4,23 @@ A wing that measures names its events: a beginning, its points, and the two that
 common, Progressed and RunEnded. No PyTorch is needed here.
 """
 
+import gzip
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import cattrs
 from cattrs.strategies import configure_tagged_union
 
 from eab.errors import RecordError
 from eab.events import Progressed, RunEnded
+from eab.formatting import counted
 
 Beginning = TypeVar("Beginning")
 Point = TypeVar("Point")
 _P = TypeVar("_P")
+_GZIP: Final = b"\x1f\x8b"  # how its files begin
 
 
 class Report(Generic[Beginning, Point]):
@@ -30,12 +33,13 @@ class Report(Generic[Beginning, Point]):
         points: All points measured so far.
     """
 
-    beginning: type[Any]  # a subclass names its start event
+    beginning: type[Any]  # a subclass names its start event,
+    point = "measurement"  # and a point, in words
 
     def __init__(self) -> None:
         self.began: Beginning | None = None
         self.ended: RunEnded | None = None
-        self.progress = Progressed(0.0, "")
+        self.progress = Progressed(0.0, "Starting")
         self.points: list[Point] = []
 
     def apply(self, event: Any) -> None:
@@ -57,6 +61,11 @@ class Report(Generic[Beginning, Point]):
     def complete(self) -> bool:
         """Whether it ran to its end."""
         return self.ended is not None and self.ended.reason == "finished"
+
+    @property
+    def made(self) -> str:
+        """How many points it has, named as `point` says."""
+        return counted(len(self.points), self.point)
 
 
 _R = TypeVar("_R", bound=Report[Any, Any])
@@ -86,18 +95,19 @@ class ReportFormat(Generic[_R]):
         return json.dumps(self._head | {"events": lines}, indent=1) + "\n"
 
     def load(self, path: Path) -> _R:
-        """Read a report from a file.
+        """Read a report from a file of this project, which may be packed by gzip.
 
         Raises:
             RecordError: Says what is wrong with the file.
         """
         head, converter, report = self._head, self._converter(), self.report()
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            data = path.read_bytes()
+            value = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
             if not isinstance(value, dict) or {name: value.get(name) for name in head} != head:
                 raise RecordError(f"{path} is not a report of this version")
             events = [converter.structure(line, self.events) for line in value["events"]]
-        except (OSError, ValueError, KeyError, cattrs.BaseValidationError) as error:
+        except (OSError, EOFError, ValueError, KeyError, cattrs.BaseValidationError) as error:
             raise RecordError(f"the report {path} cannot be read: {error}") from error
         for event in events:
             report.apply(event)

@@ -3,12 +3,8 @@
 from collections.abc import Iterable
 
 from eab.errors import RecordError
-from eab.events import (
-    Event,
-    Probed,
-    RunEnded,
-    RunStarted,
-)
+from eab.events import Event, Probed, Progressed, RunEnded, RunStarted
+from eab.formatting import counted
 from eab.run.state import Run, raise_if_failed
 
 
@@ -31,6 +27,19 @@ class RunFold:
     def ended(self) -> RunEnded | None:
         """The last event; None while there is more to come."""
         return self._ended if self.run is None else self.run.ended
+
+    @property
+    def progress(self) -> Progressed:
+        """How far it is, by its limit of steps."""
+        if self.run is None:
+            return Progressed(0.0, f"Probing the prompt: step {len(self.probe)}")
+        steps, last = len(self.run.steps), self.run.started.config.max_new_tokens
+        return Progressed(min(1.0, steps / last), f"Step {steps} of {last}")
+
+    @property
+    def made(self) -> str:
+        """How many steps it has."""
+        return counted(len(self.run.steps) if self.run is not None else 0, "step")
 
     def apply(self, event: Event) -> None:
         """Fold one more event.

@@ -45,6 +45,7 @@ class TuningReport(reports.Report[Began, Cell]):
     """A sweep so far."""
 
     beginning = Began
+    point = "cell"
 
     @property
     def cells(self) -> list[Cell]:

@@ -110,7 +110,7 @@ def test_a_file_holds_the_servings_and_equal_servings_give_equal_files(tmp_path:
     file.write_bytes(dumps(found))
     again = load(file)
     assert again.began == found.began
-    assert again.servings == found.servings
+    assert again.points == found.points
     assert again.ended == found.ended
     assert dumps(again) == dumps(found)
 

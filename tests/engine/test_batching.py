@@ -100,7 +100,7 @@ def test_repeats_alternate_and_progress_grows(model: HuggingFaceModel) -> None:
         found.apply(event)
         if isinstance(event, Progressed):
             shares.append(event.share)
-    assert [one.way for one in found.servings] == [*WAYS, WAYS[1], WAYS[2], WAYS[0]]
+    assert [one.way for one in found.points] == [*WAYS, WAYS[1], WAYS[2], WAYS[0]]
     assert shares == sorted(shares)
     assert all(0 <= share <= 1 for share in shares)
     first, second = found.schedules("continuous")

@@ -10,9 +10,11 @@ import torch
 from breaking_model import BreakingModel
 from prometheus_client import REGISTRY
 
+from app.server.job import run_job
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
+from app.state.variants import comparison_job
 from eab.analysis.variants import cache_variants
 from eab.config import BranchingConfig
 from eab.errors import ModelError
@@ -58,24 +60,24 @@ def test_a_forward_pass_that_raises_ends_its_run_in_words(
     workers: list[Worker], error: Exception, words: str
 ) -> None:
     worker = serving(workers, error)
-    run = worker.start_run(PROMPT, CONFIG, "0")
+    run = worker.start(run_job(PROMPT, CONFIG, "0"))
     ended(run)
     reason, why = run.ending
     assert reason == "failed"
     assert words in why
     assert len(run.state.started_run().steps) == 4, "what it had is kept"
-    following = worker.start_run(PROMPT, CONFIG, "0")
+    following = worker.start(run_job(PROMPT, CONFIG, "0"))
     ended(following)
     assert following.ending == ("finished", "")
 
 
 def test_a_comparison_that_breaks_says_why_and_the_next_works(workers: list[Worker]) -> None:
     worker = serving(workers, RuntimeError("a kernel failed"))
-    broken = worker.start_variants(PROMPT, CONFIG, "0", cache_variants())
+    broken = worker.start(comparison_job(PROMPT, CONFIG, "0", cache_variants()))
     ended(broken)  # type: ignore[arg-type]
     assert broken.ending[0] == "failed"
     assert "a kernel failed" in broken.ending[1]
-    following = worker.start_variants(PROMPT, CONFIG, "0", cache_variants())
+    following = worker.start(comparison_job(PROMPT, CONFIG, "0", cache_variants()))
     ended(following)  # type: ignore[arg-type]
     assert following.ending == ("finished", "")
 
@@ -90,9 +92,9 @@ def test_a_worker_that_breaks_tells_everybody_and_goes_on(
     before = restarts()
     worker = serving(workers, Panic("its message may quote a prompt"))
     long = BranchingConfig(max_new_tokens=4000, max_paths=4)
-    beside = worker.start_run(PROMPT, long, "1", "other")
-    compared = worker.start_variants(PROMPT, long, "1", cache_variants(), "another")
-    broken = worker.start_run(PROMPT, CONFIG, "0")
+    beside = worker.start(run_job(PROMPT, long, "1"), "other")
+    compared = worker.start(comparison_job(PROMPT, long, "1", cache_variants()), "another")
+    broken = worker.start(run_job(PROMPT, CONFIG, "0"))
     ended(beside, broken, compared)  # type: ignore[arg-type]
     for run in (broken, beside, compared):
         assert run.ending[0] == "failed"
@@ -102,7 +104,7 @@ def test_a_worker_that_breaks_tells_everybody_and_goes_on(
     assert "The worker stopped with Panic and was started again" in noted.getMessage()
     assert "breaking_model.py" in noted.getMessage()
     assert "prompt" not in noted.getMessage()
-    following = [worker.start_run(PROMPT, CONFIG, name) for name in "01"]
+    following = [worker.start(run_job(PROMPT, CONFIG, name)) for name in "01"]
     ended(*following)
     assert [run.ending for run in following] == [("finished", "")] * 2
 
@@ -115,12 +117,12 @@ def test_a_server_without_another_thread_says_so(workers: list[Worker]) -> None:
     worker = serving(workers, RuntimeError())
     usual = threading.stack_size(2**47)  # there is no room for such a thread
     try:
-        refused = worker.start_run(PROMPT, CONFIG, "1")
+        refused = worker.start(run_job(PROMPT, CONFIG, "1"))
     finally:
         threading.stack_size(usual)
     assert refused.ending[0] == "failed"
     assert "cannot begin another run now (can't start new thread). Try again" in refused.ending[1]
-    following = worker.start_run(PROMPT, CONFIG, "1")
+    following = worker.start(run_job(PROMPT, CONFIG, "1"))
     ended(following)
     assert following.ending == ("finished", "")
 
@@ -132,7 +134,9 @@ def test_a_model_that_panics_while_it_loads_says_so(workers: list[Worker]) -> No
         return BreakingModel(RuntimeError(), passes=1000)
 
     workers.append(Worker(ModelCache(load)))
-    broken, following = (workers[0].start_run(PROMPT, CONFIG, name) for name in ("panics", "0"))
+    broken, following = (
+        workers[0].start(run_job(PROMPT, CONFIG, name)) for name in ("panics", "0")
+    )
     ended(broken, following)
     assert "an error (Panic: a tokenizer of compiled code)" in broken.ending[1]
     assert following.ending == ("finished", "")

@@ -13,6 +13,7 @@ from places import ROOT
 from saving_process import EVENTS
 
 from app.server.classroom import Classroom
+from app.server.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.named_store import MAX_DELETED
 from app.server.rules import Rules
@@ -76,7 +77,7 @@ def test_a_run_an_allowance_and_a_class_do_not_see_the_clock_jump(
     monkeypatch.setattr(time, "time", lambda: 1.8e9 + day * next(looks))
     room, rules = Classroom(), Rules(seconds_per_hour=1)
     worker = Worker(ModelCache(lambda _: working()), rules=rules)
-    run = worker.start_run("1 2", BranchingConfig(max_new_tokens=4000, max_paths=16), "any")
+    run = worker.start(run_job("1 2", BranchingConfig(max_new_tokens=4000, max_paths=16), "any"))
     deadline = time.monotonic() + 60
     while run.seconds < 1:
         assert time.monotonic() < deadline
@@ -88,7 +89,7 @@ def test_a_run_an_allowance_and_a_class_do_not_see_the_clock_jump(
         time.sleep(0.01)
     assert run.ending == ("stopped", "")
     with pytest.raises(LimitError, match="Try again in "):
-        worker.start_run("1 2", run.config, "any")
+        worker.start(run_job("1 2", run.request.config, "any"))
     assert not room.state.ended
     worker.close()
 

@@ -4,12 +4,15 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app.server.live_run import LiveFormats, LiveRun
+from app.server.job import run_job
+from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
+from app.state.quantization import formats_job
 from eab.config import BranchingConfig
 from eab.models.loading import load_model
 from eab.quantization.results import FormatMissing
@@ -26,7 +29,7 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
-def ended(run: LiveRun | LiveFormats) -> tuple[str, str]:
+def ended(run: LiveTask[Any]) -> tuple[str, str]:
     """How the run ended."""
     deadline = time.monotonic() + 120
     while run.active:
@@ -37,7 +40,7 @@ def ended(run: LiveRun | LiveFormats) -> tuple[str, str]:
 
 def texts(worker: Worker, folder: Path) -> list[tuple[int, ...]]:
     """The tokens that a run with this model ends with."""
-    run = worker.start_run(PROMPT, CONFIG, str(folder))
+    run = worker.start(run_job(PROMPT, CONFIG, str(folder)))
     assert ended(run) == ("finished", "")
     return [sample.token_ids for sample in run.state.started_run().samples()]
 
@@ -46,7 +49,7 @@ def test_a_folder_that_has_vanished_is_named_and_the_model_works_when_it_is_back
     worker: Worker, llama_folder: Path
 ) -> None:
     aside = llama_folder.rename(llama_folder.with_name(f"{llama_folder.name}-aside"))
-    reason, why = ended(worker.start_run(PROMPT, CONFIG, str(llama_folder)))
+    reason, why = ended(worker.start(run_job(PROMPT, CONFIG, str(llama_folder))))
     assert reason == "failed"
     assert (
         "cannot be found: there is no such folder or file. Give 'embedded', 'smollm2', a folder"
@@ -61,7 +64,7 @@ def test_a_file_that_has_vanished_ends_in_words(
     worker: Worker, llama_folder: Path, file: str
 ) -> None:
     aside = (llama_folder / file).rename(llama_folder / "aside")
-    reason, why = ended(worker.start_run(PROMPT, CONFIG, str(llama_folder)))
+    reason, why = ended(worker.start(run_job(PROMPT, CONFIG, str(llama_folder))))
     assert reason == "failed"
     assert why.startswith(f"the model folder '{llama_folder}'") or "holds no model" in why
     aside.rename(llama_folder / file)
@@ -74,7 +77,7 @@ def test_a_loaded_model_goes_on_without_its_files_and_what_needs_them_says_so(
     before = texts(worker, llama_folder)
     shutil.rmtree(llama_folder)
     assert texts(worker, llama_folder) == before
-    formats = worker.start_formats(PROMPT, str(llama_folder))
+    formats = worker.start(formats_job(PROMPT, str(llama_folder)))
     assert ended(formats) == ("finished", "")
     reasons = [one.reason for one in formats.state.of(FormatMissing)]
     possible = [one for one in reasons if "which this machine cannot compute" not in one]

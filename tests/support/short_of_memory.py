@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from app.server.job import run_job
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from eab.config import BranchingConfig
@@ -30,7 +31,7 @@ def bytes_in_use() -> int:
 
 def ending(worker: Worker, prompt: str, config: BranchingConfig) -> tuple[str, str, int]:
     """How a run ends, why, and after how many steps."""
-    run = worker.start_run(prompt, config, "embedded")
+    run = worker.start(run_job(prompt, config, "embedded"))
     while run.active:
         run.mark_watched()
         time.sleep(0.05)

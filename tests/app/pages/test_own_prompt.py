@@ -174,7 +174,7 @@ def test_a_reply_takes_the_likeliest_text_into_the_chat(page: AppTest) -> None:
     typed(page, "And of Austria?")
     short_run(page)
     assert not page.error
-    [live] = [run for run in process.worker().remembered if run.prompt == "And of Austria?"]
+    [live] = [run for run in process.worker().remembered if run.request.prompt == "And of Austria?"]
     roles = [message.role for message in live.state.run.started.messages]
     assert roles == ["user", "assistant", "user"]
     assert live.state.run.started.messages[0].content == "What is the capital of Australia?"
@@ -189,7 +189,7 @@ def test_a_chat_that_was_begun_can_be_left(page: AppTest) -> None:
     typed(page, "And of Austria?")
     short_run(page)
     live = process.worker().remembered[-1]
-    assert (live.prompt, live.state.run.started.messages) == ("And of Austria?", ())
+    assert (live.request.prompt, live.state.run.started.messages) == ("And of Austria?", ())
 
 
 def test_a_story_is_no_chat(without_it: AppTest) -> None:

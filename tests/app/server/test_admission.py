@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.server.admission import Admission
+from app.server.job import Job
 from app.server.live_run import LiveTask
 from app.server.rules import PRIVATE, PUBLIC, Rules
 from eab.config import BranchingConfig
@@ -25,21 +26,28 @@ class Clock:
         return self.now
 
 
-def task(owner: str = "a", model: str = "embedded", seconds: float = 0.0) -> LiveTask[Any]:
-    made: LiveTask[Any] = LiveTask("x", SMALL, model, RunFold(), lambda _: iter(()), owner, 1)
+def task(
+    owner: str = "a",
+    model: str = "embedded",
+    seconds: float = 0.0,
+    configs: tuple[BranchingConfig, ...] = (SMALL,),
+) -> LiveTask[Any]:
+    made: LiveTask[Any] = LiveTask(
+        Job("run", model, RunFold(), lambda _: iter(()), configs=configs), owner
+    )
     made.seconds = seconds
     return made
 
 
 def admit(admission: Admission, one: LiveTask[Any]) -> LiveTask[Any]:
-    admission.admit(one, [one.config])
+    admission.admit(one)
     return one
 
 
 def test_ones_own_machine_admits_everything():
     admission, config = Admission(PRIVATE), BranchingConfig(max_paths=256, max_new_tokens=4096)
     for _ in range(200):
-        admission.admit(task(model="/any/folder"), [config])
+        admission.admit(task(model="/any/folder", configs=(config,)))
     admission.check_prompt(200_000)
     assert admission.limited(config) == config
 
@@ -53,7 +61,7 @@ def test_ones_own_machine_admits_everything():
 )
 def test_a_run_that_is_too_large_is_refused_in_words(rules, config, message):
     with pytest.raises(LimitError, match=message):
-        Admission(rules).admit(task(), [SMALL, replace(SMALL, **config)])
+        Admission(rules).admit(task(configs=(SMALL, replace(SMALL, **config))))
 
 
 def test_a_prompt_that_is_too_long_is_refused_in_words():

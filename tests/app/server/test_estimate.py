@@ -6,9 +6,11 @@ from places import MAIN
 from streamlit.testing.v1 import AppTest
 
 from app.server import estimate
+from app.server.job import Job, run_job
 from app.server.live_run import LiveTask
 from app.widgets.starting_values import START
 from eab.config import BranchingConfig
+from eab.engine.request import Request
 from eab.events import RunEnded
 from eab.lessons import bundled_runs
 from eab.run import RunFold
@@ -16,8 +18,7 @@ from eab.tuning.report import TuningReport
 
 
 def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[RunFold]:
-    config = BranchingConfig(max_paths=max_paths)
-    task = LiveTask("a prompt", config, model, RunFold(), lambda _: iter(()), "", turns)
+    task = LiveTask(run_job("a prompt", BranchingConfig(max_paths=max_paths), model))
     task.turns, task.seconds = turns, seconds
     return task
 
@@ -44,7 +45,8 @@ def test_a_sweep_takes_as_long_as_the_newest_one_of_this_model_per_run_and_token
     config = BranchingConfig(max_new_tokens=10)
 
     def swept(model: str, runs: int, seconds: float) -> LiveTask[TuningReport]:
-        task = LiveTask("sweep", config, model, TuningReport(), lambda _: iter(()), "", 1)
+        asked = (Request("a prompt", config),)
+        task = LiveTask(Job("sweep", model, TuningReport(), lambda _: iter(()), asked))
         for seed in range(runs):
             task.apply(cell(0.3, seed))
             task.apply(cell(0.9, seed, made="resimulated", seconds=None))

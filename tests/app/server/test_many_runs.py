@@ -7,10 +7,12 @@ from collections import Counter
 
 import pytest
 
+from app.server.job import run_job
 from app.server.live_run import LiveTask
 from app.server.model_cache import ModelCache
 from app.server.registry import RunRegistry
 from app.server.worker import Worker
+from app.state.variants import comparison_job
 from eab.analysis.variants import cache_variants
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
@@ -45,9 +47,9 @@ def test_only_the_kept_runs_stay_in_memory(
         compared = number % 40 == 0
         asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
         run = (
-            worker.start_variants(*asked, cache_variants(), owner)
+            worker.start(comparison_job(*asked, cache_variants()), owner)
             if compared
-            else worker.start_run(*asked, owner)
+            else worker.start(run_job(*asked), owner)
         )
         if number % 13 == 0:
             run.stop()
@@ -57,9 +59,8 @@ def test_only_the_kept_runs_stay_in_memory(
             time.sleep(0.002)
         runs.append(weakref.ref(run))
     del run
-    worker.start_run(
-        " ", CONFIG, "embedded"
-    )  # the worker's thread drops the last run when it starts the next
+    # The worker's thread drops the last run when it starts the next.
+    worker.start(run_job(" ", CONFIG, "embedded"))
     time.sleep(0.3)
     after = alive()
     kept = [ref for ref in runs if ref() is not None]
@@ -75,9 +76,7 @@ def test_only_the_kept_runs_stay_in_memory(
 def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.registry.MAX_EVENTS", 1000)
     registry = RunRegistry()
-    runs = [
-        LiveTask("x", CONFIG, "embedded", RunFold(), lambda _: iter(()), "", 3) for _ in range(10)
-    ]
+    runs = [LiveTask(run_job("x", CONFIG, "embedded")) for _ in range(10)]
     for run in runs:
         registry.add(run)
         run.events += [Probed(0, 0.0)] * 300
@@ -88,9 +87,7 @@ def test_long_runs_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None
 def test_live_runs_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.registry.MAX_RUNS", 2)
     registry = RunRegistry()
-    runs = [
-        LiveTask("x", CONFIG, "embedded", RunFold(), lambda _: iter(()), "", 3) for _ in range(5)
-    ]
+    runs = [LiveTask(run_job("x", CONFIG, "embedded")) for _ in range(5)]
     for run in runs:
         registry.add(run)
     assert all(registry.find(run.id, RunFold) is run for run in runs)

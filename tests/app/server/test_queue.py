@@ -4,17 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.server.job import Job
 from app.server.live_run import LiveRun
 from app.server.queue import QueuePosition, position_in, seconds_until_start
-from eab.config import BranchingConfig
 from eab.run import RunFold
 
 
 def run(owner: str, max_turns: int = 10, turns: int = 0, seconds: float = 0.0) -> LiveRun:
     """A run as the queue sees it; `begin` is never called."""
-    live = LiveRun(
-        "x", BranchingConfig(), "embedded", RunFold(), lambda _: iter(()), owner, max_turns
-    )
+    job = Job("run", "embedded", RunFold(), lambda _: iter(()), max_turns=max_turns)
+    live = LiveRun(job, owner)
     live.turns, live.seconds = turns, seconds
     return live
 

@@ -5,25 +5,23 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.server.job import run_job
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.serving_log import KEPT_PASSES, ServingLog
 from app.server.worker import Worker
+from app.state.batching import serving_job
 from eab.analysis.batching import Asked, BatchingComparison, Workload
 from eab.config import BranchingConfig
-from eab.engine.request import Request
 from eab.events import StepTimed
 from eab.models.loading import load_model
-from eab.run import RunFold
 
 CONFIG = BranchingConfig(max_new_tokens=40, max_paths=2, seed=1)
 SECRET = "Once upon a time, there was a secret prompt. It"
 
 
 def live(owner: str) -> LiveRun:
-    return LiveRun(
-        SECRET, CONFIG, "embedded", RunFold(), lambda _: Request(SECRET, CONFIG), owner, 40
-    )
+    return LiveRun(run_job(SECRET, CONFIG, "embedded"), owner)
 
 
 @pytest.fixture
@@ -56,7 +54,7 @@ def test_a_pass_without_runs_is_not_kept_and_old_ones_are_forgotten() -> None:
 
 
 def test_the_worker_tells_who_is_served_and_who_waits_but_no_prompt(worker: Worker) -> None:
-    runs = [worker.start_run(SECRET, CONFIG, "embedded", "a") for _ in range(3)]
+    runs = [worker.start(run_job(SECRET, CONFIG, "embedded"), "a") for _ in range(3)]
     deadline, most = time.monotonic() + 60, 0
     while any(run.active for run in runs):
         assert time.monotonic() < deadline
@@ -78,7 +76,7 @@ def test_the_worker_tells_who_is_served_and_who_waits_but_no_prompt(worker: Work
 
 def test_a_comparison_takes_turns_and_is_counted_beside_the_runs(worker: Worker) -> None:
     workload = Workload((Asked("Once upon a time", 60),) * 2, repeats=2)
-    compared = worker.start_batching(workload, "embedded", "a")
+    compared = worker.start(serving_job(workload, "embedded"), "a")
     deadline, seen = time.monotonic() + 60, 0
     while compared.active:
         assert time.monotonic() < deadline
@@ -93,7 +91,7 @@ def test_a_comparison_takes_turns_and_is_counted_beside_the_runs(worker: Worker)
 
 def test_a_stopped_comparison_ends_early(worker: Worker) -> None:
     workload = Workload((Asked("Once upon a time", 256),) * 8, repeats=9)
-    compared = worker.start_batching(workload, "embedded", "a")
+    compared = worker.start(serving_job(workload, "embedded"), "a")
     while compared.status != "running":
         time.sleep(0.005)
     compared.stop()

@@ -11,10 +11,12 @@ from table_model import TableModel, random_table
 
 from app.server import estimate, metrics
 from app.server.batched_runs import BatchedRuns
+from app.server.job import run_job
 from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
+from app.state.variants import comparison_job
 from eab.analysis.variants import CACHES, VariantRuns, cache_variants
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
@@ -71,7 +73,7 @@ def steps(run: LiveRun) -> int:
 
 
 def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
-    run = worker.start_run("Once upon a time", CONFIG, "embedded")
+    run = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
     wait_until(lambda: finished(run))
     assert run.status == "ended"
     assert fold(run.events).samples() == run.state.started_run().samples()
@@ -80,9 +82,9 @@ def test_a_run_ends_with_the_events_of_the_engine(worker: Worker) -> None:
 
 def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
     prompts = ["Once upon a time", "The cat sat on", "One day, a girl"]
-    runs = [worker.start_run(prompt, CONFIG, "embedded") for prompt in prompts]
+    runs = [worker.start(run_job(prompt, CONFIG, "embedded")) for prompt in prompts]
     wait_until(lambda: all(map(finished, runs)))
-    alone = worker.start_run(prompts[1], CONFIG, "embedded")
+    alone = worker.start(run_job(prompts[1], CONFIG, "embedded"))
     wait_until(lambda: finished(alone))
     assert [run.state.started_run().started.prompt for run in runs] == prompts
     beside, lone = (run.state.started_run().samples() for run in (runs[1], alone))
@@ -94,7 +96,9 @@ def test_runs_side_by_side_do_not_mix(worker: Worker) -> None:
 
 def test_several_runs_grow_at_the_same_time(worker: Worker) -> None:
     config = BranchingConfig(max_new_tokens=60, max_paths=4)
-    first, second = (worker.start_run("Once upon a time", config, "embedded") for _ in range(2))
+    first, second = (
+        worker.start(run_job("Once upon a time", config, "embedded")) for _ in range(2)
+    )
     wait_until(lambda: steps(second) > 5)
     assert first.active or steps(first) == 60
     assert abs(steps(first) - steps(second)) < 30
@@ -103,7 +107,7 @@ def test_several_runs_grow_at_the_same_time(worker: Worker) -> None:
 
 
 def test_stop_acts_within_one_step(worker: Worker) -> None:
-    run = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    run = worker.start(run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded"))
     wait_until(lambda: steps(run) > 3)
     run.stop()
     before = steps(run)
@@ -118,7 +122,7 @@ def test_a_run_that_nobody_watches_is_stopped(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
-    run = worker.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    run = worker.start(run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded"))
     wait_until(lambda: finished(run))
     assert steps(run) < 400
     assert run.state.ended is not None
@@ -127,9 +131,9 @@ def test_a_run_that_nobody_watches_is_stopped(
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:
-    good = worker.start_run("Once upon a time", CONFIG, "embedded")
-    broken = worker.start_run("Once upon a time", CONFIG, "missing")
-    empty = worker.start_run("   ", CONFIG, "embedded")
+    good = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
+    broken = worker.start(run_job("Once upon a time", CONFIG, "missing"))
+    empty = worker.start(run_job("   ", CONFIG, "embedded"))
     wait_until(lambda: finished(good) and finished(broken) and finished(empty))
     assert (broken.status, broken.message) == ("failed", "there is no such model")
     assert empty.status == "failed"
@@ -153,7 +157,7 @@ class Fragile(TableModel):
 def test_a_run_that_breaks_in_a_shared_pass_ends_alone() -> None:
     worker = Worker(ModelCache(lambda _: Fragile()))
     prompts = ["0 1", "0 7", "0 2"]
-    runs = [worker.start_run(prompt, CONFIG, "table", prompt) for prompt in prompts]
+    runs = [worker.start(run_job(prompt, CONFIG, "table"), prompt) for prompt in prompts]
     wait_until(lambda: all(map(finished, runs)))
     assert [run.status for run in runs] == ["ended", "failed", "ended"]
     assert "a kernel failed" in runs[1].message
@@ -167,7 +171,7 @@ def test_old_runs_are_forgotten_but_not_live_ones(
     monkeypatch.setattr("app.server.registry.MAX_RUNS", 3)
     runs = []
     for _ in range(5):
-        runs.append(worker.start_run("   ", CONFIG, "embedded"))
+        runs.append(worker.start(run_job("   ", CONFIG, "embedded")))
         wait_until(lambda: finished(runs[-1]))
     assert worker.find(runs[0].id, RunFold) is None
     assert worker.find(runs[-1].id, RunFold) is runs[-1]
@@ -189,9 +193,9 @@ def slow_model_cache(started: threading.Event, may_end: threading.Event) -> Mode
 def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -> None:
     started, may_end = threading.Event(), threading.Event()
     worker = Worker(slow_model_cache(started, may_end))
-    slow = worker.start_run("Once upon a time", CONFIG, "slow")
+    slow = worker.start(run_job("Once upon a time", CONFIG, "slow"))
     assert started.wait(10)
-    other = worker.start_run("Once upon a time", CONFIG, "embedded")
+    other = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
     wait_until(lambda: finished(other))
     assert slow.status == "loading"
     slow.stop()
@@ -203,16 +207,16 @@ def test_a_slow_model_keeps_nobody_else_waiting_and_stop_acts_while_it_loads() -
 
 
 def test_a_model_that_cannot_be_loaded_drops_none_that_can(worker: Worker) -> None:
-    broken = [worker.start_run("x", CONFIG, "missing") for _ in range(4)]
+    broken = [worker.start(run_job("x", CONFIG, "missing")) for _ in range(4)]
     wait_until(lambda: all(map(finished, broken)))
-    run = worker.start_run("Once upon a time", CONFIG, "embedded")
+    run = worker.start(run_job("Once upon a time", CONFIG, "embedded"))
     wait_until(lambda: finished(run))
     assert run.status == "ended"
 
 
 def test_more_runs_than_are_served_wait_and_all_end(models: ModelCache) -> None:
     worker = Worker(models, max_running=2)
-    runs = [worker.start_run("Once upon a time", CONFIG, "embedded") for _ in range(6)]
+    runs = [worker.start(run_job("Once upon a time", CONFIG, "embedded")) for _ in range(6)]
     wait_until(lambda: all(map(finished, runs)))
     assert all(run.status == "ended" for run in runs)
     assert worker.position(runs[-1]) is None
@@ -221,9 +225,9 @@ def test_more_runs_than_are_served_wait_and_all_end(models: ModelCache) -> None:
 
 def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
     long = BranchingConfig(max_new_tokens=400)
-    first = narrow.start_run("Once upon a time", long, "embedded")
+    first = narrow.start(run_job("Once upon a time", long, "embedded"))
     wait_until(lambda: steps(first) > 0)
-    waiting = narrow.start_run("Once upon a time", long, "embedded")
+    waiting = narrow.start(run_job("Once upon a time", long, "embedded"))
     wait_until(lambda: narrow.position(waiting) is not None)
     waiting.stop()
     assert finished(waiting)
@@ -234,9 +238,11 @@ def test_stop_acts_on_a_run_that_waits_for_its_turn(narrow: Worker) -> None:
 
 
 def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
-    first = narrow.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    first = narrow.start(
+        run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    )
     wait_until(lambda: steps(first) > 0)
-    empty = narrow.start_run("  ", CONFIG, "embedded")
+    empty = narrow.start(run_job("  ", CONFIG, "embedded"))
     wait_until(lambda: finished(empty))
     assert "the prompt is empty" in empty.message
     assert first.active
@@ -244,15 +250,17 @@ def test_a_bad_prompt_is_reported_before_the_wait(narrow: Worker) -> None:
 
 
 def test_who_asks_often_does_not_push_others_back(narrow: Worker) -> None:
-    first = narrow.start_run(
-        "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", "busy"
+    first = narrow.start(
+        run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded"), "busy"
     )
     wait_until(lambda: steps(first) > 0)
     often = []
     for _ in range(4):
-        often.append(narrow.start_run("Once upon a time", CONFIG, "embedded", "busy"))
+        often.append(narrow.start(run_job("Once upon a time", CONFIG, "embedded"), "busy"))
         wait_until(lambda: narrow.position(often[-1]) is not None)
-    once, again = (narrow.start_run("The cat sat on", CONFIG, "embedded", "calm") for _ in "12")
+    once, again = (
+        narrow.start(run_job("The cat sat on", CONFIG, "embedded"), "calm") for _ in "12"
+    )
     wait_until(lambda: finished(once))
     assert first.active, "who comes new does not wait for a slot"
     wait_until(lambda: finished(again))
@@ -270,9 +278,11 @@ def test_who_asks_often_does_not_push_others_back(narrow: Worker) -> None:
 def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
     narrow: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = narrow.start_run("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    first = narrow.start(
+        run_job("Once upon a time", BranchingConfig(max_new_tokens=400), "embedded")
+    )
     wait_until(lambda: steps(first) > 0)
-    waiting = narrow.start_run("Once upon a time", CONFIG, "embedded")
+    waiting = narrow.start(run_job("Once upon a time", CONFIG, "embedded"))
     wait_until(lambda: narrow.position(waiting) is not None)
     monkeypatch.setattr("app.server.live_run.UNWATCHED_SECONDS", 0.2)
     for _ in range(40):
@@ -284,8 +294,10 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
 
 
 def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
-    compared = worker.start_variants("Once upon a time", CONFIG, "embedded", cache_variants())
-    run = worker.start_run("The cat sat on", CONFIG, "embedded")
+    compared = worker.start(
+        comparison_job("Once upon a time", CONFIG, "embedded", cache_variants())
+    )
+    run = worker.start(run_job("The cat sat on", CONFIG, "embedded"))
     wait_until(lambda: finished(compared) and finished(run))
     assert compared.status == run.status == "ended"
     assert [one.started.config.cache for one in compared.state.runs] == list(CACHES)
@@ -293,8 +305,10 @@ def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker
 
 
 def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_starts(worker: Worker) -> None:
-    compared = worker.start_variants(
-        "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", cache_variants()
+    compared = worker.start(
+        comparison_job(
+            "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", cache_variants()
+        )
     )
     wait_until(lambda: bool(compared.state.runs) and len(compared.state.runs[0].steps) > 3)
     compared.stop()
@@ -307,8 +321,8 @@ def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_starts(worker: 
 
 def test_a_comparison_that_cannot_start_says_why(worker: Worker) -> None:
     missing, empty = (
-        worker.start_variants("x", CONFIG, "missing", cache_variants()),
-        worker.start_variants("  ", CONFIG, "embedded", cache_variants()),
+        worker.start(comparison_job("x", CONFIG, "missing", cache_variants())),
+        worker.start(comparison_job("  ", CONFIG, "embedded", cache_variants())),
     )
     wait_until(lambda: finished(missing) and finished(empty))
     assert (missing.status, missing.message) == ("failed", "there is no such model")
@@ -318,8 +332,8 @@ def test_a_comparison_that_cannot_start_says_why(worker: Worker) -> None:
 
 def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
     run, compared = (
-        worker.start_run(" ", CONFIG, "embedded"),
-        worker.start_variants(" ", CONFIG, "embedded", cache_variants()),
+        worker.start(run_job(" ", CONFIG, "embedded")),
+        worker.start(comparison_job(" ", CONFIG, "embedded", cache_variants())),
     )
     assert worker.find(run.id, RunFold) is run
     assert worker.find(compared.id, VariantRuns) is compared
@@ -331,7 +345,9 @@ def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
     runs: list[LiveRun] = []
     threads = [
         threading.Thread(
-            target=lambda: runs.extend(worker.start_run(" ", CONFIG, "embedded") for _ in range(40))
+            target=lambda: runs.extend(
+                worker.start(run_job(" ", CONFIG, "embedded")) for _ in range(40)
+            )
         )
         for _ in range(6)
     ]
@@ -347,12 +363,12 @@ def test_a_probe_has_the_entropies_that_a_run_begins_with_and_ends_there(worker:
     asked = BranchingConfig(threshold_unit="quantile", entropy_threshold=0.9, max_new_tokens=12)
     probed = replace(probe_config(asked), threshold_unit="quantile")
     before = metrics.counts()
-    probe = worker.start_run("The old king said", probed, "embedded", probe_only=True)
+    probe = worker.start(run_job("The old king said", probed, "embedded", probe_only=True))
     wait_until(lambda: finished(probe))
     assert estimate.seconds(asked, "embedded", [probe]) is None, "it says nothing of a tree"
     ended = [metrics.counts(), before]
     assert len({one.get("runs_total stopped", 0.0) for one in ended}) == 1, "it is no run"
-    run = worker.start_run("The old king said", asked, "embedded")
+    run = worker.start(run_job("The old king said", asked, "embedded"))
     wait_until(lambda: finished(run))
     assert probe.state.started_run().probe == run.state.started_run().probe
     assert len(probe.state.started_run().probe) == 12
@@ -367,9 +383,9 @@ def test_a_probe_is_made_once_for_the_runs_of_its_prompt(
     PROBED.pop(models.get("embedded"), None)
     asked = BranchingConfig(threshold_unit="quantile", max_new_tokens=12)
     probed = replace(probe_config(asked), threshold_unit="quantile")
-    probe = worker.start_run("A frog", probed, "embedded", probe_only=True)
+    probe = worker.start(run_job("A frog", probed, "embedded", probe_only=True))
     wait_until(lambda: finished(probe))
-    run = worker.start_run("A frog", asked, "embedded")
+    run = worker.start(run_job("A frog", asked, "embedded"))
     wait_until(lambda: finished(run))
     assert len(PROBED[models.get("embedded")]) == 1
 
@@ -390,7 +406,7 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
     worker = Worker(two, rules=replace(PRIVATE, kv_total_mib=total_mib))
     config = BranchingConfig(entropy_threshold=0.2, max_paths=16, max_new_tokens=60)
     prompt = "Once upon a time there was a little girl who"
-    runs = [worker.start_run(prompt, config, name, name) for name in ("one", "two") * 3]
+    runs = [worker.start(run_job(prompt, config, name), name) for name in ("one", "two") * 3]
     for run in runs:
         run.mark_watched()
         wait_until(lambda run=run: finished(run), 120)

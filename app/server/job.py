@@ -1,0 +1,152 @@
+"""What the worker makes: a run, or what a laboratory asks for. The server knows jobs by this alone.
+
+Knows nothing of Streamlit.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from eab.config import BranchingConfig
+from eab.engine.request import Request
+from eab.events import Message, Progressed, RunEnded, RunStarted
+from eab.run import RunFold
+
+if TYPE_CHECKING:
+    from eab.models.base import LanguageModel
+
+
+class Folded(Protocol):
+    """What the events of a job come to."""
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """The last event; None while more are to come."""
+        ...
+
+    @property
+    def progress(self) -> Progressed:
+        """How far it is."""
+        ...
+
+    @property
+    def made(self) -> str:
+        """What it has so far, such as "12 steps"."""
+        ...
+
+    def apply(self, event: Any) -> None:
+        """Fold one more event."""
+        ...
+
+
+State = TypeVar("State", bound=Folded)
+
+
+class Ready(NamedTuple):
+    """What a job begins with.
+
+    Attributes:
+        model: The model, loaded.
+        draft: The draft model; None unless the job needs it.
+        requests: Those of the job, with no more KV memory than the server allows.
+    """
+
+    model: "LanguageModel"
+    draft: "LanguageModel | None"
+    requests: Sequence[Request]
+
+
+Begin: TypeAlias = Callable[[Ready], Request | Iterator[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[State]):
+    """What a visitor asks the worker to make.
+
+    Attributes:
+        kind: What it is, for those who look for jobs of their own kind.
+        model_name: The model, as `app.server.model_cache` names it.
+        state: What its events are folded into; empty at first.
+        begin: Gives the request that a scheduler serves beside others, or the events of what
+            takes turns of its own, each up to a Pause.
+        requests: What it asks of the model as far as that is known; prompts that are empty or too
+            long are refused before it waits.
+        configs: The settings of all its runs, if they are others than those of the requests.
+        max_turns: How many turns it takes at most.
+        needs_draft: Whether it begins with the draft model.
+    """
+
+    kind: str
+    model_name: str
+    state: State
+    begin: Begin
+    requests: tuple[Request, ...] = ()
+    configs: tuple[BranchingConfig, ...] = ()
+    max_turns: int = 1
+    needs_draft: bool = False
+
+    @property
+    def sizes(self) -> Sequence[BranchingConfig]:
+        """The settings of all its runs."""
+        return self.configs or [request.config for request in self.requests]
+
+    def within(self, limited: Callable[[BranchingConfig], BranchingConfig]) -> "Job[State]":
+        """The same job with limited settings."""
+        requests = (replace(one, config=limited(one.config)) for one in self.requests)
+        return replace(self, requests=tuple(requests))
+
+
+def run_job(
+    prompt: str,
+    config: BranchingConfig,
+    model_name: str,
+    messages: tuple[Message, ...] = (),
+    probe_only: bool = False,
+) -> Job[RunFold]:
+    """A run of a prompt.
+
+    Args:
+        prompt: The prompt, or the title of the messages.
+        config: The settings.
+        model_name: The model, as `app.server.model_cache` names it.
+        messages: The chat in the place of a prompt.
+        probe_only: Whether to end where the run begins, with the probe of a quantile threshold.
+    """
+    return _run(
+        Request(prompt, config, messages=messages),
+        model_name,
+        lambda ready: ready.requests[0],
+        "probe" if probe_only else "run",
+    )
+
+
+def grown_run_job(
+    started: RunStarted, continued: Sequence[int], config: BranchingConfig, model_name: str
+) -> Job[RunFold]:
+    """A run that continues another one; see `eab.engine.continuing`.
+
+    Args:
+        started: The header of the other run.
+        continued: The tokens to continue from, after the other run's prompt.
+        config: The settings.
+        model_name: The model, as `app.server.model_cache` names it.
+    """
+
+    def begin(ready: Ready) -> Request:
+        from eab.engine.continuing import continue_from
+
+        return continue_from(ready.model, started, continued, ready.requests[0].config)
+
+    return _run(Request(started.prompt, config, messages=started.messages), model_name, begin)
+
+
+def _run(asked: Request, model_name: str, begin: Begin, kind: str = "run") -> Job[RunFold]:
+    return Job(
+        kind,
+        model_name,
+        RunFold(),
+        begin,
+        requests=(asked,),
+        max_turns=asked.config.max_new_tokens,
+        needs_draft=asked.config.drafter == "model",
+    )
