@@ -9,7 +9,7 @@ from eab.engine.kv_memory import Demand, demand
 from eab.engine.passes import passes
 from eab.engine.request import Request
 from eab.engine.shared_pass import Part
-from eab.events import Event, RunEnded
+from eab.events import Event, RunEnded, TokenAppended
 from eab.models.base import LanguageModel, Stopped
 
 SLICE: Final = 1024  # tokens of a run before it makes room for shorter ones, then twice that, ...
@@ -40,6 +40,7 @@ class Handle:
         owner: Who asked for it.
         tokens: Tokens of it that went through the model.
         preemptions: How often its rows were freed, to be computed again later.
+        starting: Whether it has no token yet: its prompt or the probe of its threshold is served.
         ended: Whether no more events will come.
         error: What ended it; None if an event says how it ended.
     """
@@ -55,7 +56,7 @@ class Handle:
         self.request, self.owner, self.draft = request, owner, draft
         self.tokens = self.preemptions = 0
         self.passes_left_out = 0  # since it was served, for having more than its owner's share
-        self.ended = False
+        self.starting, self.ended = True, False
         self.error: Exception | None = None
         self._scheduler, self._events = scheduler, list[Event]()
         self._stop, self._should_stop = False, should_stop
@@ -163,6 +164,8 @@ class Handle:
     def _resume(self, go_on: Callable[[], Generation]) -> None:
         try:
             self._generation = go_on()
+            if self.starting:
+                self.starting = not any(isinstance(one, TokenAppended) for one in self._events)
         except StopIteration:
             self.drop()
         except Exception as error:

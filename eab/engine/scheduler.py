@@ -27,6 +27,7 @@ from eab.models.base import LanguageModel
 from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
+BESIDE_STARTING: Final = 64  # tokens of a pass for the other runs while one has no token yet
 MAX_RUNNING: Final = 32
 KV_LIMIT_MIB: Final = 8192  # of all running runs
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
@@ -231,11 +232,14 @@ class Scheduler:
         chosen: dict[Handle, Part] = {}
         decoding = [handle for handle in order if handle not in prompts]
         owners = {handle.owner for handle in order}
+        left_to_begun = self._left_to_begun(order)
         for handle in within_shares(decoding, alone=len(owners) == 1):
             tokens = handle.generation.pending_tokens
-            if tokens + reserved <= left or not chosen:
+            fits = tokens + reserved <= left and (handle.starting or tokens <= left_to_begun)
+            if fits or not chosen:
                 chosen[handle] = Part(handle.generation, given_up=handle.is_given_up)
                 left -= tokens
+                left_to_begun -= 0 if handle.starting else tokens
         left = max(left, reserved)
         for handle in prompts:
             tokens = min(left, PREFILL_CHUNK, handle.generation.pending_tokens)
@@ -244,6 +248,13 @@ class Scheduler:
                 chosen[handle] = Part(handle.generation, tokens, handle.is_given_up)
                 left -= tokens
         return chosen
+
+    def _left_to_begun(self, fitting: Sequence[Handle]) -> int:
+        """Tokens of a pass for the runs that have tokens already. While another one has none, they
+        get few, so that passes are short: the probe of a threshold takes many.
+        """
+        is_awaited = self._newcomers_first and any(handle.starting for handle in fitting)
+        return BESIDE_STARTING if is_awaited else self.token_budget
 
     def _reserved(self, prompts: Sequence[Handle]) -> int:
         """Tokens of a pass that decoding leaves to prompts; else many paths would stall them."""

@@ -175,3 +175,31 @@ def test_the_whole_prompt_of_a_newcomer_is_in_its_first_pass():
     scheduler.step()
     assert new.tokens == 40
     assert any(isinstance(event, TokenAppended) for event in new.new_events())
+
+
+def test_passes_are_short_while_a_newcomer_has_no_token():
+    """Its threshold needs a probe of many passes; those who have tokens share 64 in each."""
+    scheduler = Scheduler(TableModel(random_table(3, 12)), newcomers_first=True)
+    wide = BranchingConfig(
+        entropy_threshold=0, min_fork_weight=0, max_new_tokens=200, max_paths=20, r=1
+    )
+    crowd = [
+        scheduler.submit(Request("0", replace(wide, seed=number)), owner=str(number))
+        for number in range(12)
+    ]
+    for _ in range(12):
+        scheduler.step()
+
+    def tokens_of_a_pass() -> int:
+        before = sum(handle.tokens for handle in crowd)
+        scheduler.step()
+        return sum(handle.tokens for handle in crowd) - before
+
+    assert tokens_of_a_pass() == 240
+    probed = replace(BASE, threshold_unit="quantile", entropy_threshold=0.9)
+    new, passes = scheduler.submit(Request("0 1", probed), owner="new"), 0
+    while new.starting:
+        assert 0 < tokens_of_a_pass() <= 64
+        passes += 1
+    assert passes > 10
+    assert tokens_of_a_pass() == 240
