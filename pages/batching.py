@@ -10,7 +10,7 @@ from app.state import messages, polling
 from app.state.batching import COMPARISON, serving_job
 from app.state.slot import note_in_url
 from app.widgets import controls, glossary, model_choice, request_editor, serving_now
-from app.widgets.charts import downloads, draw, white_background
+from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
@@ -111,7 +111,7 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
     st.table(text_table(words.batching_rows(comparison), ["Measure", *comparison.shown()]))
     st.text(f"{words.noise_sentence(comparison)} {words.agreement_sentence(comparison)}".strip())
     st.caption(words.TABLE_NOTE)
-    origin(comparison, live)
+    origin(comparison.began, live)
     downloads(
         [
             (
@@ -131,15 +131,6 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
     kv_allocation_section(
         comparison.runs, key, [begins[number] for number in sorted(begins)], white
     )
-
-
-def origin(comparison: BatchingComparison, live: bool) -> None:
-    """Where the numbers were measured."""
-    if comparison.began is not None:
-        where = plain(
-            f"{comparison.began.model}, {comparison.began.dtype}, on {comparison.began.machine}"
-        )
-        st.caption(f"{'Measured here' if live else 'Recorded'}: {where}.")
 
 
 controls.ensure_defaults()

@@ -10,7 +10,7 @@ import streamlit as st
 from app.state import measurements, messages, polling, tab
 from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
-from app.widgets.charts import downloads, draw, quoted
+from app.widgets.charts import downloads, draw, origin, quoted
 from app.widgets.markdown import plain
 from eab.bmc.demand import Demand, demand_of, predicted_overhead
 from eab.bmc.results import Experiment, Report, dumps
@@ -205,12 +205,7 @@ def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
         help=missing or None,
     )
     right.caption(what)
-    began = report.began
-    if began is not None:
-        origin = "Recorded" if displayed.live is None else "Measured here"
-        st.caption(
-            f"{origin}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}."
-        )
+    origin(report.began, displayed.live is not None)
     made = bmc_experiments.EXPERIMENT_FIGURES[name]
     draw("", made.sentence(report), made.figure(report), f"bmc-{name}", key)
     if report.fitted is not None and name == "growth":

@@ -11,7 +11,7 @@ from app.state import messages, polling, tab, weight_matrix
 from app.state.quantization import FORMATS, QUANTIZED, base_model, formats_job, run_with
 from app.state.slot import Entry
 from app.widgets import board, controls, glossary, model_choice
-from app.widgets.charts import downloads, draw, quoted
+from app.widgets.charts import downloads, draw, origin, quoted
 from app.widgets.markdown import plain
 from eab.analysis.fork_diff import moved, same_request
 from eab.errors import EabError
@@ -116,13 +116,8 @@ def whole_model(displayed: Entry[FormatReport]) -> None:
     st.header("The whole model")
     st.text(pictures.formats_sentence(report))
     measure_bar()
-    began = report.began
-    if began is not None:
-        source = "Recorded" if displayed.live is None else "Measured here"
-        st.caption(
-            f"{source}: {plain(began.model)}, {plain(began.dtype)}, on {plain(began.machine)}. "
-            f"Prompt: “{quoted(began.prompt)}”"
-        )
+    prompt = report.began.prompt if report.began is not None else ""
+    origin(report.began, displayed.live is not None, f"Prompt: “{quoted(prompt)}”")
     st.table(text_table(pictures.format_rows(report), pictures.HEADINGS))
     st.caption(pictures.NOTE)
     if missing := pictures.missing_sentence(report):

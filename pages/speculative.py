@@ -167,6 +167,6 @@ with st.expander("How it works"):
 
 with displayed.locked:
     drafter = next(reversed(displayed.state.variants.values()))["drafter"]
-    origin(first, displayed.live is not None, drafter)
+    origin(first, displayed.live is not None, f"Drafter: {drafter}.")
     results(displayed.state, displayed.key)
 polling.draw_fragments()

@@ -20,7 +20,7 @@ from app.widgets import (
     sweep_choice,
     sweep_editor,
 )
-from app.widgets.charts import downloads, white_background
+from app.widgets.charts import downloads, origin, white_background
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
 from eab.errors import EabError
@@ -141,7 +141,7 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
             f"{words.over_words(points)} {words.saving_sentence(cells)} "
             f"{words.unknown_sentence(cells, cost)}"
         )
-        origin(displayed)
+        origin(displayed.state.began, displayed.live is not None)
     if points:
         st.header("One cell")
         sweep_cells.draw(points, cells, report.model_name)
@@ -161,14 +161,6 @@ def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> N
             ),
         ]
     )
-
-
-def origin(displayed: Entry[TuningReport]) -> None:
-    """Where the cells were made."""
-    began = displayed.state.began
-    if began is not None:
-        where = plain(f"{began.model}, {began.dtype}, on {began.machine}")
-        st.caption(f"{'Made here' if displayed.live is not None else 'Recorded'}: {where}.")
 
 
 controls.ensure_defaults()

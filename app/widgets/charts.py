@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import streamlit as st
 
@@ -72,18 +72,34 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
             return
 
 
-def origin(started: RunStarted, live: bool, drafter: str = "") -> None:
-    """Draw a caption that says where charts come from.
+class Began(Protocol):
+    """The first event of a measurement."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def machine(self) -> str: ...
+
+
+def origin(began: Began | RunStarted | None, live: bool, more: str = "") -> None:
+    """Draw a caption that says where what is shown was measured.
 
     Args:
-        started: The header of the first run.
+        began: Its first event; None draws nothing.
         live: Whether it was made here; otherwise it was recorded.
-        drafter: What drafted tokens; empty to leave it out.
+        more: Further sentences, in Markdown.
     """
-    card = started.model
-    source = plain(f"{card.full_name}, {card.dtype} on {card.device}")
-    source += f", drafter {drafter}" if drafter else ""
-    st.caption(f"{'Run' if live else 'Recorded'} with {source}: “{quoted(started.prompt)}”")
+    if began is None:
+        return
+    if isinstance(began, RunStarted):
+        card, prompt = began.model, f"Prompt: “{quoted(began.prompt)}”"
+        where = f"{card.full_name}, {card.dtype}, on {card.device}"
+        more = f"{more} {prompt}".strip()
+    else:
+        where = f"{began.model}, {began.dtype}, on {began.machine}"
+    st.caption(f"{'Measured here' if live else 'Recorded'}: {plain(where)}. {more}".strip())
 
 
 def quoted(prompt: str) -> str:

@@ -33,7 +33,7 @@ def test_from_the_recorded_chips_to_a_run_that_a_reload_finds_again(
     for _ in range(5):
         slider.press("ArrowRight")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("Run with embedded")).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_text("Measured here: embedded")).to_be_visible(timeout=120 * SECONDS)
     page.reload()
     expect(page.get_by_text("“Anna has a red ball. Ben has”")).to_be_visible(timeout=60 * SECONDS)
 

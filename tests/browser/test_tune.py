@@ -59,7 +59,7 @@ def small_sweep(page: Page) -> None:
 def swept(page: Page) -> None:
     small_sweep(page)
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("Made here: embedded")).to_be_visible(timeout=120 * SECONDS)
+    expect(page.get_by_text("Measured here: embedded")).to_be_visible(timeout=120 * SECONDS)
 
 
 def test_the_first_screen_has_the_question_the_controls_and_the_answer(
@@ -153,7 +153,7 @@ def test_a_sweep_a_click_on_a_tile_its_tree_and_a_reload(open_page: Callable[...
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     expect(setting).to_have_value(re.compile("entropy threshold 1.2, .*max paths 32, "))
     page.reload()
-    expect(page.get_by_text("Made here: embedded")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("Measured here: embedded")).to_be_visible(timeout=60 * SECONDS)
     expect(page.get_by_role("button", name="Cells (CSV)")).to_be_visible(timeout=60 * SECONDS)
     settled(page)
     page.get_by_role("button", name="Open its tree").click()
@@ -181,7 +181,7 @@ def test_stop_keeps_what_is_there(open_page: Callable[..., Page]) -> None:
     )
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_text("Stopped after")).to_be_visible(timeout=60 * SECONDS)
-    expect(page.get_by_text("Made here: embedded")).to_be_visible(timeout=60 * SECONDS)
+    expect(page.get_by_text("Measured here: embedded")).to_be_visible(timeout=60 * SECONDS)
     expect(page.locator(CHART).first).to_be_visible()
 
 

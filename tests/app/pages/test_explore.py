@@ -317,7 +317,7 @@ CHAT = (Message("system", "Be brief."), Message("user", "A coin"))
 
 
 def messages_of_the_last_run() -> tuple[Message, ...]:
-    return process.worker().remembered[-1].messages
+    return process.worker().remembered[-1].request.messages
 
 
 def test_a_run_of_a_chat_runs_again_with_its_messages_while_its_prompt_is_not_changed(
@@ -356,7 +356,7 @@ def test_the_page_sets_what_goes_into_a_chat_template(page: AppTest) -> None:
     assert page.text_area(key="set_system").label == "System message ● default empty"
     page.button(key="run_button").click().run()
     run_to_its_end(page)
-    config = process.worker().remembered[-1].config
+    config = process.worker().remembered[-1].request.config
     assert (config.chat, config.system) == ("auto", "Be brief.")
     assert config.chat_template_kwargs == '{"a": 1}'
     assert "Changed since" not in status(page)

@@ -40,7 +40,7 @@ def test_the_first_visit_shows_the_recorded_sweep(page: AppTest) -> None:
     assert len(page.get("plotly_chart")) == 5
     assert list(page.table[0].value.columns) == list(CACHES)
     assert list(page.table[0].value.index) == [line.measure for line in variant_rows(recorded)]
-    assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
+    assert "Recorded: embedded" in " ".join(caption.value for caption in page.main.caption)
 
 
 def test_the_size_of_a_block_changes_what_blocks_reserve(page: AppTest) -> None:
@@ -76,7 +76,7 @@ def test_run_compares_all_caches(page: AppTest) -> None:
     assert not page.exception
     assert not page.error
     assert words(page)[0].startswith("The same tokens with 4 caches. The tree copies ")
-    assert "Run with embedded" in " ".join(caption.value for caption in page.main.caption)
+    assert "Measured here: embedded" in " ".join(caption.value for caption in page.main.caption)
     assert "The cat sat on the" in " ".join(caption.value for caption in page.main.caption)
     assert list(page.table[0].value.columns) == list(CACHES)
     assert "Changed since" not in " ".join(caption.value for caption in page.main.caption)

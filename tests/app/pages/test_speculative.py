@@ -29,7 +29,7 @@ def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None
     assert list(page.table[0].value.columns) == list(recorded.variants)
     assert page.table[0].value.index.name == "Measure"
     assert "None" not in page.table[0].value.to_string()
-    assert "Recorded with embedded" in " ".join(caption.value for caption in page.main.caption)
+    assert "Recorded: embedded" in " ".join(caption.value for caption in page.main.caption)
 
 
 def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -> None:
@@ -55,7 +55,7 @@ def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) ->
     assert not page.error
     assert words(page)[0].startswith("The same tokens with 6 draft lengths. Plain decoding takes ")
     assert "medians of 7 repeats" in words(page)[0]
-    assert f"drafter {drafter}" in " ".join(caption.value for caption in page.main.caption)
+    assert f"Drafter: {drafter}." in " ".join(caption.value for caption in page.main.caption)
     assert len(page.table[0].value.columns) == 6
     forked = paths == "Whole tree"
     assert (speculation_speed.ONE_PATH_ONLY in words(page)) == forked

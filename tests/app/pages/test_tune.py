@@ -112,11 +112,11 @@ def test_a_sweep_of_ones_own_and_a_reload_finds_it(page: AppTest) -> None:
     assert not page.exception
     assert not page.error
     assert "Means over 2 prompts and 2 seeds." in captions(page)
-    assert "Made here: embedded" in captions(page)
+    assert "Measured here: embedded" in captions(page)
     assert any("of 6 settings" in text for text in words(page))
     assert "about " in captions(page)  # the next sweep's time is now known
     reloaded = opened("tune", tuning=str(page.query_params["tuning"]))
-    assert "Made here: embedded" in captions(reloaded)
+    assert "Measured here: embedded" in captions(reloaded)
     assert page.table[0].value.equals(reloaded.table[0].value)
 
 
@@ -159,7 +159,7 @@ def test_sweeps_are_kept_under_names(page: AppTest) -> None:
     assert not page.exception
     assert "Recorded: embedded" in captions(page)
     page.radio(key="tune_shown").set_value("colours").run()
-    assert "Made here: embedded" in captions(page)
+    assert "Measured here: embedded" in captions(page)
 
 
 def test_a_downloaded_sweep_is_opened_again_and_anything_else_is_refused(page: AppTest) -> None:
