@@ -87,7 +87,7 @@ def test_stop_acts_and_progress_names_the_cache(open_page: Callable[..., Page]) 
     start(page, "Once upon a time", "End")
     expect(page.get_by_text("tree (1 of 4 caches): step")).to_be_visible(timeout=60 * SECONDS)
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Stopped: ")).to_be_visible(timeout=10 * SECONDS)
+    expect(page.get_by_text("Stopped after ")).to_be_visible(timeout=10 * SECONDS)
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
 
 
