@@ -232,14 +232,14 @@ class Scheduler:
         chosen: dict[Handle, Part] = {}
         decoding = [handle for handle in order if handle not in prompts]
         owners = {handle.owner for handle in order}
-        left_to_begun = self._left_to_begun(order)
+        share, begun = self._share_of_begun(order), 0
         for handle in within_shares(decoding, alone=len(owners) == 1):
             tokens = handle.generation.pending_tokens
-            fits = tokens + reserved <= left and (handle.starting or tokens <= left_to_begun)
-            if fits or not chosen:
+            in_share = handle.starting or not begun or begun + tokens <= share
+            if (in_share and tokens + reserved <= left) or not chosen:
                 chosen[handle] = Part(handle.generation, given_up=handle.is_given_up)
                 left -= tokens
-                left_to_begun -= 0 if handle.starting else tokens
+                begun += 0 if handle.starting else tokens
         left = max(left, reserved)
         for handle in prompts:
             tokens = min(left, PREFILL_CHUNK, handle.generation.pending_tokens)
@@ -249,9 +249,10 @@ class Scheduler:
                 left -= tokens
         return chosen
 
-    def _left_to_begun(self, fitting: Sequence[Handle]) -> int:
+    def _share_of_begun(self, fitting: Sequence[Handle]) -> int:
         """Tokens of a pass for the runs that have tokens already. While another one has none, they
-        get few, so that passes are short: the probe of a threshold takes many.
+        get few, so that passes are short: the probe of a threshold takes many. A run with more
+        paths is alone in its turn.
         """
         is_awaited = self._newcomers_first and any(handle.starting for handle in fitting)
         return BESIDE_STARTING if is_awaited else self.token_budget

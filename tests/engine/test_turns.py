@@ -203,3 +203,20 @@ def test_passes_are_short_while_a_newcomer_has_no_token():
         passes += 1
     assert passes > 10
     assert tokens_of_a_pass() == 240
+
+
+def test_a_wide_run_has_its_turns_while_newcomers_start():
+    scheduler = Scheduler(TableModel(random_table(3, 12)), newcomers_first=True)
+    wide = BranchingConfig(
+        entropy_threshold=0, min_fork_weight=0, max_new_tokens=200, max_paths=100, r=1
+    )
+    run = scheduler.submit(Request("0", wide), owner="wide")
+    for _ in range(12):
+        scheduler.step()
+    probed = replace(BASE, threshold_unit="quantile", entropy_threshold=0.9)
+    before = run.tokens
+    for number in range(5):
+        new = scheduler.submit(Request("0 1", probed), owner=str(number))
+        while new.starting:
+            scheduler.step()
+    assert run.tokens > before
