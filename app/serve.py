@@ -45,7 +45,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _check_address(address: str) -> None:
-    """End in words where this machine cannot listen."""
+    """Exit with a message where this machine cannot listen."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as listening:
@@ -54,8 +54,8 @@ def _check_address(address: str) -> None:
         why = getattr(error, "strerror", None) or error
         sys.exit(
             f"Error: the address is {quoted(address)}; this machine cannot listen there ({why}). "
-            "Use 127.0.0.1 for this machine alone, 0.0.0.0 for whoever reaches it, or one of its "
-            "own addresses"
+            "Use 127.0.0.1 for this machine alone, 0.0.0.0 for everybody who reaches it, or one of "
+            "its own addresses"
         )
 
 

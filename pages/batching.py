@@ -66,7 +66,7 @@ def bar() -> Workload | None:
 
 
 def measure_here(chosen: Workload | None, problem: str) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         if chosen is None:
             raise ConfigError(problem)
         COMPARISON.start(serving_job(chosen, model_choice.name()))

@@ -89,7 +89,7 @@ EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
 
 
 def start(experiment: Experiment) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         measurements.start(experiment, int(st.session_state.bmc_rows), model_choice.name())
 
 

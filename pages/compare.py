@@ -53,7 +53,7 @@ def open_upload(side: str) -> None:
 
 
 def start(like: Side, budget: Budget) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         diff.start_sampling(like.run, budget)
 
 

@@ -156,7 +156,7 @@ def measure_bar() -> None:
 
 
 def start() -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         FORMATS.start(formats_job(st.session_state.formats_prompt, base_model(model_choice.name())))
 
 
@@ -171,12 +171,12 @@ def your_run() -> None:
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     formats = [name for name in WEIGHT_FORMATS if name != AS_LOADED]
     missing = model_choice.missing(run.started.model.name, here=True)
-    left.selectbox("Weights of B", formats, key="quantized_weights")
+    left.selectbox("Format to compare", formats, key="quantized_weights")
     if quantizing:
         right.button("Stop", on_click=QUANTIZED.stop, key="quantized_stop", width="stretch")
     else:
         right.button(
-            "Run B",
+            "Run in this format",
             on_click=start_run,
             args=(run,),
             icon=":material/play_arrow:",
@@ -190,13 +190,16 @@ def your_run() -> None:
     with displayed.locked:
         other = displayed.state.run
         if other is None or not same_request(run, other):
-            st.text("There is no run of this prompt in fewer bits yet. Press Run B to make it.")
+            st.text(
+                "There is no run of this prompt in fewer bits yet. Press Run in this format to "
+                "make one."
+            )
             return
         difference(run, other, f"{explored.key} {displayed.key}")
 
 
 def start_run(run: Run) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         run_with(run, st.session_state.quantized_weights)
 
 

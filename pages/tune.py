@@ -71,7 +71,7 @@ def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
 
 
 def start() -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         chosen, asked = sweep_editor.grid(), sweep_editor.prompts()
         sweep_editor.needs_words(chosen, asked, model_choice.name())  # or there are too many cells
         tuning.start("sweep", chosen, asked, model_choice.name())

@@ -1,4 +1,4 @@
-"""What comes of prompts and limits that do not work out: an error in words, or a tree that ends
+"""What comes of prompts and limits that do not work out: a clear error, or a tree that ends
 early.
 
 Other input of strangers, and where it is tried:

@@ -25,7 +25,7 @@ class _Spent(NamedTuple):
 
 
 class Admission:
-    """Says no to what the rules do not allow, in words, before anything is loaded or queued.
+    """Rejects what the rules do not allow, with an explanation, before anything is loaded.
 
     Args:
         rules: The rules.
@@ -106,13 +106,13 @@ class Admission:
         own = sum(one.owner == owner for one in active)
         if own >= rules.runs_per_visitor:
             raise LimitError(
-                f"{counted(own, 'run')} of yours wait or are in the making; this server allows "
+                f"you already have {counted(own, 'run')} queued or running; this server allows "
                 f"{rules.runs_per_visitor:,} at a time. Stop one, or wait for its end"
             )
         if len(active) >= rules.max_runs:
             raise LimitError(
-                f"{counted(len(active), 'run')} wait or are in the making, which is all that this "
-                "server takes. Try again in a minute"
+                f"{counted(len(active), 'run')} are queued or running, the limit of this server. "
+                "Try again in a minute"
             )
 
     def _check_seconds(self, owner: str, now: float) -> None:

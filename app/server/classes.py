@@ -56,20 +56,22 @@ class Classes:
         """The class that students join with this code; case and spaces do not matter.
 
         Raises:
-            ClassError: There is none (any more).
+            ClassError: There is none, or no longer.
         """
         given = "".join(code.split()).upper()
         with self._lock:
             found = next((one for one in self._going_on() if one.code == given), None)
         if found is None:
-            raise ClassError(f"there is no class {quoted(given)} here (any more); check the code")
+            raise ClassError(
+                f"there is no class {quoted(given)} here, or no longer; check the code"
+            )
         return found
 
     def by_key(self, key: str) -> Classroom:
         """The class that this key leads.
 
         Raises:
-            ClassError: There is none (any more).
+            ClassError: There is none, or no longer.
         """
         with self._lock:
             found = next((one for one in self._going_on() if one.leads(key)), None)

@@ -80,7 +80,7 @@ class Classroom:
 
     @property
     def state(self) -> ClassState:
-        """The class now; whoever has lost the connection is no longer counted."""
+        """The class now; those who lost the connection are no longer counted."""
         with self._lock:
             self._look_around()
             return self._state
@@ -138,7 +138,7 @@ class Classroom:
             asked = self._state.question
             return self._answers.get(session) if asked and asked.number == number else None
 
-    # ---- for whoever has the key
+    # ---- for those who have the key
 
     def leads(self, key: str) -> bool:
         """Whether this is the key of the class."""

@@ -21,7 +21,7 @@ class Getting:
 
     Attributes:
         share: How much is done, from 0 to 1.
-        problem: Why it failed, in words; empty if it did not.
+        problem: Why it failed; empty if it did not.
     """
 
     def __init__(self, model: PackagedModel, then: Callable[[], None] = lambda: None) -> None:

@@ -41,14 +41,14 @@ def find(lesson_id: str) -> Lesson:
     """The lesson of a link.
 
     Raises:
-        LessonError: There is none of this name (any more).
+        LessonError: There is none of this name, or no longer.
     """
     with _LOCK:
         uploaded = _UPLOADED.get(lesson_id)
     found = uploaded or next((one for one in lessons() if one.id == lesson_id), None)
     if found is None:
         raise LessonError(
-            f"there is no lesson {quoted(lesson_id)} here (any more); upload its file again, or "
+            f"there is no lesson {quoted(lesson_id)} here, or no longer; upload its file again, or "
             "choose another lesson"
         )
     return found

@@ -45,7 +45,7 @@ class LiveTask(Generic[State]):
     """
 
     def __init__(self, job: Job[State], owner: str = "") -> None:
-        self.id = secrets.token_urlsafe(12)  # unguessable: whoever knows it can open the run
+        self.id = secrets.token_urlsafe(12)  # unguessable: who knows it can open the run
         self.job, self.owner, self.state = job, owner, job.state
         self.lock = threading.Lock()
         self.events: list[Any] = []
@@ -80,7 +80,7 @@ class LiveTask(Generic[State]):
 
     @property
     def should_stop(self) -> bool:
-        """Whether a user stopped it, or nobody watches it any more."""
+        """Whether a user stopped it, or nobody watches it."""
         return self._stop.is_set() or time.monotonic() - self._watched_at > UNWATCHED_SECONDS
 
     def is_over(self) -> bool:
@@ -183,7 +183,7 @@ def explain_restart(error: BaseException) -> str:
     """Note that the worker broke, in the log without prompts and texts.
 
     Returns:
-        Why the runs failed that were in the making, for their users.
+        Why the active runs failed, for their users.
     """
     metrics.RESTARTS.inc()
     name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))

@@ -19,9 +19,9 @@ FIRST_TOKEN: Final = Histogram(
     "Time from the press on Run to the first token, with the wait in the queue",
     buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100),
 )
-ACTIVE: Final = Gauge("eab_active", "Runs, sweeps and measurements that wait or are in the making")
+ACTIVE: Final = Gauge("eab_active", "Runs, sweeps and measurements that are queued or running")
 WAITING: Final = Gauge("eab_waiting_runs", "Runs that wait for a slot")
-KV_BYTES: Final = Gauge("eab_kv_bytes", "KV memory that the runs in the making hold")
+KV_BYTES: Final = Gauge("eab_kv_bytes", "KV memory of the active runs")
 KV_LIMIT: Final = Gauge("eab_kv_limit_bytes", "KV memory that all runs may hold")
 
 

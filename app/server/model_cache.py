@@ -71,7 +71,7 @@ class ModelCache:
 
     def _warm_up_now(self, names: Sequence[str]) -> None:
         for name in names:
-            with suppress(Exception):  # whoever runs it gets the message
+            with suppress(Exception):  # the next run gets the message
                 self.get(name)
 
     def peek(self, name: str) -> "LanguageModel | None":

@@ -101,7 +101,7 @@ class NamedStore(Generic[Kept]):
                 ).fetchone()
         one = self.kind.one
         if row is None:
-            raise StoreError(f"this {one} is not saved here (any more); choose another one")
+            raise StoreError(f"this {one} is not saved here, or no longer; choose another one")
         return Saved(*row[:4]), self.kind.loads(row[4], f"the saved {one} “{row[1]}”")
 
     def rename(self, saved_id: str, name: str) -> str:
@@ -144,9 +144,7 @@ class NamedStore(Generic[Kept]):
     def _change(self, db: sqlite3.Connection, change: str, *values: str) -> None:
         """Change one row; StoreError if there is none."""
         if db.execute(f"UPDATE {self.kind.many} {change}", values).rowcount != 1:
-            raise StoreError(
-                f"this {self.kind.one} is not saved here any more: somebody deleted it"
-            )
+            raise StoreError(f"this {self.kind.one} is no longer saved here: somebody deleted it")
 
     def _check_room(self, db: sqlite3.Connection, more: int) -> None:
         """StoreError if so many bytes have no room beside what is saved."""

@@ -35,7 +35,7 @@ class RunRegistry:
             self._runs[run.id] = run
 
     def find(self, run_id: str, kind: type[State]) -> LiveTask[State] | None:
-        """The run with this id and this type of state; None if there is none, or not any more."""
+        """The run with this id and this type of state; None if it is unknown or forgotten."""
         with self._lock:
             run = self._runs.get(run_id)
         return run if run is not None and isinstance(run.state, kind) else None
@@ -47,7 +47,7 @@ class RunRegistry:
             return list(self._runs.values())
 
     def fail_begun(self, message: str) -> None:
-        """End every run that waits or is in the making with this explanation."""
+        """End every queued or running job with this explanation."""
         for run in self.runs:
             if run.status != "loading":
                 run.fail(message)

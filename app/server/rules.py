@@ -128,14 +128,14 @@ class Rules:
         Whole(2, UNLIMITED, hint="a tab's next run starts just before it stops the one before"),
         LIMITS,
         "Runs per visitor",
-        "How many runs of a visitor may wait or be in the making at the same time.",
+        "How many runs of a visitor may be queued or running at the same time.",
     )
     max_runs: int = setting(
         UNLIMITED,
         Whole(1, UNLIMITED),
         LIMITS,
         "Runs in all",
-        "How many runs of all visitors may wait or be in the making at the same time.",
+        "How many runs of all visitors may be queued or running at the same time.",
     )
     seconds_per_hour: int = setting(
         UNLIMITED,

@@ -198,7 +198,7 @@ class StoreFile:
             yield
 
     def _is_marked(self) -> bool:
-        """Whether this program made the file; also if there is none any more."""
+        """Whether this program made the file; also if it is gone."""
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             return file.read(100)[_MARK] == self._kind.application_id.to_bytes(4, "big")
         return True

@@ -3,7 +3,7 @@
 Runs of one model share their forward passes, so that all trees grow at the same time. Comparisons,
 sweeps and measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only
 that run; after one that would end the thread, all runs end and the thread goes on with new ones.
-Models load in threads of their own. A run that nobody watches any more is stopped.
+Models load in threads of their own. A run that nobody watches is stopped.
 
 Knows nothing of Streamlit.
 """
@@ -22,7 +22,7 @@ from app.server.queue import QueuePosition
 from app.server.registry import RunRegistry
 from app.server.rules import PRIVATE, Rules
 from app.server.serving_log import ServingNow
-from app.server.turns import Turns
+from app.server.time_slices import TimeSlices
 from eab.engine.request import Request
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Worker:
         self._admission = Admission(rules)
         self._registry = RunRegistry()
         self._wake = threading.Condition()  # held to read or change what follows
-        self._runs, self._turns = BatchedRuns(max_running, rules.kv_total_mib), Turns()
+        self._runs, self._slices = BatchedRuns(max_running, rules.kv_total_mib), TimeSlices()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="eab-worker", daemon=True)
         self._thread.start()
@@ -90,13 +90,13 @@ class Worker:
     def position(self, run: LiveTask[Any]) -> QueuePosition | None:
         """The position of a run in the queue; None if it does not wait."""
         with self._wake:
-            return self._runs.position(run) or self._turns.position(run)
+            return self._runs.position(run) or self._slices.position(run)
 
     @property
     def active(self) -> int:
         """How many runs, sweeps and measurements wait or are being made."""
         with self._wake:
-            return self._runs.active + self._turns.active
+            return self._runs.active + self._slices.active
 
     @property
     def waiting(self) -> int:
@@ -105,7 +105,7 @@ class Worker:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of KV memory that the runs in the making hold, as measured in their last step."""
+        """Bytes of KV memory of the active runs, as measured in their last step."""
         return sum(run.kv_bytes for run in self._registry.runs if run.active)
 
     @property
@@ -116,7 +116,7 @@ class Worker:
     def serving_now(self) -> ServingNow:
         """Who is served right now."""
         with self._wake:
-            return self._runs.serving_now(self._turns.active)
+            return self._runs.serving_now(self._slices.active)
 
     @property
     def remembered(self) -> list[LiveTask[Any]]:
@@ -150,7 +150,7 @@ class Worker:
             if isinstance(asked, Request):
                 self._runs.submit(live, model, asked, draft)
             else:
-                self._turns.add(live, stop_when(asked, lambda: live.should_stop))
+                self._slices.add(live, stop_when(asked, lambda: live.should_stop))
             self._wake.notify()
 
     def _work(self) -> None:
@@ -166,17 +166,17 @@ class Worker:
             self._registry.fail_begun(words)
             before = self._runs
             self._runs = BatchedRuns(before.max_running, before.kv_total_mib)
-            self._turns = Turns()
+            self._slices = TimeSlices()
 
     def _serve(self) -> None:
         while True:
             with self._wake:
                 self._wake.wait_for(
-                    lambda: self._closed or bool(self._runs.active or self._turns.active)
+                    lambda: self._closed or bool(self._runs.active or self._slices.active)
                 )
                 if self._closed:
                     return
                 self._runs.tidy()
-                self._turns.tidy()
+                self._slices.tidy()
             self._runs.serve()
-            self._turns.serve()
+            self._slices.serve()

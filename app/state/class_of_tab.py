@@ -145,7 +145,7 @@ def join(code: str) -> None:
 
 
 def leave() -> None:
-    """Be in no class any more."""
+    """Leave the class."""
     member = membership()
     if member is not None:
         member.room.leave(push.session_id())

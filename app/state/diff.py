@@ -63,7 +63,7 @@ class Side:
     Attributes:
         key: Names the run for the board.
         title: What the page calls the run.
-        run: A run that does not change any more.
+        run: A run that no longer changes.
     """
 
     key: str
@@ -80,7 +80,7 @@ def sources(with_independent: bool) -> list[Source]:
 
 
 def cell_runs() -> list[LiveRun]:
-    """The runs of the two cells that were chosen on Tune; empty if none were, or not any more."""
+    """The runs of the two cells that were chosen on Tune; empty if none were, or they are gone."""
     lives = [CELLS[side].current().live for side in _SIDES]
     return [live for live in lives if live is not None]
 
@@ -202,7 +202,7 @@ def read_file(data: bytes, name: str, side: str) -> None:
     """Read an uploaded run file for a side.
 
     Raises:
-        RecordError: It is no run file; the earlier one stays.
+        RecordError: It is not a run file; the earlier one stays.
     """
     run = fold(record.loads(data, name, rules.current().most_tokens))
     files = st.session_state.setdefault(_FILES, {})

@@ -26,7 +26,7 @@ def clear() -> None:
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def errors_as_message() -> Iterator[None]:
     """Remove the message, and keep what is refused inside as the new one."""
     clear()
     try:

@@ -70,7 +70,7 @@ def entropies(of: Asked, shown: OpenRun) -> Sequence[float] | None:
 
 
 def stop() -> None:
-    """Stop the probe, if it is in the making: a run makes its own."""
+    """Stop the probe, if it is active: a run makes its own."""
     _, live = _held()
     if live is not None:
         live.stop()

@@ -236,7 +236,10 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
 def stop() -> None:
     """Stop the current run, if it is active; that of a class only its lecturer stops."""
     if _SLOT.filled and _SLOT.current().guest and _SLOT.current().active:
-        notify("This is the lecturer's run, and only they can stop it. Let go to explore alone")
+        notify(
+            "This is the lecturer's run, and only they can stop it. Press Let go to explore on "
+            "your own"
+        )
     _SLOT.stop()
 
 
@@ -251,7 +254,7 @@ def open_file(data: bytes, name: str) -> None:
     """Show an uploaded run file.
 
     Raises:
-        RecordError: It is no run file; the page keeps what it shows.
+        RecordError: It is not a run file; the page keeps what it shows.
     """
     key = hashlib.sha256(data).hexdigest()[:16]
     events = record.loads(data, name, rules.current().most_tokens)
@@ -318,7 +321,7 @@ def _follow(link: Link) -> None:
             open_recording(example or bundled_runs.recordings()[0])
             if link.run or (link.example and example is None):
                 kind = "run" if link.run else "example"
-                raise LinkError(f"the {kind} of this link is not known here (any more)")
+                raise LinkError(f"the {kind} of this link is not known here, or no longer")
     except EabError as error:
         settings = ". Its settings are set: press Run to make it again" if link.complete else ""
         notify(f"{error}{settings}")

@@ -135,7 +135,7 @@ def follow_link() -> None:
     """In a new tab, show the saved sweep that the URL names; explain why if it cannot be opened."""
     sweep_id = st.query_params.get(_SAVED, "")
     if not SWEEP.filled and sweep_id and SWEEP.find(st.query_params.get(SWEEP.name, "")) is None:
-        with messages.telling():
+        with messages.errors_as_message():
             open_saved(sweep_id)
 
 

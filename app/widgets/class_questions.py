@@ -152,12 +152,12 @@ def _fork(about: tuple[Run, Token, bool] | None) -> Question | None:
 
 
 def _ask(room: Classroom, question: Question) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         _put(room, question)
 
 
 def _ask_of_lesson(room: Classroom, shown: View) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         lesson, fed = learning.lesson(), shown.fed
         question = lesson.question
         value = None if fed is None else question.quantity.value(fed.sources)
@@ -170,7 +170,7 @@ def _ask_of_lesson(room: Classroom, shown: View) -> None:
 
 def _ask_own(room: Classroom) -> None:
     lines = [line.strip() for line in st.session_state[_OPTIONS].splitlines()]
-    with messages.telling():
+    with messages.errors_as_message():
         options = tuple(line for line in lines if line)
         _put(room, Question(st.session_state[_TEXT].strip(), options))
 
@@ -182,18 +182,18 @@ def _put(room: Classroom, question: Question) -> None:
 
 
 def _reveal(room: Classroom) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         room.reveal(room.key)
 
 
 def _dismiss(room: Classroom) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         room.dismiss(room.key)
 
 
 def _answer(room: Classroom, number: int) -> None:
     chosen = st.session_state[_answer_key(room, number)]
-    with messages.telling():
+    with messages.errors_as_message():
         room.answer(push.session_id(), number, chosen)
 
 

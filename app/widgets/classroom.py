@@ -85,12 +85,12 @@ def _entry() -> None:
 
 
 def _start() -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         class_of_tab.start()
 
 
 def _join() -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         class_of_tab.join(st.session_state.class_code)
 
 
@@ -152,7 +152,7 @@ def _lecturer(member: Membership, state: ClassState) -> None:
 
 
 def _end(member: Membership) -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         member.room.end(member.room.key)
 
 
@@ -234,5 +234,5 @@ def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -
     # A state and no trigger, and not in the callback: where a drawing was interrupted, the next one
     # still finds it.
     if isinstance(told.look, dict):
-        with messages.telling():
+        with messages.errors_as_message():
             class_of_tab.look(member, told.look)

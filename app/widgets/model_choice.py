@@ -211,7 +211,7 @@ def _draw_server() -> None:
         key="set_model_server",
         placeholder="embedded",
         help="A Hub id, a folder on this machine, or embedded: its tokenizer is read here. The "
-        "weights are on the server that whoever runs this page has named.",
+        "weights are on the server that was configured for this page.",
         **KEPT,
     )
     st.caption("A server names the most likely tokens only: choose a top-k of 1 to 100.")

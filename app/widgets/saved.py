@@ -106,13 +106,13 @@ class Gallery(Generic[Kept]):
         )
 
     def _rename(self, store: NamedStore[Kept], saved_id: str, key: str) -> None:
-        with messages.telling():
+        with messages.errors_as_message():
             self.on_rename(saved_id, store.rename(saved_id, st.session_state[key]))
             # sent to the browser, which would keep the old name
             st.session_state[self.chosen] = saved_id
 
     def _delete(self, store: NamedStore[Kept], chosen: Saved) -> None:
-        with messages.telling():
+        with messages.errors_as_message():
             store.delete(chosen.id)
             st.session_state[self._key("deleted")] = chosen
 
@@ -125,7 +125,7 @@ class Gallery(Generic[Kept]):
 
     def _restore(self, store: NamedStore[Kept], deleted: Saved) -> None:
         st.session_state[self._key("deleted")] = None
-        with messages.telling():
+        with messages.errors_as_message():
             store.restore(deleted.id)
 
     def _save(self, store: NamedStore[Kept], content: Kept, name: str) -> None:
@@ -141,7 +141,7 @@ class Gallery(Generic[Kept]):
 
     def _keep(self, store: NamedStore[Kept], content: Kept, suggested: str) -> None:
         key = self._key("name")
-        with messages.telling():
+        with messages.errors_as_message():
             store.save(st.session_state[key].strip() or suggested, content)
             st.session_state[key] = ""
             st.toast("Saved")

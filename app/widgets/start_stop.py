@@ -1,4 +1,4 @@
-"""The two buttons beside each other that start what takes long, and stop it."""
+"""Start and Stop buttons of a long job."""
 
 from collections.abc import Callable
 from typing import Any

@@ -60,20 +60,20 @@ def _show() -> None:
 
 
 def _rename() -> None:
-    with messages.telling():
+    with messages.errors_as_message():
         tuning.rename(st.session_state[_SHOWN], st.session_state[_NAME])
 
 
 def _open_upload() -> None:
     upload = st.session_state[_UPLOAD]
-    with messages.telling():
+    with messages.errors_as_message():
         if upload is not None:
             tuning.open_file(upload.getvalue(), upload.name)
 
 
 def _open_saved() -> None:
     sweep_id = st.session_state[_SAVED.chosen]
-    with messages.telling():
+    with messages.errors_as_message():
         if sweep_id is not None:
             tuning.open_saved(sweep_id)
 

@@ -85,8 +85,7 @@ def own_prompts() -> None:
             "Prompts, one per line",
             key=_OWN,
             height=96,
-            help=f"At most {MAX_PROMPTS}. Their right answers are not known, so only what needs "
-            "none can be weighed.",
+            help=f"At most {MAX_PROMPTS}. They have only the metrics that need no right answers.",
             **KEPT,
         )
 
@@ -150,7 +149,7 @@ def choose_ranges() -> None:
         1,
         MAX_PROMPTS,
         key=_NUMBER,
-        help="So many of the chosen set, evenly spaced. Prompts of your own all count.",
+        help="How many prompts to take from the set, evenly spaced. Your own prompts are all used.",
         **KEPT,
     )
     st.slider(

@@ -34,7 +34,7 @@ def graft(source: Run, grown: Run) -> Merged:
     """Both runs as one tree.
 
     Args:
-        source: A run that does not change any more.
+        source: A run that no longer changes.
         grown: A run that continues the source's prompt by `source.continuation(...)`.
 
     Returns:

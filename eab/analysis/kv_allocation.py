@@ -159,7 +159,7 @@ def _steps_of(run: Run, block_size: int) -> Iterator[tuple[int, dict[Scheme, Res
 
 
 def _end_paths(ledger: BlockLedger, run: Run, ended: set[int], now: Mapping[int, int]) -> None:
-    """Fork or release the paths that took no part in this step any more."""
+    """Fork or release the paths that took no part in this step."""
     for path in ended:
         children = [child for child in run.paths[path].children if child in now]
         if children:

@@ -54,7 +54,7 @@ class ForwardBatch:
         growths: Reallocations and compactions that were necessary for this batch.
         static_buffers: The buffers that hold these tensors if their addresses do not change. The
             next batch of this size overwrites them.
-        given_up: Whether nobody waits for this batch any more. A model that takes long may ask.
+        given_up: Whether nobody waits for this batch. A model that takes long may ask.
     """
 
     cache: Attends

@@ -137,7 +137,7 @@ class ConcatCowCache(PerPathCache):
             self._ledger.freed(*segment.tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim. Rows of a shared segment that no path sees any more are kept until the
+        """See KVCache.trim. Rows of a shared segment that no path sees are kept until the
         last path with this segment ends.
         """
         chain = self._chains[path]

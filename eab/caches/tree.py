@@ -1,7 +1,7 @@
 """The tree cache: all paths of a run in one set of rows, shared copy-on-write without any copy.
 
 A row is written once, in place, and is visible to every path that descends from its token. A fork
-copies no K or V: the child sees the parent's rows. Rows that no path sees any more are free.
+copies no K or V: the child sees the parent's rows. Rows that no path sees are free.
 
 Free rows are reused lowest first. While shared-prefix attention pays off (see `cascade`), new rows
 are taken at the end instead, so that private suffixes stay contiguous; once a quarter of the rows

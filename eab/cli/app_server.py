@@ -17,7 +17,7 @@ def open_app(
         str,
         typer.Option(
             help="Network address to listen on. 127.0.0.1: only this machine can open the page. "
-            "0.0.0.0: whoever reaches this machine can."
+            "0.0.0.0: anyone who reaches this machine can."
         ),
     ] = "127.0.0.1",
     public: Annotated[

@@ -202,7 +202,7 @@ def _flag(name: str, declared: Setting) -> str:
 
 
 def _option(name: str, declared: Setting) -> Parameter:
-    """The option of one setting; its value is checked by the config, in words."""
+    """The option of one setting; its value is checked by the config."""
     kind: Any = str
     flag = _flag(name, declared)
     details = _shown_default(name, declared)

@@ -112,7 +112,7 @@ class _Serving:
                         paused = time.perf_counter()
                 done += sum(self._workload.requests[one].new_tokens for one in group)
         finally:
-            self._scheduler.close()  # its memory is free at once, also if nobody iterates any more
+            self._scheduler.close()  # its memory is free at once, also if nobody iterates on
 
     def _serve(self, group: Sequence[int]) -> Iterator[None]:
         handles = {number: self._submit(number) for number in group}

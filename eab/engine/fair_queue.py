@@ -1,4 +1,4 @@
-"""The order in which waiting runs begin. It is not thread-safe; whoever owns it guards it."""
+"""The order in which waiting runs begin. It is not thread-safe; its owner guards it."""
 
 from typing import Generic, Protocol, TypeVar
 

@@ -207,7 +207,7 @@ class Generation:
     def predicted(self) -> list[tuple[int, int]]:
         """The path, by its stream key, and the step of each prediction of the current pass."""
         if self._recomputation is not None:
-            return [(ROOT, 0)]  # of no use
+            return [(ROOT, 0)]  # placeholder: unused while recomputing
         return [
             (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
             for leaf in self._in_pass

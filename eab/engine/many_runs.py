@@ -17,7 +17,7 @@ Tag = TypeVar("Tag")
 
 @dataclass(slots=True)
 class RunInWork(Generic[Tag]):
-    """A run in the making.
+    """An active run.
 
     Attributes:
         tag: What the caller knows it by.

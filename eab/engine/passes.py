@@ -1,7 +1,7 @@
 """The passes of one run, one after the other: those of the probe, if the threshold is a quantile,
 then its own.
 
-A coroutine, so that whoever serves the run may serve others in the same pass: it yields the state
+A coroutine, so that its caller may serve others in the same pass: it yields the state
 whose pending tokens the next pass must compute, and is sent the events of that pass.
 """
 

@@ -45,7 +45,7 @@ def probe(
 def _continue(
     model: LanguageModel, request: Request, events: list[Event]
 ) -> Generator[Generation, list[Event], list[Probed]]:
-    """Make the greedy run; whoever reads `events` meanwhile may empty it."""
+    """Make the greedy run; the reader of `events` may empty it meanwhile."""
     probed: list[Probed] = []
     generation = build(model, request, threshold_nats=0.0)
     while generation.live:

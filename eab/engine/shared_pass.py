@@ -29,7 +29,7 @@ class Part:
     Attributes:
         generation: The run.
         prefill_limit: The most tokens of its prompt in this pass.
-        given_up: Whether nobody waits for it any more.
+        given_up: Whether nobody waits for it.
         batch: Its tokens in this pass.
         predictions: What the pass computed for it.
         events: What happened.

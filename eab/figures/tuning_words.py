@@ -94,7 +94,7 @@ def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequenc
     ends = f"best at {_of(best, gain, points)}; worst at {_of(worst, gain, points)}"
     found = f"{gain.label}{where}: {ends}."
     if beats(best, worst, gain) is None:
-        return f"{found} Between these two: {NO_DIFFERENCE} inside of the error of the seeds."
+        return f"{found} Between these two: {NO_DIFFERENCE} within the noise of the seeds."
     equal = sum(beats(best, other, gain) is None for other in ranked[1:])
     if not equal:
         return f"{found} Every other setting is measurably worse than the best."
@@ -191,7 +191,7 @@ def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain:
     )
     if difference.excludes_zero:
         return moved
-    return f"Over all settings that vary: {NO_DIFFERENCE} inside of the error of the seeds."
+    return f"Over all settings that vary: {NO_DIFFERENCE} within the noise of the seeds."
 
 
 def _effect(points: Sequence[SettingPoint], name: str) -> tuple[Any, Any, Mean] | None:

@@ -1,5 +1,5 @@
-"""What a what-if run comes to, and where the engine might decide otherwise: sentences, and marks
-for the board.
+"""What-if results, and where the engine might decide otherwise: sentences, and marks for the
+board.
 """
 
 from collections import Counter

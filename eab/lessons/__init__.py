@@ -1,4 +1,4 @@
-"""Lessons: Markdown with a small typed script, checked in words, answered by the run.
+"""Lessons: Markdown with a small typed script, checked with clear messages, answered by the run.
 
     lesson = load(FOLDER / "tokens.md")
     lesson.question.quantity.value(sources)

@@ -1,4 +1,4 @@
-"""What feeds the lessons when nothing was made yet."""
+"""Default data of the lessons, used until the visitor has made a run."""
 
 from functools import lru_cache
 from typing import Final

@@ -1,7 +1,7 @@
 """Read a lesson file: TOML at the top, Markdown sections, and in each a script of TOML.
 
-A lesson may come from anybody: what is not allowed is refused in words, with the section in which
-it stands. `docs/lessons.md` describes the format.
+A lesson may come from anybody: what is not allowed is refused with a message that
+names its section. `docs/lessons.md` describes the format.
 """
 
 import re
@@ -149,7 +149,7 @@ def _toml(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise LessonError(f"{where} is no valid TOML: {error}") from error
+        raise LessonError(f"{where} is not valid TOML: {error}") from error
 
 
 def _words(text: str, where: str) -> str:

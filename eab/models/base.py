@@ -16,7 +16,7 @@ from eab.events.chat import Prompt
 
 
 class Stopped(Exception):
-    """Ends a run, or a forward pass that nobody waits for any more."""
+    """Ends a run, or a forward pass that nobody waits for."""
 
 
 class LanguageModel(Protocol):

@@ -1,4 +1,4 @@
-"""Files of prompts, line by line: what all of them share, and what is wrong with them, in words.
+"""Files of prompts, line by line: what all of them share, and what is wrong with them.
 
 JSON lines hold an object each. A file whose name ends in .txt holds a prompt per line. Empty lines
 count, but are no prompts.

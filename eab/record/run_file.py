@@ -46,7 +46,7 @@ def load(path: Path | str) -> list[Event]:
     """Read a run file.
 
     Raises:
-        RecordError: It cannot be read, or is no valid run file; the message says why.
+        RecordError: It cannot be read, or is not a valid run file; the message says why.
     """
     try:
         with Path(path).open("rb") as file:

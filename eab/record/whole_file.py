@@ -1,4 +1,4 @@
-"""Write a file so that its name never stands for half of it; tables, and the folder for them."""
+"""Atomic file writes: a file is complete or not there. Also tables, and the folder for them."""
 
 import os
 from contextlib import suppress

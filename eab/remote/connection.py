@@ -79,7 +79,7 @@ class Connection:
         Args:
             path: Where to, after the address of the server.
             body: What to send.
-            given_up: Whether nobody wants the answer any more; asked all the time.
+            given_up: Whether nobody wants the answer; asked all the time.
 
         Returns:
             The JSON value of the answer.
@@ -153,7 +153,7 @@ async def _read(client: httpx2.AsyncClient, method: str, path: str, body: Any) -
 def _refuse(status: int, headers: Any, content: bytes) -> None:
     """Raise what an answer without success means."""
     if status in (401, 403):
-        raise ServerError("the server refuses the key; whoever runs this program sets it")
+        raise ServerError("the server refuses the key; the person who runs this program sets it")
     if status in _BUSY:
         wait = _seconds_to_wait(headers.get("Retry-After", ""))
         words = "asks to wait" if status == 429 else "is not ready"

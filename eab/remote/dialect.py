@@ -86,7 +86,7 @@ class Dialect(Protocol):
             texts: Token ids.
             top: How many of the most likely tokens to name.
             length: How many tokens to continue each text by.
-            given_up: Whether nobody wants the answer any more.
+            given_up: Whether nobody wants the answer.
             temperature: That of the server's own draws; 0 takes the most likely token.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Where the server is and how to log in: settings of whoever runs this program, in its environment.
+"""Where the server is and how to log in: settings in the environment of this program.
 
     EAB_REMOTE=http://127.0.0.1:8080  EAB_REMOTE_KEY=...  eab run ... --model llama.cpp:embedded
 

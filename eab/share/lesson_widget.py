@@ -1,7 +1,8 @@
 """A lesson in a notebook: the words and the question of `eab.lessons` over the board.
 
 It has the same stages as the page Learn, and reads and computes with the same code. The charts and
-the board are those of the page, too. What needs the page's sliders is left out in words.
+the board are those of the page, too. What needs the page's sliders is left out, and the
+widget says so.
 """
 
 from collections.abc import Sequence

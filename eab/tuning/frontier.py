@@ -202,7 +202,7 @@ def _between(low: SettingPoint, high: SettingPoint, cost: float) -> dict[int, fl
 
 
 def beats(ours: SettingPoint, theirs: SettingPoint, gain: Quantity) -> bool | None:
-    """Whether one setting gains more than another; None inside of the error of the seeds."""
+    """Whether one setting gains more than another; None within the noise of the seeds."""
     found = paired_difference(ours.gains, theirs.gains)
     if found is None or not found.excludes_zero:
         return None

@@ -23,7 +23,7 @@ from eab.run.threshold import threshold_in_nats
 from eab.tuning.cell import Cell, run_file_name
 from eab.tuning.items import Item, cell_key
 from eab.tuning.measuring import Measurement
-from eab.tuning.outcomes import Outcome, UnderWay
+from eab.tuning.outcomes import Outcome, SweepProgress
 from eab.what_if.resimulate import resimulate
 
 WARM_UP_TOKENS = 2
@@ -81,7 +81,7 @@ class InProcess:
         """See Executor.card."""
         return self._model.card
 
-    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | UnderWay]:
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
         """See Executor.outcomes."""
         runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft)
         for item in items:
@@ -96,7 +96,7 @@ class InProcess:
                         runs.add(ended.tag, ended.tag.request, first=True)
                     else:
                         yield ended.tag.outcome()
-                yield UnderWay(sum(_tokens_under_way(run) for run in runs.in_work))
+                yield SweepProgress(sum(_tokens_under_way(run) for run in runs.in_work))
 
     def _warm_up(self, items: Sequence[Item]) -> None:
         """The first forward passes of a process are slow; the first cells should not pay for it."""

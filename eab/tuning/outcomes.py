@@ -16,7 +16,7 @@ class Outcome:
     Attributes:
         item: The item.
         cells: Its cells.
-        failures: Why the others have none, and which runs could not be kept, in words.
+        failures: Why the others have none, and which runs could not be kept.
         runs: The run files of its cells by their names, if they are kept.
     """
 
@@ -27,8 +27,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
-    """A sign of life between outcomes.
+class SweepProgress:
+    """Progress between outcomes.
 
     Attributes:
         tokens: How much of `Item.most_tokens` is done of the items in work.
@@ -45,7 +45,7 @@ class Executor(Protocol):
         """The model that runs them."""
         ...
 
-    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | UnderWay]:
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
         """Run the items. To stop, stop iterating.
 
         Yields:

@@ -20,7 +20,7 @@ from eab.models.base import LanguageModel
 from eab.tuning.in_process import InProcess
 from eab.tuning.items import Item, item_key
 from eab.tuning.measuring import Measurement
-from eab.tuning.outcomes import Outcome, UnderWay
+from eab.tuning.outcomes import Outcome, SweepProgress
 
 AUTO: Final = "auto"
 MOST_ITEMS: Final = 8  # of a worker at a time
@@ -119,7 +119,7 @@ class RayActors:
         if self._own:
             self._ray.shutdown()
 
-    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | UnderWay]:
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
         """See Executor.outcomes."""
         waiting = deque(items)
         idle = [*self._workers]
@@ -144,7 +144,7 @@ class RayActors:
                         waiting.appendleft(item)
                     else:
                         yield Outcome(item, (), (_lost_words(item, error),))
-            yield UnderWay()
+            yield SweepProgress()
 
     def _share(self, worker: Any, items: Sequence[Item]) -> _Share:
         results = worker.outcomes.options(num_returns="streaming").remote(items)

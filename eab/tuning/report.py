@@ -91,7 +91,7 @@ def loads(data: bytes, name: str) -> TuningReport:
             raise RecordError(f"the sweep {name} has more than {MAX_VALUES:,} values")
         content = json.loads(text)
         if not isinstance(content, dict) or {key: content.get(key) for key in _HEAD} != _HEAD:
-            raise RecordError(f"{name} is no sweep of this version")
+            raise RecordError(f"{name} is not a sweep file of this version")
         began, columns = _began(content["began"]), content["columns"]
         if len(content["cells"]) > MAX_CELLS:
             raise RecordError(f"the sweep {name} has more than {MAX_CELLS:,} cells")

@@ -19,7 +19,7 @@ from eab.tuning.grid import Grid
 from eab.tuning.items import Item, cell_key, items_of
 from eab.tuning.journal import Journal
 from eab.tuning.measuring import Measurement
-from eab.tuning.outcomes import Executor, Outcome, UnderWay
+from eab.tuning.outcomes import Executor, Outcome, SweepProgress
 from eab.tuning.prompt_sets import TuningPrompt
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SweepStep:
 
     Attributes:
         cells: The cells since the last step; in the first step, those that the folder had.
-        failures: Why cells since the last step could not be made, in words.
+        failures: Why cells since the last step could not be made.
         done: Cells so far.
         failed: Cells that could not be made so far.
         total: Cells of the sweep.
@@ -120,7 +120,7 @@ def _steps(
     yield progress.step(before)
     with closing(executor.outcomes(left)) as outcomes:
         for one in outcomes:
-            if isinstance(one, UnderWay):
+            if isinstance(one, SweepProgress):
                 yield progress.step(under_way=one.tokens)
                 continue
             if journal is not None:

@@ -1,4 +1,4 @@
-"""What of a text is its answer; a pattern that is wrong or takes too long is refused in words."""
+"""What of a text is its answer; a pattern that is wrong or takes too long is refused with an explanation."""
 
 import re
 import time

@@ -1,5 +1,5 @@
 """The modules of the board as one script: what is imported comes first, and what cannot be joined
-is said in words.
+is explained.
 """
 
 from pathlib import Path

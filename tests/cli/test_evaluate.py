@@ -1,4 +1,4 @@
-"""`eab evaluate`: the table, the files, and the errors in words."""
+"""`eab evaluate`: the table, the files, and the error messages."""
 
 import json
 from pathlib import Path

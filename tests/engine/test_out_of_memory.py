@@ -1,4 +1,4 @@
-"""When memory runs out, the run ends in words, and what it held is free at once."""
+"""When memory runs out, the run ends with a message, and what it held is free at once."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Tabs that are closed, cut off and doubled while their run is in the making: the run goes on or ends
+"""Tabs that are closed, cut off and doubled while their run is active: the run goes on or ends
 as it should, the next one works, and the log stays empty (without a browser: raw_session.py).
 """
 
@@ -164,7 +164,7 @@ def test_a_tab_outlives_a_server_that_is_killed_and_started_again() -> None:
     with serving(serve_command(port), port, cwd=ROOT):
         tab.come_back()
         tab.until(lambda: bool(tab.problems))
-        assert "The run of this link is not known here (any more)" in tab.problems[-1]
+        assert "The run of this link is not known here, or no longer" in tab.problems[-1]
         run(tab)
         tab.close()
 

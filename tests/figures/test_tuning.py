@@ -85,7 +85,7 @@ def test_the_sentence_of_the_heat_map_names_best_and_worst() -> None:
 
 def test_inside_of_the_error_there_is_no_difference() -> None:
     words = tuning_words.heat_sentence(fair(spread=20.0), ANSWERS)
-    assert words.endswith("no difference measured inside of the error of the seeds.")
+    assert words.endswith("no difference measured within the noise of the seeds.")
     assert tuning_words.heat_sentence([], ANSWERS) == NOTHING_YET
     single = setting_points([cell(0.5, 1), cell(0.9, 1, distinct_answers=9)], TOKENS, ANSWERS)
     assert "no difference measured" in tuning_words.heat_sentence(single, ANSWERS)

@@ -1,4 +1,4 @@
-"""Lesson files: what is read, and that everything else is refused in words."""
+"""Lesson files: what is read, and that everything else is refused with an explanation."""
 
 import string
 from contextlib import suppress
@@ -58,7 +58,7 @@ CHANGES = {
     "title is missing": ('title = "Small"\n', ""),
     "title is 7; it must be a text": ('title = "Small"', "title = 7"),
     "'colour' means nothing here": ('run = "coin', 'colour = "red"\nrun = "coin'),
-    "the top of the file is no valid TOML": ('title = "Small"', "title = Small"),
+    "the top of the file is not valid TOML": ('title = "Small"', "title = Small"),
     "needs an introduction": ("What you will see: little.", ""),
     "the introduction holds HTML": ("little.", "<script>alert(1)</script>"),
     "holds a picture": ("little.", "![it](https://example.org/a.png)"),

@@ -1,4 +1,4 @@
-"""A chat template gives what transformers makes of it, and a hostile one ends soon, in words."""
+"""A chat template gives what transformers makes of it, and a hostile one ends soon, with a message."""
 
 import sys
 import time

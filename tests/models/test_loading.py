@@ -1,4 +1,4 @@
-"""Names, devices and checkpoints that cannot be used: each is refused in words."""
+"""Names, devices and checkpoints that cannot be used: each is refused with an explanation."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A config.json that asks for too much is refused in words, and soon: before anything is built."""
+"""A config.json that asks for too much is refused with an explanation, and soon: before anything is built."""
 
 import json
 from pathlib import Path

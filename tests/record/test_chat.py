@@ -1,4 +1,4 @@
-"""Messages are read strictly, in words, and come back from JSON as they were."""
+"""Messages are read strictly, and come back from JSON as they were."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Run files with impossible numbers and texts: refused in words when loaded, or shown without any
+"""Run files with impossible numbers and texts: refused with an explanation when loaded, or shown without any
 exception.
 """
 
@@ -46,7 +46,7 @@ TEXTS = ["", "\ud800", "\udc80", "\x1b[2J", "<b>", "\x00", "\ufffe", "=1+1", "x"
 
 
 def show_everything(data: bytes) -> bool:
-    """Load and show; False if the file was refused in words."""
+    """Load and show; False if the file was refused with an explanation."""
     try:
         events = record.loads(data)
         run = fold(events)

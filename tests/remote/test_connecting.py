@@ -1,4 +1,4 @@
-"""What is checked on connecting to a server, and what is refused then, in words."""
+"""What is checked on connecting to a server, and what is refused then."""
 
 from pathlib import Path
 from typing import Any

@@ -82,7 +82,7 @@ def container(page: AppTest, key: str) -> Block:
 
 
 def run_to_its_end(page: AppTest, stop: str = "stop_button") -> AppTest:
-    """Draw the page again until nothing is being made any more.
+    """Draw the page again until nothing is active.
 
     Args:
         page: The tab.

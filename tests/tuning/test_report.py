@@ -1,4 +1,4 @@
-"""Sweeps as files: what was written is read, and anything else is refused in words."""
+"""Sweeps as files: what was written is read, and anything else is refused with an explanation."""
 
 import gzip
 import json

@@ -99,8 +99,9 @@ def test_an_empty_prompt_is_explained_and_the_recorded_formats_stay(page: AppTes
 def test_the_run_of_explore_is_made_again_in_fewer_bits_and_is_a_point() -> None:
     page = run_to_its_end(start(opened(), "The cat sat on the", 6))
     page.switch_page("../pages/quantization.py").run()
-    assert "There is no run of this prompt in fewer bits yet. Press Run B to make it." in words(
-        page
+    assert (
+        "There is no run of this prompt in fewer bits yet. Press Run in this format to make one."
+        in words(page)
     )
     assert any("Your run:" in sentence for sentence in words(page))
     page.selectbox(key="quantized_weights").set_value("nf4")

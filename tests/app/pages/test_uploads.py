@@ -1,4 +1,4 @@
-"""Run files that a stranger made, opened on Explore: an error in words, and a page that stands."""
+"""Run files that a stranger made, opened on Explore: a clear error, and a page that stands."""
 
 import gzip
 import json

@@ -90,7 +90,7 @@ def test_kv_memory_is_limited_without_a_word():
 def test_a_visitor_has_a_number_of_runs_at_a_time():
     admission = Admission(PUBLIC)
     runs = [admit(admission, task()) for _ in range(3)]
-    with pytest.raises(LimitError, match=r"3 runs of yours .* allows 3 at a time"):
+    with pytest.raises(LimitError, match=r"already have 3 runs .* allows 3 at a time"):
         admit(admission, task())
     admit(admission, task("b"))
     runs[0].stop()
@@ -101,7 +101,7 @@ def test_all_visitors_together_have_a_number_of_runs():
     admission = Admission(replace(PUBLIC, max_runs=4))
     for owner in "abcd":
         admit(admission, task(owner))
-    with pytest.raises(LimitError, match=r"4 runs wait or are in the making.* Try again"):
+    with pytest.raises(LimitError, match=r"4 runs are queued or running.* Try again"):
         admit(admission, task("e"))
 
 
@@ -121,7 +121,7 @@ def test_a_visitor_has_seconds_per_hour():
 def test_what_was_stopped_leaves_its_place_to_the_next() -> None:
     admission = Admission(replace(PUBLIC, runs_per_visitor=2))
     first, _ = admit(admission, task()), admit(admission, task())
-    with pytest.raises(LimitError, match="2 runs of yours"):
+    with pytest.raises(LimitError, match="already have 2 runs"):
         admit(admission, task())
     first.advance_to("running")
     first.stop()

@@ -1,4 +1,4 @@
-"""The rules of a server: read once, checked in words, and what they admit."""
+"""The rules of a server: read once, checked, and what they admit."""
 
 import string
 from contextlib import suppress

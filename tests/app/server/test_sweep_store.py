@@ -49,7 +49,7 @@ def test_rename_delete_and_undo(store: NamedStore[TuningReport]) -> None:
     store.rename(one.id, "first")
     store.delete(two.id)
     assert [sweep.name for sweep in store.all()] == ["first"]
-    with pytest.raises(StoreError, match=r"this sweep is not saved here \(any more\)"):
+    with pytest.raises(StoreError, match=r"this sweep is not saved here, or no longer"):
         store.load(two.id)
     store.restore(two.id)
     assert len(store.load(two.id)[1].cells) == 2

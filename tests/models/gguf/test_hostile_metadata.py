@@ -1,4 +1,4 @@
-"""Settings and vocabularies of a stranger's GGUF file: refused in words, or the model is right."""
+"""Settings and vocabularies of a stranger's GGUF file: refused with an explanation, or the model is right."""
 
 import math
 from pathlib import Path

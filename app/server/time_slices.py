@@ -1,5 +1,5 @@
-"""What takes turns of its own: sweeps and measurements. They time themselves, so that nothing else
-may share their forward passes.
+"""Time slices for sweeps and measurements. They time themselves, so that nothing else may share
+their forward passes.
 
 Knows nothing of Streamlit. The worker guards it: `serve` may run while nobody holds its lock,
 everything else may not.
@@ -15,7 +15,7 @@ from eab.engine.fair_queue import FairQueue
 MAX_TAKING_TURNS: Final = 8  # the others wait
 
 
-class Turns:
+class TimeSlices:
     """Tasks that take turns, one turn up to the next Pause."""
 
     def __init__(self) -> None:
