@@ -174,7 +174,8 @@ def test_a_reply_takes_the_likeliest_text_into_the_chat(page: AppTest) -> None:
     typed(page, "And of Austria?")
     short_run(page)
     assert not page.error
-    [live] = [run for run in process.worker().remembered if run.request.prompt == "And of Austria?"]
+    runs = [run for run in process.worker().remembered if run.job.kind == "run"]
+    [live] = [run for run in runs if run.request.prompt == "And of Austria?"]
     roles = [message.role for message in live.state.run.started.messages]
     assert roles == ["user", "assistant", "user"]
     assert live.state.run.started.messages[0].content == "What is the capital of Australia?"
