@@ -1,16 +1,20 @@
-# `make app` starts the explorer, `make test` runs the tests. Both first install what they need into .venv.
+# `make app` starts the explorer, `make test` runs the quick tests, `make test-all` the slow ones, too. All first install
+# what they need into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: app test check docs lock runs measurements picture notebook clean
+.PHONY: app test test-all check docs lock runs measurements picture notebook clean
 
 app: .venv/installed
 	$(BIN)/eab app
 
 test: .venv/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+test-all: .venv/installed-dev
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m 'not load and not nightly'
 
 check: .venv/installed-dev check-js
 	$(BIN)/ruff format --check .

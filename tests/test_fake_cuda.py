@@ -90,6 +90,7 @@ def test_waiting_for_the_device_is_counted(waits):
     assert sum(waits.values()) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize(
     "settings",
@@ -141,6 +142,7 @@ def test_sixteen_bits_run_on_the_device(waits, dtype):
     assert run.ended.reason == "finished"
 
 
+@pytest.mark.slow
 def test_every_kind_of_run_has_the_same_events_beside_all_others(waits):
     models = {seed: Twins("llama", seed) for seed in range(8)}
 
@@ -157,6 +159,7 @@ def test_every_kind_of_run_has_the_same_events_beside_all_others(waits):
         assert_same_events(events, alone(model, request, draft_for(request, twins)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["growth", "rejection"])
 def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
     report = Report()

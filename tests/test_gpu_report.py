@@ -9,6 +9,8 @@ import pytest
 from scripts import gpu_report
 from scripts.gpu_report import PARTS, TARGETS, Part, Target, main
 
+pytestmark = pytest.mark.slow
+
 TRY = ["--quick", "--device", "cpu", "--dtype", "float32"]
 SMALL = ("--prompt", "20", "--paths", "4", "--tokens", "8")
 

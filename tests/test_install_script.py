@@ -6,6 +6,8 @@ from types import ModuleType
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.slow
+
 TORCH = "torch==2.13.0"
 CUDA = ["filelock", "nvidia-cublas==13.1; platform_system == 'Linux'"]
 CPU = ["filelock", "sympy"]

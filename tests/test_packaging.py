@@ -21,7 +21,7 @@ from raw_session import RawSession
 
 from eab.models.sources import EMBEDDED_FOLDER
 
-pytestmark = pytest.mark.packaging
+pytestmark = [pytest.mark.packaging, pytest.mark.slow]
 BUNDLED = ("app", "pages", "assets")
 LEFT_OUT = {"assets/picture.webp"}  # the picture of the README
 MAX_BYTES = 16 * 2**20

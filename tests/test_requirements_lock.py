@@ -14,6 +14,8 @@ from places import ROOT
 from scripts import write_licences
 from scripts.write_licences import LINUX, licence, locked
 
+pytestmark = pytest.mark.slow
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PINNED = [
     line

@@ -28,6 +28,8 @@ from training.network import build_model, widened
 from training.optimizer import orthogonalise
 from training.tokenizer import END_ID, for_transformers, train_tokenizer
 
+pytestmark = pytest.mark.slow
+
 DRAWS = 3000
 
 

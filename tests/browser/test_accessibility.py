@@ -27,6 +27,7 @@ OPENED = {
 STORY = fold(invented_run(5, 20, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_grave_on_the_explorer(
     open_page: Callable[..., Page], scheme: str
@@ -43,6 +44,7 @@ def test_axe_finds_nothing_grave_on_the_explorer(
         assert grave_findings(page) == [], opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "name", ["compare", "memory", "bmc", "speculative", "batching", "quantization"]

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from eab.bmc.results import EXPERIMENTS
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # Playwright counts milliseconds
 
 

@@ -8,7 +8,7 @@ from board_page import BoardPage
 from eab.lessons import bundled_runs
 from eab.run import fold
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]
 # At every step of a run: the boxes whose words are taller than their frames.
 OVERFLOWING = """() => {

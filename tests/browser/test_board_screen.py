@@ -16,7 +16,7 @@ from eab.figures.captions import limit_sentence
 from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EVENTS = invented_run(5, 20, 8)
 STORY = fold(EVENTS)
 RECORDED = [fold(bundled_runs.events_of(one)) for one in bundled_runs.recordings()]

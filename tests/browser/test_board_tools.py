@@ -17,7 +17,7 @@ from eab.figures.captions import sentences_at
 from eab.lessons import bundled_runs
 from eab.run import Run, fold
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = fold(invented_run(5, 20, 8))
 
 

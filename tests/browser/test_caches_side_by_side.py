@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from eab.analysis.variants import CACHES
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # Playwright counts milliseconds
 
 

@@ -13,7 +13,7 @@ from eab.lessons import bundled_runs
 from eab.lessons.bundled import lessons
 from eab.run import fold
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TOKENS = lessons()[0]
 OPTIONS = {"reduced_motion": "reduce"}
 

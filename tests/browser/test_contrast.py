@@ -8,7 +8,7 @@ import contrast
 import pytest
 from playwright.sync_api import Page, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 TICKS = ".js-plotly-plot :is(.xtick, .ytick) text"
 

@@ -49,6 +49,7 @@ def run_button(page: Page) -> Any:
     return page.get_by_role("button", name="Run", exact=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_the_header_is_one_line_and_nothing_covers_it(
     open_page: Callable[..., Page], width: int, height: int
@@ -89,6 +90,7 @@ def test_all_pictures_and_the_scrubber_are_in_the_window(
     assert drawer["y"] + drawer["height"] <= height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     ["/", "/compare", "/memory", "/bmc", "/speculative", "/batching", "/quantization", "/tune"],

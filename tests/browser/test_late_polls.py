@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 import pytest
 from raw_session import RawSession
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RUN = urlencode(
     {"prompt": "Once upon a time", "max_new_tokens": 40, "max_paths": 6, "min_fork_weight": 0.03}
 )

@@ -16,7 +16,7 @@ from eab.lessons.bundled import lessons
 from eab.lessons.lesson import Lesson, Question, Reading
 from eab.lessons.measures import written
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NEXT = re.compile("^Next")
 
 

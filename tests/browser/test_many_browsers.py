@@ -25,7 +25,7 @@ from eab.engine.request import Request
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PROMPTS = (
     "Once upon a time, there was a",
     "The cat sat on the",

@@ -17,7 +17,7 @@ from eab.run import fold
 from eab.share.html_page import save_html
 from eab.token_text import visible
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
 HOSTILE = [
     "</script><script>document.title='broken'</script>",

@@ -20,6 +20,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from eab.assets import ASSETS
 
+pytestmark = pytest.mark.slow
+
 KEY = "a-key-of-the-tests"
 NAME = "explorer.example"
 OUR_ICON = (

@@ -15,7 +15,7 @@ from eab.remote import operator
 from scripts.llama_server import llama_server
 from scripts.write_gguf import write_gguf
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from app.widgets.chips import FOLDER
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # Playwright counts milliseconds
 
 

@@ -7,7 +7,7 @@ from axe import grave_findings
 from insisting import box_of
 from playwright.sync_api import FloatRect, Page, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STOPS = 6
 
 

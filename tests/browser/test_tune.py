@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from insisting import box_of
 from playwright.sync_api import Page, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # Playwright counts milliseconds
 CHART = ".js-plotly-plot .main-svg"
 

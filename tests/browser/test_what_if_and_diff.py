@@ -7,7 +7,7 @@ import pytest
 from insisting import box_of
 from playwright.sync_api import Page, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXAMPLE = "?example=ball.eab"  # its entropies go far above its threshold
 SECONDS = 1000  # Playwright counts milliseconds
 

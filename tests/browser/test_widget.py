@@ -14,7 +14,7 @@ from eab.board.messages import Feed
 from eab.events import StepTimed
 from eab.run import Run, fold
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 STORY = invented_run(5, 20, 8)
 HOSTILE = [
     "<script>document.title='broken'</script>",

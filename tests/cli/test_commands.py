@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import eab
+from command_line import eab, eab_here
 from typer.testing import CliRunner, Result
 
 from eab import record
@@ -258,9 +258,15 @@ def test_the_prompt_may_come_from_standard_input() -> None:
 def test_bad_input_is_explained_on_stderr_with_exit_code_1(
     arguments: list[str], message: str
 ) -> None:
-    out = eab(*arguments)
+    out = eab_here(*arguments)
     assert out.returncode == 1
     assert message in " ".join(out.stderr.split())
+
+
+def test_an_error_is_one_line_on_stderr_and_no_traceback() -> None:
+    out = eab("run", " ")
+    assert (out.returncode, out.stdout) == (1, "")
+    assert out.stderr.startswith("Error: The prompt is empty")
     assert "Traceback" not in out.stderr
 
 

@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from eab import record
 from eab.run import fold
+
+pytestmark = pytest.mark.slow
 
 INTERRUPTED = """
 import os, signal, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from saving_process import found
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
+pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="no fork there"), pytest.mark.slow]
 OWN_MOUNTS = ("unshare", "--map-root-user", "--mount")  # the process mounts for itself only
 
 

@@ -19,6 +19,8 @@ from explorer_server import free_port, serve_command, serving
 from places import ROOT
 from raw_session import RawSession
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "Once upon a time, there was a"
 LONG = {"prompt": PROMPT, "seed": 1, "max_new_tokens": 60, "max_paths": 16, "min_fork_weight": 0.01}
 ENDLESS = LONG | {"max_new_tokens": 256, "max_paths": 64, "cache": "recompute"}

@@ -35,6 +35,8 @@ from eab.models.stored_weights import store_weights
 from eab.run import fold
 from eab.weight_formats import AS_LOADED, PLAIN
 
+pytestmark = pytest.mark.slow
+
 
 class Tracer:
     """Captures by tracing; counts traces and replays."""

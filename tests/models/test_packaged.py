@@ -17,6 +17,8 @@ from eab.errors import ModelError
 from eab.models import packaged as packages
 from eab.models.packaged import PackagedModel, get, models_folder, remove
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

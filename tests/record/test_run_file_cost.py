@@ -29,6 +29,8 @@ from eab.run import Run, fold
 from eab.share.graphml import to_graphml
 from eab.share.html_page import to_html
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 5.0  # of the processor; the slowest takes one or two
 MEMORY = 2**30
 STARTED = to_json(invented_run(0, 1, 1)[0])

@@ -12,6 +12,8 @@ from places import ROOT
 
 from eab.remote import operator
 
+pytestmark = pytest.mark.slow
+
 DEMO = [sys.executable, str(ROOT / "scripts" / "remote_demo.py")]
 
 

@@ -22,6 +22,8 @@ from eab.remote.llama_cpp import LlamaCpp
 from eab.remote.model import RemoteModel
 from eab.run import Run, fold
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = ("Once upon a time, there was a", "The cat sat on the", "1 + 1 is")
 BASE = BranchingConfig(top_k=20, max_new_tokens=12, max_paths=6)
 SETTINGS = {

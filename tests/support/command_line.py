@@ -1,7 +1,12 @@
-"""`eab` in a process of its own, as people run it."""
+"""`eab` in a process of its own, as people run it, or in this one, which is sooner there."""
 
+import io
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
+
+from eab.cli.commands import main
 
 
 def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -10,3 +15,14 @@ def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, **options
     )  # type: ignore[call-overload, no-any-return]
+
+
+def eab_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process; an exception that a user would see as a traceback is raised."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with patch.object(sys, "argv", ["eab", *arguments]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())

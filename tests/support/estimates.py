@@ -93,7 +93,7 @@ CASES_AND_SEEDS = [
         for name in ("limit 3", "limit 5", "filtered")
     ),
     *(
-        pytest.param(case, range(1000, 4000), id=f"{name}, 3000 seeds", marks=pytest.mark.slow)
+        pytest.param(case, range(1000, 4000), id=f"{name}, 3000 seeds", marks=pytest.mark.nightly)
         for name, case in CASES.items()
     ),
 ]

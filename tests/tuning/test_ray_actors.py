@@ -30,6 +30,8 @@ from eab.tuning.prompt_sets import TuningPrompt
 from eab.tuning.ray_actors import RayActors
 from eab.tuning.sweeping import sweep, sweep_with
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [TuningPrompt(name, Question("0", (), {}, "")) for name in ("a", "b")]
 GRID = Grid({"entropy_threshold": [0.2, 0.9]}, BranchingConfig(max_new_tokens=4), range(6))
 SEEDS = 40  # of the sweep whose driver is killed

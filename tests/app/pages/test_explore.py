@@ -35,15 +35,20 @@ def test_the_first_visit_shows_a_bundled_run(page: AppTest) -> None:
     assert board_message(page)["paths"]
 
 
-@pytest.mark.parametrize(
-    "name", sorted(file.stem for file in (Path(MAIN).parents[1] / "pages").glob("*.py"))
-)
-def test_no_page_imports_torch_on_the_first_visit(name: str) -> None:
-    code = (
-        "from app.state import process; process.WARM_UP_AFTER = 600.0; import sys; from page_walk import opened; "
-        f"page = opened({name!r}); assert not page.exception, page.exception; assert page.main.children; "
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
+def test_no_page_imports_torch_on_the_first_visit() -> None:
+    names = sorted(file.stem for file in (Path(MAIN).parents[1] / "pages").glob("*.py"))
+    code = f"""
+import sys
+from app.state import process
+from page_walk import opened
+
+process.WARM_UP_AFTER = 600.0
+for name in {names}:
+    page = opened(name)
+    assert not page.exception, (name, page.exception)
+    assert page.main.children, name
+    assert not {{'torch', 'transformers'}} & set(sys.modules), name
+"""
     paths = os.pathsep.join([str(ROOT / "tests" / "support"), *sys.path])
     subprocess.run(
         [sys.executable, "-c", code],

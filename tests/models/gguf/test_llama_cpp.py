@@ -19,6 +19,8 @@ from eab.run import fold
 from scripts.llama_server import llama_server
 from scripts.write_gguf import in_float32
 
+pytestmark = pytest.mark.slow
+
 NEW_TOKENS = 16
 PROMPTS = (
     "What is the capital of Australia?",
