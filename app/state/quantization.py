@@ -78,5 +78,5 @@ def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
 
         return measure_formats(load, prompt)
 
-    next_token = Request(prompt, BranchingConfig(max_new_tokens=1))
+    next_token = Request(prompt, BranchingConfig(max_paths=1, max_new_tokens=1))
     return Job("formats", model_name, FormatReport(), begin, requests=(next_token,))

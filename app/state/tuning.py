@@ -86,8 +86,11 @@ def sweep_job(
 
         return report_sweep(ready.model, prompts, replace(grid, base=ready.requests[0].config))
 
-    requests = tuple(Request(one.question.prompt, grid.base) for one in prompts)
-    return Job(purpose, model_name, TuningReport(), begin, requests, tuple(grid.configs()))
+    configs = tuple(grid.configs())
+    # A prompt that is too long for some settings fails in their cells alone.
+    base = replace(grid.base, max_new_tokens=min(one.max_new_tokens for one in configs))
+    requests = tuple(Request(one.question.prompt, base) for one in prompts)
+    return Job(purpose, model_name, TuningReport(), begin, requests, configs)
 
 
 def start(purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str) -> None:

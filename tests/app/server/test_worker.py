@@ -31,7 +31,7 @@ from eab.run.threshold import probe_config
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

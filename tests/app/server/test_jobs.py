@@ -1,0 +1,83 @@
+"""The jobs that features describe: what they ask is checked before they wait."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from table_model import TableModel, random_table
+
+from app.server.job import Job, run_job
+from app.server.model_cache import ModelCache
+from app.server.rules import Rules
+from app.server.worker import Worker
+from app.state.batching import serving_job
+from app.state.measurements import measurement_job
+from app.state.quantization import formats_job
+from app.state.tuning import sweep_job
+from app.state.variants import comparison_job
+from eab.analysis.batching import Asked, Workload
+from eab.analysis.variants import cache_variants
+from eab.config import BranchingConfig
+from eab.errors import LimitError
+from eab.evaluation.questions import Question
+from eab.tuning.grid import Grid
+from eab.tuning.prompt_sets import TuningPrompt
+
+RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)
+SHORT, LONG = "0 1", "0 1 0 1 0 1"
+SMALL = BranchingConfig(max_paths=2, max_new_tokens=4)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    model = TableModel(random_table(3, 12))
+    made = Worker(ModelCache(lambda _: model), rules=RULES)  # type: ignore[arg-type, return-value]
+    yield made
+    made.close()
+
+
+def prompts(*texts: str) -> list[TuningPrompt]:
+    return [TuningPrompt(text, Question(text, (), {}, "")) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        run_job(LONG, SMALL, "any"),
+        comparison_job(LONG, SMALL, "any", cache_variants()),
+        serving_job(Workload((Asked(SHORT, 2), Asked(LONG, 2))), "any"),
+        sweep_job("sweep", Grid({"max_paths": [2, 4]}, SMALL), prompts(SHORT, LONG), "any"),
+        formats_job(LONG, "any"),
+    ],
+    ids=lambda job: job.kind,
+)
+def test_every_prompt_of_a_job_is_checked_before_it_waits(worker: Worker, job: Job[Any]) -> None:
+    live = worker.start(job)
+    while live.status == "loading":
+        time.sleep(0.01)
+    assert live.status == "failed"
+    assert live.message.startswith("the prompt has 6 tokens; this server allows at most 5")
+    assert not live.events
+
+
+def test_the_settings_of_all_runs_of_a_job_are_checked_when_it_is_asked_for(
+    worker: Worker,
+) -> None:
+    sweep = sweep_job("sweep", Grid({"max_paths": [2, 9]}, SMALL), prompts(SHORT), "any")
+    with pytest.raises(LimitError, match="max_paths is 9; this server allows at most 8"):
+        worker.start(sweep)
+
+
+def test_no_job_has_more_kv_memory_than_the_rules_allow(worker: Worker) -> None:
+    live = worker.start(run_job(SHORT, SMALL, "any"))
+    assert live.request.config.kv_limit_mib == 3
+    while live.active:
+        time.sleep(0.01)
+    assert live.state.run is not None
+    assert live.state.run.started.config.kv_limit_mib == 3
+
+
+def test_a_measurement_has_no_settings() -> None:
+    job = measurement_job("growth", 64, "any")
+    assert (job.kind, [*job.sizes], job.requests) == ("bmc growth", [], ())
