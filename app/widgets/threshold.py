@@ -15,6 +15,7 @@ from eab.run.threshold import quantile_in_nats
 
 _LABEL: Final = SETTINGS["entropy_threshold"].label
 _NATS: Final = THRESHOLD_SCALES["nats"].widget
+_SHOWN_BEFORE: Final = "threshold_shown_before"  # what the slider showed before its value now
 
 
 def draw(
@@ -39,7 +40,7 @@ def draw(
         return
     if unit == "quantile" and probe is not None:
         found = quantile_in_nats(probe, st.session_state.set_threshold_quantile)
-        st.session_state.set_threshold_nats = _NATS.nearest(round(found, 2))
+        _show(_NATS.nearest(round(found, 2)))
     value = _slider("nats", "" if unit == "quantile" else " ● default by preset")
     if unit == "quantile" and probe is None:  # until Run, if the model is not loaded here
         share = 1 - st.session_state.set_threshold_quantile
@@ -84,6 +85,20 @@ def _slider(unit: ThresholdUnit, mark: str) -> float:
     return chosen
 
 
+def _show(nats: float) -> None:
+    """Move the slider to what the quantile comes to."""
+    before = st.session_state.get("set_threshold_nats")
+    if nats != before:
+        st.session_state[_SHOWN_BEFORE] = before
+        st.session_state.set_threshold_nats = nats
+
+
 def _take_nats() -> None:
-    """The slider was moved: its value is what runs."""
-    st.session_state.set_threshold_unit = "nats"
+    """The slider was moved: its value is what runs.
+
+    A message that the browser sent before it knew the new value still has the one that was shown
+    before; nobody moved the slider then.
+    """
+    is_late = st.session_state.set_threshold_nats == st.session_state.get(_SHOWN_BEFORE)
+    if st.session_state.set_threshold_unit != "quantile" or not is_late:
+        st.session_state.set_threshold_unit = "nats"

@@ -1,0 +1,40 @@
+"""The slider of the threshold: it follows the preset until somebody moves it."""
+
+from streamlit.testing.v1 import AppTest
+
+SLIDER = "set_threshold_nats"
+
+
+def script() -> None:
+    import streamlit as st
+
+    from app.widgets import starting_values, threshold
+
+    starting_values.ensure()
+    threshold.draw(starting_values.defaults(), None, st.session_state.get("probe"))
+
+
+def probed() -> tuple[AppTest, float, float]:
+    """The page once the probe is there, and what its slider showed before and shows now."""
+    page = AppTest.from_function(script).run()
+    before = page.slider(key=SLIDER).value
+    page.session_state["probe"] = [0.1 * step for step in range(30)]
+    page.run()
+    assert not page.exception
+    shown = page.slider(key=SLIDER).value
+    assert before != shown
+    return page, before, shown
+
+
+def test_a_late_message_with_the_value_shown_before_is_no_move() -> None:
+    page, before, shown = probed()
+    page.slider(key=SLIDER).set_value(before).run()
+    assert page.session_state["set_threshold_unit"] == "quantile"
+    assert page.slider(key=SLIDER).value == shown
+
+
+def test_a_moved_slider_sets_the_threshold() -> None:
+    page, _, shown = probed()
+    page.slider(key=SLIDER).set_value(shown + 0.5).run()
+    assert page.session_state["set_threshold_unit"] == "nats"
+    assert page.slider(key=SLIDER).value == shown + 0.5
