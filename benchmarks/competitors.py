@@ -169,6 +169,8 @@ class Engine:
             max_new_tokens=job.new_tokens,
             cache=cache,
             attention="padded" if cuda_graphs else "sliced",
+            # Graphs are captured again at each growth, which takes longer than any copy.
+            r=job.new_tokens if cuda_graphs else "auto",
         )
         self._full = False
         self.kv_shape = model.kv_shape

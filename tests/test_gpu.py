@@ -179,7 +179,7 @@ def test_the_bytes_of_a_run_are_those_of_the_allocator():
     for event in events:
         if isinstance(event, KvMeasured):
             growths.append((event.usage.bytes_held, torch.cuda.memory_allocated() - before))
-    held, allocated = growths[-1]
+    held, allocated = growths[-2]  # the last pass also frees the cache
     # The allocator rounds each tensor up to 512 bytes, and keeps the tensors of the latest pass.
     assert held > 32 * 2**20
     assert held <= allocated <= 1.1 * held + 8 * 2**20

@@ -78,4 +78,4 @@ class Recomputation:
         values.index_copy_(1, self._rows, value[0])
         folded = query.reshape(self._shape.kv_heads, -1, query.shape[-1])
         out = masked_attention(folded, keys, values, self._mask, scale)
-        return out.view(query.shape).transpose(1, 2)
+        return out.reshape(query.shape).transpose(1, 2)

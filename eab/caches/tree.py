@@ -272,7 +272,8 @@ class TreeCache:
             out = masked_attention(
                 folded, keys[:, : self._attended], values[:, : self._attended], mask, scale
             )
-        return out.view(1, heads, length, size).transpose(1, 2)
+        # CUDA's kernels return a layout that has no such view.
+        return out.reshape(1, heads, length, size).transpose(1, 2)
 
     def end_attention_at(self, row: int) -> None:
         """Let attention of the prepared batch end before `row`, with the same kernel.

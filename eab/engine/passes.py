@@ -51,13 +51,20 @@ def passes(
     except Stopped:
         events.append(RunEnded(steps, "stopped"))
     except (MemoryLimitError, ServerError) as error:
-        events.append(RunEnded(steps, "failed", str(error)))
+        events.append(_failed(steps, error, str(error)))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        events.append(RunEnded(steps, "failed", OUT_OF_MEMORY))
+        events.append(_failed(steps, error, OUT_OF_MEMORY))
     else:
         events.append(RunEnded(steps, "finished"))
+
+
+def _failed(steps: int, error: Exception, message: str) -> RunEnded:
+    # From Python 3.12 on, the traceback leads back to the error by way of the frames that called
+    # this generator: a cycle, which would keep the run's K and V until the next garbage collection.
+    error.__traceback__ = None
+    return RunEnded(steps, "failed", message)
 
 
 def _threshold_in_nats(

@@ -106,8 +106,15 @@ class _FakeMode(TorchDispatchMode):
         result = func(*args, **kwargs)
         if goes_to != "cuda":
             return result
+        if func is aten.scaled_dot_product_attention.default:
+            result = _laid_out_by_tokens(result)
         same = {id(leaf.held): leaf for leaf in given if isinstance(leaf, OnDevice)}
         return tree_map(lambda leaf: _on_device(leaf, same), result)
+
+
+def _laid_out_by_tokens(output: Tensor) -> Tensor:
+    """The output of attention, (batch, heads, tokens, size), in the layout of CUDA's kernels."""
+    return output.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _held(leaf: Any) -> Any:
