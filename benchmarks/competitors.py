@@ -6,7 +6,7 @@ Each does one whole job in `run` and notes what it measured.
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -168,10 +168,9 @@ class Engine:
             max_paths=job.paths,
             max_new_tokens=job.new_tokens,
             cache=cache,
-            attention="padded" if cuda_graphs else "sliced",
-            # Graphs are captured again at each growth, which takes longer than any copy.
-            r=job.new_tokens if cuda_graphs else "auto",
         )
+        if cuda_graphs:  # captured again at each growth, which takes longer than any copy
+            self._config = replace(self._config, attention="padded", r=job.new_tokens)
         self._full = False
         self.kv_shape = model.kv_shape
 

@@ -11,7 +11,9 @@ medians. KV bytes are measured from the tensors. `--quick` makes one round, too 
 """
 
 import gc
+import math
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,12 +106,21 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
     return competitors
 
 
-def measure(competitors: Sequence[Competitor], rounds: int) -> None:
-    """Let all do the job in turn, `rounds` times; on CUDA once more before, for its memory."""
+def measure(competitors: Sequence[Competitor], rounds: int, deadline: float = math.inf) -> None:
+    """Let all do the job in turn, `rounds` times; on CUDA once more before, for its memory.
+
+    Args:
+        competitors: All of them.
+        rounds: How often.
+        deadline: No further round begins then (`time.monotonic`).
+    """
     if torch.cuda.is_available():
         for competitor in competitors:
             measure_memory(competitor)
     for number in range(rounds):
+        if number and time.monotonic() > deadline:
+            console.print(f"the time is up: {number} of {rounds} rounds")
+            return
         for competitor in competitors:
             console.print(f"round {number + 1} of {rounds}: {competitor.name} ...")
             gc.collect()
@@ -235,11 +246,11 @@ def _mib(count: int | None) -> str:
     return "-" if count is None else f"{count / MIB:.1f} MiB"
 
 
-def standard(pair: Pair, job: Job, rounds: int) -> tuple[str, dict[str, Any]]:
+def standard(pair: Pair, job: Job, rounds: int, deadline: float) -> tuple[str, dict[str, Any]]:
     """Measure this job, and the long one -> text, and the figures as data."""
     warm_up(pair, job)
     competitors = field_of(pair, job, everybody=True)
-    measure(competitors, rounds)
+    measure(competitors, rounds, deadline)
     ratios = ratios_of(competitors, pair.ours.card.row_bytes)
     reading = reading_seconds(pair.ours)
     ratios["step_over_reading_weights"] = step_of(competitors[0]) / reading
@@ -326,13 +337,17 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=300, help="tokens of the prompt")
     parser.add_argument("--paths", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=40, help="new tokens of each path")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no further round after them"
+    )
     offer_device(parser)
     options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
     torch.set_num_threads(options.threads)
     placement = Placement.of(options)
     job = job_of(options.prompt, options.paths, options.tokens)
     rounds = 1 if options.quick else MIN_REPEATS
-    text, result = standard(load(options.shape, placement), job, rounds)
+    text, result = standard(load(options.shape, placement), job, rounds, deadline)
     if options.grid:
         text += "\n" + grid(placement)
     publish(options, where(str(placement), placement.device), text, result)

@@ -314,7 +314,7 @@ class BranchingConfig:
         "the spare ones under a mask, as fixed shapes need.",
         more="With sliced, spare rows cost memory only. With padded they also cost time, and r is "
         "a balance of copies and spare rows. On CUDA, padded passes whose shapes recur are "
-        "captured as CUDA graphs (see eab.models.cuda_graphs; no GPU has run this yet).",
+        "captured as CUDA graphs (see eab.models.cuda_graphs).",
         widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
     )
     kv_limit_mib: int = setting(

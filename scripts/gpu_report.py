@@ -37,7 +37,8 @@ class Part:
 
     Attributes:
         question: What it answers.
-        command: After `python`; `{device}` and `{dtype}` are filled in.
+        command: After `python`; `{device}`, `{dtype}` and `{seconds}`, two thirds of the limit, are
+            filled in.
         memory_gib: What the device must have for weights of 16 bits.
         quick: Whether the command takes --quick.
     """
@@ -91,8 +92,8 @@ def _benchmark(name: str, *options: str) -> tuple[str, ...]:
     return (f"benchmarks/{name}.py", "--device", "{device}", "--dtype", "{dtype}", *options)
 
 
-def _engine(shape: str, *options: str) -> tuple[str, ...]:
-    return _benchmark("engine", "--shape", shape, *options)
+def _engine(shape: str) -> tuple[str, ...]:
+    return _benchmark("engine", "--shape", shape, "--seconds", "{seconds}")
 
 
 PARTS: Final[Mapping[str, Part]] = {
@@ -122,7 +123,8 @@ TARGETS: Final = (
 
 def run_part(part: Part, options: argparse.Namespace) -> Outcome:
     """Run a part in a process of its own."""
-    words = [word.format(device=options.device, dtype=options.dtype) for word in part.command]
+    filled_in = vars(options) | {"seconds": f"{options.limit * 2 / 3:.0f}"}
+    words = [word.format(**filled_in) for word in part.command]
     words += ["--quick"] if options.quick and part.quick else []
     shown = " ".join(["python", *words])
     needed = part.memory_gib * getattr(torch, options.dtype).itemsize / 2
