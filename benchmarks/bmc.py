@@ -30,14 +30,14 @@ from shapes import plain_model, same_weights
 from transformers import AutoTokenizer, DynamicCache, PreTrainedModel, StaticCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from eab.bmc.experiments import sensitivity_to_r
-from eab.bmc.results import Report, RTimed, overheads, predicted_r, prediction_errors
-from eab.bmc.rounds import whole_model
 from eab.caches.growth import GrowthRule, Workload, auto_growth_rule, best_r, overhead
 from eab.caches.shape import KVShape
 from eab.caches.timing import attention_alone, now, prefilled_tree, time_step
-from eab.figures.bmc_experiments import growth_sentence
 from eab.figures.timings import in_ms
+from eab.labs.bmc.measure import sensitivity_to_r
+from eab.labs.bmc.pictures import growth_sentence
+from eab.labs.bmc.results import Report, RTimed, overheads, predicted_r, prediction_errors
+from eab.labs.bmc.rounds import whole_model
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
 from eab.models.sources import EMBEDDED_FOLDER

@@ -25,10 +25,10 @@ from eab.engine.request import Request
 from eab.errors import ModelError
 from eab.figures.timings import as_long, with_spread
 from eab.formatting import as_sentence
+from eab.labs.quantization.measure import divergence, log_probabilities
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.packaged import SMOLLM2
-from eab.quantization.experiments import divergence, log_probabilities
 from eab.run import fold
 from eab.timing import Measure, Timing, take_turns, timed
 from eab.weight_formats import AS_LOADED, AUTO, PLAIN

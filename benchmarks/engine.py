@@ -27,9 +27,9 @@ from shapes import SHAPES, engine_model, plain_model
 from transformers import PreTrainedModel
 
 from eab.figures.timings import as_long, with_spread
+from eab.labs.quantization.machine_speed import measure_machine
+from eab.labs.quantization.measure import read_bytes
 from eab.models.huggingface import HuggingFaceModel
-from eab.quantization.experiments import read_bytes
-from eab.quantization.machine_speed import measure_machine
 from eab.timing import MIN_REPEATS, Timing
 
 MIB = 2**20

@@ -40,11 +40,11 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from eab.caches.shape import KVShape
+from eab.labs.quantization.held_out import FABLES
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.quantized.layer import QuantizedLinear
 from eab.models.sources import EMBEDDED_FOLDER
 from eab.models.stored_weights import store_weights
-from eab.quantization.held_out import FABLES
 from eab.timing import Clock
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, PLAIN, WEIGHT_FORMATS
 

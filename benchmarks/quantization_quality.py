@@ -17,11 +17,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from eab.config import BranchingConfig
 from eab.errors import ModelError
+from eab.labs.quantization import held_out
+from eab.labs.quantization.measure import divergence
 from eab.models.quantized.formats import FORMATS, Format, quantize, refuse_if_unusable
 from eab.models.quantized.int4 import Int4Linear
 from eab.models.sources import EMBEDDED_FOLDER
-from eab.quantization import held_out
-from eab.quantization.experiments import divergence
 from training.choices import FIXED_CHOICES, known_distributions
 from training.corpus import read_documents
 from training.measures import CONTEXT

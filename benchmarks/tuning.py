@@ -29,14 +29,14 @@ import torch
 from published import command_line, publish, where
 
 from eab.config import BranchingConfig
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import TuningPrompt, bundled_prompts
+from eab.labs.tuning.sweeping import sweep, sweep_with
 from eab.models.base import LanguageModel
 from eab.models.loading import load_model
 from eab.timing import Timing
-from eab.tuning.cell import Cell
-from eab.tuning.grid import Grid
-from eab.tuning.measuring import Measurement
-from eab.tuning.prompt_sets import TuningPrompt, bundled_prompts
-from eab.tuning.sweeping import sweep, sweep_with
 
 TREE = BranchingConfig(entropy_threshold=0.65, branch_factor=3, max_paths=20, max_new_tokens=10)
 PILOT_TEXTS = 8  # to learn how many tokens a text takes
@@ -148,7 +148,7 @@ def ray_seconds(
     workers: int, prompts: Sequence[TuningPrompt], seeds: range, repeats: int
 ) -> list[float]:
     """What a sweep takes with so many workers, without their start and without the first."""
-    from eab.tuning.ray_actors import RayActors
+    from eab.labs.tuning.ray_actors import RayActors
 
     grid, found = Grid(EXAMPLE, BranchingConfig(max_new_tokens=16), seeds), []
     with RayActors(LOAD, Measurement(), workers=workers) as actors:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from eab.engine.loop import generate, serve
     from eab.engine.request import Request
     from eab.events import Message
+    from eab.labs.tuning.grid import Grid
+    from eab.labs.tuning.prompt_sets import read_prompts
+    from eab.labs.tuning.sweeping import sweep
     from eab.record import load, save
     from eab.remote.loading import load_model
     from eab.run import Run, Sample, fold
     from eab.share.html_page import save_html
     from eab.share.notebook import explore, show, show_lesson
-    from eab.tuning.grid import Grid
-    from eab.tuning.prompt_sets import read_prompts
-    from eab.tuning.sweeping import sweep
 
 __all__ = [
     "BranchingConfig",
@@ -49,7 +49,7 @@ __all__ = [
 _HOME = {
     "BranchingConfig": "eab.config",
     "EntropyAdaptiveBranching": "eab.api",
-    "Grid": "eab.tuning.grid",
+    "Grid": "eab.labs.tuning.grid",
     "Message": "eab.events",
     "Request": "eab.engine.request",
     "Run": "eab.run",
@@ -60,13 +60,13 @@ _HOME = {
     "group_answers": "eab.analysis.answers",
     "load": "eab.record",
     "load_model": "eab.remote.loading",
-    "read_prompts": "eab.tuning.prompt_sets",
+    "read_prompts": "eab.labs.tuning.prompt_sets",
     "save": "eab.record",
     "save_html": "eab.share.html_page",
     "serve": "eab.engine.loop",
     "show": "eab.share.notebook",
     "show_lesson": "eab.share.notebook",
-    "sweep": "eab.tuning.sweeping",
+    "sweep": "eab.labs.tuning.sweeping",
 }
 
 

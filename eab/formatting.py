@@ -1,7 +1,7 @@
 """Numbers and messages in words, the same on the page and in the terminal."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from reprlib import Repr
 from typing import Final
 
@@ -77,3 +77,9 @@ def ordinal(number: int) -> str:
 def human_seconds(seconds: float) -> str:
     """0.4 -> '1 s', 75 -> '75 s', 400 -> '7 min'."""
     return f"{max(1, round(seconds))} s" if seconds < 100 else f"{round(seconds / 60)} min"
+
+
+def with_ratio(value: float, first: float, written: Callable[[float], str]) -> str:
+    """The value, and in brackets how many times the first one it is: '8.0 MiB (2.21×)'."""
+    unlike = first and value != first
+    return f"{written(value)} ({times(value / first)})" if unlike else written(value)

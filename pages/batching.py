@@ -14,9 +14,9 @@ from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
 from app.widgets.start_stop import start_and_stop
-from eab.analysis.batching import BatchingComparison, Workload
 from eab.errors import ConfigError
-from eab.figures.batching_table import headline
+from eab.labs.batching.results import BatchingComparison, Workload
+from eab.labs.batching.sentences import headline
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 THREE_WAYS, NOW = "Three ways", "Now"
@@ -86,9 +86,9 @@ def three_ways() -> None:
 
 
 def results(comparison: BatchingComparison, key: str, live: bool) -> None:
-    from eab.figures import batching as figures
-    from eab.figures import batching_table as words
     from eab.figures.tables import text_table
+    from eab.labs.batching import pictures as figures
+    from eab.labs.batching import sentences as words
 
     with st.container(horizontal=True, vertical_alignment="center", key="batching_view_options"):
         axis = st.segmented_control(

@@ -12,12 +12,12 @@ from app.state.slot import Entry, note_in_url
 from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, quoted
 from app.widgets.markdown import plain
-from eab.bmc.demand import Demand, demand_of, predicted_overhead
-from eab.bmc.results import Experiment, Report, dumps
+from eab.analysis.kv_demand import Demand, demand_of, predicted_overhead
 from eab.caches.growth import CostModel, auto_growth_rule
 from eab.config import AUTO
 from eab.figures.captions import ENDINGS
 from eab.formatting import as_sentence
+from eab.labs.bmc.results import Experiment, Report, dumps
 from eab.token_text import visible
 
 ROWS: Final = (256, 512, 1024, 2048)
@@ -95,7 +95,7 @@ def start(experiment: Experiment) -> None:
 
 def your_run() -> None:
     """The run of the page Explore at another r, computed from its events."""
-    from eab.figures import bmc
+    from eab.labs.bmc import run_pictures as bmc
 
     explored = tab.displayed()
     with explored.locked:
@@ -135,7 +135,7 @@ def fitted() -> CostModel | None:
 
 
 def download_run(demand: Demand, costs: CostModel | None) -> None:
-    from eab.figures.tables import allocations_table
+    from eab.labs.bmc.tables import allocations_table
 
     st.download_button(
         "This run at every r (CSV)",
@@ -187,8 +187,8 @@ def experiments() -> None:
 
 def one_experiment(name: Experiment, displayed: Entry[Report]) -> None:
     """The button of an experiment, what it found, and where that was measured."""
-    from eab.figures import bmc_experiments
-    from eab.figures.tables import points_table
+    from eab.labs.bmc import pictures as bmc_experiments
+    from eab.labs.bmc.tables import points_table
 
     what, report, key = EXPERIMENTS[name][1], displayed.state, displayed.key
     missing = controls.model_missing(here=True)

@@ -10,11 +10,10 @@ from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.kv_allocation import kv_allocation_section
 from app.widgets.markdown import plain
-from eab.analysis.variants import VariantRuns, cache_variants
 from eab.config import BranchingConfig
 from eab.errors import EabError
-from eab.figures.captions import variants_sentence
-from eab.figures.variant_table import COST_NOTE, gain_sentence, variant_rows
+from eab.labs.variants.costs import COST_NOTE, gain_sentence, variant_rows, variants_sentence
+from eab.labs.variants.results import VariantRuns, cache_variants
 
 WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).
@@ -47,7 +46,9 @@ def run() -> None:
 
 
 def results(compared: VariantRuns, key: str) -> None:
-    from eab.figures import caches, tables
+    from eab.figures.tables import text_table
+    from eab.labs.variants import cache_pictures as caches
+    from eab.labs.variants import tables
 
     st.text(f"{variants_sentence(compared)} {gain_sentence(compared)}")
     with st.expander("What each cache does"):
@@ -61,7 +62,7 @@ def results(compared: VariantRuns, key: str) -> None:
         "caches-totals",
     )
     rows = [(line.measure, *line.cells) for line in variant_rows(compared)]
-    st.table(tables.text_table(rows, ["Measure", *(cache for cache, _ in compared.pairs)]))
+    st.table(text_table(rows, ["Measure", *(cache for cache, _ in compared.pairs)]))
     st.caption(COST_NOTE)
     chart(
         "Bytes held, step by step",

@@ -13,13 +13,13 @@ from app.state.slot import Entry
 from app.widgets import board, controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, quoted
 from app.widgets.markdown import plain
-from eab.analysis.fork_diff import moved, same_request
 from eab.errors import EabError
-from eab.figures import weight_matrix as matrices
 from eab.formatting import as_sentence
-from eab.quantization.grid import BITS, NF4_BITS, Grid
-from eab.quantization.results import FormatReport, dumps
-from eab.quantization.roofline import RunPoint, run_point
+from eab.labs.quantization import matrix_pictures as matrices
+from eab.labs.quantization.fork_diff import moved, same_request
+from eab.labs.quantization.results import FormatReport, dumps
+from eab.labs.quantization.roofline import RunPoint, run_point
+from eab.labs.quantization.rounding import BITS, NF4_BITS, Grid
 from eab.run import Run
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 
@@ -109,8 +109,8 @@ def one_matrix(model_name: str) -> None:
 
 def whole_model(displayed: Entry[FormatReport]) -> None:
     """Every weight format: what it takes, and what it changes."""
-    from eab.figures import weight_formats as pictures
     from eab.figures.tables import text_table
+    from eab.labs.quantization import pictures
 
     report, key = displayed.state, displayed.key
     st.header("The whole model")
@@ -206,8 +206,8 @@ def start_run(run: Run) -> None:
 def difference(a: Run, b: Run, key: str) -> None:
     """Both runs as one tree, and what moved."""
     from eab.board.diff import diff_message
-    from eab.figures import fork_diff
     from eab.figures.tables import text_table
+    from eab.labs.quantization import fork_diff_picture as fork_diff
 
     found, cards = moved(a, b), (a.started.model, b.started.model)
     st.text(fork_diff.moved_sentence(found, cards[1].weights))
@@ -225,7 +225,7 @@ def difference(a: Run, b: Run, key: str) -> None:
 
 def roofline(displayed: Entry[FormatReport]) -> None:
     """What bounds a step, with the run on Explore as a point."""
-    from eab.figures import roofline as bounds
+    from eab.labs.quantization import roofline_picture as bounds
 
     report, point = displayed.state, own_point(displayed.state)
     draw(

@@ -13,10 +13,10 @@ from app.widgets import controls, glossary, model_choice
 from app.widgets.charts import downloads, draw, origin, white_background
 from app.widgets.chips import chips
 from app.widgets.markdown import plain
-from eab.analysis.variants import VariantRuns, draft_length_variants
 from eab.config import BranchingConfig, DrafterName
 from eab.errors import EabError
-from eab.figures.captions import variants_sentence
+from eab.labs.variants.costs import variants_sentence
+from eab.labs.variants.results import VariantRuns, draft_length_variants
 
 ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
@@ -60,8 +60,9 @@ def run() -> None:
 
 
 def results(compared: VariantRuns, key: str) -> None:
-    from eab.figures import speculation, speculation_speed
     from eab.figures.tables import text_table
+    from eab.labs.variants import draft_pictures as speculation
+    from eab.labs.variants import draft_speed_pictures as speculation_speed
 
     st.text(f"{variants_sentence(compared)} {speculation_speed.speed_sentence(compared)}")
     white = white_background()
@@ -94,7 +95,7 @@ def results(compared: VariantRuns, key: str) -> None:
 
 def table_note(compared: VariantRuns) -> str:
     """Where the numbers of the table come from."""
-    from eab.figures.speculation import is_one_path
+    from eab.labs.variants.draft_pictures import is_one_path
 
     note = (
         "All measured. Times: medians over the repeats of the runs, which take turns, with "
@@ -112,7 +113,7 @@ def table_note(compared: VariantRuns) -> str:
 
 def text(compared: VariantRuns, key: str) -> None:
     """The text with the highest weight of one of the runs, as chips."""
-    from eab.figures import speculation
+    from eab.labs.variants import draft_pictures as speculation
 
     st.header("The text, token by token")
     pairs = dict(compared.pairs)

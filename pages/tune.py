@@ -26,9 +26,9 @@ from app.widgets.start_stop import start_and_stop
 from eab.errors import EabError
 from eab.figures.charts import NOTHING_YET
 from eab.formatting import as_sentence
-from eab.tuning.cell import Cell, cells_table
-from eab.tuning.quantities import Quantity
-from eab.tuning.report import TuningReport, dumps
+from eab.labs.tuning.cell import Cell, cells_table
+from eab.labs.tuning.quantities import Quantity
+from eab.labs.tuning.report import TuningReport, dumps
 
 VIEW: Final = "view"  # the URL parameter of the open tab
 SETTINGS_TAB, THRESHOLD_TAB = "Sweep of settings", "Threshold for your prompts"
@@ -125,8 +125,8 @@ def growing(cost: Quantity, gain: Quantity) -> Callable[[], None]:
 
 def results(displayed: Entry[TuningReport], cost: Quantity, gain: Quantity) -> None:
     """The pictures of a sweep that no longer changes, a cell of it, the table, and downloads."""
-    from eab.figures import tuning_words as words
     from eab.figures.tables import text_table
+    from eab.labs.tuning import sentences as words
 
     report, key = displayed.state, displayed.key
     cells = report.cells

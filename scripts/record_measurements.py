@@ -24,29 +24,37 @@ from rich.progress import Progress
 from app.server.workloads import CLASS, PRESETS
 from app.state.measurements import BUNDLED
 from eab import record
-from eab.analysis import batching, variant_times
-from eab.analysis.batching import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
-from eab.analysis.variant_times import RunTimed, VariantTimes
-from eab.analysis.variants import VariantEvent, VariantRuns, cache_variants, draft_length_variants
-from eab.bmc import results as bmc_results
-from eab.bmc.experiments import measure
-from eab.bmc.results import EXPERIMENTS, Experiment
 from eab.config import BranchingConfig
-from eab.engine.batching import compare_ways
 from eab.engine.request import Request
-from eab.engine.variants import run_variants
 from eab.errors import RunsError
 from eab.events import Event, Progressed, RunEnded
-from eab.figures import batching_table, bmc_experiments, speculation_speed, weight_formats
-from eab.figures.captions import variants_sentence
-from eab.figures.variant_table import gain_sentence, step_claims
+from eab.labs.batching import results as batching
+from eab.labs.batching import sentences as batching_table
+from eab.labs.batching.measure import compare_ways
+from eab.labs.batching.results import MAX_REPEATS, BatchingComparison, RequestEvent, Workload
+from eab.labs.bmc import pictures as bmc_experiments
+from eab.labs.bmc import results as bmc_results
+from eab.labs.bmc.measure import measure
+from eab.labs.bmc.results import EXPERIMENTS, Experiment
+from eab.labs.quantization import pictures as weight_formats
+from eab.labs.quantization import results as format_results
+from eab.labs.quantization.measure import measure_formats
+from eab.labs.variants import draft_speed_pictures as speculation_speed
+from eab.labs.variants import times as variant_times
+from eab.labs.variants.costs import gain_sentence, step_claims, variants_sentence
+from eab.labs.variants.measure import run_variants
+from eab.labs.variants.results import (
+    VariantEvent,
+    VariantRuns,
+    cache_variants,
+    draft_length_variants,
+)
+from eab.labs.variants.times import RunTimed, VariantTimes
 from eab.lessons import bundled_runs
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.machine import describe_machine
 from eab.models.sources import EMBEDDED, EMBEDDED_DRAFT
-from eab.quantization import results as format_results
-from eab.quantization.experiments import measure_formats
 from eab.timing import Claim, objections
 from eab.weight_formats import AS_LOADED
 from scripts.record_runs import BALL, COMMON

@@ -12,13 +12,13 @@ import torch
 from rich.progress import Progress
 
 from app.server import default_sweep
-from eab.figures.tuning_words import pareto_sentence, saving_sentence
+from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.live_sweep import report_sweep
+from eab.labs.tuning.quantities import COSTS, GAINS
+from eab.labs.tuning.report import TuningReport, dumps
+from eab.labs.tuning.sentences import pareto_sentence, saving_sentence
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
-from eab.tuning.frontier import setting_points
-from eab.tuning.quantities import COSTS, GAINS
-from eab.tuning.report import TuningReport, dumps
-from eab.tuning.reporting import report_sweep
 
 
 def main() -> None:

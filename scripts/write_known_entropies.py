@@ -9,8 +9,8 @@ from collections import defaultdict
 
 from transformers import AutoTokenizer
 
+from eab.labs.quantization import held_out
 from eab.models.sources import EMBEDDED_FOLDER
-from eab.quantization import held_out
 from training.choices import FIXED_CHOICES, entropy_bits, known_distributions
 
 

@@ -11,8 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from eab.evaluation.questions import BUNDLED
-from eab.tuning.prompt_sets import STORIES
+from eab.labs.tuning.prompt_sets import STORIES
+from eab.labs.tuning.questions import BUNDLED
 from training.choices import BAG_CHOICES, CHAINED_CHOICES, COUNTING_CHOICES, FIXED_CHOICES, Choice
 from training.knowledge import CAPITALS, GENERAL_FACTS, NUMBERS, RARE_CAPITALS
 

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from eab.bmc.separate_caches import separate_bytes
+from eab.analysis.separate_caches import separate_bytes
 from eab.config import SETTINGS, THRESHOLD_SCALES
 from eab.lessons import bundled_runs
 from eab.run import Path, Run, Sample, Token, fold

@@ -18,9 +18,6 @@ from fake_cuda import DEVICE, FREE_BYTES, fake_cuda
 from served import REQUESTS, alone, assert_same_events, draft_for, serve_all
 from tiny_models import CONFIGS, random_model, word_tokenizer
 
-from eab.analysis.variants import CACHES
-from eab.bmc.experiments import measure
-from eab.bmc.results import Report
 from eab.branching.sampling import Predictions
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
@@ -28,11 +25,15 @@ from eab.engine.request import Request
 from eab.engine.scheduler import GPU_SHARE, KV_LIMIT_MIB, Scheduler
 from eab.errors import ModelError
 from eab.events import Pause
+from eab.labs.bmc.measure import measure
+from eab.labs.bmc.results import Report
+from eab.labs.quantization import held_out, machine_speed
+from eab.labs.quantization import measure as experiments
+from eab.labs.quantization.results import FormatMissing, FormatReport
+from eab.labs.variants.results import CACHES
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model, wrap_model
 from eab.models.quantized import formats
-from eab.quantization import experiments, held_out, machine_speed
-from eab.quantization.results import FormatMissing, FormatReport
 from eab.run import fold
 from eab.weight_formats import AS_LOADED
 

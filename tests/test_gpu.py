@@ -15,7 +15,6 @@ import pytest
 import torch
 from equality import PROMPT, assert_leaves_match, decisions
 
-from eab.analysis.variants import CACHES
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.passes import OUT_OF_MEMORY
@@ -23,6 +22,7 @@ from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
 from eab.errors import ModelError
 from eab.events import KvMeasured
+from eab.labs.variants.results import CACHES
 from eab.models.cuda_graphs import STREAMS, _free_streams
 from eab.models.loading import load_model, wrap_model
 from eab.run import fold

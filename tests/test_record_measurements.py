@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from eab.analysis.variant_times import RunTimed
-from eab.analysis.variants import REPEATS, cache_variants
-from eab.bmc.results import EXPERIMENTS
 from eab.config import BranchingConfig
 from eab.engine.request import Request
-from eab.engine.variants import run_variants
 from eab.errors import RunsError
 from eab.events import Predicted, RunEnded
+from eab.labs.bmc.results import EXPERIMENTS
+from eab.labs.variants.measure import run_variants
+from eab.labs.variants.results import REPEATS, cache_variants
+from eab.labs.variants.times import RunTimed
 from eab.lessons import bundled_runs
 from eab.timing import Claim, Timing
 from scripts.record_measurements import MEASUREMENTS, Measured, measure_variants, publish

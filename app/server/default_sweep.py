@@ -5,8 +5,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from eab.config import BranchingConfig
-from eab.tuning.grid import Grid
-from eab.tuning.prompt_sets import TuningPrompt, bundled_prompts
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt, bundled_prompts
 
 SET_LABELS: Final[Mapping[str, str]] = {
     "chances": "Chances with known odds",
@@ -33,7 +33,7 @@ def some_prompts(name: str, count: int) -> tuple[TuningPrompt, ...]:
     """Some prompts of a bundled set, evenly spaced; all if it has no more.
 
     Args:
-        name: A name in `eab.tuning.prompt_sets.SETS`.
+        name: A name in `eab.labs.tuning.prompt_sets.SETS`.
         count: How many, at least 1.
     """
     every = bundled_prompts(name)

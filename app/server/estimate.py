@@ -8,7 +8,7 @@ from typing import Any
 
 from app.server.live_run import LiveTask
 from eab.config import BranchingConfig
-from eab.tuning.report import TuningReport
+from eab.labs.tuning.report import TuningReport
 
 
 def most_tokens(config: BranchingConfig) -> int:

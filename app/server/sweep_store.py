@@ -8,7 +8,7 @@ from typing import Final
 from app.server.named_store import NamedStore
 from app.server.store import store_path
 from app.server.store_file import Kind
-from eab.tuning.report import TuningReport, dumps, loads
+from eab.labs.tuning.report import TuningReport, dumps, loads
 
 SWEEPS: Final[Kind[TuningReport]] = Kind(
     one="sweep",

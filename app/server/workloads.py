@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from eab.analysis.batching import Asked
+from eab.labs.batching.results import Asked
 
 _SHORT: Final = (
     "The capital of France is",

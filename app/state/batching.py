@@ -6,8 +6,8 @@ from typing import Final
 from app.server.job import Job, Ready
 from app.server.live_run import LiveTask
 from app.state.slot import Slot
-from eab.analysis.batching import BatchingComparison, BatchingEvent, Workload
 from eab.engine.request import Request
+from eab.labs.batching.results import BatchingComparison, BatchingEvent, Workload
 from eab.lessons import bundled_runs
 
 
@@ -33,7 +33,7 @@ def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
     """
 
     def begin(ready: Ready) -> Iterator[BatchingEvent]:
-        from eab.engine.batching import compare_ways
+        from eab.labs.batching.measure import compare_ways
         from eab.models.machine import describe_machine
 
         return compare_ways(ready.model, workload, describe_machine(ready.model.card.device))

@@ -148,7 +148,7 @@ def _cell(side: str) -> Side | None:
     run = displayed.state.run
     if displayed.active or run is None:
         return None
-    from eab.figures.tuning_words import setting_words
+    from eab.labs.tuning.sentences import setting_words
 
     words = setting_words(run.started.config)
     return Side(displayed.key, f"{words}, seed {run.started.config.seed}", run)

@@ -8,7 +8,7 @@ from app.server.job import Job, Ready
 from app.server.live_run import LiveTask
 from app.state.slot import Slot
 from eab.assets import ASSETS
-from eab.bmc.results import EXPERIMENTS, Experiment, Report, ReportEvent, load
+from eab.labs.bmc.results import EXPERIMENTS, Experiment, Report, ReportEvent, load
 
 BUNDLED: Final = ASSETS / "bmc"
 
@@ -66,7 +66,7 @@ def measurement_job(experiment: Experiment, rows: int, model_name: str) -> Job[R
     """
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
-        from eab.bmc.experiments import measure
+        from eab.labs.bmc.measure import measure
 
         return measure(experiment, ready.model, rows)
 

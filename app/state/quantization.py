@@ -11,8 +11,8 @@ from app.state.slot import Slot
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import ModelError
+from eab.labs.quantization.results import FormatReport, ReportEvent
 from eab.lessons import bundled_runs
-from eab.quantization.results import FormatReport, ReportEvent
 from eab.run import Run, RunFold
 from eab.weight_formats import AS_LOADED, full_name, split_name
 
@@ -63,8 +63,8 @@ def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
     """
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
+        from eab.labs.quantization.measure import measure_formats
         from eab.models.loading import load_model
-        from eab.quantization.experiments import measure_formats
 
         if ready.model.kv_shape.blocks is not None:
             raise ModelError(

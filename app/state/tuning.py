@@ -19,10 +19,10 @@ from app.state import messages
 from app.state.slot import Entry, Slot, note_in_url
 from eab.engine.request import Request
 from eab.errors import ConfigError, StoreError
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.report import ReportEvent, TuningReport, loads
 from eab.lessons import bundled_runs
-from eab.tuning.grid import Grid
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.report import ReportEvent, TuningReport, loads
 
 Purpose = Literal["sweep", "pilot", "check"]
 MAX_KEPT: Final = 12
@@ -82,7 +82,7 @@ def sweep_job(
     """
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
-        from eab.tuning.reporting import report_sweep
+        from eab.labs.tuning.live_sweep import report_sweep
 
         return report_sweep(ready.model, prompts, replace(grid, base=ready.requests[0].config))
 

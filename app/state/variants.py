@@ -6,9 +6,9 @@ from typing import Final
 from app.server.job import Job, Ready
 from app.server.live_run import LiveTask
 from app.state.slot import Slot
-from eab.analysis.variants import REPEATS, VariantEvent, VariantRuns
 from eab.config import BranchingConfig
 from eab.engine.request import Request
+from eab.labs.variants.results import REPEATS, VariantEvent, VariantRuns
 from eab.lessons import bundled_runs
 
 
@@ -48,7 +48,7 @@ def comparison_job(
     drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 
     def begin(ready: Ready) -> Iterator[VariantEvent]:
-        from eab.engine.variants import run_variants
+        from eab.labs.variants.measure import run_variants
 
         return run_variants(ready.model, ready.requests[0], variants, ready.draft)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from app.server import weight_matrices
 from app.state.process import worker
-from eab.quantization.grid import Grid, Rounding, round_to_grid
+from eab.labs.quantization.rounding import Grid, Rounding, round_to_grid
 
 KEPT = 8  # of each kind, between all tabs
 

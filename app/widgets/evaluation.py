@@ -20,13 +20,13 @@ the surest first. Intervals (95 %) are from resampled questions.
 
 def show() -> None:
     """Draw the chart, the table, and where they come from."""
-    from eab.figures.evaluation import (
+    from eab.figures.tables import text_table
+    from eab.labs.tuning.evaluation_pictures import (
         ROW_HEADINGS,
         evaluation_figure,
         evaluation_rows,
         evaluation_sentence,
     )
-    from eab.figures.tables import text_table
 
     report = bundled_runs.evaluation()
     sentence, figure = evaluation_sentence(report), evaluation_figure(report)

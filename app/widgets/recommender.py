@@ -13,13 +13,13 @@ from app.widgets.markdown import plain
 from app.widgets.setting_widgets import KEPT
 from app.widgets.start_stop import start_and_stop
 from eab.errors import ConfigError, EabError
-from eab.evaluation.questions import Question
 from eab.formatting import as_sentence
-from eab.tuning.cell import Cell
-from eab.tuning.frontier import setting_of
-from eab.tuning.grid import Grid
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.recommendation import (
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.frontier import setting_of
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.recommendation import (
     CHECK_SEEDS,
     PILOT_SEEDS,
     THRESHOLDS,
@@ -114,8 +114,8 @@ def _predict() -> None:
 
 
 def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) -> None:
-    from eab.figures import recommendation as words
     from eab.figures.tables import text_table
+    from eab.labs.tuning import recommendation_pictures as words
 
     try:
         found = recommend(cells, *_wanted())

@@ -7,7 +7,8 @@ import streamlit as st
 
 from app.server.workloads import PRESETS
 from app.widgets.setting_widgets import KEPT
-from eab.analysis.batching import (
+from eab.errors import ConfigError
+from eab.labs.batching.results import (
     MAX_NEW_TOKENS,
     MAX_PATHS,
     MAX_PROMPT,
@@ -17,7 +18,6 @@ from eab.analysis.batching import (
     Asked,
     Workload,
 )
-from eab.errors import ConfigError
 from eab.timing import MIN_REPEATS
 
 _PRESET, _SLOTS, _REPEATS, _PATHS = (

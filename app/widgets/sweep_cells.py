@@ -15,9 +15,9 @@ from app.widgets.markdown import plain
 from eab.config import BranchingConfig
 from eab.errors import EabError
 from eab.formatting import counted, excerpt
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.frontier import SettingPoint, setting_of, varying
 from eab.token_text import visible
-from eab.tuning.cell import Cell
-from eab.tuning.frontier import SettingPoint, setting_of, varying
 
 EXPLORE: Final = "../pages/explore.py"
 _SETTING, _PROMPT, _SEED, _OTHER = (
@@ -38,7 +38,7 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
         cells: All cells of the sweep.
         model_name: The model of the sweep.
     """
-    from eab.figures.tuning_words import setting_words
+    from eab.labs.tuning.sentences import setting_words
 
     names = varying(point.config for point in points)
     labels = [setting_words(point.config, names) for point in points]

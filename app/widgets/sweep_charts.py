@@ -8,9 +8,9 @@ import streamlit as st
 from app.widgets import sweep_cells
 from app.widgets.charts import draw
 from eab.config import SETTINGS
-from eab.tuning.cell import Cell
-from eab.tuning.frontier import SettingPoint, measured, setting_points, varying
-from eab.tuning.quantities import COSTS, GAINS, Quantity
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.frontier import SettingPoint, measured, setting_points, varying
+from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
 
 _COST, _GAIN = "tune_cost", "tune_gain"
 _ACROSS, _DOWN = "tune_across", "tune_down"
@@ -73,7 +73,8 @@ def draw_charts(
     Returns:
         The settings, as they are numbered in the charts.
     """
-    from eab.figures import tuning, tuning_words
+    from eab.labs.tuning import pictures as tuning
+    from eab.labs.tuning import sentences as tuning_words
 
     points = setting_points(cells, cost, gain)
     key = f"{key}-{cost.column}-{gain.column}-{len(cells)}"
@@ -97,7 +98,8 @@ def _heat_map(
     cells: Sequence[Cell], gain: Quantity, points: Sequence[SettingPoint], key: str, white: bool
 ) -> None:
     """Draw the heat map, and below it the choice of its axes, unless cells are still being made."""
-    from eab.figures import tuning, tuning_words
+    from eab.labs.tuning import pictures as tuning
+    from eab.labs.tuning import sentences as tuning_words
 
     every = setting_points(cells, gain, gain, partial=True)
     place = {point.config: number for number, point in enumerate(points)}
@@ -156,7 +158,7 @@ def _one_of(label: str, key: str, names: Sequence[str], menu: bool) -> str:
 
 
 def _fixed(name: str, values: Sequence[Any], menu: bool) -> Any:
-    from eab.figures.tuning_words import value_words
+    from eab.labs.tuning.sentences import value_words
 
     key = f"tune_fixed_{name}"
     if not menu:
@@ -175,7 +177,8 @@ def draw_parallel(
     points: Sequence[SettingPoint], cost: Quantity, gain: Quantity, key: str, white: bool
 ) -> None:
     """Draw parallel coordinates, where more than two settings vary."""
-    from eab.figures import tuning, tuning_words
+    from eab.labs.tuning import pictures as tuning
+    from eab.labs.tuning import sentences as tuning_words
 
     names = varying(point.config for point in points)
     if len(names) <= _FEW:

@@ -11,7 +11,7 @@ from app.state.slot import Entry
 from app.widgets.markdown import plain
 from app.widgets.saved import Gallery
 from eab import token_text
-from eab.tuning.report import TuningReport
+from eab.labs.tuning.report import TuningReport
 
 _OPEN: Final = "open_sweep"  # key of the popover
 _SHOWN, _NAME, _UPLOAD = "tune_shown", "tune_name", "tune_upload"

@@ -12,11 +12,11 @@ from app.widgets import controls
 from app.widgets.setting_widgets import KEPT
 from eab.config import SETTINGS, BranchingConfig, PolicyName
 from eab.errors import ConfigError
-from eab.evaluation.questions import Question
 from eab.formatting import counted, human_seconds
-from eab.tuning.grid import Grid
-from eab.tuning.items import items_of
-from eab.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.work_items import items_of
 
 OWN: Final = "Your own, one per line"
 MAX_PROMPTS, MAX_PROMPT, MAX_CELLS = 24, 2000, 4000

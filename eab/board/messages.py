@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any, Final, Literal
 
 from eab import token_text
-from eab.bmc.separate_caches import separate_bytes
+from eab.analysis.separate_caches import separate_bytes
 from eab.board.deciding_forks import deciding_forks
 from eab.board.layout import pieces
 from eab.config import AUTO

@@ -15,7 +15,6 @@ from eab import record
 from eab.analysis.answer_parts import check_part
 from eab.analysis.answers import Answers, group_answers
 from eab.analysis.same_answer import SameAnswer, exact
-from eab.analysis.variants import REPEATS
 from eab.cli import files, models, options, progress, terminal
 from eab.cli.app_server import open_app
 from eab.cli.batch import batch
@@ -23,11 +22,12 @@ from eab.cli.sweep import sweep
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.errors import EabError, RunsError
-from eab.evaluation.same_answer import load_rule
 from eab.events import RunEnded
 from eab.events.chat import parse_messages
-from eab.figures.captions import variants_sentence
 from eab.formatting import as_sentence, human_bytes
+from eab.labs.tuning.answer_rule import load_rule
+from eab.labs.variants.costs import variants_sentence
+from eab.labs.variants.results import REPEATS
 from eab.record.prompt_lines import read_text
 from eab.run import Run, fold
 from eab.share.html_page import save_html
@@ -207,9 +207,9 @@ def evaluate(
 ) -> None:
     """Measure whether the scores of uncertainty tell wrong answers from right ones."""
     from eab.cli import evaluation
-    from eab.evaluation.answering import Answering
-    from eab.evaluation.questions import BUNDLED, load_questions
-    from eab.evaluation.report import report
+    from eab.labs.tuning.answering import Answering
+    from eab.labs.tuning.evaluation import report
+    from eab.labs.tuning.questions import BUNDLED, load_questions
 
     files.check_writable(json_file, rows_file)
     config = BranchingConfig.from_settings(

@@ -11,10 +11,10 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from eab.evaluation.answering import Answering, Way
-from eab.evaluation.metrics import Interval
-from eab.evaluation.questions import Question
-from eab.evaluation.report import Report, verdict
+from eab.labs.tuning.answering import Answering, Way
+from eab.labs.tuning.evaluation import Report, verdict
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.scores import Interval
 from eab.record.whole_file import write_table
 
 

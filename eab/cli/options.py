@@ -19,10 +19,10 @@ from eab.branching.presets import OF_PRESETS, PRESETS, with_preset
 from eab.config import BRANCHING, SETTINGS, SPECULATIVE, BranchingConfig
 from eab.errors import ConfigError
 from eab.formatting import quoted
+from eab.labs.tuning.grid import MAX_SEEDS, Grid
 from eab.settings import Choice, Real, Setting, Switch, Text, Whole
 from eab.text_values import JsonObject, Texts
 from eab.timing import MIN_REPEATS
-from eab.tuning.grid import MAX_SEEDS, Grid
 from eab.weight_formats import AS_LOADED, AUTO, LAYOUTS, WEIGHT_FORMATS
 
 MAX_REPEATS = 100

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from eab.analysis.variants import VariantRuns, cache_variants
 from eab.cli.options import ModelOptions
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.events import Event, Progressed, RunStarted, StepTimed
 from eab.formatting import counted
+from eab.labs.variants.results import VariantRuns, cache_variants
 from eab.run import RunFold
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def compare_caches(
 ) -> VariantRuns:
     """The same run once with each cache, then as many repeats, in turn, for the times."""
     from eab.engine.loop import stop_when
-    from eab.engine.variants import run_variants
+    from eab.labs.variants.measure import run_variants
 
     compared = cache_variants()
     events = run_variants(model, Request(prompt, config), compared.variants, repeats=repeats)

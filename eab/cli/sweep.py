@@ -17,14 +17,14 @@ from eab.cli import options, progress
 from eab.config import SETTINGS
 from eab.errors import ConfigError, RunsError
 from eab.formatting import counted, human_seconds
-from eab.tuning.cell import Cell, cells_table
-from eab.tuning.frontier import varying
-from eab.tuning.grid import Grid
-from eab.tuning.journal import TABLE
-from eab.tuning.measuring import PART, SAME_ANSWER, Measurement
-from eab.tuning.outcomes import Executor
-from eab.tuning.prompt_sets import SETS, TuningPrompt, read_prompts
-from eab.tuning.sweeping import SweepStep, sweep_with
+from eab.labs.tuning.cell import Cell, cells_table
+from eab.labs.tuning.executor import Executor
+from eab.labs.tuning.frontier import varying
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.journal import TABLE
+from eab.labs.tuning.measure import PART, SAME_ANSWER, Measurement
+from eab.labs.tuning.prompt_sets import SETS, TuningPrompt, read_prompts
+from eab.labs.tuning.sweeping import SweepStep, sweep_with
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,14 +120,14 @@ def _executor(
     source: options.ModelOptions, draft: str, measurement: Measurement, ray: str, workers: int
 ) -> Iterator[Executor]:
     if ray:
+        from eab.labs.tuning.ray_actors import RayActors
         from eab.models.loading import load_model
-        from eab.tuning.ray_actors import RayActors
 
         load = partial(load_model, source.model, source.device, source.dtype, source.weights)
         with RayActors(partial(load, layout=source.layout), measurement, ray, workers) as actors:
             yield actors
         return
-    from eab.tuning.in_process import InProcess
+    from eab.labs.tuning.in_process import InProcess
 
     drafting = progress.load_draft(draft, source) if draft else None
     yield InProcess(progress.load(source), measurement, drafting)

@@ -12,19 +12,14 @@ from rich.tree import Tree
 from eab import token_text
 from eab.analysis.answers import Answer, Answers
 from eab.analysis.fork_attribution import attribute_to_forks
+from eab.analysis.separate_caches import separate_bytes
 from eab.analysis.uncertainty import uncertainty
-from eab.analysis.variants import VariantRuns, cost_values
-from eab.bmc.separate_caches import separate_bytes
 from eab.events.chat import as_json as as_json_messages
-from eab.figures.captions import (
-    answers_sentence,
-    cost_sentence,
-    limit_sentence,
-    variants_sentence,
-)
+from eab.figures.captions import answers_sentence, cost_sentence, limit_sentence
 from eab.figures.uncertainty import forks_sentence, uncertainty_sentence
-from eab.figures.variant_table import COST_NOTE, variant_rows
 from eab.formatting import counted
+from eab.labs.variants.costs import COST_NOTE, variant_rows, variants_sentence
+from eab.labs.variants.results import VariantRuns, cost_values
 from eab.run import Path, Run, Sample
 
 Place: TypeAlias = tuple[int, int]  # id of a path, number of its token; -1 if it has none

@@ -91,7 +91,7 @@ class KVUsage:
         rows_private: Rows that one live path reads.
         rows_spare: Reserved rows: allocated, but without a token.
         rows_independent: Tokens of all these paths, which is what separate caches would use
-            (computed); see eab.bmc.separate_caches for what they would hold.
+            (computed); see eab.analysis.separate_caches for what they would hold.
         paths: The share of each live path.
         bytes_copied: Bytes that were stored before and moved again.
         allocations: Tensors made.

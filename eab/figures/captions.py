@@ -7,7 +7,6 @@ from typing import Final
 
 from eab import token_text
 from eab.analysis.answers import Answers
-from eab.analysis.variants import Agreement, VariantRuns
 from eab.events import EndReason
 from eab.figures.memory_captions import memory_detail, memory_sentence, source, words_by_step
 from eab.formatting import counted, human_bytes, shortened
@@ -209,34 +208,6 @@ def traffic_sentence(run: Run) -> str:
         f" Cache {run.started.config.cache}: {human_bytes(kv.bytes_copied)} copied in "
         f"{counted(kv.allocations, 'allocation')}, peak {human_bytes(kv.peak_bytes)} "
         f"({source(run)})."
-    )
-
-
-def variants_sentence(compared: VariantRuns) -> str:
-    """Whether all variants give the same tokens, and what became of those that did not finish."""
-    agreements = compared.agreements()
-    unlike = [one for one in agreements if one.first_difference is not None or not one.explained]
-    words = [_difference_words(agreement) for agreement in unlike]
-    if agreements and not unlike:
-        words.append(f"The same tokens with {counted(len(agreements) + 1, compared.kind)}.")
-    ended = [(name, run.ended) for name, run in compared.pairs if run.ended is not None]
-    words += [
-        f"{name} failed: {token_text.visible(end.message)}."
-        for name, end in ended
-        if end.reason == "failed"
-    ]
-    return " ".join(words) or "Nothing to compare yet."
-
-
-def _difference_words(agreement: Agreement) -> str:
-    if agreement.explained:
-        return (
-            f"{agreement.variant} takes another token at step {agreement.first_difference}, by "
-            f"rounding: up to there, the entropies agree to {agreement.entropy_gap:.1g} nats."
-        )
-    return (
-        f"{agreement.variant} computes something else: its entropies differ by up to "
-        f"{agreement.entropy_gap:.2g} nats, which rounding does not explain."
     )
 
 

@@ -8,8 +8,7 @@ import pandas as pd
 
 from eab.analysis.answers import group_answers
 from eab.analysis.diff import Merged, same_prompt, texts_of
-from eab.analysis.variants import run_cost
-from eab.bmc.separate_caches import separate_bytes
+from eab.analysis.separate_caches import separate_bytes
 from eab.config import PolicyName
 from eab.formatting import counted, human_bytes, times
 from eab.run import Run
@@ -90,13 +89,13 @@ _MEASURES: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
 
 def measures_of(run: Run) -> RunMeasures:
     """What the run took and what came of it."""
-    cost, kv = run_cost(run.started.config.cache, run), run.peak_kv()
+    kv, last = run.peak_kv(), run.last_kv()
     independent = run.started.config.policy == "independent"
     return RunMeasures(
-        tokens=cost.tokens_through_model,
+        tokens=run.tokens_through_model(),
         seconds=run.seconds(),
-        held=cost.most_held_bytes,
-        peak=cost.peak_bytes,
+        held=max((step.kv.bytes_held for step in run.steps if step.kv is not None), default=0),
+        peak=last.peak_bytes if last is not None else 0,
         separate_caches=separate_bytes(run.started, kv) if kv is not None else 0,
         texts=len(run.leaves()),
         distinct=len(set(texts_of(run))),

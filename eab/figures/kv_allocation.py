@@ -17,8 +17,7 @@ from eab.figures.charts import (
     laid_out,
 )
 from eab.figures.tables import text_table
-from eab.figures.variant_table import beside_first
-from eab.formatting import human_bytes, listed
+from eab.formatting import human_bytes, listed, with_ratio
 
 # What the legend calls a part of the reserved bytes, its field in Reserved, colour and pattern.
 _PARTS: Final = (
@@ -73,7 +72,7 @@ def allocation_sentence(found: KvAllocation) -> str:
     first, *others = sorted(SCHEMES, key=found.peak)
     least = found.peak(first)
     reserve = [
-        f"{_phrase(found, scheme)} {beside_first(found.peak(scheme), least, human_bytes)}"
+        f"{_phrase(found, scheme)} {with_ratio(found.peak(scheme), least, human_bytes)}"
         for scheme in (first, *others)
     ]
     waste = [f"{_SHORT[scheme]} {found.wasted_share(scheme):.0%}" for scheme in (first, *others)]

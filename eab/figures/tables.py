@@ -13,12 +13,8 @@ import pandas as pd
 from eab import token_text
 from eab.analysis.answers import Answers
 from eab.analysis.fork_attribution import ForkShare
+from eab.analysis.separate_caches import separate_bytes
 from eab.analysis.uncertainty import Uncertainty
-from eab.analysis.variants import VariantRuns, cost_values
-from eab.bmc.demand import Demand, predicted_overhead
-from eab.bmc.results import Point, Report, RTimed, SizeTimed
-from eab.bmc.separate_caches import separate_bytes
-from eab.caches.growth import Calibration, CostModel, overhead
 from eab.config import SETTINGS
 from eab.figures.uncertainty import effect, text_before
 from eab.formatting import shortened
@@ -229,82 +225,6 @@ def steps_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def costs_table(compared: VariantRuns) -> pd.DataFrame:
-    """A row per variant: seconds, tokens, bytes, allocations of its whole run. All measured.
-
-    Seconds are medians of the repeats; columns `_low` and `_high` are their quartiles.
-    """
-    return pd.DataFrame([cost_values(cost) for cost in compared.costs()])
-
-
-def variant_steps_table(compared: VariantRuns) -> pd.DataFrame:
-    """A row per variant and step: as `steps_table`, and what was copied and allocated so far."""
-    tables = []
-    for name, run in compared.pairs:
-        table = steps_table(run)
-        kv = [step.kv for step in run.steps if step.kv is not None]
-        table.insert(0, "variant", name)
-        table["copied_bytes_so_far"] = [one.bytes_copied for one in kv]
-        table["allocations_so_far"] = [one.allocations for one in kv]
-        table["peak_bytes_so_far"] = [one.peak_bytes for one in kv]
-        table["tokens_through_model"] = [
-            step.timing.tokens if step.timing else 0 for step in run.steps if step.kv
-        ]
-        tables.append(table)
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-
-
 def text_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> pd.DataFrame:
     """Rows of text under these headings, the first column as the index."""
     return pd.DataFrame(rows, columns=pd.Index(columns)).set_index(columns[0])
-
-
-def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None) -> pd.DataFrame:
-    """A row per r for a recorded run: growths, rows and bytes that the cache would need.
-
-    Args:
-        demand: What the run asks of the cache.
-        rs: The values of r.
-        costs: The fitted constants; with them, there are columns for predicted seconds.
-    """
-    paths = [need.paths for need in demand.needs]
-    rows = []
-    for r in rs:
-        steps = demand.at(r)
-        row: dict[str, Any] = {
-            "r": r,
-            "growths": sum(step.grew for step in steps[1:]),
-            "rows_copied": sum(step.copied for step in steps),
-            "bytes_copied": sum(step.copied for step in steps) * demand.row_bytes,
-            "spare_rows_mean": sum(step.spare for step in steps) / len(steps),
-            "most_bytes_held": max(step.held for step in steps) * demand.row_bytes,
-        }
-        if costs is not None:
-            copying, visiting = predicted_overhead(costs, steps, paths)
-            row |= {"predicted_copy_seconds": copying, "predicted_spare_seconds": visiting}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def points_table(report: Report) -> pd.DataFrame:
-    """A row per measured point; seconds and bytes."""
-    fitted = report.fitted
-    rows = [
-        row
-        for point in report.points
-        if not isinstance(point, Calibration)
-        for row in _point_rows(point, fitted)
-    ]
-    return pd.DataFrame(rows)
-
-
-def _point_rows(point: Point, fitted: Calibration | None) -> list[dict[str, Any]]:
-    row = asdict(point)
-    if isinstance(point, SizeTimed):
-        row.pop("overheads")
-        return [row | {"r": r, "overhead": seconds} for r, seconds in point.overheads]
-    if isinstance(point, RTimed):
-        row |= {f"work_{name}": value for name, value in row.pop("work").items()}
-        if fitted is not None and point.padded:
-            row["predicted_overhead"] = overhead(fitted.costs, point.work, point.r)
-    return [row]

@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from eab import record
-from eab.analysis import variant_times
-from eab.analysis.batching import BatchingComparison, RequestEvent
-from eab.analysis.batching import load as load_batching
-from eab.analysis.variants import VariantRuns, cache_variants, draft_length_variants, fold_variants
 from eab.assets import ASSETS
 from eab.errors import LessonError
 from eab.events import Event, RunEnded
 from eab.formatting import quoted
-from eab.quantization.results import FormatReport
-from eab.quantization.results import load as load_formats
+from eab.labs.batching.results import BatchingComparison, RequestEvent
+from eab.labs.batching.results import load as load_batching
+from eab.labs.quantization.results import FormatReport
+from eab.labs.quantization.results import load as load_formats
+from eab.labs.tuning.report import TuningReport
+from eab.labs.tuning.report import load as load_tuning
+from eab.labs.variants import times as variant_times
+from eab.labs.variants.results import (
+    VariantRuns,
+    cache_variants,
+    draft_length_variants,
+    fold_variants,
+)
 from eab.run import RunFold, fold_prefix
-from eab.tuning.report import TuningReport
-from eab.tuning.report import load as load_tuning
 
 FOLDER: Final = ASSETS / "runs"
 CACHES: Final = FOLDER.parent / "caches"  # the same run with each cache

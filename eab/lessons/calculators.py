@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from eab.analysis.kv_allocation import kv_allocation
+from eab.labs.quantization.rounding import Grid, round_to_grid
 from eab.lessons.measures import Unit
 from eab.lessons.sources import Sources
-from eab.quantization.grid import Grid, round_to_grid
 from eab.speculation.formulas import expected_tokens
 
 Values = Mapping[str, float]

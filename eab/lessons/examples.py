@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from eab.assets import ASSETS
+from eab.labs.quantization.rounding import Floats
 from eab.lessons.bundled_runs import batching, caches, draft_lengths, formats
 from eab.lessons.sources import Sources
-from eab.quantization.grid import Floats
 from eab.run import Run
 
 _MODEL: Final = ASSETS / "model" / "model.safetensors"

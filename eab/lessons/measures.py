@@ -16,8 +16,8 @@ from eab.analysis.schedule import Schedule
 from eab.board.guide import first_fork
 from eab.errors import ConfigError, LessonError, RecordError
 from eab.formatting import human_bytes, quoted, times
+from eab.labs.quantization.results import FormatMeasured
 from eab.lessons.sources import PARTS, Sources
-from eab.quantization.results import FormatMeasured
 from eab.run import Run
 from eab.speculation.stats import speculation_stats
 

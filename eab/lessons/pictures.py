@@ -29,21 +29,21 @@ class Picture:
 
 
 def _processed_tokens(sources: Sources) -> Drawn:
-    from eab.figures import processed_tokens as figures
+    from eab.labs.variants import processed_tokens as figures
 
     sweep = sources.caches()
     return figures.processed_sentence(sweep), figures.processed_figure(sweep)
 
 
 def _copied(sources: Sources) -> Drawn:
-    from eab.figures import caches
+    from eab.labs.variants import cache_pictures as caches
 
     sweep = sources.caches()
     return caches.totals_sentence(sweep), caches.totals_figure(sweep)
 
 
 def _shared_rows(sources: Sources) -> Drawn:
-    from eab.figures import caches
+    from eab.labs.variants import cache_pictures as caches
 
     return caches.paths_sentence(sources.run), caches.paths_figure(sources.run)
 
@@ -57,22 +57,22 @@ def _allocation(sources: Sources) -> Drawn:
 
 
 def _tokens_per_pass(sources: Sources) -> Drawn:
-    from eab.figures import speculation
+    from eab.labs.variants import draft_pictures as speculation
 
     sweep = sources.draft_lengths()
     return speculation.tokens_sentence(sweep), speculation.tokens_figure(sweep)
 
 
 def _when_drafts_pay(sources: Sources) -> Drawn:
-    from eab.figures import speculation_speed
+    from eab.labs.variants import draft_speed_pictures as speculation_speed
 
     sweep = sources.draft_lengths()
     return speculation_speed.surface_sentence(sweep), speculation_speed.surface_figure(sweep)
 
 
 def _schedules(sources: Sources) -> Drawn:
-    from eab.figures.batching import batching_figure
-    from eab.figures.batching_table import way_sentences
+    from eab.labs.batching.pictures import batching_figure
+    from eab.labs.batching.sentences import way_sentences
 
     comparison = sources.batching()
     sentence = " ".join(way_sentences(comparison).values())
@@ -80,23 +80,23 @@ def _schedules(sources: Sources) -> Drawn:
 
 
 def _one_matrix(sources: Sources) -> Drawn:
-    from eab.figures.weight_matrix import grid_sentence, matrix_figure
-    from eab.quantization.grid import Grid, round_to_grid
+    from eab.labs.quantization.matrix_pictures import grid_sentence, matrix_figure
+    from eab.labs.quantization.rounding import Grid, round_to_grid
 
     rounding = round_to_grid(sources.matrix(), Grid("affine", bits=4, share=32))
     return grid_sentence(rounding), matrix_figure(rounding)
 
 
 def _one_matrix_nf4(sources: Sources) -> Drawn:
-    from eab.figures.weight_matrix import grid_sentence, matrix_figure
-    from eab.quantization.grid import Grid, round_to_grid
+    from eab.labs.quantization.matrix_pictures import grid_sentence, matrix_figure
+    from eab.labs.quantization.rounding import Grid, round_to_grid
 
     rounding = round_to_grid(sources.matrix(), Grid("nf4", share=32))
     return grid_sentence(rounding), matrix_figure(rounding)
 
 
 def _formats(sources: Sources) -> Drawn:
-    from eab.figures.weight_formats import quality_figure, quality_sentence
+    from eab.labs.quantization.pictures import quality_figure, quality_sentence
 
     report = sources.formats()
     return quality_sentence(report), quality_figure(report)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from eab.analysis.batching import WAYS, BatchingComparison
 from eab.analysis.schedule import Schedule
-from eab.analysis.variants import CACHES, VariantRuns, draft_length_variants
-from eab.quantization.grid import Floats
-from eab.quantization.results import FormatMeasured, FormatReport
+from eab.labs.batching.results import WAYS, BatchingComparison
+from eab.labs.quantization.results import FormatMeasured, FormatReport
+from eab.labs.quantization.rounding import Floats
+from eab.labs.variants.results import CACHES, VariantRuns, draft_length_variants
 from eab.run import Run
 from eab.weight_formats import WEIGHT_FORMATS
 

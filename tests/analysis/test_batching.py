@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from eab.analysis.batching import (
+from eab.analysis.schedule import ScheduledPass, Served
+from eab.errors import ConfigError, RecordError
+from eab.events import Progressed, RunEnded
+from eab.labs.batching.results import (
     MAX_NEW_TOKENS,
     MAX_PROMPT,
     MAX_REQUESTS,
@@ -20,9 +23,6 @@ from eab.analysis.batching import (
     dumps,
     load,
 )
-from eab.analysis.schedule import ScheduledPass, Served
-from eab.errors import ConfigError, RecordError
-from eab.events import Progressed, RunEnded
 from eab.timing import Timing
 
 ASKED = tuple(Asked(f"prompt {number}", 8) for number in range(5))

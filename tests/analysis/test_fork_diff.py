@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from eab.analysis.fork_diff import moved, same_request
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.events import Event
+from eab.labs.quantization.fork_diff import moved, same_request
 from eab.lessons import bundled_runs
 from eab.models.loading import load_model
 from eab.run import Run, fold

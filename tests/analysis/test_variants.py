@@ -7,13 +7,10 @@ from itertools import islice
 
 import pytest
 
-from eab.analysis.variant_times import Began, RunTimed, VariantTimes, dumps, load
-from eab.analysis.variants import CACHES, REPEATS, VariantRuns, cache_variants, fold_variants
 from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate, stop_when
 from eab.engine.request import Request
-from eab.engine.variants import run_variants
 from eab.errors import PromptError, RecordError
 from eab.events import (
     Event,
@@ -25,12 +22,15 @@ from eab.events import (
     StepTimed,
     TokenAppended,
 )
-from eab.figures import caches
-from eab.figures.captions import cost_sentence, variants_sentence
+from eab.figures.captions import cost_sentence
 from eab.figures.charts import for_print
 from eab.figures.memory_captions import memory_sentence
-from eab.figures.tables import costs_table, variant_steps_table
-from eab.figures.variant_table import gain_sentence, step_claims, variant_rows
+from eab.labs.variants import cache_pictures as caches
+from eab.labs.variants.costs import gain_sentence, step_claims, variant_rows, variants_sentence
+from eab.labs.variants.measure import run_variants
+from eab.labs.variants.results import CACHES, REPEATS, VariantRuns, cache_variants, fold_variants
+from eab.labs.variants.tables import costs_table, variant_steps_table
+from eab.labs.variants.times import Began, RunTimed, VariantTimes, dumps, load
 from eab.run import Run, fold
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invented_runs import invented_run
 
-from eab.bmc.demand import demand_of
+from eab.analysis.kv_demand import demand_of
 from eab.caches.calibration import MAX_TOKENS, Calibrator, calibrate, calibrated
 from eab.caches.growth import Calibration, CostModel, auto_growth_rule
 from eab.caches.shape import KVShape

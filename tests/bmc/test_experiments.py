@@ -4,17 +4,17 @@ test reads a clock.
 
 import torch
 
-from eab.bmc.experiments import (
+from eab.caches.growth import Calibration, CostModel
+from eab.caches.shape import KVShape
+from eab.events import Progressed
+from eab.labs.bmc.measure import (
     copy_against_compute,
     other_sizes,
     r_grid,
     sensitivity_to_r,
 )
-from eab.bmc.rejection import rejected_drafts
-from eab.bmc.results import LengthTimed, RejectionTimed, Report, RTimed, SizeTimed, predicted_r
-from eab.caches.growth import Calibration, CostModel
-from eab.caches.shape import KVShape
-from eab.events import Progressed
+from eab.labs.bmc.rejection import rejected_drafts
+from eab.labs.bmc.results import LengthTimed, RejectionTimed, Report, RTimed, SizeTimed, predicted_r
 
 SHAPE = KVShape(1, 1, 4, torch.float32, torch.device("cpu"), group=1)
 ROWS, REPEATS = 8, 3
@@ -69,9 +69,9 @@ def test_other_shapes_have_a_point_per_repeat(monkeypatch):
         yield Progressed(0.5, "calibrating")
         return Calibration(CostModel(1e-6, 1e-6, 1e-6), (), ())
 
-    monkeypatch.setattr("eab.bmc.rounds.calibrate", no_calibration)
-    monkeypatch.setattr("eab.bmc.experiments.SIZES", {"other": (1, 1, 8, 2)})
-    monkeypatch.setattr("eab.bmc.experiments.SIZE_ROWS", ROWS)
+    monkeypatch.setattr("eab.labs.bmc.rounds.calibrate", no_calibration)
+    monkeypatch.setattr("eab.labs.bmc.measure.SIZES", {"other": (1, 1, 8, 2)})
+    monkeypatch.setattr("eab.labs.bmc.measure.SIZE_ROWS", ROWS)
     timed = collected(other_sizes(SHAPE, "ours", REPEATS)).of(SizeTimed)
     assert [one.name for one in timed] == ["ours"] * REPEATS + ["other"] * REPEATS
     for one in timed:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD
 
-from eab.bmc.separate_caches import path_lengths, separate_bytes
+from eab.analysis.separate_caches import path_lengths, separate_bytes
 from eab.caches.growth import auto_growth_rule
 from eab.caches.shape import KVShape
 from eab.caches.tree import TreeCache

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import CARD, WORDS, invented_run
 
-from eab.bmc.separate_caches import separate_bytes
+from eab.analysis.separate_caches import separate_bytes
 from eab.board.messages import Feed, board_message
 from eab.config import BranchingConfig
 from eab.engine.loop import generate

@@ -11,7 +11,7 @@ import pytest
 from insisting import box_of
 from playwright.sync_api import Page, expect
 
-from eab.bmc.results import EXPERIMENTS
+from eab.labs.bmc.results import EXPERIMENTS
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SECONDS = 1000  # Playwright counts milliseconds

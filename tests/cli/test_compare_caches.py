@@ -7,7 +7,7 @@ from pathlib import Path
 
 from command_line import eab
 
-from eab.analysis.variants import CACHES
+from eab.labs.variants.results import CACHES
 
 PROMPT = "I tossed a coin and it landed on"
 

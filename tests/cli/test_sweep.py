@@ -16,9 +16,9 @@ from eab.cli import options
 from eab.cli.commands import app
 from eab.config import SETTINGS
 from eab.errors import ConfigError, EabError, RecordError, RunsError
+from eab.labs.tuning.cell import COLUMNS
+from eab.labs.tuning.journal import JOURNAL, TABLE
 from eab.run import fold
-from eab.tuning.cell import COLUMNS
-from eab.tuning.journal import JOURNAL, TABLE
 
 SEEDS = 6  # of a sweep that is ended early
 CELLS = 2 * SEEDS * 3  # two prompts; two thresholds, and independent, which has none
@@ -208,7 +208,7 @@ def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
 INTERRUPTED = """
 import os, signal
 from eab.cli import commands
-from eab.tuning.journal import Journal
+from eab.labs.tuning.journal import Journal
 
 add = Journal.add
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from eab.analysis.batching import WAYS, Asked, BatchingComparison, Way, Workload
 from eab.analysis.schedule import Schedule
-from eab.engine.batching import compare_ways
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import PromptError
 from eab.events import Progressed, TokenAppended
+from eab.labs.batching.measure import compare_ways
+from eab.labs.batching.results import WAYS, Asked, BatchingComparison, Way, Workload
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.run import fold

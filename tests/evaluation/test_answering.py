@@ -10,9 +10,9 @@ from eab.analysis.answers import entropy
 from eab.analysis.same_answer import RULES
 from eab.config import BranchingConfig
 from eab.errors import QuestionsError
-from eab.evaluation.answering import GREEDY, INDEPENDENT, TREE, Answering, Reading, Way
-from eab.evaluation.questions import Question
-from eab.evaluation.report import SEMANTIC, report, verdict
+from eab.labs.tuning.answering import GREEDY, INDEPENDENT, TREE, Answering, Reading, Way
+from eab.labs.tuning.evaluation import SEMANTIC, report, verdict
+from eab.labs.tuning.questions import Question
 from eab.models.loading import load_model
 
 SCORES = {

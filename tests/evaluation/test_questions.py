@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eab.errors import QuestionsError
-from eab.evaluation.questions import BUNDLED, load_questions
+from eab.labs.tuning.questions import BUNDLED, load_questions
 from scripts import write_questions
 
 

@@ -15,9 +15,9 @@ from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from app.state.variants import comparison_job
-from eab.analysis.variants import cache_variants
 from eab.config import BranchingConfig
 from eab.errors import ModelError
+from eab.labs.variants.results import cache_variants
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 PROMPT = "1 2 3"

@@ -14,8 +14,8 @@ from app.server.model_cache import ModelCache
 from app.server.worker import Worker
 from app.state.quantization import formats_job
 from eab.config import BranchingConfig
+from eab.labs.quantization.results import FormatMissing
 from eab.models.loading import load_model
-from eab.quantization.results import FormatMissing
 
 CONFIG = BranchingConfig(max_new_tokens=8, max_paths=4)
 PROMPT = "w3 w5 w8"

@@ -2,11 +2,19 @@
 
 import pytest
 
-from eab.analysis.batching import Asked, BatchingComparison, Began, Way, WayServed, Workload
 from eab.analysis.schedule import ScheduledPass, Served
 from eab.events import RunEnded
-from eab.figures.batching import AXES, batching_figure
-from eab.figures.batching_table import (
+from eab.figures.charts import NOTHING_YET
+from eab.figures.serving_now import (
+    NOTHING_SERVED,
+    TimedPass,
+    now_figure,
+    now_sentence,
+    rate,
+)
+from eab.labs.batching.pictures import AXES, batching_figure
+from eab.labs.batching.results import Asked, BatchingComparison, Began, Way, WayServed, Workload
+from eab.labs.batching.sentences import (
     MEASURES,
     agreement_sentence,
     batching_rows,
@@ -18,14 +26,6 @@ from eab.figures.batching_table import (
     requests_table,
     tokens_sentence,
     way_sentences,
-)
-from eab.figures.charts import NOTHING_YET
-from eab.figures.serving_now import (
-    NOTHING_SERVED,
-    TimedPass,
-    now_figure,
-    now_sentence,
-    rate,
 )
 
 Parts = list[tuple[int, int, int]]  # run, slot, prompt tokens; 0 for a decode pass

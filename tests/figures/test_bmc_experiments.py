@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from eab.bmc.results import (
+from eab.caches.growth import Calibration, CostModel, Workload
+from eab.labs.bmc import pictures as figures
+from eab.labs.bmc import size_pictures as bmc_sizes
+from eab.labs.bmc.results import (
     LengthTimed,
     RejectionTimed,
     Report,
@@ -13,9 +16,6 @@ from eab.bmc.results import (
     predicted_r,
     prediction_errors,
 )
-from eab.caches.growth import Calibration, CostModel, Workload
-from eab.figures import bmc_experiments as figures
-from eab.figures import bmc_sizes
 from eab.timing import NO_DIFFERENCE, TOO_FEW, objections
 
 WORK = Workload(64)

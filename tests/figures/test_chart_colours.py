@@ -5,11 +5,11 @@ import plotly.colors
 import pytest
 
 from eab.figures.mass import mass_figure
-from eab.figures.tuning import heat_figure
+from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.pictures import heat_figure
+from eab.labs.tuning.quantities import GAINS
 from eab.lessons import bundled_runs
 from eab.run import fold
-from eab.tuning.frontier import setting_points
-from eab.tuning.quantities import GAINS
 
 
 @pytest.mark.parametrize("recording", bundled_runs.recordings(), ids=lambda one: one.file)

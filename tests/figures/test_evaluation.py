@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from eab.evaluation.metrics import Interval
-from eab.evaluation.report import Gain, Report, ScoreRow, verdict
-from eab.figures.evaluation import evaluation_figure, evaluation_sentence
+from eab.labs.tuning.evaluation import Gain, Report, ScoreRow, verdict
+from eab.labs.tuning.evaluation_pictures import evaluation_figure, evaluation_sentence
+from eab.labs.tuning.scores import Interval
 
 
 def recorded(gain: Interval, best: float) -> dict[str, Any]:

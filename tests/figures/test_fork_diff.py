@@ -1,7 +1,7 @@
 """The sentence and the table of what moved between two runs."""
 
-from eab.analysis.fork_diff import ForkChange, Moved
-from eab.figures.fork_diff import moved_rows, moved_sentence
+from eab.labs.quantization.fork_diff import ForkChange, Moved
+from eab.labs.quantization.fork_diff_picture import moved_rows, moved_sentence
 
 
 def test_the_sentence_counts_what_appeared_and_vanished():

@@ -2,8 +2,8 @@
 
 from cells import cell
 
-from eab.figures import recommendation as words_of
-from eab.tuning.recommendation import measured_means, recommend
+from eab.labs.tuning import recommendation_pictures as words_of
+from eab.labs.tuning.recommendation import measured_means, recommend
 
 
 def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:

@@ -7,13 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eab.analysis.variant_times import RunTimed
-from eab.analysis.variants import VariantEvent, VariantRuns, draft_length_variants, fold_variants
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.events import Speculated
-from eab.figures import speculation, speculation_speed
 from eab.figures.captions import cost_sentence
+from eab.labs.variants import draft_pictures as speculation
+from eab.labs.variants import draft_speed_pictures as speculation_speed
+from eab.labs.variants.results import (
+    VariantEvent,
+    VariantRuns,
+    draft_length_variants,
+    fold_variants,
+)
+from eab.labs.variants.times import RunTimed
 from eab.run import fold
 from eab.speculation.formulas import best_length, expected_tokens, speed_up
 from eab.speculation.stats import fit_pass_seconds, speculation_stats
@@ -23,7 +29,7 @@ from eab.timing import NO_DIFFERENCE, objections
 @pytest.fixture(scope="module")
 def first_runs(twins) -> list[VariantEvent]:
     """A run per variant, without repeats."""
-    from eab.engine.variants import run_variants
+    from eab.labs.variants.measure import run_variants
 
     target, draft = twins("llama").ours, twins("llama", 1).ours
     variants = draft_length_variants("model").variants
@@ -130,7 +136,7 @@ def test_the_figures_have_units_and_their_sentences_say_where_numbers_come_from(
 
 
 def test_a_comparison_without_draft_tokens_says_so(twins):
-    from eab.engine.variants import run_variants
+    from eab.labs.variants.measure import run_variants
 
     empty = draft_length_variants("prompt-lookup")
     assert (

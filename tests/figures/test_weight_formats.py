@@ -2,10 +2,10 @@
 
 import pytest
 
-from eab.figures import roofline, weight_formats
 from eab.figures.charts import NOTHING_YET
-from eab.lessons import bundled_runs
-from eab.quantization.results import (
+from eab.labs.quantization import pictures as weight_formats
+from eab.labs.quantization import roofline_picture as roofline
+from eab.labs.quantization.results import (
     Began,
     FormatMeasured,
     FormatMissing,
@@ -13,7 +13,8 @@ from eab.quantization.results import (
     MachineMeasured,
     StepTimed,
 )
-from eab.quantization.roofline import RunPoint, bound
+from eab.labs.quantization.roofline import RunPoint, bound
+from eab.lessons import bundled_runs
 from eab.weight_formats import AS_LOADED
 
 SLOW, FAST = (4.0,) * 7, (2.0,) * 7

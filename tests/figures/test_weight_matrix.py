@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from eab.figures import weight_matrix as pictures
-from eab.quantization.grid import MATRIX, ROW, Grid, Rounding, round_to_grid
+from eab.labs.quantization import matrix_pictures as pictures
+from eab.labs.quantization.rounding import MATRIX, ROW, Grid, Rounding, round_to_grid
 
 SHAPE = (64, 256)
 

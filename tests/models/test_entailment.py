@@ -16,13 +16,13 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from eab.analysis.same_answer import exact, grouped
 from eab.config import BranchingConfig
 from eab.errors import ConfigError, ModelError
-from eab.evaluation.questions import Question
-from eab.evaluation.same_answer import load_rule
+from eab.labs.tuning.answer_rule import load_rule
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.sweeping import sweep
 from eab.models.entailment import Entailment, load_entailment
-from eab.tuning.grid import Grid
-from eab.tuning.measuring import Measurement
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.sweeping import sweep
 
 WORDS = ["[PAD]", "[UNK]", "It", "is", "Paris", "Lyon", "Where", "?"]
 GRID = Grid(base=BranchingConfig(max_new_tokens=4), seeds=range(3))

@@ -5,12 +5,13 @@ import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from eab.errors import ModelError
+from eab.labs.quantization import held_out, machine_speed
+from eab.labs.quantization import measure as experiments
+from eab.labs.quantization.measure import log_probabilities, measure_formats
+from eab.labs.quantization.results import FormatMissing, FormatReport
 from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import load_model
 from eab.models.sources import EMBEDDED_FOLDER
-from eab.quantization import experiments, held_out, machine_speed
-from eab.quantization.experiments import log_probabilities, measure_formats
-from eab.quantization.results import FormatMissing, FormatReport
 from eab.weight_formats import AS_LOADED
 
 

@@ -8,10 +8,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from eab.errors import ConfigError
+from eab.labs.quantization.rounding import (
+    BITS,
+    CONSTANT_BYTES,
+    MATRIX,
+    ROW,
+    Grid,
+    Share,
+    round_to_grid,
+)
 from eab.models.quantized.int4 import quantize_groups
 from eab.models.quantized.int8 import quantize_rows
 from eab.models.quantized.nf4 import NF4DoubleQuantLinear, NF4Linear
-from eab.quantization.grid import BITS, CONSTANT_BYTES, MATRIX, ROW, Grid, Share, round_to_grid
 
 SHARES: tuple[Share, ...] = (MATRIX, ROW, 128, 32)
 

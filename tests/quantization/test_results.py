@@ -6,10 +6,10 @@ import pytest
 
 from eab.errors import RecordError
 from eab.events import StepTimed
+from eab.labs.quantization import held_out
+from eab.labs.quantization.results import FormatMeasured, MachineMeasured, dumps, load
+from eab.labs.quantization.roofline import bound, ridge, run_point
 from eab.lessons import bundled_runs
-from eab.quantization import held_out
-from eab.quantization.results import FormatMeasured, MachineMeasured, dumps, load
-from eab.quantization.roofline import bound, ridge, run_point
 from eab.run import fold
 from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
 from training.choices import FIXED_CHOICES, entropy_bits, known_distributions

@@ -19,23 +19,19 @@ from rich.console import Console
 from strange_runs import LINES, bush, chain, changed, comb, packed
 
 from eab import record
-from eab.analysis.variants import cache_variants, fold_variants
 from eab.board.messages import board_message
 from eab.cli import terminal
 from eab.errors import EabError, RecordError
 from eab.events import Event, StepTimed
 from eab.events.fields import MAX_PROMPT_TOKENS, MAX_TOKEN_CHARACTERS
-from eab.figures import caches
-from eab.figures.captions import cost_sentence, variants_sentence, weight_sentence
+from eab.figures.captions import cost_sentence, weight_sentence
 from eab.figures.charts import for_print
 from eab.figures.mass import mass_figure
-from eab.figures.tables import (
-    costs_table,
-    samples_table,
-    steps_table,
-    tokens_table,
-    variant_steps_table,
-)
+from eab.figures.tables import samples_table, steps_table, tokens_table
+from eab.labs.variants import cache_pictures as caches
+from eab.labs.variants.costs import variants_sentence
+from eab.labs.variants.results import cache_variants, fold_variants
+from eab.labs.variants.tables import costs_table, variant_steps_table
 from eab.record import run_limits
 from eab.run import fold
 from eab.share.graphml import to_graphml

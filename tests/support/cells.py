@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 from eab.config import BranchingConfig
-from eab.tuning.cell import Cell
+from eab.labs.tuning.cell import Cell
 
 
 def cell(

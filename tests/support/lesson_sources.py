@@ -6,10 +6,10 @@ import numpy as np
 
 from app.server import weight_matrices
 from eab.events import Event
+from eab.labs.quantization.rounding import Floats
 from eab.lessons import bundled_runs
 from eab.lessons.lesson import Lesson
 from eab.lessons.sources import Sources
-from eab.quantization.grid import Floats
 from eab.run import Run, fold
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab.config import BranchingConfig
-from eab.tuning.frontier import (
+from eab.labs.tuning.frontier import (
     SettingPoint,
     baseline,
     beats,
@@ -17,7 +17,7 @@ from eab.tuning.frontier import (
     setting_points,
     varying,
 )
-from eab.tuning.quantities import COSTS, GAINS
+from eab.labs.tuning.quantities import COSTS, GAINS
 
 TOKENS, ANSWERS, ERROR = COSTS["tokens"], GAINS["distinct_answers"], GAINS["distribution_error"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eab.config import BranchingConfig
 from eab.errors import ConfigError
-from eab.tuning.grid import MAX_CONFIGS, Grid
+from eab.labs.tuning.grid import MAX_CONFIGS, Grid
 
 THRESHOLDS = [0.3, 0.65, 1.2]
 

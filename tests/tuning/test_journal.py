@@ -11,14 +11,14 @@ from saying_model import saying_model
 from eab import record
 from eab.config import BranchingConfig
 from eab.errors import RecordError
-from eab.evaluation.questions import Question
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.journal import JOURNAL, TABLE, read_cells
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.sweeping import SweepStep, sweep
 from eab.run import fold
-from eab.tuning.cell import Cell
-from eab.tuning.grid import Grid
-from eab.tuning.journal import JOURNAL, TABLE, read_cells
-from eab.tuning.measuring import Measurement
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.sweeping import SweepStep, sweep
 
 MODEL = saying_model(3)
 PROMPTS = [TuningPrompt(name, Question("0", (), {}, "")) for name in ("a", "b")]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eab.errors import ConfigError, EabError, RecordError
-from eab.tuning.prompt_sets import SETS, STORIES, bundled_prompts, read_prompts
+from eab.labs.tuning.prompt_sets import SETS, STORIES, bundled_prompts, read_prompts
 from scripts import write_questions
 
 

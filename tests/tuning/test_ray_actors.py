@@ -20,15 +20,15 @@ from saying_model import saying_model
 from eab.assets import HOME
 from eab.config import BranchingConfig
 from eab.errors import ModelError, RunsError
-from eab.evaluation.questions import Question
-from eab.tuning import ray_actors
-from eab.tuning.cell import Cell
-from eab.tuning.grid import Grid
-from eab.tuning.journal import JOURNAL, TABLE
-from eab.tuning.measuring import Measurement
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.ray_actors import RayActors
-from eab.tuning.sweeping import sweep, sweep_with
+from eab.labs.tuning import ray_actors
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.journal import JOURNAL, TABLE
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.ray_actors import RayActors
+from eab.labs.tuning.sweeping import sweep, sweep_with
 
 pytestmark = pytest.mark.slow
 
@@ -84,12 +84,12 @@ import sys
 from functools import partial
 from pathlib import Path
 from saying_model import saying_model
-from eab.evaluation.questions import Question
-from eab.tuning.grid import Grid
-from eab.tuning.measuring import Measurement
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.ray_actors import RayActors
-from eab.tuning.sweeping import sweep_with
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.ray_actors import RayActors
+from eab.labs.tuning.sweeping import sweep_with
 
 prompts = [TuningPrompt("a", Question("0", (), {}, ""))]
 folder, address, grid = Path(sys.argv[1]), sys.argv[2], Grid(seeds=range(int(sys.argv[3])))

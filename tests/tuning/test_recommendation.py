@@ -5,8 +5,8 @@ from cells import cell
 
 from eab.config import MAX_PATHS, BranchingConfig
 from eab.errors import ConfigError
-from eab.tuning.cell import Cell
-from eab.tuning.recommendation import (
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.recommendation import (
     THRESHOLDS,
     Prediction,
     measured_means,

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from eab.errors import RecordError
 from eab.events import RunEnded
-from eab.figures import tuning as figures
-from eab.figures import tuning_words
-from eab.tuning.cell import COLUMNS, cells_table
-from eab.tuning.frontier import setting_points
-from eab.tuning.quantities import COSTS, GAINS, Quantity
-from eab.tuning.report import MAX_BYTES, Began, TuningReport, dumps, load, loads
+from eab.labs.tuning import pictures as figures
+from eab.labs.tuning import sentences as tuning_words
+from eab.labs.tuning.cell import COLUMNS, cells_table
+from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
+from eab.labs.tuning.report import MAX_BYTES, Began, TuningReport, dumps, load, loads
 
 
 def report() -> TuningReport:

@@ -3,14 +3,14 @@ words.
 """
 
 from eab.config import BranchingConfig
-from eab.evaluation.questions import Question
 from eab.events import Progressed, RunEnded
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.live_sweep import report_sweep
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.report import Began, TuningReport
 from eab.models.huggingface import HuggingFaceModel
-from eab.tuning.cell import Cell
-from eab.tuning.grid import Grid
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.report import Began, TuningReport
-from eab.tuning.reporting import report_sweep
 
 COIN = TuningPrompt("coin", Question("I tossed a coin and it landed on", (), {}, ""))
 LONG = TuningPrompt("long", Question("word " * 5000, (), {}, ""))

@@ -13,17 +13,17 @@ from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import ConfigError
-from eab.evaluation.questions import Question
+from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
+from eab.labs.tuning.frontier import varying
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.tuning.sweeping import sweep
+from eab.labs.tuning.work_items import cell_key
 from eab.models.base import LanguageModel
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import fold
-from eab.tuning.cell import Cell, cell_from_row, cells_table
-from eab.tuning.frontier import varying
-from eab.tuning.grid import Grid
-from eab.tuning.items import cell_key
-from eab.tuning.measuring import Measurement
-from eab.tuning.prompt_sets import TuningPrompt
-from eab.tuning.sweeping import sweep
 
 COIN = TuningPrompt(
     "coin",

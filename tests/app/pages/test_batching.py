@@ -10,16 +10,16 @@ from streamlit.testing.v1 import AppTest
 from app.server.workloads import CLASS, PRESETS
 from app.state.process import worker
 from app.widgets.request_editor import requests
-from eab.analysis.batching import MAX_REPEATS, WAYS, Asked
 from eab.analysis.kv_allocation import kv_allocation
 from eab.errors import ConfigError
-from eab.figures.batching_table import (
+from eab.figures.kv_allocation import allocation_sentence
+from eab.figures.serving_now import NOTHING_SERVED
+from eab.labs.batching.results import MAX_REPEATS, WAYS, Asked
+from eab.labs.batching.sentences import (
     headline,
     memory_sentence,
     way_sentences,
 )
-from eab.figures.kv_allocation import allocation_sentence
-from eab.figures.serving_now import NOTHING_SERVED
 from eab.lessons import bundled_runs
 
 

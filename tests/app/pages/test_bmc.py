@@ -10,8 +10,11 @@ from page_walk import opened, run_to_its_end, words
 from streamlit.testing.v1 import AppTest
 
 from app.state import measurements
-from eab.bmc.demand import demand_of
-from eab.bmc.results import (
+from eab.analysis.kv_demand import demand_of
+from eab.errors import RecordError
+from eab.labs.bmc import pictures as bmc_experiments
+from eab.labs.bmc import run_pictures as bmc
+from eab.labs.bmc.results import (
     EXPERIMENTS,
     Experiment,
     Report,
@@ -21,9 +24,7 @@ from eab.bmc.results import (
     overheads,
     predicted_r,
 )
-from eab.errors import RecordError
-from eab.figures import bmc, bmc_experiments
-from eab.figures.tables import allocations_table, points_table
+from eab.labs.bmc.tables import allocations_table, points_table
 from eab.lessons import bundled_runs
 from eab.run import fold
 

@@ -11,12 +11,11 @@ from streamlit.testing.v1 import AppTest
 
 from app.state.process import worker
 from eab.analysis.kv_allocation import kv_allocation
-from eab.analysis.variants import CACHES, REPEATS, cache_variants
-from eab.figures import caches
-from eab.figures.captions import variants_sentence
 from eab.figures.kv_allocation import allocation_sentence
-from eab.figures.variant_table import gain_sentence, step_words, variant_rows
 from eab.formatting import times
+from eab.labs.variants import cache_pictures as caches
+from eab.labs.variants.costs import gain_sentence, step_words, variant_rows, variants_sentence
+from eab.labs.variants.results import CACHES, REPEATS, cache_variants
 from eab.lessons import bundled_runs
 from eab.timing import TOO_FEW
 

@@ -5,13 +5,15 @@ from page_walk import boards, opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
 from app.state import weight_matrix
-from eab.analysis.fork_diff import moved
-from eab.figures import roofline, weight_formats
-from eab.figures import weight_matrix as pictures
-from eab.figures.fork_diff import moved_sentence
+from eab.labs.quantization import held_out, machine_speed
+from eab.labs.quantization import matrix_pictures as pictures
+from eab.labs.quantization import measure as experiments
+from eab.labs.quantization import pictures as weight_formats
+from eab.labs.quantization import roofline_picture as roofline
+from eab.labs.quantization.fork_diff import moved
+from eab.labs.quantization.fork_diff_picture import moved_sentence
+from eab.labs.quantization.rounding import ROW, Grid
 from eab.lessons import bundled_runs
-from eab.quantization import experiments, held_out, machine_speed
-from eab.quantization.grid import ROW, Grid
 from eab.run import fold
 from eab.weight_formats import AS_LOADED
 

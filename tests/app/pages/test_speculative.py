@@ -6,9 +6,10 @@ import pytest
 from page_walk import opened, run_to_its_end, start, words
 from streamlit.testing.v1 import AppTest
 
-from eab.analysis.variants import DRAFT_LENGTHS
-from eab.figures import speculation, speculation_speed
-from eab.figures.captions import variants_sentence
+from eab.labs.variants import draft_pictures as speculation
+from eab.labs.variants import draft_speed_pictures as speculation_speed
+from eab.labs.variants.costs import variants_sentence
+from eab.labs.variants.results import DRAFT_LENGTHS
 from eab.lessons import bundled_runs
 
 

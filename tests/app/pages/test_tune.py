@@ -15,13 +15,13 @@ from app.server.sweep_store import default_sweep_store
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.figures.charts import NOTHING_YET
-from eab.figures.evaluation import ROW_HEADINGS, evaluation_sentence
-from eab.figures.tuning_words import pareto_sentence, saving_sentence
+from eab.labs.tuning.evaluation_pictures import ROW_HEADINGS, evaluation_sentence
+from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.prompt_sets import SETS, bundled_prompts
+from eab.labs.tuning.quantities import COSTS, GAINS
+from eab.labs.tuning.report import TuningReport, dumps
+from eab.labs.tuning.sentences import pareto_sentence, saving_sentence
 from eab.lessons import bundled_runs
-from eab.tuning.frontier import setting_points
-from eab.tuning.prompt_sets import SETS, bundled_prompts
-from eab.tuning.quantities import COSTS, GAINS
-from eab.tuning.report import TuningReport, dumps
 
 STOP, PILOT_STOP = "tune_stop", "tune_pilot_stop"
 NEED_ANSWERS = ("correct", "brier")  # gains that need prompts with right answers

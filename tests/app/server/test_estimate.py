@@ -12,9 +12,9 @@ from app.widgets.starting_values import START
 from eab.config import BranchingConfig
 from eab.engine.request import Request
 from eab.events import RunEnded
+from eab.labs.tuning.report import TuningReport
 from eab.lessons import bundled_runs
 from eab.run import RunFold
-from eab.tuning.report import TuningReport
 
 
 def timed(model: str, max_paths: int, turns: int, seconds: float) -> LiveTask[RunFold]:

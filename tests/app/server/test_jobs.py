@@ -16,13 +16,13 @@ from app.state.measurements import measurement_job
 from app.state.quantization import formats_job
 from app.state.tuning import sweep_job
 from app.state.variants import comparison_job
-from eab.analysis.batching import Asked, Workload
-from eab.analysis.variants import cache_variants
 from eab.config import BranchingConfig
 from eab.errors import LimitError
-from eab.evaluation.questions import Question
-from eab.tuning.grid import Grid
-from eab.tuning.prompt_sets import TuningPrompt
+from eab.labs.batching.results import Asked, Workload
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.variants.results import cache_variants
 
 RULES = Rules(max_prompt_tokens=5, max_paths=8, kv_limit_mib=3)
 SHORT, LONG = "0 1", "0 1 0 1 0 1"

@@ -13,11 +13,11 @@ from app.server.model_cache import ModelCache
 from app.server.registry import RunRegistry
 from app.server.worker import Worker
 from app.state.variants import comparison_job
-from eab.analysis.variants import cache_variants
 from eab.caches.tree import TreeCache
 from eab.config import BranchingConfig
 from eab.engine.generation import Generation
 from eab.events import Probed
+from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, RunFold
 

@@ -11,9 +11,9 @@ from app.server.model_cache import ModelCache
 from app.server.serving_log import KEPT_PASSES, ServingLog
 from app.server.worker import Worker
 from app.state.batching import serving_job
-from eab.analysis.batching import Asked, BatchingComparison, Workload
 from eab.config import BranchingConfig
 from eab.events import StepTimed
+from eab.labs.batching.results import Asked, BatchingComparison, Workload
 from eab.models.loading import load_model
 
 CONFIG = BranchingConfig(max_new_tokens=40, max_paths=2, seed=1)

@@ -16,8 +16,8 @@ from app.server.store import Store, default_store
 from app.server.sweep_store import SWEEPS, default_sweep_store
 from eab.errors import RecordError, StoreError
 from eab.events import RunEnded
+from eab.labs.tuning.report import Began, TuningReport, dumps
 from eab.lessons import bundled_runs
-from eab.tuning.report import Began, TuningReport, dumps
 
 EVENTS = bundled_runs.events_of(bundled_runs.recordings()[1])
 

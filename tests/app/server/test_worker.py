@@ -17,13 +17,13 @@ from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
 from app.state.variants import comparison_job
-from eab.analysis.variants import CACHES, VariantRuns, cache_variants
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
 from eab.errors import ModelError
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
+from eab.labs.variants.results import CACHES, VariantRuns, cache_variants
 from eab.models.loading import load_model
 from eab.run import RunFold, fold
 from eab.run.threshold import probe_config

@@ -9,14 +9,14 @@ from processor import HAS_BFLOAT16
 from tiny_models import causal
 from transformers import AutoModelForCausalLM, GPT2Config
 
-from eab.analysis.variants import VariantRuns, cache_variants
 from eab.config import BranchingConfig
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.engine.scheduler import Scheduler
-from eab.engine.variants import run_variants
 from eab.errors import ModelError
 from eab.events import Forked, Predicted
+from eab.labs.variants.measure import run_variants
+from eab.labs.variants.results import VariantRuns, cache_variants
 from eab.models.loading import load_model
 from eab.models.quantized import formats
 from eab.models.quantized.formats import FORMATS, quantize, refuse_if_unusable

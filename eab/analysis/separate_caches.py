@@ -1,0 +1,55 @@
+"""What the live paths of a run would hold if each had a KV cache of its own.
+
+A separate cache is a tree cache with a single path: it holds the prompt, and grows by the same r as
+the cache of the run. So both sides of the comparison have reserved rows. With r = auto it grows as
+sliced attention makes a cache grow, by a quarter of its rows: a run file does not hold the measured
+costs that decide for padded attention. The other caches never reserve rows, nor do then the
+separate ones.
+
+Everything is counted from the events of a run (`eab.analysis.kv_demand` counts the growths).
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from eab.analysis.kv_demand import Demand, Need
+from eab.caches.growth import auto_growth_rule
+from eab.config import AUTO, AllocationStep
+from eab.events import KVUsage, RunStarted
+
+
+def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
+    """Bytes that separate caches would hold (computed): one for each live path of `kv`."""
+    config, prompt = started.config, len(started.prompt_tokens)
+    lengths = path_lengths(kv)
+    if kv.block_size:
+        lengths = [-(-length // kv.block_size) * kv.block_size for length in lengths]
+    elif config.cache == "tree":
+        lengths = [_held(prompt, length, config.max_new_tokens, config.r) for length in lengths]
+    return sum(lengths) * started.model.row_bytes
+
+
+def path_lengths(kv: KVUsage) -> list[int]:
+    """Tokens of each live path in its cache.
+
+    A cache that keeps no rows knows only their sum; its paths are then taken to be equally long.
+    """
+    lengths = [path.shared + path.private for path in kv.paths]
+    if any(lengths) or not lengths:
+        return lengths
+    each, rest = divmod(kv.rows_independent, len(lengths))
+    return [each + (index < rest) for index in range(len(lengths))]
+
+
+def _held(prompt: int, length: int, max_new_tokens: int, r: AllocationStep) -> int:
+    """Rows that the cache of one path of this length holds."""
+    held, new = _held_by_new_tokens(prompt, max_new_tokens, r), length - prompt
+    return held[new] if 0 <= new < len(held) else length
+
+
+@lru_cache(maxsize=64)
+def _held_by_new_tokens(prompt: int, max_new_tokens: int, r: AllocationStep) -> Sequence[int]:
+    """Rows that the cache of one path holds after 0, 1, 2 ... new tokens."""
+    needs = tuple(Need(step, prompt + step, 1) for step in range(max_new_tokens))
+    steps = Demand(needs, max_new_tokens, 1, 0).at(auto_growth_rule(None) if r == AUTO else r)
+    return tuple(step.held for step in steps)

@@ -1,0 +1,1 @@
+"""Serve the same requests one by one, in static batches and by continuous batching."""

@@ -1,0 +1,138 @@
+"""Serve the same requests one by one, in static batches and by continuous batching, on the same
+scheduler: the ways differ only in when a request is submitted.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from eab.analysis.schedule import ScheduledPass, ScheduleRecorder
+from eab.engine.handle import Handle
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.engine.scheduler import Scheduler
+from eab.events import Event, Progressed, RunEnded, TokenAppended
+from eab.labs.batching.results import (
+    WAYS,
+    Asked,
+    BatchingEvent,
+    Began,
+    RequestEvent,
+    Way,
+    WayServed,
+    Workload,
+)
+from eab.models.base import LanguageModel
+
+PAUSE_SECONDS: Final = 0.2  # about the time between two pauses
+WARM_UP_TOKENS: Final = 2
+_Tokens = dict[int, list[int]]  # those of each request
+
+
+def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iterator[BatchingEvent]:
+    """Serve the requests in each way, as often as the workload says.
+
+    The repeats of the ways alternate, and each round begins with another way, so that a machine
+    that slows down slows all of them. To stop, stop iterating.
+
+    Args:
+        model: The model that serves.
+        workload: The requests.
+        machine: What it runs on, for the record.
+
+    Yields:
+        Events, which `eab.labs.batching.results.BatchingComparison` collects.
+
+    Raises:
+        PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
+    """
+    yield Began(workload, model.card.name, model.card.dtype, machine)
+    _warm_up(model, workload)
+    first: _Tokens = {}
+    rounds = [
+        (number, WAYS[(number + turn) % len(WAYS)])
+        for number in range(workload.repeats)
+        for turn in range(len(WAYS))
+    ]
+    for done, (number, way) in enumerate(rounds):
+        serving = _Serving(model, workload, way)
+        words = f"{way}, repeat {number + 1} of {workload.repeats}"
+        for share in serving.steps():
+            yield Progressed((done + share) / len(rounds), words)
+        if not done:
+            first = serving.tokens
+            yield from serving.kept
+        differing = sum(serving.tokens[request] != first[request] for request in first)
+        yield WayServed(way, tuple(serving.passes), differing)
+    yield RunEnded(0, "finished")
+
+
+def _warm_up(model: LanguageModel, workload: Workload) -> None:
+    """The first forward passes of a process are slow; the first way should not pay for that."""
+    asked = Asked(workload.requests[0].prompt, WARM_UP_TOKENS)
+    for _ in generate(model, Request(asked.prompt, workload.config(asked))):
+        pass
+
+
+class _Serving:
+    """All requests, served once.
+
+    Attributes:
+        passes: What each forward pass served.
+        tokens: The tokens that each request got, in the order of their events.
+        kept: All events, with the numbers of their requests.
+    """
+
+    def __init__(self, model: LanguageModel, workload: Workload, way: Way) -> None:
+        self._workload, self._way = workload, way
+        slots = 1 if way == "one by one" else workload.slots
+        self._scheduler = Scheduler(model, max_running=slots)
+        self._recorder = ScheduleRecorder()
+        self.passes: list[ScheduledPass] = []
+        self.tokens: _Tokens = {number: [] for number in range(len(workload.requests))}
+        self.kept: list[RequestEvent] = []
+
+    def steps(self) -> Iterator[float]:
+        """Serve all groups.
+
+        Yields:
+            Now and then the share of the new tokens asked for that is written.
+        """
+        asked = sum(one.new_tokens for one in self._workload.requests)
+        done, paused = 0, time.perf_counter()
+        try:
+            for group in self._workload.groups(self._way):
+                for _ in self._serve(group):
+                    if time.perf_counter() - paused > PAUSE_SECONDS:
+                        under_way = sum(
+                            min(len(self.tokens[one]), self._workload.requests[one].new_tokens)
+                            for one in group
+                        )
+                        yield min(1.0, (done + under_way) / asked)
+                        paused = time.perf_counter()
+                done += sum(self._workload.requests[one].new_tokens for one in group)
+        finally:
+            self._scheduler.close()  # its memory is free at once, also if nobody iterates on
+
+    def _serve(self, group: Sequence[int]) -> Iterator[None]:
+        handles = {number: self._submit(number) for number in group}
+        while self._scheduler.busy:
+            start = time.perf_counter()
+            self._scheduler.step()
+            seconds = time.perf_counter() - start
+            events = {number: handle.new_events() for number, handle in handles.items()}
+            self.passes.append(self._recorder.record(seconds, events))
+            for number, handle in handles.items():
+                if handle.error is not None:
+                    raise handle.error
+                self._keep(number, events[number])
+            yield
+
+    def _submit(self, number: int) -> Handle:
+        asked = self._workload.requests[number]
+        request = Request(asked.prompt, self._workload.config(asked))
+        return self._scheduler.submit(request, owner=f"request {number}")
+
+    def _keep(self, number: int, events: list[Event]) -> None:
+        self.kept += [RequestEvent(number, event) for event in events]
+        self.tokens[number] += [event.token for event in events if isinstance(event, TokenAppended)]

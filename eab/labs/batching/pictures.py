@@ -1,0 +1,166 @@
+"""The same requests served in three ways, with one x axis: slots, tokens per pass, KV bytes."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import plotly.graph_objects as go
+
+from eab import token_text
+from eab.analysis.schedule import Schedule
+from eab.figures.charts import BLUE, GREEN, ORANGE, laid_out, text_label
+from eab.figures.schedule import Across, Lane, add_idle, add_steps, add_work
+from eab.formatting import human_bytes
+from eab.labs.batching.results import BatchingComparison, Way
+
+AXES: Final[dict[Across, str]] = {
+    "seconds": "seconds since the requests arrived (measured)",
+    "passes": "forward passes since the requests arrived",
+}
+TITLES: Final[dict[Way, str]] = {
+    "continuous": "Continuous batching",
+    "static batches": "Static batches",
+    "one by one": "One by one",
+}
+_LINES: Final[dict[Way, dict[str, object]]] = {
+    "continuous": {"color": BLUE, "dash": "solid"},
+    "static batches": {"color": ORANGE, "dash": "dash"},
+    "one by one": {"color": GREEN, "dash": "dot"},
+}
+# px: a slot's row, a chart, the gap with a title, a legend, the x axis
+_SLOT, _CHART, _GAP, _LEGEND, _BELOW = 19, 110, 28, 26, 48
+_MIB: Final = 2**20
+
+
+class _Band(NamedTuple):
+    """A horizontal part of the figure, in px from its top."""
+
+    title: str
+    top: int
+    height: int
+
+
+def batching_figure(comparison: BatchingComparison, across: Across) -> go.Figure:
+    """Slots, tokens per pass and KV bytes of every way; of each its repeat of median length.
+
+    Args:
+        comparison: What was measured.
+        across: What the x axis counts.
+    """
+    shown = comparison.shown()
+    until = max((_length(one, across) for one in shown.values()), default=1.0)
+    figure = go.Figure()
+    bands = _bands(shown)
+    asked = comparison.workload.requests
+    names = {
+        number: f"request {number + 1}: “{text_label(token_text.visible(one.prompt), 60)}”"
+        for number, one in enumerate(asked)
+    }
+    labels = {number: str(number + 1) for number in names}
+    for index, (way, schedule) in enumerate(shown.items()):
+        slots, tokens, memory = (
+            Lane(schedule, _axis(band), across, names, labels, until)
+            for band in (index, len(shown), len(shown) + 1)
+        )
+        add_work(figure, slots)
+        add_idle(figure, slots)
+        _add_lines(figure, way, tokens, memory)
+    _lay_out(figure, bands, comparison.workload.slots, len(shown))
+    figure.update_xaxes(range=[0, 1.01 * until], title=AXES[across])
+    return figure
+
+
+def _length(schedule: Schedule, across: Across) -> float:
+    return schedule.seconds if across == "seconds" else float(len(schedule.passes))
+
+
+def _add_lines(figure: go.Figure, way: Way, tokens: Lane, memory: Lane) -> None:
+    passes = tokens.schedule.passes
+    add_steps(
+        figure,
+        tokens,
+        [one.tokens for one in passes],
+        _LINES[way],
+        TITLES[way],
+        lambda value: f"{value:.0f} tokens in the pass",
+        legend=True,
+    )
+    add_steps(
+        figure,
+        memory,
+        [one.kv_bytes / _MIB for one in passes],
+        _LINES[way],
+        TITLES[way],
+        lambda value: f"{human_bytes(value * _MIB)} held",
+        legend=False,
+    )
+
+
+def _bands(shown: dict[Way, Schedule]) -> list[_Band]:
+    """The parts from the top: a row per slot of each way, then the two charts."""
+    found, top = [], _GAP
+    for way, schedule in shown.items():
+        title = f"<b>{TITLES[way]}</b>: {schedule.seconds:.2f} s, {len(schedule.passes)} passes"
+        found.append(_Band(title, top, _SLOT * schedule.slots))
+        top += found[-1].height + _GAP
+    for title in ("<b>Tokens per forward pass</b>", "<b>KV bytes held</b>"):
+        found.append(_Band(title, top, _CHART))
+        top += _CHART + _GAP
+    return found
+
+
+def _axis(index: int) -> str:
+    return "y" if index == 0 else f"y{index + 1}"
+
+
+def _lay_out(figure: go.Figure, bands: Sequence[_Band], slots: int, ways: int) -> None:
+    """Give every band its place, and the figure one x axis, with numbers at its top and bottom."""
+    height = bands[-1].top + bands[-1].height
+    laid_out(figure, height=height + _LEGEND + _BELOW)
+    figure.update_layout(
+        barmode="overlay",
+        margin={"l": 8, "r": 8, "t": _LEGEND, "b": _BELOW},
+        hovermode="closest",
+        legend={"y": 1, "traceorder": "normal"},
+    )
+    for index, band in enumerate(bands):
+        low = max(0.0, 1 - (band.top + band.height) / height)
+        domain = [low, 1 - band.top / height]
+        axis: dict[str, object] = {"domain": domain, "anchor": "x"}
+        if index < ways:
+            axis |= {
+                "range": [slots - 0.5, -0.5],
+                "tickvals": [*range(slots)],
+                "ticktext": [f"slot {slot + 1}" for slot in range(slots)],
+                "ticklabelstandoff": 4,
+                "showgrid": False,
+                "zeroline": False,
+            }
+        else:
+            axis |= {"rangemode": "tozero", "title": ("tokens", "MiB")[index - ways], "nticks": 4}
+        figure.update_layout({f"yaxis{'' if index == 0 else index + 1}": axis})
+        figure.add_annotation(
+            text=band.title,
+            x=0,
+            xref="paper",
+            xanchor="left",
+            y=domain[1],
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
+        )
+    _share_the_x_axis(figure, _axis(len(bands) - 1))
+
+
+def _share_the_x_axis(figure: go.Figure, last: str) -> None:
+    """One axis for all bands, with a cursor through all of them."""
+    cursor = {
+        "showspikes": True,
+        "spikemode": "across",
+        "spikesnap": "cursor",
+        "spikethickness": 1,
+        "spikedash": "solid",
+    }
+    figure.update_layout(
+        spikedistance=-1,
+        xaxis={"anchor": last, "side": "bottom", "zeroline": False, **cursor},
+    )

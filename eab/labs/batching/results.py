@@ -1,0 +1,215 @@
+"""The same requests served in three ways: one by one, in static batches, by continuous batching.
+
+Pure Python, like `eab.run`; `eab.labs.batching.measure` makes the events.
+"""
+
+import gzip
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from eab.analysis.schedule import Schedule, ScheduledPass
+from eab.config import BranchingConfig
+from eab.errors import ConfigError
+from eab.events import Event, Progressed, RunEnded
+from eab.formatting import counted
+from eab.record import report as reports
+from eab.run import Run, RunFold
+from eab.timing import MIN_REPEATS, Timing
+
+Way = Literal["continuous", "static batches", "one by one"]
+WAYS: Final[tuple[Way, ...]] = get_args(Way)
+MAX_REQUESTS, MAX_NEW_TOKENS, MAX_PATHS, MAX_SLOTS, MAX_REPEATS = 32, 256, 8, 8, 9
+MAX_PROMPT: Final = 2000  # characters
+NEVER_FORKS: Final = 20.0  # nats
+
+
+class Asked(NamedTuple):
+    """A request: a prompt, and how many tokens at most may follow it."""
+
+    prompt: str
+    new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests that arrive at the same moment, and how they are served.
+
+    Attributes:
+        requests: In the order of arrival.
+        slots: How many may be in a batch.
+        repeats: How often each way is measured.
+        max_paths: Paths of each request; with 1 none forks.
+        seed: Of all requests.
+
+    Raises:
+        ConfigError: A value lies outside of its range.
+    """
+
+    requests: tuple[Asked, ...]
+    slots: int = 4
+    repeats: int = MIN_REPEATS
+    max_paths: int = 1
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for what, value, most in (
+            ("requests", len(self.requests), MAX_REQUESTS),
+            ("slots", self.slots, MAX_SLOTS),
+            ("repeats", self.repeats, MAX_REPEATS),
+            ("paths", self.max_paths, MAX_PATHS),
+        ):
+            if not 1 <= value <= most:
+                raise ConfigError(f"{value} {what} were given; choose from 1 to {most}")
+        for number, one in enumerate(self.requests, start=1):
+            if not one.prompt.strip() or len(one.prompt) > MAX_PROMPT:
+                raise ConfigError(
+                    f"the prompt of request {number} has {counted(len(one.prompt), 'character')}; "
+                    f"write from 1 to {MAX_PROMPT:,}, not only spaces"
+                )
+            if not 1 <= one.new_tokens <= MAX_NEW_TOKENS:
+                raise ConfigError(
+                    f"request {number} asks for {one.new_tokens} new tokens; "
+                    f"choose from 1 to {MAX_NEW_TOKENS}"
+                )
+
+    def serves_like(self, other: "Workload") -> bool:
+        """Whether the other one differs in its repeats at most."""
+        return replace(self, repeats=other.repeats) == other
+
+    def config(self, request: Asked) -> BranchingConfig:
+        """The settings of one of the requests."""
+        forks: dict[str, Any] = {} if self.max_paths > 1 else {"entropy_threshold": NEVER_FORKS}
+        return BranchingConfig(
+            max_new_tokens=request.new_tokens,
+            max_paths=self.max_paths,
+            temperature=0.8,
+            seed=self.seed,
+            **forks,
+        )
+
+    def groups(self, way: Way) -> Iterator[Sequence[int]]:
+        """The numbers of the requests, in groups; the next one is submitted once all runs of the
+        one before have ended.
+        """
+        numbers = range(len(self.requests))
+        size = {"continuous": len(numbers), "static batches": self.slots, "one by one": 1}[way]
+        for first in range(0, len(numbers), size):
+            yield numbers[first : first + size]
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The start of a measurement.
+
+    Attributes:
+        workload: What is served.
+        model: Name of the model.
+        dtype: Its data type.
+        machine: Processor or GPU, threads, versions.
+    """
+
+    workload: Workload
+    model: str
+    dtype: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class WayServed:
+    """All requests, served once in one way.
+
+    Attributes:
+        way: The way.
+        passes: What each forward pass served.
+        differing: How many requests got other tokens than in the first serving. Logits are rounded
+            differently in another batch, so a draw next to a boundary may take another token.
+    """
+
+    way: Way
+    passes: tuple[ScheduledPass, ...]
+    differing: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEvent:
+    """An event of one request in the first serving.
+
+    Attributes:
+        number: Of the request, from 0.
+        event: What happened.
+    """
+
+    number: int
+    event: Event
+
+
+_InFile: TypeAlias = Began | WayServed | RunEnded
+BatchingEvent: TypeAlias = _InFile | Progressed | RequestEvent
+
+
+class BatchingComparison(reports.Report[Began, WayServed]):
+    """The servings so far, its points, and the runs of the first one."""
+
+    beginning = Began
+    point = "serving"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._schedules: dict[Way, list[Schedule]] = {}
+        self._folds: dict[int, RunFold] = {}
+
+    def apply(self, event: BatchingEvent) -> None:
+        """Add one more event."""
+        if isinstance(event, RequestEvent):
+            self._folds.setdefault(event.number, RunFold()).apply(event.event)
+            return
+        super().apply(event)
+        if isinstance(event, WayServed):
+            schedule = Schedule(self.workload.slots, event.passes)
+            self._schedules.setdefault(event.way, []).append(schedule)
+
+    @property
+    def workload(self) -> Workload:
+        """What is served; only after it has begun."""
+        assert self.began is not None
+        return self.began.workload
+
+    @property
+    def runs(self) -> list[Run]:
+        """The run of each request, in their order; empty if they were not kept."""
+        folds = [self._folds[number] for number in sorted(self._folds)]
+        return [fold.run for fold in folds if fold.run is not None]
+
+    @property
+    def differing(self) -> int:
+        """The most requests of a serving that got other tokens than in the first one."""
+        return max((one.differing for one in self.points), default=0)
+
+    def schedules(self, way: Way) -> list[Schedule]:
+        """Every repeat of this way."""
+        return [*self._schedules.get(way, [])]
+
+    def shown(self) -> dict[Way, Schedule]:
+        """For each way its repeat of median length; the longer one of the middle two."""
+        found: dict[Way, Schedule] = {}
+        for way in WAYS:
+            ranked = sorted(self.schedules(way), key=lambda one: one.seconds)
+            if ranked:
+                found[way] = ranked[len(ranked) // 2]
+        return found
+
+    def timing(self, way: Way, measure: Callable[[Schedule], float]) -> Timing:
+        """A measure in each repeat of a way."""
+        return Timing(tuple(measure(one) for one in self.schedules(way)))
+
+
+_FORMAT: Final = reports.ReportFormat(BatchingComparison, "eab-batching", 1, _InFile)
+load = _FORMAT.load
+
+
+def dumps(comparison: BatchingComparison) -> bytes:
+    """The measurement as gzip of JSON, without the runs of the requests; the same events give the
+    same bytes.
+    """
+    return gzip.compress(_FORMAT.dumps(comparison).encode("ascii"), mtime=0)

@@ -1,0 +1,292 @@
+"""What serving the same requests in three ways showed: sentences and a table."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+from eab.analysis.schedule import Schedule, percentile
+from eab.figures.charts import NOTHING_YET
+from eab.figures.timings import as_long, repeats_words, with_spread
+from eab.formatting import counted, human_bytes, listed
+from eab.labs.batching.pictures import TITLES
+from eab.labs.batching.results import BatchingComparison, Way
+from eab.timing import MIN_REPEATS, Claim, Timing, are_too_few, differs
+
+
+class Measure(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        name: What it is called, with its unit.
+        of: The number of one serving.
+        written: A number in words.
+    """
+
+    name: str
+    of: Callable[[Schedule], float]
+    written: Callable[[float], str]
+
+
+def _first_token(share: float) -> Callable[[Schedule], float]:
+    return lambda one: percentile([*one.first_token_seconds().values()], share)
+
+
+def _output_token(share: float) -> Callable[[Schedule], float]:
+    return lambda one: percentile([*one.output_token_seconds().values()], share)
+
+
+def _seconds(one: Schedule) -> float:
+    return one.seconds
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.1f}"
+
+
+MEASURES: Final = (
+    Measure("seconds for all", _seconds, "{:.2f}".format),
+    Measure(
+        "new tokens per second",
+        lambda one: one.new_tokens / one.seconds if one.seconds else 0.0,
+        "{:.0f}".format,
+    ),
+    Measure("time to first token, p50 (s)", _first_token(0.5), "{:.2f}".format),
+    Measure("time to first token, p95 (s)", _first_token(0.95), "{:.2f}".format),
+    Measure("time per output token, p50 (ms)", _output_token(0.5), _ms),
+    Measure("time per output token, p95 (ms)", _output_token(0.95), _ms),
+    Measure("forward passes", lambda one: len(one.passes), "{:,.0f}".format),
+    Measure("slot-steps idle", lambda one: one.idle_share, _share),
+    Measure("idle while a request waits", lambda one: one.awaited_idle_share, _share),
+    Measure("most KV bytes held", lambda one: one.peak_kv_bytes, human_bytes),
+)
+TABLE_NOTE: Final = (
+    "Measured: medians of the repeats, with quartiles in brackets. Counts are the same in every "
+    "repeat. p50 and p95 are taken over the requests; a slot-step is one slot in one "
+    "forward pass. All requests arrive at the start, and waiting counts."
+)
+
+
+def headline(comparison: BatchingComparison) -> str:
+    """How long each way took, and how long requests waited."""
+    shown = comparison.shown()
+    if "continuous" not in shown:
+        return NOTHING_YET
+    workload, ours = comparison.workload, comparison.timing("continuous", _seconds)
+    words, timings = [], [comparison.timing(way, _seconds) for way in shown]
+    for (way, one), taken in zip(shown.items(), timings, strict=True):
+        passes = f"{len(one.passes):,}"
+        if way == "continuous":
+            words.append(f"continuous batching took {passes} passes and {taken.median:.2f} s")
+        else:
+            words.append(f"{way} {passes} and {taken.median:.2f} s{_beside(taken, ours)}")
+    return (
+        f"{counted(len(workload.requests), 'request')} in {counted(workload.slots, 'slot')}: "
+        f"{', '.join(words)}; {repeats_words(timings)}. {_waiting(comparison)}"
+    ).strip()
+
+
+def _beside(theirs: Timing, ours: Timing) -> str:
+    if are_too_few(theirs, ours):
+        return ""
+    return f" ({as_long(theirs, ours)}{' as long' if differs(theirs, ours) else ''})"
+
+
+def _waiting(comparison: BatchingComparison) -> str:
+    """When the last request had its first token, if the ways differ in that."""
+    if "static batches" not in comparison.shown():
+        return ""
+    ours, theirs = (
+        comparison.timing(way, _first_token(1.0)) for way in ("continuous", "static batches")
+    )
+    if not differs(ours, theirs):
+        return ""
+    return (
+        f"The last request had its first token after {ours.median:.2f} s with continuous "
+        f"batching, after {theirs.median:.2f} s with static batches."
+    )
+
+
+def claims(comparison: BatchingComparison) -> list[Claim]:
+    """The comparisons of `headline`."""
+    taken = {way: comparison.timing(way, _seconds) for way in comparison.shown()}
+    return [
+        Claim(f"{way} against continuous", timing, taken["continuous"])
+        for way, timing in taken.items()
+        if way != "continuous"
+    ]
+
+
+def way_sentences(comparison: BatchingComparison) -> dict[Way, str]:
+    """What the slots of each way show."""
+    shown = comparison.shown()
+    written: Mapping[Way, Callable[[Schedule], str]] = {
+        "continuous": _continuous_words,
+        "static batches": _static_words,
+        "one by one": _single_words,
+    }
+    return {way: f"{TITLES[way]}: {written[way](one)}" for way, one in shown.items()}
+
+
+def _continuous_words(one: Schedule) -> str:
+    waited = (
+        "No slot was idle while a request waited"
+        if one.awaited_idle_share == 0
+        else f"{one.awaited_idle_share:.0%} of the slot-steps were idle while a request waited"
+    )
+    tail = one.idle_share - one.awaited_idle_share
+    end = f"; {tail:.0%} of the slot-steps were idle with nothing left to begin" if tail else ""
+    return f"a request takes a free slot at the next pass. {waited}{end}."
+
+
+def _static_words(one: Schedule) -> str:
+    rule = "a batch begins when all of the batch before have ended"
+    if one.awaited_idle_share < 0.005:
+        return (
+            f"{rule}. Here the texts of a batch end at about the same time, or there is only one "
+            "batch, so nothing is lost by that."
+        )
+    return (
+        f"{rule}, so a slot whose text is complete stays idle until the longest text ends: "
+        f"{one.awaited_idle_share:.0%} of the slot-steps were idle while a request waited. Many "
+        "servers compute padding there; this engine leaves the slot empty, which is cheaper."
+    )
+
+
+def _single_words(one: Schedule) -> str:
+    if one.slots == 1:
+        return "with one slot there is nothing to batch."
+    stays = "stays" if one.slots == 2 else "stay"
+    return (
+        f"{counted(one.slots - 1, 'slot')} of {one.slots} {stays} empty. A pass reads all weights "
+        "of the model, here for one request."
+    )
+
+
+def tokens_sentence(comparison: BatchingComparison) -> str:
+    """How full the passes were."""
+    means = [
+        f"{sum(part.tokens for part in one.passes) / len(one.passes):.1f} ({way})"
+        for way, one in comparison.shown().items()
+    ]
+    return f"Mean number of tokens in a forward pass: {listed(means)} (counted)."
+
+
+def memory_sentence(comparison: BatchingComparison) -> str:
+    """What serving more requests at once needs in memory."""
+    peaks = {way: one.peak_kv_bytes for way, one in comparison.shown().items()}
+    words = listed([f"{human_bytes(peak)} ({way})" for way, peak in peaks.items()])
+    most = max(peaks.values(), default=0)
+    price = (
+        " More requests at the same time need more memory."
+        if peaks and peaks.get("continuous") == most > min(peaks.values())
+        else ""
+    )
+    return f"The most KV bytes held in a pass: {words} (measured).{price}"
+
+
+def pace_sentence(comparison: BatchingComparison) -> str:
+    """What a shared pass costs each of its texts, if that was measured."""
+    if "one by one" not in comparison.shown():
+        return ""
+    shared, alone = (
+        comparison.timing(way, _output_token(0.5)) for way in ("continuous", "one by one")
+    )
+    if not differs(shared, alone) or shared.median < alone.median:
+        return ""
+    return (
+        f"A pass with more tokens takes longer: the next token of a text takes "
+        f"{_ms(shared.median)} ms in the batch, {_ms(alone.median)} ms alone."
+    )
+
+
+def agreement_sentence(comparison: BatchingComparison) -> str:
+    """Whether the ways wrote the same texts."""
+    if not comparison.points:
+        return NOTHING_YET
+    count, differing = len(comparison.workload.requests), comparison.differing
+    if not differing:
+        return "All ways wrote the same texts, token by token."
+    return (
+        f"{count - differing} of {counted(count, 'text')} are the same in all servings, token by "
+        "token. Logits are rounded differently in another batch, so a draw next to a boundary may "
+        "take another token."
+    )
+
+
+def batching_rows(comparison: BatchingComparison) -> list[tuple[str, ...]]:
+    """The table to read: a row per measure, with a cell per way."""
+    return [
+        (
+            measure.name,
+            *(
+                with_spread(comparison.timing(way, measure.of), measure.written)
+                for way in comparison.shown()
+            ),
+        )
+        for measure in MEASURES
+    ]
+
+
+def noise_sentence(comparison: BatchingComparison) -> str:
+    """Which measures cannot tell continuous from static batching; empty if all can."""
+    if "static batches" not in comparison.shown():
+        return ""
+    pairs = {
+        measure.name: [
+            comparison.timing(way, measure.of) for way in ("continuous", "static batches")
+        ]
+        for measure in MEASURES
+    }
+    if any(are_too_few(*pair) for pair in pairs.values()):
+        return f"Fewer than {MIN_REPEATS} repeats: continuous and static batches are not compared."
+    alike = [name for name, pair in pairs.items() if not differs(*pair)]
+    if not alike:
+        return ""
+    if len(alike) == len(MEASURES):
+        return "No difference measured between continuous and static batches in any of this."
+    return f"No difference measured between continuous and static batches: {listed(alike)}."
+
+
+def passes_table(comparison: BatchingComparison) -> pd.DataFrame:
+    """A row per forward pass of the repeats that are drawn."""
+    return pd.DataFrame(
+        [
+            {
+                "way": way,
+                "pass": number,
+                "start_s": one.start(number),
+                "seconds": taken.seconds,
+                "tokens": taken.tokens,
+                "kv_bytes": taken.kv_bytes,
+                "slots_busy": len(taken.served),
+            }
+            for way, one in comparison.shown().items()
+            for number, taken in enumerate(one.passes)
+        ]
+    )
+
+
+def requests_table(comparison: BatchingComparison) -> pd.DataFrame:
+    """A row per request and way, of the repeats that are drawn."""
+    rows = []
+    for way, one in comparison.shown().items():
+        first, pace = one.first_token_seconds(), one.output_token_seconds()
+        for run, parts in sorted(one.by_run.items()):
+            rows.append(
+                {
+                    "way": way,
+                    "request": run + 1,
+                    "prompt": comparison.workload.requests[run].prompt,
+                    "slot": parts[0][1].slot + 1,
+                    "new_tokens": sum(part.new_tokens for _, part in parts),
+                    "first_token_s": first.get(run),
+                    "ended_s": one.ends[parts[-1][0]],
+                    "per_output_token_s": pace.get(run),
+                }
+            )
+    return pd.DataFrame(rows)

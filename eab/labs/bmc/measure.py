@@ -1,0 +1,255 @@
+"""The BMC measurements, run on this machine: generators of points, with progress between them.
+
+A point is one repeat. The alternatives of an experiment take turns, round by round, and the first
+round is a warm-up without points; `eab.timing` makes medians and spreads of the others. To stop a
+measurement, stop iterating.
+
+The first three experiments ask what the paper's experiments ask: the cost of copying compared with
+computing, the sensitivity to r, and speculative decoding with rejected draft tokens end to end. The
+last two ask open questions: other model sizes, and memory. No number is taken from the paper.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never
+
+from eab.caches.calibration import Calibrator
+from eab.caches.growth import Workload, best_r, in_whole_blocks
+from eab.caches.shape import KVShape
+from eab.caches.timing import (
+    StepTime,
+    attention_alone,
+    now,
+    prefilled_tree,
+    time_spare_rows,
+    time_step,
+)
+from eab.events import Progressed, RunEnded
+from eab.labs.bmc.rejection import rejected_drafts
+from eab.labs.bmc.results import (
+    Began,
+    Experiment,
+    LengthTimed,
+    MemoryHeld,
+    ReportEvent,
+    RTimed,
+    SizeTimed,
+)
+from eab.labs.bmc.rounds import PAUSE_SECONDS, REPEATS, calibrate_first, repeat_words, whole_model
+from eab.models.base import LanguageModel
+from eab.models.machine import describe_machine
+
+LENGTHS: Final = (64, 128, 256, 512, 1024, 2048, 4096)
+STEP_REPEATS: Final = 15  # of single steps, which are short
+MEMORY_R: Final = (1, 4, 16, 64, 256, 1024)
+MEMORY_ROWS: Final = (128, 256, 512, 1024)
+# layers, KV heads, head size, query heads per KV head
+SIZES: Final = {
+    "GPT-2 124M": (12, 12, 64, 1),
+    "SmolLM2-135M": (30, 3, 64, 3),
+    "Qwen2.5-0.5B": (24, 2, 64, 7),
+}
+SIZE_ROWS: Final = 256
+
+
+def measure(
+    experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
+) -> Iterator[ReportEvent]:
+    """Run one experiment.
+
+    Args:
+        experiment: Which experiment.
+        model: The model, or its shape where only the KV part is measured.
+        rows: Length of the measured runs.
+        repeats: Of each measured run, after the warm-up.
+
+    Yields:
+        Events, which eab.labs.bmc.results.Report collects.
+    """
+    card = model.card
+    yield Began(experiment, card.name, card.dtype, card.row_bytes, describe_machine(card.device))
+    match experiment:
+        case "lengths":
+            yield from copy_against_compute(model)
+        case "growth":
+            yield from sensitivity_to_r(model.kv_shape, rows, repeats)
+        case "rejection":
+            yield from rejected_drafts(model, rows, repeats)
+        case "sizes":
+            yield from other_sizes(model.kv_shape, card.name, repeats)
+        case "memory":
+            yield from memory(model.kv_shape)
+        case _:
+            assert_never(experiment)
+    yield RunEnded(0, "finished")
+
+
+def copy_against_compute(
+    model: LanguageModel, lengths: Sequence[int] = LENGTHS, repeats: int = STEP_REPEATS
+) -> Iterator[ReportEvent]:
+    """Experiment 1: how long allocating and copying takes at r = 1, compared with attention and the
+    whole step, by length.
+    """
+    shape, rounds = model.kv_shape, repeats + 1
+    alone, whole = attention_alone(shape), whole_model(model)
+    caches = {rows: prefilled_tree(shape, rows, 1, padded=True) for rows in lengths}
+    with_model = {
+        rows: prefilled_tree(shape, rows, 1, padded=True)
+        for rows in lengths
+        if rows + rounds <= model.context
+    }
+    for number in range(rounds):
+        for index, (rows, cache) in enumerate(caches.items()):
+            words = f"{repeat_words(number, repeats)}: {rows} rows in use"
+            yield Progressed((number + index / len(caches)) / rounds, words)
+            kv = time_step(alone, cache, [1])
+            step = time_step(whole, with_model[rows], [1]).seconds if rows in with_model else None
+            if number:
+                yield LengthTimed(rows, kv.growth, kv.rest, step)
+
+
+def sensitivity_to_r(shape: KVShape, rows: int, repeats: int = REPEATS) -> Iterator[ReportEvent]:
+    """Experiment 2: the KV part of writing `rows` rows at many r with padded attention, which the
+    cost model predicts, and at a few r with sliced attention.
+
+    The first calibration predicts r*. It goes on between the repeats, so that predicted and
+    measured times are those of the same minutes.
+    """
+    calibrator, work = Calibrator(shape, rows), Workload(rows)
+    calibration = yield from calibrate_first(calibrator, share=0.1)
+    predicted = in_whole_blocks(best_r(calibration.costs, work))
+    settings = [(r, True) for r in r_grid(rows, predicted)] + [(r, False) for r in (1, 16, rows)]
+    for number in range(repeats + 1):
+        calibrator.measure()
+        for event in _time_round(shape, work, settings, number, repeats):
+            if isinstance(event, Progressed):
+                event = Progressed(0.1 + 0.9 * event.share, event.words)
+            yield event
+        if number:
+            yield calibrator.fit()
+
+
+def r_grid(rows: int, predicted: int) -> list[int]:
+    """Powers of two up to all rows at once, and the predicted r*."""
+    return sorted({2**power for power in range(int(math.log2(rows)) + 1)} | {rows, predicted})
+
+
+def other_sizes(shape: KVShape, name: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
+    """Open question 1: is the predicted r* good for the shapes of other models?
+
+    Only the KV part is measured, on random numbers.
+    """
+    shapes = {name: shape} | {
+        other: KVShape(layers, heads, size, shape.dtype, shape.device, group)
+        for other, (layers, heads, size, group) in SIZES.items()
+    }
+    for index, (model, model_shape) in enumerate(shapes.items()):
+        start, width = index / len(shapes), 1 / len(shapes)
+        calibration = yield from calibrate_first(
+            Calibrator(model_shape, SIZE_ROWS), share=0.3 * width, start=start
+        )
+        work = Workload(SIZE_ROWS)
+        predicted = in_whole_blocks(best_r(calibration.costs, work))
+        settings = [(r, True) for r in _sizes_grid(predicted)]
+        for number in range(repeats + 1):
+            points: list[RTimed] = []
+            for event in _time_round(model_shape, work, settings, number, repeats):
+                if isinstance(event, RTimed):
+                    points.append(event)
+                else:
+                    share = start + width * (0.3 + 0.7 * event.share)
+                    yield Progressed(share, f"{model}: {event.words}")
+            if points:
+                measured = tuple((point.r, point.overhead) for point in points)
+                yield SizeTimed(model, model_shape.row_bytes, SIZE_ROWS, predicted, measured)
+
+
+def _sizes_grid(predicted: int) -> list[int]:
+    return sorted({1, max(1, predicted // 3), predicted, min(SIZE_ROWS, 3 * predicted), SIZE_ROWS})
+
+
+def memory(shape: KVShape) -> Iterator[ReportEvent]:
+    """Open question 2: how much memory spare rows and growths take, by r and length.
+
+    The bytes are those of the tensors (measured).
+    """
+    for number, r in enumerate(MEMORY_R):
+        cache = prefilled_tree(shape, 0, r, padded=True)
+        began = now(shape.device)
+        for rows in range(1, MEMORY_ROWS[-1] + 1):
+            cache.prepare([1], [[0]])
+            if rows in MEMORY_ROWS:
+                kv = cache.usage([1])
+                yield MemoryHeld(r, rows, rows * shape.row_bytes, kv.bytes_held, kv.peak_bytes)
+            if now(shape.device) - began > PAUSE_SECONDS:
+                yield Progressed(
+                    (number + rows / MEMORY_ROWS[-1]) / len(MEMORY_R), f"r = {r}: {rows} rows"
+                )
+                began = now(shape.device)
+
+
+def _time_round(
+    shape: KVShape,
+    work: Workload,
+    settings: Sequence[tuple[int, bool]],
+    number: int,
+    repeats: int,
+) -> Iterator[Progressed | RTimed]:
+    """Time the workload once at each setting, in an order of this round.
+
+    Args:
+        shape: What a row holds.
+        work: What to write.
+        settings: Pairs of r and whether attention is padded.
+        number: Of the round; 0 is the warm-up.
+        repeats: How many rounds follow the warm-up.
+
+    Yields:
+        Progress, and at the end a point for each setting, in their order; none of the warm-up.
+    """
+    found: dict[tuple[int, bool], RTimed] = {}
+    shuffled = random.Random(number).sample(settings, len(settings))
+    for index, (r, padded) in enumerate(shuffled):
+        share = (number + index / len(settings)) / (repeats + 1)
+        for event in _time_setting(shape, work, r, padded, bool(number % 2)):
+            if isinstance(event, RTimed):
+                found[r, padded] = event
+            else:
+                yield Progressed(share, f"{repeat_words(number, repeats)}: {event}")
+    yield from (found[setting] for setting in settings) if number else ()
+
+
+def _time_setting(
+    shape: KVShape, work: Workload, r: int, padded: bool, odd: bool
+) -> Iterator[str | RTimed]:
+    """Write the rows once.
+
+    Args:
+        shape: What a row holds.
+        work: What to write.
+        r: The growth step.
+        padded: Whether attention visits the spare rows.
+        odd: Whether odd rows are run without the spare rows first.
+
+    Yields:
+        Now and then what it is doing, and at the end the point.
+    """
+    run, cache = attention_alone(shape), prefilled_tree(shape, work.prompt, r, padded=padded)
+    yield f"r = {r}"
+    steps: list[StepTime] = []
+    paused = now(shape.device)
+    for row in range(work.rows):
+        steps.append(
+            time_spare_rows(run, cache, 1, sliced_first=bool((row + odd) % 2))
+            if padded
+            else time_step(run, cache, [1])
+        )
+        if now(shape.device) - paused > PAUSE_SECONDS:
+            yield f"r = {r}, {len(steps)} rows of {work.rows}"
+            paused = now(shape.device)
+    growths = [work.prompt + index for index, step in enumerate(steps) if step.grew]
+    growth, rest, spare = (
+        sum(getattr(step, part) for step in steps) for part in ("growth", "rest", "spare")
+    )
+    yield RTimed(work, r, padded, growth, rest, spare, len(growths), sum(growths))

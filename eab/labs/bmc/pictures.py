@@ -1,0 +1,327 @@
+"""What the BMC experiments measured, as charts and sentences: medians of interleaved repeats, with
+their quartiles.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import plotly.graph_objects as go
+
+from eab.caches.growth import CostModel, overhead
+from eab.figures.charts import (
+    BLUE,
+    NOTHING_YET,
+    ORANGE,
+    LineStyle,
+    add_line,
+    laid_out,
+    line_style,
+    log_axis,
+)
+from eab.figures.timings import MILLI, add_timings, as_long, in_ms, repeats_words
+from eab.formatting import counted, human_bytes, listed
+from eab.labs.bmc.results import (
+    Experiment,
+    LengthTimed,
+    MemoryHeld,
+    RejectionTimed,
+    Report,
+    RTimed,
+    overheads,
+    predicted_r,
+    prediction_errors,
+)
+from eab.labs.bmc.run_pictures import R_AXIS, mark_r
+from eab.labs.bmc.size_pictures import size_claims, sizes_figure, sizes_sentence
+from eab.timing import Claim, Timing, are_too_few, differs, fastest, timings_by
+
+_MEASURED: Final = LineStyle(BLUE, "solid", "circle")
+_PREDICTED: Final = LineStyle(ORANGE, "dash", "square")
+_ROWS_AXIS: Final = "rows in use (log scale)"
+
+
+class ExperimentFigure(NamedTuple):
+    """How the report of an experiment is shown.
+
+    Attributes:
+        sentence: What it says.
+        figure: What it draws.
+        claims: The comparisons in the sentence.
+    """
+
+    sentence: Callable[[Report], str]
+    figure: Callable[[Report], go.Figure]
+    claims: Callable[[Report], list[Claim]]
+
+
+def growth_figure(report: Report) -> go.Figure:
+    """Experiment 2: measured overhead over r beside the predicted one."""
+    timed, fitted = report.of(RTimed), report.fitted
+    measured = overheads(timed)
+    figure = go.Figure()
+    hover = "r = %{x}: %{y:.1f} ms"
+    if fitted is not None and timed:
+        predicted = [(r, MILLI * overhead(fitted.costs, timed[0].work, r)) for r in measured]
+        add_line(figure, "predicted", predicted, _PREDICTED, hover)
+    above_zero = {r: timing for r, timing in measured.items() if timing.median > 0}
+    add_timings(figure, "measured", above_zero, _MEASURED, hover)
+    best = predicted_r(report)
+    if best is not None:
+        mark_r(figure, best, f"predicted r* = {best}")
+    figure.update_xaxes(title=R_AXIS, type="log", tickvals=_powers_of_two(measured))
+    figure.update_yaxes(log_axis("ms of growths and spare rows"))
+    return laid_out(figure)
+
+
+def growth_sentence(report: Report) -> str:
+    """How good the predicted r* is, and what the smallest and the largest r cost."""
+    measured, best = overheads(report.of(RTimed)), predicted_r(report)
+    if best is None or not measured or measured[best].median <= 0:
+        return NOTHING_YET
+    rows = report.of(RTimed)[0].work.rows
+    beside = [_beside(r, measured[r], measured[best]) for r in _others(measured, best)]
+    return (
+        f"Writing {counted(rows, 'row')} with padded attention: at the predicted r* = {best}, "
+        f"growths and spare rows take {in_ms(measured[best])}; {'; '.join(beside)} "
+        f"({repeats_words(measured.values())})."
+        + ("" if are_too_few(measured[best], measured[best]) else _error_words(report))
+    )
+
+
+def _error_words(report: Report) -> str:
+    """How far the cost model is from what was measured."""
+    errors = prediction_errors(report).values()
+    if not errors:
+        return ""
+    return (
+        f" The cost model predicts {min(errors):.2f} to {max(errors):.2f} times the measured "
+        "milliseconds."
+    )
+
+
+def growth_claims(report: Report) -> list[Claim]:
+    """The comparisons of `growth_sentence`."""
+    measured, best = overheads(report.of(RTimed)), predicted_r(report)
+    if best is None:
+        return []
+    return [
+        Claim(f"overhead at r = {r} against r* = {best}", measured[r], measured[best])
+        for r in _others(measured, best)
+    ]
+
+
+def _others(measured: Mapping[int, Timing], best: int) -> list[int]:
+    """The r to compare r* with: the best one measured, and the two ends, which copy at every step
+    and allocate all rows at the start.
+    """
+    chosen = dict.fromkeys((fastest(measured), min(measured), max(measured)))
+    return [r for r in chosen if r != best]
+
+
+def _beside(r: int, timing: Timing, ours: Timing) -> str:
+    """How the time at another r stands beside that at r*."""
+    if timing.median <= 0:
+        return f"at r = {r} they are lost in the noise of the measurement"
+    words = f"at r = {r}, {in_ms(timing)}"
+    if are_too_few(timing, ours):
+        return words
+    of_ours = " that at r*" if differs(timing, ours) else ""
+    return f"{words}: {as_long(timing, ours)}{of_ours}"
+
+
+def lengths_figure(report: Report) -> go.Figure:
+    """Experiment 1: what one step takes at r = 1, by length."""
+    figure, parts = go.Figure(), _length_timings(report)
+    for index, (name, timings) in enumerate(parts.items()):
+        add_timings(figure, name, timings, line_style(index), "%{x} rows: %{y:.2f} ms")
+    lengths = list(next(iter(parts.values())))
+    figure.update_xaxes(title=_ROWS_AXIS, type="log", tickvals=lengths)
+    figure.update_yaxes(log_axis("ms per step at r = 1, measured"))
+    return laid_out(figure)
+
+
+def _length_timings(report: Report) -> dict[str, dict[int, Timing]]:
+    """Of each part of a step, by the rows in use."""
+    timed = report.of(LengthTimed)
+    return {
+        "allocate and copy": timings_by((one.rows, one.growth) for one in timed),
+        "attention, all layers": timings_by((one.rows, one.attention) for one in timed),
+        "whole step with the model": timings_by(
+            (one.rows, one.step) for one in timed if one.step is not None
+        ),
+    }
+
+
+def lengths_sentence(report: Report) -> str:
+    """How the time for copying grows beside that of attention."""
+    growth, attention, step = _length_timings(report).values()
+    if not growth:
+        return NOTHING_YET
+    first, last, whole = min(growth), max(growth), max(step, default=0)
+    context = (
+        f" The whole step is measured only up to {counted(whole, 'row')}: the next length no "
+        "longer fits in the context of this model."
+        if 0 < whole < last
+        else ""
+    )
+    return (
+        f"At r = 1 a step with {first:,} rows in use takes {in_ms(growth[first])} to allocate and "
+        f"copy and {in_ms(attention[first])} for attention; with {last:,} rows it takes "
+        f"{in_ms(growth[last])} and {in_ms(attention[last])} "
+        f"({repeats_words(growth.values())}).{context}"
+    )
+
+
+def length_claims(report: Report) -> list[Claim]:
+    """The growth from the shortest to the longest length, which `lengths_sentence` shows."""
+    growth, attention, _ = _length_timings(report).values()
+    first, last = min(growth), max(growth)
+    return [
+        Claim(f"{what} at {last} rows against {first}", found[last], found[first])
+        for what, found in (("growth", growth), ("attention", attention))
+    ]
+
+
+def rejection_figure(report: Report) -> go.Figure:
+    """Experiment 3: kept tokens per second over the share of rejected draft tokens, one line per
+    way of keeping K and V.
+    """
+    figure = go.Figure()
+    for index, (way, rates) in enumerate(_rates_by_way(report).items()):
+        percent = {100 * rejection: rate for rejection, rate in rates.items()}
+        hover = "%{x:.0f} % rejected: %{y:.0f} tokens/s"
+        add_timings(figure, way, percent, line_style(index), hover, scale=1.0)
+    figure.update_xaxes(title="probability that a draft token is rejected (%, simulated)")
+    figure.update_yaxes(title="kept tokens per second (measured)", rangemode="tozero")
+    return laid_out(figure)
+
+
+def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
+    """Tokens per second of each repeat, by way and share of rejected draft tokens. Rates have
+    medians and quartiles as seconds do.
+    """
+    timed = report.of(RejectionTimed)
+    return {
+        way: timings_by((one.rejection, one.tokens_per_second) for one in timed if one.way == way)
+        for way in dict.fromkeys(one.way for one in timed)
+    }
+
+
+def rejection_sentence(report: Report) -> str:
+    """r* beside concatenation, over all rejection rates."""
+    pairs = _rejection_pairs(report)
+    if not pairs:
+        return NOTHING_YET
+    drafts = max(one.drafts for one in report.of(RejectionTimed))
+    beside = [
+        f"{as_long(ours, theirs)} at {rejection:.0%} rejected"
+        for rejection, (ours, theirs) in pairs.items()
+    ]
+    rates = [rate for pair in pairs.values() for rate in pair]
+    return (
+        f"With {counted(drafts, 'draft token')} per pass in the spare rows, r* beside "
+        f"concatenating and cropping, in tokens per second: {listed(beside)} "
+        f"({repeats_words(rates)}; rejections simulated; the time for drafting is not counted)."
+    )
+
+
+def rejection_claims(report: Report) -> list[Claim]:
+    """The comparisons of `rejection_sentence`, in seconds per token."""
+    return [
+        Claim(
+            f"r* against concatenating at {rejection:.0%} rejected",
+            *(Timing(tuple(1 / rate for rate in one.seconds)) for one in pair),
+        )
+        for rejection, pair in _rejection_pairs(report).items()
+    ]
+
+
+def _rejection_pairs(report: Report) -> dict[float, tuple[Timing, Timing]]:
+    """By share of rejected draft tokens: the rates of r*, and of concatenating."""
+    by_way = _rates_by_way(report)
+    ours, theirs = by_way.get("r*", {}), by_way.get("concatenate and crop", {})
+    return {
+        rejection: (ours[rejection], theirs[rejection]) for rejection in ours if rejection in theirs
+    }
+
+
+def tensor_memory_figure(report: Report) -> go.Figure:
+    """Peak bytes as a multiple of the bytes in use, over the length, one line per r."""
+    figure = go.Figure()
+    held = report.of(MemoryHeld)
+    for index, r in enumerate(dict.fromkeys(point.r for point in held)):
+        points = [
+            (point.rows, point.peak_bytes / point.bytes_used) for point in held if point.r == r
+        ]
+        hover = "%{x} rows: %{y:.2f} times the bytes in use"
+        add_line(figure, f"r = {r}", points, line_style(index), hover)
+    lengths = sorted({point.rows for point in held})
+    figure.update_xaxes(title=_ROWS_AXIS, type="log", tickvals=lengths)
+    figure.update_yaxes(
+        title="peak as a multiple of the bytes in use (log scale)",
+        type="log",
+        tickvals=[1, 1.5, 2, 3, 4, 6, 8],
+    )
+    return laid_out(figure)
+
+
+def tensor_memory_sentence(report: Report) -> str:
+    """What the smallest and the largest r hold at the shortest length."""
+    held = report.of(MemoryHeld)
+    if not held:
+        return NOTHING_YET
+    shortest = min(point.rows for point in held)
+    low, *_, high = sorted(
+        (point for point in held if point.rows == shortest), key=lambda point: point.r
+    )
+    return (
+        f"With {counted(shortest, 'row')} in use ({human_bytes(low.bytes_used)}), r = {low.r} "
+        f"holds {human_bytes(low.bytes_held)}, and {human_bytes(low.peak_bytes)} at its peak, "
+        f"while a growth copies; r = {high.r} holds {human_bytes(high.bytes_held)}, spare rows "
+        "included (measured from the tensors)."
+    )
+
+
+def fit_sentence(costs: CostModel) -> str:
+    """The fitted constants, readable."""
+    return (
+        f"Copying a row takes {_micro(costs.copy_row)}, and each growth another "
+        f"{_micro(costs.allocation)}. A spare row adds {_micro(costs.spare_row)} to a pass of one "
+        f"token, and {_micro(costs.spare_query)} for each further token (fitted)."
+    )
+
+
+def fit_figure(report: Report) -> go.Figure:
+    """The points of the two fits."""
+    figure = go.Figure()
+    fitted = report.fitted
+    if fitted is not None:
+        copies = [(rows, 1000 * seconds) for rows, seconds in fitted.copies]
+        series = [("a growth, by rows in use", copies)]
+        for count in sorted({tokens for tokens, _, _ in fitted.visits}):
+            visits = [
+                (rows, 1000 * seconds) for tokens, rows, seconds in fitted.visits if tokens == count
+            ]
+            series.append((f"a pass of {counted(count, 'token')}, by rows held", visits))
+        for index, (name, points) in enumerate(series):
+            add_line(figure, name, points, line_style(index), "%{x} rows: %{y:.2f} ms")
+    figure.update_xaxes(title="rows")
+    figure.update_yaxes(title="ms (medians, measured)", rangemode="tozero")
+    return laid_out(figure)
+
+
+EXPERIMENT_FIGURES: Final[Mapping[Experiment, ExperimentFigure]] = {
+    "lengths": ExperimentFigure(lengths_sentence, lengths_figure, length_claims),
+    "growth": ExperimentFigure(growth_sentence, growth_figure, growth_claims),
+    "rejection": ExperimentFigure(rejection_sentence, rejection_figure, rejection_claims),
+    "sizes": ExperimentFigure(sizes_sentence, sizes_figure, size_claims),
+    "memory": ExperimentFigure(tensor_memory_sentence, tensor_memory_figure, lambda report: []),
+}
+
+
+def _powers_of_two(values: Mapping[int, Timing]) -> list[int]:
+    return [value for value in values if value & (value - 1) == 0]
+
+
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} µs"

@@ -1,0 +1,125 @@
+"""The allocations of a run and its overhead over r, computed from its events, as charts and
+sentences.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import plotly.graph_objects as go
+
+from eab.analysis.kv_demand import Held
+from eab.figures.charts import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PURPLE,
+    LineStyle,
+    add_line,
+    bar_pattern,
+    laid_out,
+)
+from eab.formatting import counted, listed, times
+
+R_AXIS: Final = "r (steps per growth, log scale)"
+
+
+def strip_figure(steps: Sequence[Held]) -> go.Figure:
+    """Rows in use and spare rows over the steps, and below them the rows that growths copied."""
+    figure = go.Figure()
+    numbers = [step.step for step in steps]
+    parts = (
+        ("in use", BLUE, "", [step.used for step in steps]),
+        ("spare", GREY, ".", [step.spare for step in steps]),
+        ("copied to grow", ORANGE, "/", [-step.copied for step in steps]),
+    )
+    for name, colour, shape, rows in parts:
+        figure.add_bar(
+            name=name,
+            x=numbers,
+            y=rows,
+            customdata=[abs(count) for count in rows],
+            marker={"color": colour, "line": {"width": 0}, "pattern": bar_pattern(shape)},
+            hovertemplate=f"step %{{x}}, rows {name}: %{{customdata:,}}<extra></extra>",
+        )
+    figure.update_layout(barmode="relative", bargap=0)
+    figure.update_xaxes(title="step")
+    figure.update_yaxes(title="rows (counted); copied ones below 0")
+    return laid_out(figure)
+
+
+def strip_sentence(steps: Sequence[Held], r: int | str) -> str:
+    """How often the tensors grow, what that copies, and how many rows are spare."""
+    growths = [step for step in steps[1:] if step.grew]
+    copied = sum(step.copied for step in growths)
+    spare = sum(step.spare for step in steps) / max(1, len(steps))
+    return (
+        f"At r = {r} the tensors grow {counted(len(growths), 'time')} after the prompt and copy "
+        f"{counted(copied, 'row')}; on average they hold {counted(round(spare), 'spare row')} "
+        "(counted from the run's events)."
+    )
+
+
+def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) -> go.Figure:
+    """The overhead of the user's run over r.
+
+    Args:
+        curve: r -> predicted seconds of copies and allocations, and of spare rows.
+        r: The r to mark; None for none.
+    """
+    figure = go.Figure()
+    parts = (
+        (
+            "copies and allocations",
+            LineStyle(ORANGE, "dash", "circle"),
+            [copying for copying, _ in curve.values()],
+        ),
+        (
+            "spare rows, if attention visits them",
+            LineStyle(GREY, "dot", "square"),
+            [visiting for _, visiting in curve.values()],
+        ),
+        (
+            "together",
+            LineStyle(BLUE, "solid", "diamond"),
+            [copying + visiting for copying, visiting in curve.values()],
+        ),
+    )
+    for name, style, seconds in parts:
+        points = [(x, 1000 * value) for x, value in zip(curve, seconds, strict=True)]
+        add_line(figure, name, points, style, "r = %{x}: %{y:.2f} ms")
+    if r is not None:
+        mark_r(figure, r, f"r = {r}")
+    figure.update_xaxes(title=R_AXIS, type="log", tickvals=list(curve))
+    figure.update_yaxes(
+        title="ms in the whole run (rows counted, time predicted)", rangemode="tozero"
+    )
+    return laid_out(figure)
+
+
+def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
+    """Where this run's curve is lowest, and what its two ends cost."""
+    total = {r: sum(parts) for r, parts in curve.items()}
+    best = min(total, key=lambda r: total[r])
+    ends = [
+        f"r = {r} takes {times(total[r] / total[best])}"
+        for r in (min(total), max(total))
+        if r != best and total[best] > 0
+    ]
+    beside = f"; {listed(ends)} as much" if ends else ""
+    return (
+        f"With padded attention r = {best} is best for this run: {1000 * total[best]:.1f} ms of "
+        f"overhead{beside} (rows counted, time predicted by the fitted constants). With sliced "
+        "attention only the copies cost time."
+    )
+
+
+def mark_r(figure: go.Figure, r: int, words: str) -> None:
+    """A vertical line at this r of a logarithmic axis.
+
+    Plotly places an annotation on such an axis by its logarithm, but a line by its value.
+    """
+    figure.add_vline(x=r, line={"color": PURPLE, "width": 2})
+    figure.add_annotation(
+        x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6
+    )

@@ -1,0 +1,70 @@
+"""What weights in fewer bits changed in a run, as sentences and a table."""
+
+from typing import Final
+
+from eab.formatting import counted
+from eab.labs.quantization.fork_diff import ForkChange, Moved
+from eab.token_text import visible
+
+HEADINGS: Final = ("Fork after", "In B", "Entropy in A", "Entropy in B")
+SHOWN: Final = 12  # rows of the table on the page
+_LENGTH: Final = 60  # characters of the text before a fork
+
+
+def moved_sentence(moved: Moved, name: str) -> str:
+    """Where the first token changes, which forks appear or vanish, how much weight moves.
+
+    Args:
+        moved: How the runs differ.
+        name: The weight format of B.
+    """
+    if moved.first is None:
+        forks = "" if moved.appeared or moved.vanished else " and the same forks"
+        return (
+            f"With {name}, the run has the same tokens{forks}; {moved.weight:.1%} of the weight "
+            "moves between its texts."
+        )
+    return (
+        f"With {name}, the trees differ from token {moved.first:,} on. "
+        f"{counted(len(moved.vanished), 'fork')} of A {_verb(moved.vanished, 'vanish')}, and "
+        f"{counted(len(moved.appeared), 'fork')} of B {_verb(moved.appeared, 'appear')}. "
+        f"{moved.weight:.1%} of the weight lies on other texts.{_cause(moved)}"
+    )
+
+
+def _cause(moved: Moved) -> str:
+    """The first of these forks where both entropies are known."""
+    changes = (*moved.vanished, *moved.appeared)
+    known = [one for one in changes if one.a is not None and one.b is not None]
+    if not known:
+        return ""
+    first = min(known, key=lambda one: len(one.text))
+    return (
+        f" The first such fork, after “{_end(first.text)}”: the entropy is {first.a:.4f} nats in A "
+        f"and {first.b:.4f} in B."
+    )
+
+
+def moved_rows(moved: Moved) -> list[tuple[str, ...]]:
+    """The forks that appear or vanish, with the entropies at these places."""
+    changes = [("appears", one) for one in moved.appeared]
+    changes += [("vanishes", one) for one in moved.vanished]
+    changes.sort(key=lambda change: len(change[1].text))
+    return [
+        (_end(one.text), what, *(_entropy(value) for value in (one.a, one.b)))
+        for what, one in changes
+    ]
+
+
+def _verb(forks: tuple[ForkChange, ...], verb: str) -> str:
+    ending = "es" if verb.endswith("sh") else "s"
+    return f"{verb}{ending}" if len(forks) == 1 else verb
+
+
+def _end(text: str) -> str:
+    words = visible(text)
+    return f"…{words[-_LENGTH:]}" if len(words) > _LENGTH else words or "the prompt"
+
+
+def _entropy(value: float | None) -> str:
+    return "no such text" if value is None else f"{value:.4f} nats"

@@ -1,0 +1,66 @@
+"""How fast a machine reads weights, and how fast it multiplies: the two limits of the roofline."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from eab.caches.timing import now
+from eab.labs.quantization.results import MachineMeasured
+from eab.timing import Measure, timed
+
+_COLUMNS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What is read and multiplied.
+
+    Attributes:
+        read_bytes: Of a matrix; more than the caches of the processor or of the GPU hold.
+        side: Of two square matrices, in numbers.
+        times: How often each is done per measurement; a GPU would otherwise be done before its
+            call has returned.
+    """
+
+    read_bytes: int
+    side: int
+    times: int
+
+
+SIZES: Final[dict[str, Sizes]] = {"cpu": Sizes(2**28, 1024, 1), "cuda": Sizes(2**30, 8192, 8)}
+
+
+@torch.inference_mode()
+def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> MachineMeasured:
+    """Time both in turns.
+
+    Args:
+        device: Where.
+        dtype: Of what is read and multiplied.
+        repeats: Measurements of each; one more, the warm-up, does not count.
+    """
+    sizes = SIZES.get(device.type, SIZES["cpu"])
+    rows = sizes.read_bytes // dtype.itemsize // _COLUMNS
+    wide = torch.ones(rows, _COLUMNS, dtype=dtype, device=device)
+    row = torch.ones(_COLUMNS, dtype=dtype, device=device)
+    square = torch.ones(sizes.side, sizes.side, dtype=dtype, device=device)
+
+    def read() -> None:
+        for _ in range(sizes.times):
+            wide @ row
+
+    def multiply() -> None:
+        for _ in range(sizes.times):
+            square @ square
+
+    works: Mapping[str, Measure] = {
+        "read": timed(read, lambda: now(device)),
+        "multiply": timed(multiply, lambda: now(device)),
+    }
+    rounds = [{name: work() for name, work in works.items()} for _ in range(repeats + 1)][1:]
+    return MachineMeasured(
+        tuple(sizes.times * wide.nbytes / one["read"] for one in rounds),
+        tuple(sizes.times * 2 * sizes.side**3 / one["multiply"] for one in rounds),
+    )

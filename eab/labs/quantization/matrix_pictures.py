@@ -1,0 +1,227 @@
+"""One rounded weight matrix as charts and sentences: its weights beside the grid, and the error by
+bits and group size.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from eab.figures.charts import BLUE, GREEN, ORANGE, PURPLE, add_line, laid_out, line_style, log_axis
+from eab.formatting import counted, human_bytes, times
+from eab.labs.quantization.rounding import (
+    BITS,
+    MATRIX,
+    NF4_BITS,
+    OUTLIER,
+    ROW,
+    Grid,
+    Method,
+    Rounding,
+    Share,
+    round_to_grid,
+)
+
+SHARES: Final[tuple[Share, ...]] = (MATRIX, ROW, 128, 64, 32)
+METHODS: Final[dict[Method, str]] = {
+    "absmax": "absmax",
+    "affine": "affine",
+    "nf4": "NF4",
+}
+_BINS: Final = 121
+_FLOAT32: Final = 4  # bytes
+
+Errors = Sequence[tuple[Grid, float, float]]  # grid, bytes per weight, error
+
+
+def share_words(share: Share) -> str:
+    """Which weights share a scale."""
+    whole = {MATRIX: "whole matrix", ROW: "one row"}
+    return whole[share] if isinstance(share, str) else f"{share} weights"
+
+
+def grids_to_compare(method: Method, double: bool = False) -> tuple[Grid, ...]:
+    """Every number of bits and every group size of a method."""
+    bits = [NF4_BITS] if method == "nf4" else BITS
+    return tuple(Grid(method, one, share, double) for share in SHARES for one in bits)
+
+
+def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
+    """What the rounding costs and what it saves."""
+    grid, per_weight = rounding.grid, rounding.bytes_per_weight
+    size = shape[0] * shape[1]
+    shared = "a scale for the whole matrix" if grid.share == MATRIX else _scales(grid.share)
+    return (
+        f"{len(grid.unit)} levels with {shared} move the weights by {rounding.error:.1%} of their "
+        f"size (Frobenius norm). A weight takes {per_weight:.3f} bytes with its share of the "
+        f"scales, so the matrix shrinks from {human_bytes(size * _FLOAT32)} in float32 to "
+        f"{human_bytes(size * per_weight)}, {times(_FLOAT32 / per_weight)} fewer bytes."
+    )
+
+
+def _scales(share: Share) -> str:
+    return "a scale per row" if share == ROW else f"a scale per {share} weights"
+
+
+def grid_sentence(rounding: Rounding) -> str:
+    """How well the grid fits the weights: outliers, empty levels, weights that become 0."""
+    outliers = counted(rounding.outliers, "weight")
+    verb = "is" if rounding.outliers == 1 else "are"
+    words = (
+        f"{outliers} of {rounding.weight.size:,} {verb} outliers, more than {OUTLIER:g} standard "
+        f"deviations from the mean; the farthest is at {rounding.largest_deviation:.1f}."
+    )
+    if rounding.grid.method != "affine":  # whose grids need not have the level 0
+        words += f" {rounding.zeroed:.1%} of the weights become 0."
+    if len(rounding.scale) == 1:
+        return f"{words} The outermost weight stretches the grid of all others."
+    widest, typical = (rounding.scale[rounding.group_at(at)] for at in (1.0, 0.5))
+    if widest <= typical:
+        return f"{words} All grids are equally fine."
+    return (
+        f"{words} The coarsest grid has steps {times(float(widest / typical))} as wide as those of "
+        "a typical one: an outlier stretches only the grid that it shares."
+    )
+
+
+def matrix_figure(rounding: Rounding) -> go.Figure:
+    """The histogram of the weights, and below it the levels of a typical grid and of the coarsest
+    one.
+    """
+    figure = make_subplots(
+        rows=2, cols=1, shared_xaxes=True, row_heights=[0.74, 0.26], vertical_spacing=0.04
+    )
+    reach = float(np.abs(rounding.weight).max()) or 1.0
+    edges = np.linspace(-reach, reach, _BINS + 1)
+    counts, _ = np.histogram(rounding.weight, edges)
+    figure.add_bar(
+        name="weights",
+        x=(edges[:-1] + edges[1:]) / 2,
+        y=counts,
+        marker={"color": BLUE, "line": {"width": 0}},
+        hovertemplate="%{y:,} weights near %{x:.3f}<extra></extra>",
+        row=1,
+        col=1,
+    )
+    for place, (name, group, colour) in enumerate(_drawn_grids(rounding)):
+        levels = rounding.levels(group)
+        figure.add_scatter(
+            name=name,
+            mode="markers",
+            x=levels,
+            y=[place] * len(levels),
+            marker={
+                "symbol": "line-ns",
+                "color": colour,
+                "size": 13,
+                "line": {"width": 1.5, "color": colour},
+            },
+            hovertemplate=f"{name}, level %{{x:.4f}}<extra></extra>",
+            row=2,
+            col=1,
+        )
+    figure.update_yaxes(log_axis("weights per bar"), row=1, col=1)
+    figure.update_yaxes(
+        showticklabels=False, range=[-0.8, 1.8], showgrid=False, zeroline=False, row=2, col=1
+    )
+    figure.update_xaxes(title="value of a weight", row=2, col=1)
+    figure.update_layout(bargap=0)
+    return laid_out(figure, 340)
+
+
+def _drawn_grids(rounding: Rounding) -> list[tuple[str, int, str]]:
+    """Name, group and colour of the grids that the picture shows."""
+    if len(rounding.scale) == 1:
+        return [("levels of the one grid", 0, ORANGE)]
+    return [
+        ("levels of a typical grid", rounding.group_at(0.5), GREEN),
+        ("levels of the coarsest grid", rounding.group_at(1.0), ORANGE),
+    ]
+
+
+def error_figure(errors: Errors, chosen: Rounding) -> go.Figure:
+    """The error over the bytes per weight, one line per group size, and the chosen grid."""
+    figure = go.Figure()
+    for index, share in enumerate(SHARES):
+        points = [(size, 100 * error) for grid, size, error in errors if grid.share == share]
+        hover = "%{x:.3f} bytes per weight: error %{y:.2f} %"
+        add_line(figure, f"scale per {share_words(share)}", points, line_style(index), hover)
+    figure.add_scatter(
+        name="chosen",
+        mode="markers",
+        x=[chosen.bytes_per_weight],
+        y=[100 * chosen.error],
+        marker={
+            "symbol": "circle-open",
+            "size": 18,
+            "color": PURPLE,
+            "line": {"width": 3, "color": PURPLE},
+        },
+        hovertemplate="chosen: %{x:.3f} bytes, error %{y:.2f} %<extra></extra>",
+    )
+    figure.update_xaxes(title="bytes per weight, scales included")
+    figure.update_yaxes(log_axis("error, % of the weights' size"))
+    return laid_out(figure)
+
+
+def error_sentence(errors: Errors, chosen: Rounding) -> str:
+    """What smaller groups buy at the chosen number of bits."""
+    same = {grid.share: (size, error) for grid, size, error in errors if _like(grid, chosen.grid)}
+    (coarse_size, coarse), (fine_size, fine) = same[MATRIX], same[SHARES[-1]]
+    return (
+        f"At {chosen.grid.bits} bits, one scale for the whole matrix gives an error of "
+        f"{coarse:.1%} at {coarse_size:.3f} bytes per weight; a scale per {SHARES[-1]} weights "
+        f"gives {fine:.1%} at {fine_size:.3f} bytes. {_best_sentence(errors, chosen)} All computed "
+        "from this matrix."
+    )
+
+
+def _best_sentence(errors: Errors, chosen: Rounding) -> str:
+    """Whether another grid of this method errs less without taking more bytes."""
+    fitting = [one for one in errors if one[1] <= chosen.bytes_per_weight]
+    grid, size, error = min(fitting, key=lambda one: one[2])
+    if error >= chosen.error:
+        return "No grid of this method errs less with as few bytes as the chosen one."
+    return (
+        f"With no more bytes than the chosen grid, {grid.bits} bits and "
+        f"{_scales(grid.share) if grid.share != MATRIX else 'one scale'} err less: {error:.1%} at "
+        f"{size:.3f} bytes."
+    )
+
+
+def _like(grid: Grid, chosen: Grid) -> bool:
+    return grid.bits == chosen.bits and grid.double == chosen.double
+
+
+def double_sentence(rounding: Rounding) -> str:
+    """What rounding the scales saves and costs; for NF4."""
+    grid = rounding.grid
+    single, double = (
+        round_to_grid(rounding.weight, Grid(grid.method, grid.bits, grid.share, one))
+        for one in (False, True)
+    )
+    saved = single.bytes_per_weight - double.bytes_per_weight
+    if saved <= 0:
+        return "With so few scales, double quantization saves nothing."
+    return (
+        f"Double quantization rounds the scales to 8 bits: it saves {saved:.3f} bytes per weight "
+        f"({saved / single.bytes_per_weight:.1%}) and moves the error from {single.error:.2%} to "
+        f"{double.error:.2%}."
+    )
+
+
+def error_table(errors: Errors) -> pd.DataFrame:
+    """A row per point of the chart."""
+    return pd.DataFrame(
+        {
+            "method": grid.method,
+            "bits": grid.bits,
+            "scale per": share_words(grid.share),
+            "bytes per weight": size,
+            "error": error,
+        }
+        for grid, size, error in errors
+    )

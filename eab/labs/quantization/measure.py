@@ -1,0 +1,218 @@
+"""Measure a model in every weight format against the model as loaded, on this machine.
+
+A generator of points, with progress between them; to stop, stop iterating. At most two copies of
+the model are in memory. Steps of both take turns, so a disturbance of the machine meets both.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from eab.caches.timing import NO_LIMIT, prefilled_tree, time_step
+from eab.caches.tree import TreeCache
+from eab.config import BranchingConfig
+from eab.errors import ModelError
+from eab.events import Progressed, RunEnded
+from eab.formatting import counted
+from eab.labs.quantization import held_out
+from eab.labs.quantization.machine_speed import measure_machine
+from eab.labs.quantization.results import (
+    Began,
+    FormatMeasured,
+    FormatMissing,
+    ReportEvent,
+    StepTimed,
+)
+from eab.models.base import LanguageModel
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.machine import describe_machine
+from eab.timing import Measure
+from eab.weight_formats import AS_LOADED, WEIGHT_FORMATS
+
+ROWS: Final = (1, 4, 16, 64)  # live paths
+REPEATS: Final = 15
+PROMPT_ROWS: Final = 128
+_KNOWN: Final = "embedded"  # the model whose training text has the known distributions
+
+Load = Callable[[str], HuggingFaceModel]  # by weight format
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What both models read.
+
+    Attributes:
+        held_out: Token ids of the held-out texts.
+        prompt: Token ids of the prompt.
+        known: Token ids of prompts, and their true entropies in bits.
+    """
+
+    held_out: Sequence[tuple[int, ...]]
+    prompt: tuple[int, ...]
+    known: Sequence[tuple[tuple[int, ...], float]]
+
+
+def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
+    """Measure every format.
+
+    Args:
+        load: Loads the model in a weight format.
+        prompt: Whose next token is compared.
+        repeats: Of every step; one more, the warm-up, does not count.
+
+    Yields:
+        Events, which eab.labs.quantization.results.FormatReport collects.
+    """
+    loaded = load(AS_LOADED)
+    texts, characters = _texts(loaded, prompt)
+    card = loaded.card
+    yield Began(
+        *(card.name, card.dtype, card.layout, describe_machine(card.device), prompt, characters),
+        *(sum(map(len, texts.held_out)), _threshold(), len(texts.known)),
+    )
+    yield Progressed(0.0, "memory and multiplications")
+    yield measure_machine(loaded.kv_shape.device, loaded.kv_shape.dtype, repeats)
+    for number, weights in enumerate(WEIGHT_FORMATS):
+        share = number / len(WEIGHT_FORMATS)
+        yield Progressed(share, f"{weights}: loading")
+        try:
+            model = loaded if weights == AS_LOADED else load(weights)
+        except ModelError as error:
+            yield FormatMissing(weights, str(error))
+            continue
+        for event in _measure_format(weights, model, loaded, texts, characters, repeats):
+            if isinstance(event, Progressed):
+                event = Progressed(share + event.share / len(WEIGHT_FORMATS), event.words)
+            yield event
+    yield RunEnded(0, "finished")
+
+
+def _texts(model: LanguageModel, prompt: str) -> tuple[_Texts, int]:
+    """What is read, and the characters of the held-out texts."""
+    config = BranchingConfig(chat=False)  # a template would be measured, too
+    fables = [model.encode(text, config)[: model.context] for text in held_out.texts()]
+    known = held_out.known_entropies() if model.card.name == _KNOWN else {}
+    texts = _Texts(
+        fables,
+        model.encode(prompt, config),
+        [(model.encode(text, config), bits) for text, bits in known.items()],
+    )
+    return texts, sum(len(model.text(token)) for ids in fables for token in ids[1:])
+
+
+def _threshold() -> float:
+    return BranchingConfig().entropy_threshold
+
+
+def _measure_format(
+    weights: str,
+    model: HuggingFaceModel,
+    loaded: HuggingFaceModel,
+    texts: _Texts,
+    characters: int,
+    repeats: int,
+) -> Iterator[Progressed | FormatMeasured]:
+    steps: list[StepTimed] = []
+    for number, rows in enumerate(ROWS):
+        start, words = 0.5 * number / len(ROWS), f"{weights}: steps of {counted(rows, 'row')}"
+        for rounds in _time_steps(model, loaded, rows, repeats):
+            yield Progressed(start + 0.5 * len(rounds) / len(ROWS) / (repeats + 1), words)
+        ours, theirs = zip(*rounds[1:], strict=True)  # the first round is the warm-up
+        steps.append(StepTimed(rows, ours, theirs))
+    nats, divergences, flips = 0.0, [], []
+    for number, ids in enumerate(texts.held_out):
+        share = 0.5 + 0.5 * number / len(texts.held_out)
+        yield Progressed(share, f"{weights}: held-out text {number + 1}")
+        found, wanted = log_probabilities(model, ids), log_probabilities(loaded, ids)
+        nats -= float(found[:-1].gather(1, torch.tensor(ids[1:])[:, None]).double().sum())
+        divergences.append(divergence(wanted, found))
+        flips.append((_entropy(wanted) >= _threshold()) != (_entropy(found) >= _threshold()))
+    yield FormatMeasured(
+        weights=weights,
+        total_bytes=sum(model.weight_bytes.values()),
+        read_bytes=read_bytes(model),
+        parameters=_parameters(loaded),
+        kept=len(model.stored.kept),
+        steps=tuple(steps),
+        nats_per_character=nats / characters,
+        divergence=float(torch.cat(divergences).mean()),
+        flipped=float(torch.cat(flips).double().mean()),
+        prompt_divergence=float(
+            divergence(*(log_probabilities(one, texts.prompt)[-1:] for one in (loaded, model)))
+        ),
+        entropy_error=_entropy_error(model, texts),
+    )
+
+
+def _time_steps(
+    model: HuggingFaceModel, loaded: HuggingFaceModel, rows: int, repeats: int
+) -> Iterator[list[tuple[float, float]]]:
+    """Time decode steps of both models in turns; after each round, all rounds so far."""
+    ours, theirs = (_step(one, rows, repeats) for one in (model, loaded))
+    rounds: list[tuple[float, float]] = []
+    while len(rounds) <= repeats:
+        rounds.append((ours(), theirs()))
+        yield rounds
+
+
+def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
+    """One decode step of this many paths, without growths of the cache."""
+    steps = repeats + 1
+    prompt = max(0, min(PROMPT_ROWS, model.context - steps))
+    cache = prefilled_tree(model.kv_shape, prompt, steps, padded=False, paths=paths, steps=steps)
+    numbers = range(1, paths + 1)
+    return lambda: time_step(lambda batch: model.forward([batch]), cache, numbers).rest
+
+
+def read_bytes(model: HuggingFaceModel) -> int:
+    """Bytes of the weights that a decode step reads. It looks up a few rows of the input embedding,
+    but reads all of it where the output layer shares its tensor.
+    """
+    embeddings, layers = [], set()
+    for module in model.weight_matrices.values():
+        if isinstance(module, torch.nn.Embedding):
+            embeddings.append(module.weight)
+        else:
+            layers.add(id(module.weight))
+    looked_up = sum(weight.nbytes for weight in embeddings if id(weight) not in layers)
+    return sum(model.weight_bytes.values()) - looked_up
+
+
+def _parameters(loaded: HuggingFaceModel) -> int:
+    """Of the linear layers, as a step multiplies them."""
+    modules = loaded.weight_matrices.values()
+    return sum(
+        module.weight.numel()  # type: ignore[operator, misc]
+        for module in modules
+        if not isinstance(module, torch.nn.Embedding)
+    )
+
+
+@torch.inference_mode()
+def log_probabilities(model: LanguageModel, ids: Sequence[int]) -> Tensor:
+    """Of the token after each of these, (T, V) float64 on the CPU."""
+    batch = TreeCache(model.kv_shape, 1, NO_LIMIT).prepare([0], [ids], [len(ids)])
+    return model.forward([batch]).double().log_softmax(-1).cpu()
+
+
+def divergence(wanted: Tensor, found: Tensor) -> Tensor:
+    """KL from log-probabilities to others, (T, V) each -> (T,) nats."""
+    return (wanted.exp() * (wanted - found)).sum(-1)
+
+
+def _entropy(scores: Tensor) -> Tensor:
+    """(T,) nats."""
+    return -(scores.exp() * scores).sum(-1)
+
+
+def _entropy_error(model: HuggingFaceModel, texts: _Texts) -> float | None:
+    errors = [
+        abs(float(_entropy(log_probabilities(model, ids)[-1:])) / math.log(2) - bits)
+        for ids, bits in texts.known
+    ]
+    return fmean(errors) if errors else None

@@ -1,0 +1,245 @@
+"""A model in every weight format as charts, a table and sentences."""
+
+from typing import Any, Final
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from eab.figures.charts import (
+    GREY,
+    NOTHING_YET,
+    add_line,
+    bar_pattern,
+    laid_out,
+    line_style,
+    log_axis,
+)
+from eab.figures.timings import MILLI, error_bars, in_ms
+from eab.formatting import as_sentence, counted, human_bytes, listed, times
+from eab.labs.quantization.results import (
+    FormatMeasured,
+    FormatMissing,
+    FormatReport,
+    StepTimed,
+)
+from eab.timing import NO_DIFFERENCE, Claim, comparison, differs
+from eab.weight_formats import AS_LOADED
+
+HEADINGS: Final = (
+    "Weights",
+    "All weights",
+    "Step of 1 row",
+    "Against as-loaded",
+    "Nats per character",
+    "KL, text",
+    "KL, prompt",
+    "Forks that flip",
+    "Entropy error",
+)
+NOTE: Final = (
+    "Steps: medians of interleaved repeats, quartiles in brackets. KL: divergence of the "
+    "next-token distribution from that of the model as loaded, in nats; over a held-out text, and "
+    "after the prompt. Forks that flip: tokens of that text at which only one of both models is "
+    "unsure enough to fork. Entropy error: mean distance from the known entropies, in bits. All "
+    "measured. The held-out text is 24 of Aesop's Fables, older in style than what the embedded "
+    "model knows."
+)
+_PATTERNS: Final = ("", "/", ".", "x")
+
+
+def format_rows(report: FormatReport) -> list[tuple[str, ...]]:
+    """A line per format, readable."""
+    return [
+        (
+            one.weights,
+            human_bytes(one.total_bytes),
+            in_ms(one.steps[0].timing),
+            "–" if one.weights == AS_LOADED else _against(one.steps[0]),
+            f"{one.nats_per_character:.4f}",
+            f"{one.divergence:.4f}",
+            f"{one.prompt_divergence:.4f}",
+            f"{one.flipped:.2%}",
+            "–" if one.entropy_error is None else f"{one.entropy_error:.3f}",
+        )
+        for one in report.formats
+    ]
+
+
+def formats_sentence(report: FormatReport) -> str:
+    """What the smallest format saves and changes, and which format is faster here."""
+    if not report.formats:
+        return NOTHING_YET
+    full, small = report.formats[0], min(report.formats, key=lambda one: one.total_bytes)
+    extra = small.nats_per_character - full.nats_per_character
+    return (
+        f"{small.weights} stores the weights in {human_bytes(small.total_bytes)} instead of "
+        f"{human_bytes(full.total_bytes)} (embeddings stay as loaded). The held-out text costs "
+        f"{abs(extra):.4f} nats per character {'more' if extra > 0 else 'less'}, and "
+        f"{small.flipped:.2%} of its tokens change sides of the threshold "
+        f"({_threshold(report)} nats), where forks begin. {_faster_sentence(report)}"
+    )
+
+
+def _threshold(report: FormatReport) -> str:
+    return f"{report.began.threshold:g}" if report.began is not None else "?"
+
+
+def _faster_sentence(report: FormatReport) -> str:
+    """Which formats were measurably faster or slower with one row."""
+    others = [one for one in report.formats if one.weights != AS_LOADED]
+    faster = [one for one in others if _gain(one) > 1]
+    slower = [one.weights for one in others if 0 < _gain(one) < 1]
+    words = (
+        "With one row, " + listed([f"{one.weights} is {_against(one.steps[0])}" for one in faster])
+        if faster
+        else "With one row, no format was measured to be faster than the weights as loaded"
+    )
+    return (
+        f"{words}; {listed(slower)} {'is' if len(slower) == 1 else 'are'} slower."
+        if slower
+        else f"{words}."
+    )
+
+
+def _gain(one: FormatMeasured) -> float:
+    """How many times as fast a step of one row is; 0 if no difference was measured."""
+    step = one.steps[0]
+    return step.loaded.median / step.timing.median if differs(step.timing, step.loaded) else 0.0
+
+
+def _against(step: StepTimed) -> str:
+    return comparison(step.timing, step.loaded)
+
+
+def claims(report: FormatReport) -> list[Claim]:
+    """The comparisons of `formats_sentence` and `steps_sentence`."""
+    return [
+        Claim(
+            f"{one.weights} with {counted(step.rows, 'row')} against as-loaded",
+            step.timing,
+            step.loaded,
+        )
+        for one in report.formats
+        for step in one.steps
+        if one.weights != AS_LOADED
+    ]
+
+
+def missing_sentence(report: FormatReport) -> str:
+    """The formats that this machine cannot compute; empty if it has all."""
+    missing = report.of(FormatMissing)
+    if not missing:
+        return ""
+    names = listed([one.weights for one in missing])
+    return f"Not measured: {names}. {as_sentence(missing[0].reason)}"
+
+
+def steps_figure(report: FormatReport) -> go.Figure:
+    """The time of a step by format, a bar per number of rows, with quartiles."""
+    figure = go.Figure()
+    rows = [step.rows for step in report.formats[0].steps] if report.formats else []
+    for index, count in enumerate(rows):
+        timings = [
+            (one.weights, step.timing)
+            for one in report.formats
+            if (step := one.step(count)) is not None
+        ]
+        figure.add_bar(
+            name=counted(count, "row"),
+            x=[name for name, _ in timings],
+            y=[MILLI * timing.median for _, timing in timings],
+            error_y=error_bars([timing for _, timing in timings]),
+            marker={
+                "color": line_style(index).colour,
+                "pattern": bar_pattern(_PATTERNS[index % len(_PATTERNS)]),
+            },
+            hovertemplate=f"%{{x}}, {counted(count, 'row')}: %{{y:.2f}} ms<extra></extra>",
+        )
+    figure.update_layout(barmode="group")
+    figure.update_xaxes(title="weights")
+    figure.update_yaxes(title="ms per step (median, quartiles)", rangemode="tozero")
+    return laid_out(figure)
+
+
+def steps_sentence(report: FormatReport) -> str:
+    """Where a format is faster than the weights as loaded, over all numbers of rows."""
+    if not report.formats:
+        return NOTHING_YET
+    words = []
+    for one in report.formats:
+        faster = [
+            f"{times(step.loaded.median / step.timing.median)} with {counted(step.rows, 'row')}"
+            for step in one.steps
+            if differs(step.timing, step.loaded) and step.timing.median < step.loaded.median
+        ]
+        if faster and one.weights != AS_LOADED:
+            words.append(f"{one.weights} {listed(faster)}")
+    if not words:
+        return (
+            f"Speed against the weights as loaded, in turns with them: {NO_DIFFERENCE}, or slower."
+        )
+    return f"Faster than the weights as loaded, in turns with them: {'; '.join(words)}."
+
+
+def quality_figure(report: FormatReport) -> go.Figure:
+    """The divergence from the model as loaded over the bytes of all weights."""
+    figure = go.Figure()
+    others = [one for one in report.formats if one.weights != AS_LOADED]
+    for index, one in enumerate(others):
+        points = [(one.total_bytes / 2**20, one.divergence)]
+        hover = "%{x:.1f} MiB: %{y:.4f} nats"
+        add_line(figure, one.weights, points, line_style(index), hover)
+    if report.formats:
+        full = report.formats[0].total_bytes / 2**20
+        figure.add_vline(x=full, line={"color": GREY, "width": 2, "dash": "dash"})
+        figure.add_annotation(
+            x=full,
+            y=1,
+            yref="paper",
+            text="as loaded: 0",
+            showarrow=False,
+            xanchor="right",
+            xshift=-6,
+        )
+    figure.update_traces(marker_size=13)
+    figure.update_xaxes(title="MiB of all weights", rangemode="tozero")
+    figure.update_yaxes(log_axis("KL, nats per token"))
+    return laid_out(figure)
+
+
+def quality_sentence(report: FormatReport) -> str:
+    """The format that stays closest, and the one that moves most."""
+    others = [one for one in report.formats if one.weights != AS_LOADED]
+    if not others:
+        return NOTHING_YET
+    near, far = (pick(others, key=lambda one: one.divergence) for pick in (min, max))
+    return (
+        f"Over {counted(report.began.tokens if report.began else 0, 'token')} of held-out text, "
+        f"{near.weights} moves the next-token distribution least ({near.divergence:.4f} nats per "
+        f"token) and {far.weights} most ({far.divergence:.4f})."
+    )
+
+
+def formats_table(report: FormatReport) -> pd.DataFrame:
+    """A row per format and number of rows, as numbers: bytes, seconds, nats, bits."""
+    rows: list[dict[str, Any]] = []
+    for one in report.formats:
+        for step in one.steps:
+            rows.append(
+                {
+                    "weights": one.weights,
+                    "total_bytes": one.total_bytes,
+                    "read_bytes": one.read_bytes,
+                    "rows": step.rows,
+                    "seconds": step.timing.median,
+                    "seconds_low": step.timing.low,
+                    "seconds_high": step.timing.high,
+                    "loaded_seconds": step.loaded.median,
+                    "nats_per_character": one.nats_per_character,
+                    "divergence": one.divergence,
+                    "prompt_divergence": one.prompt_divergence,
+                    "flipped": one.flipped,
+                    "entropy_error_bits": one.entropy_error,
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,42 @@
+"""The least time that a decode step can take: its weights are read once, and multiplied by every
+row.
+
+The roofline model of Williams, Waterman and Patterson, 2009, over the number of rows.
+"""
+
+from statistics import median
+from typing import NamedTuple
+
+from eab.labs.quantization.results import FormatMeasured, MachineMeasured
+from eab.run import Run
+
+
+class RunPoint(NamedTuple):
+    """A run on the roofline: tokens per forward pass, and seconds per pass; both medians."""
+
+    rows: float
+    seconds: float
+
+
+def bound(one: FormatMeasured, machine: MachineMeasured, rows: float) -> float:
+    """The least seconds of a step: its weights are read once, and multiplied by every row."""
+    reading = one.read_bytes / median(machine.bytes_per_second)
+    multiplying = 2 * one.parameters * rows / median(machine.operations_per_second)
+    return max(reading, multiplying)
+
+
+def ridge(one: FormatMeasured, machine: MachineMeasured) -> float:
+    """The number of rows at which multiplying takes as long as reading the weights."""
+    per_row = 2 * one.parameters / median(machine.operations_per_second)
+    return one.read_bytes / median(machine.bytes_per_second) / per_row
+
+
+def run_point(run: Run) -> RunPoint | None:
+    """The median decode pass of a run; None if nothing was timed after the prompt."""
+    timings = [step.timing for step in run.steps[1:] if step.timing is not None]
+    timings = [one for one in timings if one.forward_seconds > 0]
+    if not timings:
+        return None
+    return RunPoint(
+        median(one.tokens for one in timings), median(one.forward_seconds for one in timings)
+    )

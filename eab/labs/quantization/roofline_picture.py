@@ -1,0 +1,96 @@
+"""What bounds a decode step, as a chart and a sentence."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+import plotly.graph_objects as go
+
+from eab.figures.charts import (
+    NOTHING_YET,
+    PURPLE,
+    LineStyle,
+    add_line,
+    laid_out,
+    line_style,
+    log_axis,
+)
+from eab.formatting import counted, human_bytes, times
+from eab.labs.quantization.results import FormatMeasured, FormatReport
+from eab.labs.quantization.roofline import RunPoint, bound, ridge
+from eab.weight_formats import AS_LOADED
+
+_DRAWN: Final = (AS_LOADED, "bfloat16", "int8", "int4")
+_ROWS: Final = tuple(2**power for power in range(9))
+_MUCH: Final = 3.0  # times the bound
+
+
+def roofline_figure(report: FormatReport, run: RunPoint | None = None) -> go.Figure:
+    """The least time of a step by rows, for some formats, with what was measured."""
+    figure = go.Figure()
+    machine = report.machine
+    if machine is None:
+        return laid_out(figure)
+    for index, one in enumerate(_drawn(report)):
+        style, rows = line_style(index), sorted({*_ROWS, max(1.0, ridge(one, machine))})
+        figure.add_scatter(
+            name=f"{one.weights}: bound",
+            mode="lines",
+            x=rows,
+            y=[1000 * bound(one, machine, count) for count in rows],
+            line={"color": style.colour, "dash": style.dash, "width": 2.5},
+            hovertemplate=f"{one.weights}, %{{x:.3g}} rows: %{{y:.3f}} ms<extra></extra>",
+        )
+        figure.add_scatter(
+            name=f"{one.weights}: measured",
+            mode="markers",
+            x=[step.rows for step in one.steps],
+            y=[1000 * step.timing.median for step in one.steps],
+            marker={"color": style.colour, "symbol": style.symbol, "size": 9},
+            hovertemplate=f"{one.weights}, %{{x}} rows: %{{y:.2f}} ms<extra></extra>",
+        )
+    if run is not None:
+        add_line(
+            figure,
+            "your run",
+            [(run.rows, 1000 * run.seconds)],
+            LineStyle(PURPLE, "solid", "star"),
+            "%{x:.1f} tokens per step: %{y:.2f} ms",
+        )
+        figure.update_traces(marker_size=16, selector={"name": "your run"})
+    figure.update_xaxes(
+        title="rows (tokens) per step (log scale)", type="log", tickvals=list(_ROWS)
+    )
+    figure.update_yaxes(log_axis("ms per step"))
+    return laid_out(figure, 420)
+
+
+def roofline_sentence(report: FormatReport, run: RunPoint | None = None) -> str:
+    """Up to how many rows reading the weights is the limit, and how far the machine is from it."""
+    machine = report.machine
+    if report.began is None or machine is None or not report.formats:
+        return NOTHING_YET
+    full = report.formats[0]
+    words = (
+        "In one second, the machine of this measurement reads "
+        f"{median(machine.bytes_per_second) / 1e9:.1f} GB and makes "
+        f"{median(machine.operations_per_second) / 1e9:.0f} billion {report.began.dtype} "
+        f"operations. So up to {ridge(full, machine):.0f} rows, reading the weights as loaded "
+        f"({human_bytes(full.read_bytes)}) takes longer than multiplying with them, and more rows "
+        "need not take longer. Batching and speculation fill these rows; fewer bits shorten the "
+        "reading."
+    )
+    first = full.steps[0]
+    over = first.timing.median / bound(full, machine, first.rows)
+    words += f" Measured, a step of {counted(first.rows, 'row')} takes {times(over)} the bound." + (
+        " In so small a model, the work around the products takes most of the time."
+        if over > 3
+        else ""
+    )
+    if run is not None:
+        words += f" Your run: {run.rows:.1f} tokens per step, {1000 * run.seconds:.1f} ms."
+    return words
+
+
+def _drawn(report: FormatReport) -> Sequence[FormatMeasured]:
+    return [one for one in report.formats if one.weights in _DRAWN]

@@ -1,0 +1,119 @@
+"""Every question answered three times: greedily, by a tree, and by independent texts for about as
+many tokens.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from eab.analysis.answer_parts import Part
+from eab.analysis.answers import group_answers
+from eab.analysis.same_answer import SameAnswer
+from eab.analysis.uncertainty import uncertainty
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.labs.tuning.questions import Question
+from eab.models.base import LanguageModel
+from eab.run import Run, fold
+
+GREEDY: Final = "greedy"
+TREE: Final = "tree"
+INDEPENDENT: Final = "independent"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one way of sampling says about one question.
+
+    Attributes:
+        answer: Its most likely answer.
+        right: Whether that is a known answer; None where chance decides.
+        tokens: Generated tokens that went through the model.
+        tokens_per_text: How many of them an independent text is expected to take, by the weights.
+        scores: Each score by its name; higher is more uncertain.
+    """
+
+    answer: str
+    right: bool | None
+    tokens: int
+    tokens_per_text: float
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way of sampling, with a reading per question, in their order."""
+
+    name: str
+    config: BranchingConfig
+    readings: list[Reading]
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens that went through the model, of all questions."""
+        return sum(reading.tokens for reading in self.readings)
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How the questions are answered and compared.
+
+    Attributes:
+        model: The model.
+        config: The settings of the tree; its policy must branch.
+        part: What of a text is its answer.
+        same: The rule that says which texts are the same answer, also for right and wrong.
+    """
+
+    model: LanguageModel
+    config: BranchingConfig
+    part: Part
+    same: SameAnswer
+
+    def ways(self, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
+        """Answer all questions.
+
+        Each question gets the same number of independent texts, so many that all of them together
+        are expected to take about the tokens of all trees.
+
+        Yields:
+            After each question, the way at work and how many questions it has answered.
+        """
+        greedy = Way(GREEDY, replace(self.config, policy="greedy"), [])
+        tree = Way(TREE, self.config, [])
+        for way in (greedy, tree):
+            yield from self._answered(way, questions)
+        per_text = math.fsum(reading.tokens_per_text for reading in tree.readings)
+        texts = max(1, round(tree.tokens / per_text)) if per_text else 1
+        config = replace(self.config, policy="independent", max_paths=texts)
+        yield from self._answered(Way(INDEPENDENT, config, []), questions)
+
+    def _answered(self, way: Way, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
+        for number, question in enumerate(questions):
+            # Another seed each, or the same random numbers would decide all questions.
+            config = replace(way.config, seed=(way.config.seed + number) % 2**31)
+            run = fold(generate(self.model, Request(question.prompt, config)))
+            run.raise_if_failed()
+            way.readings.append(self._reading(question, run))
+            yield way, number + 1
+
+    def _reading(self, question: Question, run: Run) -> Reading:
+        answers = group_answers(run, self.part, self.same)
+        top = answers.ranked[0]
+        right = any(self.same(question.prompt, top.text, known) for known in question.answers)
+        found = uncertainty(run, answers)
+        scores = {
+            "semantic entropy": found.semantic,
+            "semantic entropy, Rao-Blackwellised": found.rao_blackwellised,
+            "predictive entropy": found.predictive,
+            "length-normalised predictive entropy": found.length_normalised,
+            "1 - P(most likely answer)": 1.0 - top.weight,
+            "unexplored probability": found.unexplored,
+            "length of the answer": float(len(top.text)),
+        }
+        tokens = run.tokens_through_model() - len(run.started.prompt_tokens)
+        # The last token of a text does not go through the model.
+        per_text = math.fsum(one.weight * (len(one.token_ids) - 1) for one in run.samples())
+        return Reading(top.text, right if question.answers else None, tokens, per_text, scores)

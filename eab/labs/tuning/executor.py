@@ -1,0 +1,55 @@
+"""What an executor of a sweep gives back; and the executor itself, as an interface."""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eab.events import ModelCard
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.work_items import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an item.
+
+    Attributes:
+        item: The item.
+        cells: Its cells.
+        failures: Why the others have none, and which runs could not be kept.
+        runs: The run files of its cells by their names, if they are kept.
+    """
+
+    item: Item
+    cells: tuple[Cell, ...]
+    failures: tuple[str, ...] = ()
+    runs: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """Progress between outcomes.
+
+    Attributes:
+        tokens: How much of `Item.most_tokens` is done of the items in work.
+    """
+
+    tokens: float = 0.0
+
+
+class Executor(Protocol):
+    """Where the items of a sweep are run."""
+
+    @property
+    def card(self) -> ModelCard:
+        """The model that runs them."""
+        ...
+
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
+        """Run the items. To stop, stop iterating.
+
+        Yields:
+            The outcome of each item, in any order; between them, several times a second, a sign of
+            life.
+        """
+        ...

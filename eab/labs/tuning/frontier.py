@@ -1,0 +1,209 @@
+"""Which settings give the most for the least.
+
+A point per setting, the Pareto front, and independent sampling at equal cost as the line to beat.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from eab.config import SETTINGS, BranchingConfig
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.grid import WITHOUT_EFFECT
+from eab.labs.tuning.quantities import Quantity
+from eab.labs.tuning.seed_means import Mean, mean, paired_difference
+
+BASELINE: Final = "independent"  # the policy of ordinary sampling
+
+
+@dataclass(frozen=True, slots=True)
+class SettingPoint:
+    """A setting of a sweep with what it costs and gains.
+
+    Attributes:
+        config: The settings; their seed is 0.
+        costs: Mean cost over the prompts, by seed.
+        gains: Mean gain over the prompts, by seed.
+        cells: How many cells these are.
+    """
+
+    config: BranchingConfig
+    costs: Mapping[int, float]
+    gains: Mapping[int, float]
+    cells: int
+
+    @property
+    def cost(self) -> Mean:
+        """The mean cost over the seeds."""
+        return mean(self.costs)
+
+    @property
+    def gain(self) -> Mean:
+        """The mean gain over the seeds."""
+        return mean(self.gains)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is independent sampling."""
+        return self.config.policy == BASELINE
+
+
+def setting_of(cell: Cell) -> BranchingConfig:
+    """The settings of a cell, with the seed 0."""
+    return replace(cell.config, seed=0)
+
+
+def varying(configs: Iterable[BranchingConfig]) -> list[str]:
+    """The settings in which these differ, apart from the seed.
+
+    A setting counts only among those that it makes a difference to: the threshold does not under
+    independent sampling.
+    """
+    seen = list(configs)
+    return [
+        name
+        for name in SETTINGS
+        if name != "seed" and len({getattr(one, name) for one in seen if has_effect(name, one)}) > 1
+    ]
+
+
+def has_effect(name: str, config: BranchingConfig) -> bool:
+    """Whether a setting makes a difference under the policy of these settings."""
+    return name not in WITHOUT_EFFECT.get(config.policy, frozenset())
+
+
+def setting_points(
+    cells: Iterable[Cell], cost: Quantity, gain: Quantity, partial: bool = False
+) -> list[SettingPoint]:
+    """A point per setting, in the order of their values, whatever the order of the cells.
+
+    Settings are compared on the same prompts: a seed counts for a setting once each prompt has its
+    cell. A prompt counts if some cell knows its gain, since not every prompt has a known answer. So
+    while a sweep goes on, settings are left out whose cells are still to come.
+
+    Args:
+        cells: The cells so far.
+        cost: Known for every run; time is not where a cell was resimulated.
+        gain: What is gained.
+        partial: Whether a seed counts before each prompt has its cell: for a picture that fills in.
+    """
+    found = list(cells)
+    prompts = {one.prompt_id for one in found if measured(one, gain) is not None}
+    grouped: defaultdict[BranchingConfig, defaultdict[int, dict[str, Cell]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    for one in found:
+        if one.prompt_id in prompts and None not in (measured(one, cost), measured(one, gain)):
+            grouped[setting_of(one)][one.seed][one.prompt_id] = one
+    points = (
+        _point(config, seeds, 1 if partial else len(prompts), cost, gain)
+        for config, seeds in grouped.items()
+    )
+    return sorted((point for point in points if point is not None), key=_order)
+
+
+def _order(point: SettingPoint) -> tuple[str, float, int, int, str]:
+    config = point.config
+    first = (config.policy, config.entropy_threshold, config.branch_factor, config.max_paths)
+    return (*first, repr(config))
+
+
+def _point(
+    config: BranchingConfig,
+    seeds: Mapping[int, Mapping[str, Cell]],
+    least: int,
+    cost: Quantity,
+    gain: Quantity,
+) -> SettingPoint | None:
+    complete = {seed: list(cells.values()) for seed, cells in seeds.items() if len(cells) >= least}
+    if not complete:
+        return None
+    return SettingPoint(
+        config,
+        {seed: _average(cells, cost) for seed, cells in complete.items()},
+        {seed: _average(cells, gain) for seed, cells in complete.items()},
+        sum(map(len, complete.values())),
+    )
+
+
+def measured(cell: Cell, quantity: Quantity) -> float | None:
+    """The value of a quantity in a cell; None if the cell does not know it."""
+    value: Any = getattr(cell, quantity.column)
+    return None if value is None else float(value)
+
+
+def _average(cells: Sequence[Cell], quantity: Quantity) -> float:
+    values = [measured(cell, quantity) for cell in cells]
+    return math.fsum(value for value in values if value is not None) / len(values)
+
+
+def pareto_front(points: Iterable[SettingPoint], gain: Quantity) -> list[SettingPoint]:
+    """The points that none dominates, the cheapest first.
+
+    A point is dominated by one that costs no more and gains no less, and is better in one of both.
+    Means are compared, so a point may be on the front by chance; see `beats`.
+    """
+    sign = 1.0 if gain.more_is_better else -1.0
+    ranked = sorted(points, key=lambda point: (point.cost.value, -sign * point.gain.value))
+    front: list[SettingPoint] = []
+    for point in ranked:
+        last = front[-1] if front else None
+        better = last is None or sign * point.gain.value > sign * last.gain.value
+        same = last is not None and _place(point) == _place(last)
+        if better or same:
+            front.append(point)
+    return front
+
+
+def _place(point: SettingPoint) -> tuple[float, float]:
+    return point.cost.value, point.gain.value
+
+
+def baseline(points: Iterable[SettingPoint]) -> list[SettingPoint]:
+    """The points of independent sampling, the cheapest first; of equal cost only one."""
+    by_cost = {point.cost.value: point for point in points if point.is_baseline}
+    return [by_cost[cost] for cost in sorted(by_cost)]
+
+
+def beyond_baseline(point: SettingPoint, line: Sequence[SettingPoint]) -> Mean | None:
+    """How much more a setting gains than independent sampling at the same mean cost, by seed.
+
+    Independent sampling is interpolated between its own points, over the logarithm of the cost,
+    where gains of sampling are straighter than over the cost itself. It is never extrapolated.
+
+    Args:
+        point: The setting.
+        line: Independent sampling, as `baseline` returns it.
+
+    Returns:
+        The paired difference over the seeds, in the unit of the gain; None outside of the line, or
+        where no seed is shared.
+    """
+    cost = point.cost.value
+    for exact in line:
+        if exact.cost.value == cost:
+            return paired_difference(point.gains, exact.gains)
+    for low, high in pairwise(line):
+        if low.cost.value < cost < high.cost.value:
+            return paired_difference(point.gains, _between(low, high, cost))
+    return None
+
+
+def _between(low: SettingPoint, high: SettingPoint, cost: float) -> dict[int, float]:
+    share = math.log(cost / low.cost.value) / math.log(high.cost.value / low.cost.value)
+    return {
+        seed: (1 - share) * gained + share * high.gains[seed]
+        for seed, gained in low.gains.items()
+        if seed in high.gains
+    }
+
+
+def beats(ours: SettingPoint, theirs: SettingPoint, gain: Quantity) -> bool | None:
+    """Whether one setting gains more than another; None within the noise of the seeds."""
+    found = paired_difference(ours.gains, theirs.gains)
+    if found is None or not found.excludes_zero:
+        return None
+    return (found.value > 0) == gain.more_is_better

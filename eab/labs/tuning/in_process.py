@@ -1,0 +1,165 @@
+"""The items of a sweep in this process: through one scheduler, several in each forward pass.
+
+An item's run at the lowest threshold comes first. The others are resimulated from it where that is
+exact (`eab.what_if.resimulate`): at a higher threshold while no limit acts, and with another r. For
+those where it is not, the model makes the next run, again at the lowest threshold that is left.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from eab import record
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.many_runs import ManyRuns, RunInWork
+from eab.engine.request import Request
+from eab.errors import EabError, RecordError
+from eab.events import Event, ModelCard, Probed
+from eab.labs.tuning.answer_rule import load_rule
+from eab.labs.tuning.cell import Cell, run_file_name
+from eab.labs.tuning.executor import Outcome, SweepProgress
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.work_items import Item, cell_key
+from eab.models.base import LanguageModel
+from eab.run import fold
+from eab.run.threshold import threshold_in_nats
+from eab.what_if.resimulate import resimulate
+
+WARM_UP_TOKENS = 2
+
+
+@dataclass(slots=True)
+class _Work:
+    """An item in work.
+
+    Attributes:
+        item: The item.
+        left: Its settings without a cell.
+        cells, runs, failures: See `Outcome`.
+    """
+
+    item: Item
+    left: list[BranchingConfig]
+    cells: list[Cell] = field(default_factory=list)
+    runs: dict[str, bytes] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def request(self) -> Request:
+        """The next run."""
+        return Request(self.item.prompt.question.prompt, self.left[0])
+
+    def outcome(self) -> Outcome:
+        """What has become of it."""
+        return Outcome(self.item, tuple(self.cells), tuple(self.failures), dict(self.runs))
+
+
+class InProcess:
+    """Runs items with one model. See `eab.labs.tuning.executor.Executor`.
+
+    Args:
+        model: The model.
+        measurement: How the answers are read.
+        draft: The draft model, for the drafter `model`.
+
+    Raises:
+        ModelError: The NLI model that compares the answers cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        measurement: Measurement,
+        draft: LanguageModel | None = None,
+    ) -> None:
+        self._model, self._draft, self._measurement = model, draft, measurement
+        load_rule(measurement.same_answer)  # it is remembered; what fails, fails before any run
+
+    @property
+    def card(self) -> ModelCard:
+        """See Executor.card."""
+        return self._model.card
+
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
+        """See Executor.outcomes."""
+        runs: ManyRuns[_Work] = ManyRuns(self._model, self._draft)
+        for item in items:
+            work = _Work(item, [*item.configs])
+            runs.add(work, work.request)
+        self._warm_up(items)
+        with closing(runs):
+            while runs.busy:
+                for ended in runs.step():
+                    self._take(ended)
+                    if ended.tag.left:
+                        runs.add(ended.tag, ended.tag.request, first=True)
+                    else:
+                        yield ended.tag.outcome()
+                yield SweepProgress(sum(_tokens_under_way(run) for run in runs.in_work))
+
+    def _warm_up(self, items: Sequence[Item]) -> None:
+        """The first forward passes of a process are slow; the first cells should not pay for it."""
+        for item in items[:1]:
+            short = BranchingConfig(max_new_tokens=WARM_UP_TOKENS)
+            try:
+                for _ in generate(self._model, Request(item.prompt.question.prompt, short)):
+                    pass
+            except EabError:
+                return  # the item itself says why
+
+    def _take(self, ended: RunInWork[_Work]) -> None:
+        """Make the cells that a run gives."""
+        work = ended.tag
+        config = work.left.pop(0)
+        if ended.problem:
+            work.failures.append(f"{work.item.prompt.id}, seed {config.seed}: {ended.problem}")
+            return
+        self._add(work, config, ended.events, ended.seconds)
+        if config.cache != "tree" or config.drafter != "none":
+            return  # a resimulated run has a tree cache and no drafter
+        for other in work.left[:]:
+            events = self._resimulated(ended.events, other)
+            if events is not None:
+                self._add(work, other, events, None)
+                work.left.remove(other)
+
+    def _add(
+        self, work: _Work, config: BranchingConfig, events: Sequence[Event], seconds: float | None
+    ) -> None:
+        key = cell_key(self.card, work.item.prompt, config)
+        name = run_file_name(key)
+        if self._measurement.keep_runs:
+            try:
+                work.runs[name] = record.dumps(events)
+            except RecordError as error:  # too large for a run file; the cell is as good without
+                work.failures.append(f"{work.item.prompt.id}, seed {config.seed}: {error}")
+        work.cells.append(
+            self._measurement.cell(
+                key,
+                work.item.prompt,
+                config,
+                fold(events),
+                seconds=seconds,
+                run_file=name if name in work.runs else None,
+            )
+        )
+
+    def _resimulated(
+        self, events: Sequence[Event], config: BranchingConfig
+    ) -> Sequence[Event] | None:
+        """The events of a run with these settings; None if only the model knows them."""
+        probe = [event.entropy for event in events if isinstance(event, Probed)]
+        threshold = threshold_in_nats(config, self.card.vocab_size, probe)
+        try:
+            what_if = resimulate(events, threshold, config.r)
+        except EabError:
+            return None
+        ended = fold(what_if.events).ended
+        exact = not what_if.unknowns and ended is not None and ended.reason == "finished"
+        return what_if.events if exact else None
+
+
+def _tokens_under_way(run: RunInWork[_Work]) -> float:
+    done = run.step / run.tag.left[0].max_new_tokens
+    return done * run.tag.item.most_tokens

@@ -1,0 +1,117 @@
+"""From a run to its cell."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from eab.analysis.answer_parts import check_part
+from eab.analysis.answers import Answers, group_answers
+from eab.analysis.same_answer import SameAnswer
+from eab.analysis.uncertainty import uncertainty
+from eab.config import BranchingConfig
+from eab.labs.tuning.answer_rule import check_rule, load_rule
+from eab.labs.tuning.brier import brier_score
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.run import Run
+
+PART: Final = "sentence"
+SAME_ANSWER: Final = "content"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How the answers of a run are read.
+
+    Attributes:
+        part: What of a text is its answer: `text` or `sentence`.
+        same_answer: The name of the rule that says which texts are the same answer, also for right
+            and wrong; see `eab.labs.tuning.answer_rule`.
+        keep_runs: Whether the runs are kept as run files.
+
+    Raises:
+        ConfigError: There is no such part or rule.
+    """
+
+    part: str = PART
+    same_answer: str = SAME_ANSWER
+    keep_runs: bool = False
+
+    def __post_init__(self) -> None:
+        check_part(self.part)
+        check_rule(self.same_answer)
+
+    def cell(
+        self,
+        key: str,
+        prompt: TuningPrompt,
+        config: BranchingConfig,
+        run: Run,
+        *,
+        seconds: float | None,
+        run_file: str | None,
+    ) -> Cell:
+        """The cell of a finished run.
+
+        Args:
+            key: See `Cell`, as for `seconds` and `run_file`.
+            prompt: Its prompt.
+            config: The settings that were asked for; a resimulated run says nats.
+            run: The run.
+            seconds: None if the run was resimulated.
+            run_file: The name of its run file, if there is one.
+        """
+        question, same = prompt.question, load_rule(self.same_answer)
+        answers = group_answers(run, self.part, same)
+        scores = uncertainty(run, answers)
+        right, wrong = _split(question.prompt, question.answers, answers, same)
+        last = run.last_kv()
+        return Cell(
+            key=key,
+            prompt_id=prompt.id,
+            group=question.group,
+            prompt=question.prompt,
+            config=config,
+            made="run" if seconds is not None else "resimulated",
+            seconds=seconds,
+            tokens=run.tokens_through_model(),
+            forks=sum(path.status == "forked" for path in run.paths),
+            paths=len(run.leaves()),
+            kv_bytes=last.peak_bytes if last is not None else 0,
+            distinct_texts=len({sample.text for sample in run.samples()}),
+            distinct_answers=len(answers.ranked),
+            probability_seen=answers.explored,
+            semantic_entropy=scores.semantic,
+            semantic_entropy_error=scores.standard_error,
+            distribution_error=_distribution_error(
+                question.prompt, question.distribution, answers, same
+            ),
+            correct=right if question.answers else None,
+            brier=brier_score(right, wrong) if question.answers else None,
+            run_file=run_file,
+        )
+
+
+def _split(
+    prompt: str, texts: Sequence[str], answers: Answers, same: SameAnswer
+) -> tuple[float, list[float]]:
+    """The weight of the answers that are the same as one of these texts, and the weight of each
+    other answer.
+    """
+    among, others = list[float](), list[float]()
+    for answer in answers.ranked:
+        found = any(same(prompt, answer.text, text) for text in texts)
+        (among if found else others).append(answer.weight)
+    return math.fsum(among), others
+
+
+def _distribution_error(
+    prompt: str, known: Mapping[str, float], answers: Answers, same: SameAnswer
+) -> float | None:
+    if not known:
+        return None
+    found = [_split(prompt, (text,), answers, same)[0] for text in known]
+    differences = [one - other for one, other in zip(found, known.values(), strict=True)]
+    differences.append(math.fsum(answer.weight for answer in answers.ranked) - math.fsum(found))
+    return math.sqrt(math.fsum(one**2 for one in differences) / len(differences))

@@ -1,0 +1,136 @@
+"""The prompts of a sweep: bundled sets with known answers, and files of one's own.
+
+A file of JSON lines has an object per line: `prompt`, and perhaps `id`, `group`, and `answers` (a
+list of right texts) or `distribution` (an object from texts to probabilities). A .csv file has
+columns of these names, with `|` between answers, and no distribution. A .txt file has a prompt per
+line.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from eab.assets import ASSETS
+from eab.errors import ConfigError
+from eab.formatting import quoted
+from eab.labs.tuning.questions import BUNDLED, Question, load_questions, question_of
+from eab.record.prompt_lines import (
+    Line,
+    checked_id,
+    default_id,
+    items_of,
+    lines_of,
+    read_text,
+)
+from eab.settings import Text
+
+STORIES: Final = ASSETS / "questions" / "stories.jsonl"
+# The groups of the bundled questions in each set
+SETS: Final[Mapping[str, tuple[str, ...]]] = {
+    "facts": (
+        "capitals, best known",
+        "capitals, common",
+        "capitals, rarely shown",
+        "general facts",
+    ),
+    "chances": ("fixed sentences", "chains of choices"),
+    "bags": ("balls in a bag", "finds or loses"),
+    "sums": ("sums in words", "sums in digits"),
+    "stories": ("stories",),
+}
+_FIELDS: Final = ("prompt", "id", "group", "answers", "distribution")
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPrompt:
+    """One prompt of a set.
+
+    Attributes:
+        id: Names it in the table of cells.
+        question: The prompt, with what is known of its answers.
+    """
+
+    id: str
+    question: Question
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as JSON values."""
+        return {
+            "id": self.id,
+            "prompt": self.question.prompt,
+            "answers": [*self.question.answers],
+            "distribution": dict(self.question.distribution),
+            "group": self.question.group,
+        }
+
+
+def bundled_prompts(name: str) -> list[TuningPrompt]:
+    """The prompts of a bundled set, a name in `SETS`.
+
+    Raises:
+        ConfigError: There is no such set.
+    """
+    if name not in SETS:
+        raise ConfigError(f"there is no prompt set {quoted(name)}; there are: {', '.join(SETS)}")
+    if name == "stories":
+        return read_prompts(str(STORIES))
+    questions = [one for one in load_questions(BUNDLED) if one.group in SETS[name]]
+    return [
+        TuningPrompt(f"{name}-{number:03d}", question)
+        for number, question in enumerate(questions, start=1)
+    ]
+
+
+def read_prompts(name: str) -> list[TuningPrompt]:
+    """The prompts of a bundled set or of a file.
+
+    Args:
+        name: A name in `SETS`, or a file; `-` for JSON lines from standard input.
+
+    Raises:
+        RecordError: The file cannot be read.
+        ConfigError: Lines are wrong, or there are none; the message has the reason for each.
+    """
+    if name in SETS:
+        return bundled_prompts(name)
+    return items_of(name, _csv_rows(name) if name.endswith(".csv") else lines_of(name), _prompt)
+
+
+def _csv_rows(name: str) -> Iterator[Line]:
+    rows = csv.DictReader(io.StringIO(read_text(name), newline=""), strict=True)
+    try:
+        if "prompt" not in (rows.fieldnames or ()):
+            raise ConfigError(f"{name} has no column prompt; name it in the first line")
+        for row in rows:
+            yield rows.line_num, partial(_from_csv, row)
+    except csv.Error as error:
+        raise ConfigError(f"{name} is no CSV after line {rows.line_num}: {error}") from error
+
+
+def _from_csv(row: Mapping[str | None, Any]) -> dict[str, Any]:
+    if None in row:
+        raise ConfigError("it has more fields than the first line; put texts with commas in quotes")
+    if row.get("distribution"):
+        raise ConfigError("a distribution needs JSON lines; a CSV file has only answers")
+    given: dict[str, Any] = {str(name): value for name, value in row.items() if value}
+    if "answers" in given:
+        given["answers"] = [text.strip() for text in given["answers"].split("|")]
+    return given
+
+
+def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
+    unknown = [name for name in given if name not in _FIELDS]
+    if unknown:
+        raise ConfigError(
+            f"there is no field {quoted(unknown[0])}; a prompt has: {', '.join(_FIELDS)}. Settings "
+            "are options of the sweep"
+        )
+    question = question_of(given, "it")
+    if question.answers and question.distribution:
+        raise ConfigError("it has answers and a distribution; give one of them")
+    for text in (question.prompt, question.group, *question.answers, *question.distribution):
+        Text().check("a text of it", text)
+    return TuningPrompt(checked_id(given.get("id", default_id(number))), question)

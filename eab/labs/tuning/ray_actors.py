@@ -1,0 +1,235 @@
+"""The items of a sweep on a Ray cluster: each worker is an actor that loads the model once.
+
+A worker gets a few items at a time, so that they share forward passes, and sends each outcome as it
+comes. If a worker is lost, another one takes its place and the items that it had not finished.
+"""
+
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from eab.errors import ModelError, RunsError
+from eab.events import ModelCard
+from eab.formatting import quoted
+from eab.labs.tuning.executor import Outcome, SweepProgress
+from eab.labs.tuning.in_process import InProcess
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.work_items import Item, item_key
+from eab.models.base import LanguageModel
+
+AUTO: Final = "auto"
+MOST_ITEMS: Final = 8  # of a worker at a time
+MAX_LOSSES: Final = 3  # workers that an item may lose
+WAIT_SECONDS: Final = 0.2
+
+
+class _Worker:
+    """What runs in an actor."""
+
+    def __init__(self, load: Callable[[], LanguageModel], measurement: Measurement) -> None:
+        self._executor = InProcess(load(), measurement)
+
+    def card(self) -> ModelCard:
+        """The model that it has loaded."""
+        return self._executor.card
+
+    def outcomes(self, items: Sequence[Item]) -> Iterator[Outcome]:
+        """See Executor.outcomes; without signs of life."""
+        for one in self._executor.outcomes(items):
+            if isinstance(one, Outcome):
+                yield one
+
+
+@dataclass(slots=True)
+class _Share:
+    """Items that one worker has.
+
+    Attributes:
+        worker: The actor.
+        items: Those that it has not finished, by their keys.
+        results: References to its outcomes, as they come.
+    """
+
+    worker: Any
+    items: dict[str, Item]
+    results: Any
+
+
+class RayActors:
+    """Runs items on a Ray cluster. See `eab.labs.tuning.executor.Executor`.
+
+    Use it in a `with` statement; at its end the workers are gone, and so is a cluster that it
+    started.
+
+    Args:
+        load: Loads the model, in each worker.
+        measurement: How the answers are read.
+        address: The address of a Ray cluster. `auto`: that of the cluster that runs here; if there
+            is none, one is started on this machine.
+        workers: How many workers load the model. They divide the CPUs and GPUs of the cluster.
+
+    Raises:
+        RunsError: Ray is not installed, the cluster cannot be reached, or the workers have
+            different models.
+        ModelError: A worker cannot load the model.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], LanguageModel],
+        measurement: Measurement,
+        address: str = AUTO,
+        workers: int = 2,
+    ) -> None:
+        self._ray = _import_ray()
+        self._arguments = (load, measurement)
+        self._own = not self._ray.is_initialized()
+        if self._own:
+            _connect(self._ray, address)
+        self._count = workers
+        self._workers: list[Any] = []
+        try:
+            self._workers = [self._new_worker() for _ in range(workers)]
+            self._card = self._common_card()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "RayActors":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def card(self) -> ModelCard:
+        """See Executor.card."""
+        return self._card
+
+    def close(self) -> None:
+        """End the workers, and the cluster if it was started here."""
+        for worker in self._workers:
+            self._ray.kill(worker)
+        self._workers = []
+        if self._own:
+            self._ray.shutdown()
+
+    def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
+        """See Executor.outcomes."""
+        waiting = deque(items)
+        idle = [*self._workers]
+        shares: list[_Share] = []
+        losses: Counter[str] = Counter()
+        most = max(1, min(MOST_ITEMS, len(items) // (2 * len(idle))))
+        while waiting or shares:
+            while waiting and idle:
+                some = [waiting.popleft() for _ in range(min(most, len(waiting)))]
+                shares.append(self._share(idle.pop(), some))
+            for share in self._ready(shares):
+                outcome, error = self._next(share)
+                if outcome is not None:
+                    del share.items[item_key(self._card, outcome.item)]
+                    yield outcome
+                    continue
+                shares.remove(share)
+                idle.append(share.worker if error is None else self._replaced(share.worker))
+                losses.update(share.items.keys())
+                for key, item in reversed(share.items.items()):
+                    if losses[key] < MAX_LOSSES:
+                        waiting.appendleft(item)
+                    else:
+                        yield Outcome(item, (), (_lost_words(item, error),))
+            yield SweepProgress()
+
+    def _share(self, worker: Any, items: Sequence[Item]) -> _Share:
+        results = worker.outcomes.options(num_returns="streaming").remote(items)
+        return _Share(worker, {item_key(self._card, item): item for item in items}, results)
+
+    def _ready(self, shares: Sequence[_Share]) -> list[_Share]:
+        """Those with a further outcome, an end or an error; after a short while, perhaps none."""
+        if not shares:
+            return []
+        ready, _ = self._ray.wait(
+            [share.results for share in shares], timeout=WAIT_SECONDS, fetch_local=False
+        )
+        return [share for share in shares if share.results in ready]
+
+    def _next(self, share: _Share) -> tuple[Outcome | None, Exception | None]:
+        """The next outcome; or none, if there are no more, or the worker is lost."""
+        try:
+            outcome: Outcome = self._ray.get(next(share.results))
+            return outcome, None
+        except StopIteration:
+            return None, None
+        except self._ray.exceptions.RayError as error:
+            return None, error
+
+    def _new_worker(self) -> Any:
+        resources = self._ray.cluster_resources()
+        shares = {name: resources.get(name, 0.0) / self._count for name in ("CPU", "GPU")}
+        whole = {name: float(int(part)) if part > 1 else part for name, part in shares.items()}
+        actor = self._ray.remote(_Worker)
+        options = actor.options(num_cpus=whole["CPU"], num_gpus=whole["GPU"])
+        return options.remote(*self._arguments)
+
+    def _replaced(self, worker: Any) -> Any:
+        """A new worker in the place of one that is lost."""
+        self._ray.kill(worker)  # it may hang rather than be dead
+        new = self._new_worker()
+        self._workers[self._workers.index(worker)] = new
+        self._common_card()
+        return new
+
+    def _common_card(self) -> ModelCard:
+        """The model of all workers."""
+        try:
+            cards: list[ModelCard] = self._ray.get([one.card.remote() for one in self._workers])
+        except self._ray.exceptions.RayError as error:
+            reason = str(error).strip().splitlines()[-1]  # the last line of its traceback
+            raise ModelError(f"a Ray worker cannot load the model: {reason}") from error
+        if any(card != cards[0] for card in cards):
+            raise RunsError(
+                "the Ray workers run the model in different ways (device or number format). Name "
+                "them with --device and --dtype"
+            )
+        return cards[0]
+
+
+def _lost_words(item: Item, error: Exception | None) -> str:
+    reason = "" if error is None else f" ({str(error).splitlines()[0]})"
+    return (
+        f"{item.prompt.id}, seed {item.configs[0].seed}: {MAX_LOSSES} workers were lost while they "
+        f"ran it{reason}"
+    )
+
+
+def _import_ray() -> ModuleType:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise RunsError(
+            'Ray is not installed. Install it with: pip install "eab-explorer[ray]", or leave out '
+            "--ray"
+        ) from error
+
+
+def _connect(ray: ModuleType, address: str) -> None:
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError) as error:
+        if address != AUTO:
+            raise RunsError(
+                f"there is no Ray cluster at {quoted(address)}: {str(error)[:200]}"
+            ) from error
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )

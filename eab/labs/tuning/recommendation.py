@@ -1,0 +1,175 @@
+"""A threshold for a wanted number of paths or tokens, predicted from a pilot.
+
+The pilot is a sweep over thresholds, from a low one upwards, with a few seeds on the user's own
+prompts: the runs at the lowest threshold are resimulated upwards where that is exact, and made by
+the model elsewhere. So it applies the rule that it is to predict: single tokens are compared with
+the threshold, on the paths that the rule itself leads to. What is recommended was in the pilot, and
+nothing is interpolated.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from eab.config import MAX_PATHS, BranchingConfig
+from eab.errors import ConfigError
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.frontier import setting_points
+from eab.labs.tuning.quantities import quantity
+from eab.labs.tuning.seed_means import Mean, mean
+
+Wanted = Literal["paths", "tokens"]
+THRESHOLDS: Final = (0.3, 0.45, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0)  # nats
+PILOT_SEEDS: Final = 6
+CHECK_SEEDS: Final = 6
+_SPARE: Final = 3  # the path limit of a pilot is so many times the wanted number of paths
+_LEAST_LIMIT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a setting will take on average over the prompts and some seeds.
+
+    Attributes:
+        value: The predicted mean.
+        low: The mean of other seeds is at least this ...
+        high: ... and at most this with 95 % confidence; both None after a pilot of one seed.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def contains(self, measured: float) -> bool | None:
+        """Whether a measured mean lies in the interval; None if there is none."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low <= measured <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A threshold, and what it is predicted to give.
+
+    Attributes:
+        config: The settings, with the threshold; their seed is 0.
+        wanted: What was wanted, and how much of it.
+        paths: Paths of a run.
+        tokens: Tokens through the model in a run.
+        prompts: How many prompts the pilot had.
+        seeds: How many seeds the pilot had.
+        reached: Whether the wanted number lies between those of the pilot's thresholds.
+        beyond: The nearest threshold on the other side of the wanted number, and its mean; None if
+            there is none. Where a small change of the threshold changes much, both are far off.
+    """
+
+    config: BranchingConfig
+    wanted: tuple[Wanted, float]
+    paths: Prediction
+    tokens: Prediction
+    prompts: int
+    seeds: int
+    reached: bool
+    beyond: tuple[float, float] | None
+
+    @property
+    def threshold(self) -> float:
+        """In nats."""
+        return self.config.entropy_threshold
+
+
+def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> BranchingConfig:
+    """The settings that a pilot and the recommended runs have in common.
+
+    The policy is fair, thresholds are in nats, and every path may fork whatever its weight: then a
+    run can be resimulated at higher thresholds. The path limit is a safeguard, far above what is
+    wanted.
+
+    Args:
+        config: The user's settings, for everything else.
+        wanted: What is wanted.
+        number: How much of it.
+
+    Raises:
+        ConfigError: So much cannot be wanted.
+    """
+    most = MAX_PATHS // 2 if wanted == "paths" else MAX_PATHS * config.max_new_tokens
+    if not 1 <= number <= most:
+        raise ConfigError(f"{number:,.0f} {wanted} are wanted; choose from 1 to {most:,}")
+    paths = number if wanted == "paths" else number / config.max_new_tokens
+    limit = min(MAX_PATHS, max(_LEAST_LIMIT, round(_SPARE * paths)))
+    return replace(
+        config,
+        policy="fair",
+        threshold_unit="nats",
+        entropy_threshold=THRESHOLDS[0],
+        min_fork_weight=0.0,
+        max_paths=limit,
+        seed=0,
+    )
+
+
+def recommend(
+    pilot: Sequence[Cell], wanted: Wanted, number: float, check_seeds: int = CHECK_SEEDS
+) -> Recommendation:
+    """The threshold of the pilot whose mean comes nearest to what is wanted.
+
+    Of equally near ones, the highest. The interval is for the mean over `check_seeds` other seeds
+    and the same prompts; it rests on the pilot's seeds being about normally distributed.
+
+    Args:
+        pilot: Its cells, which differ in their threshold alone.
+        wanted: What is wanted.
+        number: How much of it.
+        check_seeds: How many seeds the prediction is for.
+
+    Raises:
+        ConfigError: The pilot has no threshold with all prompts.
+    """
+    points = setting_points(pilot, quantity("tokens"), quantity("paths"))
+    if not points:
+        raise ConfigError("the pilot has no threshold at which every prompt ran; let it run on")
+    found = {
+        point.config: {"paths": mean(point.gains), "tokens": mean(point.costs)} for point in points
+    }
+
+    def off(config: BranchingConfig) -> tuple[float, float]:
+        return abs(found[config][wanted].value - number), -config.entropy_threshold
+
+    best = min(found, key=off)
+    means = {config.entropy_threshold: of[wanted].value for config, of in found.items()}
+    return Recommendation(
+        best,
+        (wanted, number),
+        _prediction(found[best]["paths"], check_seeds),
+        _prediction(found[best]["tokens"], check_seeds),
+        len({cell.prompt_id for cell in pilot}),
+        found[best]["paths"].seeds,
+        min(means.values()) <= number <= max(means.values()),
+        _beyond(means, found[best][wanted].value, number),
+    )
+
+
+def _beyond(means: Mapping[float, float], best: float, number: float) -> tuple[float, float] | None:
+    """The threshold and the mean nearest to a number, on the side of it where the best is not."""
+    others = [one for one in means.items() if (one[1] - number) * (best - number) < 0]
+    return min(others, key=lambda one: abs(one[1] - number), default=None)
+
+
+def _prediction(of: Mean, seeds: int) -> Prediction:
+    margin = of.fresh(seeds)
+    if margin is None:
+        return Prediction(of.value, None, None)
+    return Prediction(of.value, max(1.0, of.value - margin), of.value + margin)
+
+
+def measured_means(cells: Iterable[Cell]) -> Mapping[Wanted, Mean]:
+    """What runs at one setting took: the means over their seeds; empty before a seed is complete.
+
+    Args:
+        cells: The cells of one setting.
+    """
+    points = setting_points(cells, quantity("tokens"), quantity("paths"))
+    if not points:
+        return {}
+    return {"paths": points[0].gain, "tokens": points[0].cost}

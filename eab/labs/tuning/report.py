@@ -1,0 +1,140 @@
+"""A sweep as a page follows it: beginning, cells, progress and end; and its file."""
+
+import gzip
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from eab.errors import EabError, RecordError
+from eab.events import Progressed, RunEnded
+from eab.formatting import reason_of
+from eab.labs.tuning.cell import COLUMNS, Cell, cell_from_row
+from eab.record import report as reports
+from eab.settings import Text, Whole
+
+MAX_BYTES: Final = 64 * 2**20  # of the JSON in a file
+MAX_VALUES: Final = 2_000_000
+MAX_CELLS: Final = 20_000
+_WORDS, _MANY = Text(5000), Whole(0, 2**50)  # a model may be the path of a folder
+_HEAD: Final = {"format": "eab-tuning", "version": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The start of a sweep.
+
+    Attributes:
+        model: Full name of the model, with its weight format.
+        dtype: Its data type.
+        machine: Processor or GPU, threads, versions.
+        cells: How many cells are to be made.
+    """
+
+    model: str
+    dtype: str
+    machine: str
+    cells: int
+
+
+ReportEvent: TypeAlias = Began | Progressed | Cell | RunEnded
+
+
+class TuningReport(reports.Report[Began, Cell]):
+    """A sweep so far."""
+
+    beginning = Began
+    point = "cell"
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells so far."""
+        return self.points
+
+    @property
+    def model_name(self) -> str:
+        """The model, as `eab.models.loading` names it; empty before the beginning."""
+        return self.began.model if self.began is not None else ""
+
+
+def dumps(report: TuningReport) -> bytes:
+    """A sweep as gzip of JSON; the same cells give the same bytes.
+
+    Raises:
+        RecordError: It has not begun.
+    """
+    if report.began is None:
+        raise RecordError("the sweep has not begun, so there is nothing to write")
+    rows = [cell.row() for cell in report.cells]
+    content = _HEAD | {
+        "began": asdict(report.began),
+        "columns": COLUMNS,
+        "cells": [[row[name] for name in COLUMNS] for row in rows],
+    }
+    return gzip.compress(json.dumps(content, separators=(",", ":")).encode("ascii"), mtime=0)
+
+
+def loads(data: bytes, name: str) -> TuningReport:
+    """Read a sweep; it counts as finished.
+
+    Args:
+        data: The bytes of its file.
+        name: What to call it in messages.
+
+    Raises:
+        RecordError: Says what is wrong with it.
+    """
+    try:
+        text = _unpacked(data, name)
+        if text.count(b",") > MAX_VALUES:
+            raise RecordError(f"the sweep {name} has more than {MAX_VALUES:,} values")
+        content = json.loads(text)
+        if not isinstance(content, dict) or {key: content.get(key) for key in _HEAD} != _HEAD:
+            raise RecordError(f"{name} is not a sweep file of this version")
+        began, columns = _began(content["began"]), content["columns"]
+        if len(content["cells"]) > MAX_CELLS:
+            raise RecordError(f"the sweep {name} has more than {MAX_CELLS:,} cells")
+        cells = [_cell(row, columns) for row in content["cells"]]
+    except (
+        OSError,
+        EOFError,
+        zlib.error,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ) as error:
+        said = str(error) if isinstance(error, EabError) else reason_of(error)
+        raise RecordError(f"the sweep {name} cannot be read: {said}") from error
+    report = TuningReport()
+    for event in (began, *cells, RunEnded(0, "finished")):
+        report.apply(event)
+    return report
+
+
+def load(path: Path) -> TuningReport:
+    """Read a sweep from a file; see `loads`."""
+    try:
+        return loads(path.read_bytes(), str(path))
+    except OSError as error:
+        raise RecordError(f"the sweep {path} cannot be read: {error.strerror}") from error
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    unpacking = zlib.decompressobj(wbits=31)  # gzip
+    found = unpacking.decompress(data, MAX_BYTES)
+    if unpacking.unconsumed_tail:
+        raise RecordError(f"the sweep {name} holds more than {MAX_BYTES // 2**20} MiB")
+    return found
+
+
+def _cell(row: Any, columns: Any) -> Cell:
+    return cell_from_row(dict(zip(columns, row, strict=True)))
+
+
+def _began(value: Any) -> Began:
+    for name in ("model", "dtype", "machine"):
+        _WORDS.check(name, value[name])
+    _MANY.check("cells", value["cells"])
+    return Began(**value)

@@ -1,0 +1,275 @@
+"""What a sweep of settings found, in sentences and tables.
+
+Inside of the error of the seeds there is no difference.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import pandas as pd
+
+from eab.config import SETTINGS, BranchingConfig
+from eab.figures.charts import NOTHING_YET
+from eab.formatting import counted, human_bytes
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.frontier import (
+    SettingPoint,
+    baseline,
+    beats,
+    beyond_baseline,
+    has_effect,
+    pareto_front,
+    varying,
+)
+from eab.labs.tuning.quantities import Quantity
+from eab.labs.tuning.seed_means import Mean, mean, paired_difference
+from eab.settings import Steps
+from eab.timing import NO_DIFFERENCE
+
+HEADINGS: Final = ("Setting", "Cost", "Gain", "Against independent sampling", "Front")
+_SHAPING: Final = ("entropy_threshold", "branch_factor", "max_paths", "policy")
+
+
+def label(setting: str) -> str:
+    """The name of a setting on the page, with its unit."""
+    return f"{SETTINGS[setting].label}{' (nats)' if setting == 'entropy_threshold' else ''}"
+
+
+def value_words(setting: str, value: Any) -> str:
+    """A value of a setting."""
+    widget = SETTINGS[setting].widget
+    if isinstance(widget, Steps):
+        return widget.label(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> str:
+    """What shapes the tree at a setting: "entropy threshold 0.65, branch factor 3".
+
+    Args:
+        config: The settings.
+        names: Which of them to name. What independent sampling ignores is left out.
+    """
+    named = [name for name in names if has_effect(name, config)]
+    words = [
+        f"{SETTINGS[name].label.lower()} {value_words(name, getattr(config, name))}"
+        for name in named
+    ]
+    return ", ".join(words) or "the settings that do not vary"
+
+
+def over_words(points: Sequence[SettingPoint]) -> str:
+    """What the means are taken over, and what the intervals are."""
+    if not points:
+        return ""
+    seeds = {point.gain.seeds for point in points}
+    first = points[0]
+    prompts = first.cells // max(1, first.gain.seeds)
+    each = counted(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
+    interval = (
+        "One seed has no interval, so no difference is settled."
+        if seeds == {1}
+        else "± is half a 95 % interval over the seeds (Student's t)."
+    )
+    return f"Means over {counted(prompts, 'prompt')} and {each}. {interval}"
+
+
+def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
+    """Which setting gains the most, how much the least, and whether that is a difference.
+
+    Args:
+        points: The settings.
+        gain: What they gain.
+        fixed: Settings that vary in the sweep, and are the same in these points.
+    """
+    if not points:
+        return NOTHING_YET
+    where = f" ({setting_words(points[0].config, fixed)})" if fixed else ""
+    if len(points) < 2:
+        return f"{gain.label}{where}: {_of(points[0], gain, points)}."
+    ranked = sorted(points, key=lambda point: point.gain.value, reverse=gain.more_is_better)
+    best, worst = ranked[0], ranked[-1]
+    ends = f"best at {_of(best, gain, points)}; worst at {_of(worst, gain, points)}"
+    found = f"{gain.label}{where}: {ends}."
+    if beats(best, worst, gain) is None:
+        return f"{found} Between these two: {NO_DIFFERENCE} within the noise of the seeds."
+    equal = sum(beats(best, other, gain) is None for other in ranked[1:])
+    if not equal:
+        return f"{found} Every other setting is measurably worse than the best."
+    verb = "is" if equal == 1 else "are"
+    return f"{found} {counted(equal, 'other setting')} {verb} not measurably worse than the best."
+
+
+def _of(point: SettingPoint, gain: Quantity, points: Sequence[SettingPoint]) -> str:
+    names = varying(one.config for one in points)
+    where = setting_words(point.config, [name for name in names if name != "policy"])
+    policy = f"{point.config.policy}, " if "policy" in names else ""
+    return f"{policy}{where} ({mean_words(point.gain, gain)})"
+
+
+def mean_words(found: Mean, of: Quantity) -> str:
+    """A mean with its margin and unit: "4.2 ± 0.5 answers", "12.0 KiB"."""
+    if of.unit == "bytes":
+        margin = f" ± {human_bytes(found.margin)}" if found.margin is not None else ""
+        return f"{human_bytes(found.value)}{margin}"
+    margin = f" ± {found.margin:.2g}" if found.margin is not None else ""
+    value = f"{found.value:,.0f}" if found.value >= 100 else f"{found.value:.3g}"
+    return f"{value}{margin} {of.unit}".strip()
+
+
+def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> str:
+    """How many settings are on the front, and how they do against independent sampling."""
+    if not points:
+        return NOTHING_YET
+    front = pareto_front(points, gain)
+    found = (
+        f"{len(front)} of {counted(len(points), 'setting')} "
+        f"{'is' if len(front) == 1 else 'are'} on the Pareto front: no other costs less and gains "
+        "as much."
+    )
+    line = baseline(points)
+    if not line:
+        return f"{found} Add the policy independent to see whether branching beats sampling."
+    return f"{found} {_against(points, line, cost, gain)}"
+
+
+def _against(
+    points: Sequence[SettingPoint],
+    line: Sequence[SettingPoint],
+    cost: Quantity,
+    gain: Quantity,
+) -> str:
+    sign = 1 if gain.more_is_better else -1
+    differences = [beyond_baseline(point, line) for point in points if not point.is_baseline]
+    inside = [one for one in differences if one is not None]
+    if not inside:
+        return (
+            "No setting costs what independent sampling was tried at, so they are not compared: "
+            "vary the path limit more widely."
+        )
+    better = sum(one.excludes_zero and sign * one.value > 0 for one in inside)
+    worse = sum(one.excludes_zero and sign * one.value < 0 for one in inside)
+    outside = len(differences) - len(inside)
+    words = (
+        f"Against independent sampling at equal {_cost_noun(cost)}, {better} of "
+        f"{counted(len(inside), 'other setting')} {'does' if better == 1 else 'do'} better and "
+        f"{worse} worse; for {len(inside) - better - worse}, {NO_DIFFERENCE}."
+    )
+    more = " lies" if outside == 1 else " lie"
+    return words + (f" {outside}{more} outside of its range." if outside else "")
+
+
+def _cost_noun(cost: Quantity) -> str:
+    return {"tokens": "tokens", "kv_bytes": "KV bytes", "seconds": "time"}[cost.column]
+
+
+def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:
+    """How many cells are left out because they have no such cost; empty if all have it."""
+    without = sum(getattr(one, cost.column) is None for one in cells)
+    if not without:
+        return ""
+    return (
+        f"{counted(without, 'cell')} of {len(cells):,} {'is' if without == 1 else 'are'} left out: "
+        "resimulated cells have no time of their own."
+    )
+
+
+def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain: Quantity) -> str:
+    """Which of the settings moves the gain most, on average over the others."""
+    effects = {name: _effect(points, name) for name in names}
+    known = {name: found for name, found in effects.items() if found is not None}
+    if not known:
+        return NOTHING_YET
+    name = max(known, key=lambda one: abs(known[one][2].value))
+    low, high, difference = known[name]
+    moved = (
+        f"{SETTINGS[name].label} moves it most: from {value_words(name, low)} to "
+        f"{value_words(name, high)}, {gain.label.lower()} changes by "
+        f"{mean_words(difference, gain)} on average over the other settings."
+    )
+    if difference.excludes_zero:
+        return moved
+    return f"Over all settings that vary: {NO_DIFFERENCE} within the noise of the seeds."
+
+
+def _effect(points: Sequence[SettingPoint], name: str) -> tuple[Any, Any, Mean] | None:
+    """The two values of a setting whose mean gains are furthest apart, and the difference."""
+    groups: defaultdict[Any, list[SettingPoint]] = defaultdict(list)
+    for point in points:
+        if has_effect(name, point.config):
+            groups[getattr(point.config, name)].append(point)
+    by_seed = {value: _averaged(group) for value, group in groups.items()}
+    known = {value: gains for value, gains in by_seed.items() if gains}
+    if len(known) < 2:
+        return None
+    means = {value: mean(gains).value for value, gains in known.items()}
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    first, second = sorted((low, high))
+    difference = paired_difference(known[second], known[first])
+    return None if difference is None else (first, second, difference)
+
+
+def _averaged(points: Sequence[SettingPoint]) -> Mapping[int, float]:
+    """The mean gain of several settings, by the seeds that all of them have."""
+    shared = set.intersection(*(set(point.gains) for point in points))
+    return {seed: sum(point.gains[seed] for point in points) / len(points) for seed in shared}
+
+
+def saving_sentence(cells: Sequence[Cell]) -> str:
+    """How many cells the model did not have to make."""
+    spared = sum(one.made == "resimulated" for one in cells)
+    if not cells:
+        return NOTHING_YET
+    return (
+        f"{counted(len(cells), 'cell')}; {spared / len(cells):.0%} of them follow exactly from the "
+        "run at a lower threshold, without the model."
+    )
+
+
+def setting_rows(
+    points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
+) -> list[tuple[str, ...]]:
+    """A line per setting, readable, the cheapest first."""
+    front = {id(point) for point in pareto_front(points, gain)}
+    line = baseline(points)
+    names = varying(point.config for point in points)
+    return [
+        (
+            setting_words(point.config, names),
+            mean_words(point.cost, cost),
+            mean_words(point.gain, gain),
+            "–" if point.is_baseline else _difference(beyond_baseline(point, line), gain),
+            "yes" if id(point) in front else "",
+        )
+        for point in sorted(points, key=lambda one: one.cost.value)
+    ]
+
+
+def _difference(found: Mean | None, gain: Quantity) -> str:
+    if found is None:
+        return "not compared"
+    if not found.excludes_zero:
+        return NO_DIFFERENCE
+    return f"{'+' if found.value > 0 else ''}{mean_words(found, gain)}"
+
+
+def settings_table(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> pd.DataFrame:
+    """A row per setting, as numbers: all settings, means and standard errors over the seeds."""
+    front = {id(point) for point in pareto_front(points, gain)}
+    return pd.DataFrame(
+        [
+            {name: value for name, value in asdict(point.config).items() if name != "seed"}
+            | {
+                f"{cost.column}_mean": point.cost.value,
+                f"{cost.column}_error": point.cost.error,
+                f"{gain.column}_mean": point.gain.value,
+                f"{gain.column}_error": point.gain.error,
+                "seeds": point.gain.seeds,
+                "cells": point.cells,
+                "on_front": id(point) in front,
+            }
+            for point in points
+        ]
+    )

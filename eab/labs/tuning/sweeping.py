@@ -1,0 +1,170 @@
+"""A sweep: every setting of a grid on every prompt, with every seed.
+
+    for step in sweep(model, prompts, Grid({"entropy_threshold": [0.3, 0.65]}, seeds=range(8))):
+        print(step.done, step.total, step.seconds_left, step.cells)
+
+To stop, stop iterating. With a folder, what is finished is kept there, and the same sweep goes on.
+"""
+
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eab.errors import ConfigError
+from eab.labs.tuning.cell import Cell
+from eab.labs.tuning.executor import Executor, Outcome, SweepProgress
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.journal import Journal
+from eab.labs.tuning.measure import Measurement
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.work_items import Item, cell_key, items_of
+
+if TYPE_CHECKING:
+    from eab.models.base import LanguageModel
+
+
+@dataclass(frozen=True, slots=True)
+class SweepStep:
+    """How far a sweep has come, and what is new.
+
+    Attributes:
+        cells: The cells since the last step; in the first step, those that the folder had.
+        failures: Why cells since the last step could not be made.
+        done: Cells so far.
+        failed: Cells that could not be made so far.
+        total: Cells of the sweep.
+        resimulated: How many of `done` were made without the model.
+        seconds_left: An estimate, from the tokens that the runs may take; None before anything is
+            done.
+    """
+
+    cells: tuple[Cell, ...]
+    failures: tuple[str, ...]
+    done: int
+    failed: int
+    total: int
+    resimulated: int
+    seconds_left: float | None
+
+
+def sweep(
+    model: "LanguageModel",
+    prompts: Sequence[TuningPrompt],
+    grid: Grid,
+    *,
+    folder: Path | None = None,
+    measurement: Measurement | None = None,
+    draft: "LanguageModel | None" = None,
+) -> Generator[SweepStep]:
+    """Make all cells of a grid with this model, several in each forward pass.
+
+    Args:
+        model: The model.
+        prompts: The prompts, see `eab.labs.tuning.prompt_sets`.
+        grid: The settings and seeds to try.
+        folder: Where finished cells are kept, and a table of them (`eab.labs.tuning.journal`).
+            Those that are there are not made again.
+        measurement: How the answers are read.
+        draft: The draft model, for the drafter `model`.
+
+    Yields:
+        How far it is, at least once per forward pass.
+
+    Raises:
+        ConfigError: There are no prompts, or the values of a combination contradict each other.
+        RecordError: The folder cannot be used, or has the cells of another model.
+    """
+    from eab.labs.tuning.in_process import InProcess
+
+    measurement = measurement or Measurement()
+    executor = InProcess(model, measurement, draft)
+    yield from sweep_with(executor, prompts, grid, folder, measurement)
+
+
+def sweep_with(
+    executor: Executor,
+    prompts: Sequence[TuningPrompt],
+    grid: Grid,
+    folder: Path | None,
+    measurement: Measurement,
+) -> Generator[SweepStep]:
+    """The same, wherever this executor runs the items; `measurement` must be the executor's."""
+    if not prompts:
+        raise ConfigError("there are no prompts; give at least one")
+    items = items_of(prompts, grid)
+    if folder is None:
+        yield from _steps(executor, items, items, ())
+        return
+    card = executor.card
+    with Journal(folder, card, measurement) as journal:
+        known = journal.known
+        wanted = [cell_key(card, item.prompt, one) for item in items for one in item.configs]
+        left = [item.without(known, card) for item in items]
+        before = tuple(known[key] for key in wanted if key in known)
+        yield from _steps(
+            executor, items, [item for item in left if item is not None], before, journal
+        )
+
+
+def _steps(
+    executor: Executor,
+    items: Sequence[Item],
+    left: Sequence[Item],
+    before: tuple[Cell, ...],
+    journal: "Journal | None" = None,
+) -> Generator[SweepStep]:
+    progress = _Progress(items, left, before)
+    yield progress.step(before)
+    with closing(executor.outcomes(left)) as outcomes:
+        for one in outcomes:
+            if isinstance(one, SweepProgress):
+                yield progress.step(under_way=one.tokens)
+                continue
+            if journal is not None:
+                journal.add(one)
+            yield progress.finish(one)
+
+
+class _Progress:
+    """Counts what is done, and estimates how long the rest takes."""
+
+    def __init__(self, items: Sequence[Item], left: Sequence[Item], before: Sequence[Cell]) -> None:
+        self._start = time.monotonic()
+        self._total = sum(len(item.configs) for item in items)
+        self._tokens = sum(item.most_tokens for item in left)
+        self._done, self._resimulated = len(before), _resimulated(before)
+        self._tokens_done = self._failed = 0
+
+    def finish(self, outcome: Outcome) -> SweepStep:
+        """The step after this outcome."""
+        self._tokens_done += outcome.item.most_tokens
+        self._done += len(outcome.cells)
+        self._failed += len(outcome.item.configs) - len(outcome.cells)
+        self._resimulated += _resimulated(outcome.cells)
+        return self.step(outcome.cells, outcome.failures)
+
+    def step(
+        self,
+        cells: tuple[Cell, ...] = (),
+        failures: tuple[str, ...] = (),
+        under_way: float = 0.0,
+    ) -> SweepStep:
+        """The step with these news."""
+        done = self._tokens_done + under_way
+        left = max(0.0, self._tokens - done)
+        return SweepStep(
+            cells,
+            failures,
+            self._done,
+            self._failed,
+            self._total,
+            self._resimulated,
+            (time.monotonic() - self._start) * left / done if done else None,
+        )
+
+
+def _resimulated(cells: Sequence[Cell]) -> int:
+    return sum(cell.made == "resimulated" for cell in cells)

@@ -1,0 +1,85 @@
+"""The cells of a sweep, in items: cells that one model run may answer."""
+
+import hashlib
+import json
+from collections.abc import Container, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from eab.config import SETTINGS, BranchingConfig
+from eab.events import ModelCard
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.settings import Real
+
+# A finished run can be recomputed without the model for other values of these (eab.what_if).
+RESIMULATED = ("entropy_threshold", "r")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Cells with the same prompt, seed and settings, except for the threshold and r.
+
+    Attributes:
+        prompt: The prompt.
+        configs: The settings of its cells, those with the lowest threshold first.
+    """
+
+    prompt: TuningPrompt
+    configs: tuple[BranchingConfig, ...]
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens that one run of it can generate."""
+        return self.configs[0].max_paths * self.configs[0].max_new_tokens
+
+    def without(self, keys: Container[str], card: ModelCard) -> "Item | None":
+        """The item with only those of its cells that have other keys; None if none is left."""
+        left = [one for one in self.configs if cell_key(card, self.prompt, one) not in keys]
+        return replace(self, configs=tuple(left)) if left else None
+
+
+def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
+    """All cells of a sweep; those of the first seed come first.
+
+    Raises:
+        ConfigError: The values of a combination contradict each other.
+    """
+    groups: dict[Any, list[BranchingConfig]] = {}
+    for config in grid.configs():
+        kept = tuple(getattr(config, name) for name in SETTINGS if name not in RESIMULATED)
+        groups.setdefault(kept, []).append(config)
+    for group in groups.values():
+        group.sort(key=lambda config: config.entropy_threshold)
+    return [
+        Item(prompt, tuple(replace(config, seed=seed) for config in group))
+        for seed in grid.seeds
+        for prompt in prompts
+        for group in groups.values()
+    ]
+
+
+def cell_key(card: ModelCard, prompt: TuningPrompt, config: BranchingConfig) -> str:
+    """A hash of all that decides a cell."""
+    return _hash([asdict(card), prompt.as_json(), _as_json(config)])
+
+
+def item_key(card: ModelCard, item: Item) -> str:
+    """A hash of all that the cells of an item share."""
+    shared = {
+        name: value for name, value in _as_json(item.configs[0]).items() if name not in RESIMULATED
+    }
+    return _hash([asdict(card), item.prompt.as_json(), shared])
+
+
+def _as_json(config: BranchingConfig) -> dict[str, Any]:
+    """The settings in one form: 1 and 1.0 are the same threshold."""
+    return {
+        name: float(value) if isinstance(SETTINGS[name].values, Real) else value
+        for name, value in asdict(config).items()
+    }
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:24]

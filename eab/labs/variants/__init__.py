@@ -1,0 +1,1 @@
+"""One prompt under several KV caches, or draft lengths: the same tokens at other costs."""

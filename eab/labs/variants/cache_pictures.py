@@ -1,0 +1,247 @@
+"""KV caches side by side: what each held, took and copied, as charts and sentences. All measured.
+
+A comparison that is shown never changes, so plotly draws it; while the runs go on, the page shows a
+progress bar only.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from eab.figures.charts import (
+    BLUE,
+    GREEN,
+    NOTHING_YET,
+    ORANGE,
+    PURPLE,
+    bar_pattern,
+    byte_unit,
+    laid_out,
+    log_axis,
+)
+from eab.figures.timings import MILLI, in_ms
+from eab.formatting import counted, human_bytes, listed, with_ratio
+from eab.labs.variants.costs import step_words
+from eab.labs.variants.results import VariantRuns
+from eab.run import Run, Step
+from eab.timing import Timing, timings_by
+
+
+class CacheStyle(NamedTuple):
+    """How a cache is drawn: lines by colour and dash, bars by colour and pattern."""
+
+    colour: str
+    dash: str
+    pattern: str
+
+
+STYLES: Final[dict[str, CacheStyle]] = {
+    "tree": CacheStyle(BLUE, "solid", ""),
+    "concat-cow": CacheStyle(ORANGE, "dash", "/"),
+    "deep-copy": CacheStyle(GREEN, "dot", "."),
+    "recompute": CacheStyle(PURPLE, "dashdot", "x"),
+}
+
+
+def held_figure(compared: VariantRuns) -> go.Figure:
+    """Bytes held after each step, one line per cache."""
+    most = max((cost.most_held_bytes for cost in compared.costs()), default=0)
+    unit, name = byte_unit(most)
+    figure = _lines(
+        compared, lambda step: None if step.kv is None else step.kv.bytes_held / unit, ".2f"
+    )
+    figure.update_traces(line_shape="hv")  # what is held stays until the next step
+    figure.update_yaxes(title=f"KV bytes held ({name}, measured)", rangemode="tozero")
+    return figure
+
+
+def held_sentence(compared: VariantRuns) -> str:
+    """The most that each cache holds between steps."""
+    return _side_by_side(compared, "At its largest", "most_held_bytes", "holds", human_bytes)
+
+
+def time_figure(compared: VariantRuns) -> go.Figure:
+    """Milliseconds of each decode step, on a logarithmic axis: one line per cache for the medians
+    of the repeats, with a band from quartile to quartile.
+    """
+    figure = go.Figure()
+    for cache, _ in compared.pairs:
+        steps = _step_timings(compared, cache)
+        if any(len(timing.seconds) > 1 for timing in steps.values()):
+            _add_band(figure, cache, steps)
+        points = [(step, MILLI * timing.median) for step, timing in steps.items()]
+        _add_line(figure, cache, points, ".1f")
+    figure.update_xaxes(title="step")
+    figure.update_yaxes(log_axis("milliseconds per step, measured"))
+    return laid_out(figure)
+
+
+def _step_timings(compared: VariantRuns, cache: str) -> dict[int, Timing]:
+    """Of each decode step, over the repeats."""
+    return timings_by(
+        (step, seconds)
+        for one in compared.times(cache)
+        for step, seconds in enumerate(one.step_seconds)
+        if step and seconds is not None
+    )
+
+
+def _add_band(figure: go.Figure, cache: str, steps: Mapping[int, Timing]) -> None:
+    """The spread of each step, as a band behind the line."""
+    there = list(steps)
+    back = there[::-1]
+    figure.add_scatter(
+        x=there + back,
+        y=[MILLI * steps[step].high for step in there] + [MILLI * steps[step].low for step in back],
+        fill="toself",
+        fillcolor=STYLES[cache].colour,
+        opacity=0.25,
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=cache,
+    )
+
+
+def time_sentence(compared: VariantRuns) -> str:
+    """How long a step takes with each cache."""
+    costs = compared.costs()
+    if not costs:
+        return NOTHING_YET
+    first = costs[0]
+    beside = f"; {step_words(costs)}" if len(costs) > 1 else ""
+    return f"A step with {first.variant} takes {in_ms(first.step_seconds)}{beside}."
+
+
+def totals_figure(compared: VariantRuns) -> go.Figure:
+    """Bars: the peak, the most held between steps, and all bytes copied.
+
+    One below the other, because a phone has no room for them side by side.
+    """
+    costs = compared.costs()
+    titles = ("peak", "most held between steps", "copied in all")
+    figure = make_subplots(rows=3, cols=1, subplot_titles=titles, vertical_spacing=0.2)
+    styles = [STYLES[cost.variant] for cost in costs]
+    for place, name in enumerate(("peak_bytes", "most_held_bytes", "copied_bytes"), start=1):
+        values = [getattr(cost, name) for cost in costs]
+        unit, unit_name = byte_unit(max(values, default=0))
+        figure.add_bar(
+            x=[value / unit for value in values],
+            y=[cost.variant for cost in costs],
+            orientation="h",
+            text=[human_bytes(value) for value in values],
+            textposition="outside",
+            cliponaxis=False,
+            marker={
+                "color": [style.colour for style in styles],
+                "pattern": bar_pattern([style.pattern for style in styles]),
+            },
+            hovertemplate="%{y}: %{text}<extra></extra>",
+            showlegend=False,
+            row=place,
+            col=1,
+        )
+        longest = max(values, default=0) / unit or 1
+        room = [0, 1.4 * longest]  # for the text beside the longest bar
+        figure.update_xaxes(title=f"{unit_name} (measured)", range=room, row=place, col=1)
+    figure.update_yaxes(autorange="reversed")
+    return laid_out(figure, height=600)
+
+
+def totals_sentence(compared: VariantRuns) -> str:
+    """How much each cache copies."""
+    return _side_by_side(compared, "In the whole run", "copied_bytes", "copies", human_bytes)
+
+
+def paths_figure(run: Run) -> go.Figure:
+    """The paths at the peak of a run: bytes that each shares with others, and bytes of its own."""
+    kv = run.peak_kv()
+    row = run.started.model.row_bytes
+    paths = kv.paths if kv is not None else ()
+    unit, name = byte_unit(max((row * (path.shared + path.private) for path in paths), default=0))
+    figure = go.Figure()
+    parts = (
+        ("shared", STYLES["tree"], [path.shared for path in paths]),
+        ("private", STYLES["concat-cow"], [path.private for path in paths]),
+    )
+    for part, style, rows in parts:
+        figure.add_bar(
+            name=part,
+            x=[f"path {path.path}" for path in paths],
+            y=[count * row / unit for count in rows],
+            marker={"color": style.colour, "pattern": bar_pattern(style.pattern)},
+            hovertemplate=f"%{{x}}: %{{y:.2f}} {name} {part}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack")
+    figure.update_yaxes(title=f"{name} seen (counted rows)", rangemode="tozero")
+    return laid_out(figure)
+
+
+def paths_sentence(run: Run) -> str:
+    """How much of what the paths see is stored once for several of them."""
+    kv = run.peak_kv()
+    if kv is None or not kv.rows_independent:
+        return "The tree has no rows yet."
+    step = next(step.step for step in run.steps if step.kv is kv)
+    row, shared = run.started.model.row_bytes, sum(path.shared for path in kv.paths)
+    used, see = kv.rows_shared + kv.rows_private, "sees" if len(kv.paths) == 1 else "see"
+    return (
+        f"At step {step}, {counted(len(kv.paths), 'path')} {see} "
+        f"{human_bytes(kv.rows_independent * row)} in all, {shared / kv.rows_independent:.0%} of "
+        f"it shared. Stored once, that is {human_bytes(used * row)} used; another "
+        f"{human_bytes(kv.rows_spare * row)} are reserved (counted rows)."
+    )
+
+
+def _lines(
+    compared: VariantRuns, value: Callable[[Step], float | None], number_format: str
+) -> go.Figure:
+    """A line per cache over the steps that have such a value."""
+    figure = go.Figure()
+    for cache, run in compared.pairs:
+        points = [(step.step, found) for step in run.steps if (found := value(step)) is not None]
+        _add_line(figure, cache, points, number_format)
+    figure.update_xaxes(title="step")
+    return laid_out(figure)
+
+
+def _add_line(
+    figure: go.Figure, cache: str, points: Sequence[tuple[int, float]], number_format: str
+) -> None:
+    style = STYLES[cache]
+    figure.add_scatter(
+        name=cache,
+        mode="lines",
+        x=[step for step, _ in points],
+        y=[found for _, found in points],
+        line={"color": style.colour, "dash": style.dash, "width": 2.5},
+        hovertemplate=f"{cache}, step %{{x}}: %{{y:{number_format}}}<extra></extra>",
+        legendgroup=cache,
+    )
+
+
+def _side_by_side(
+    compared: VariantRuns, when: str, name: str, verb: str, written: Callable[[Any], str]
+) -> str:
+    """One measure of all caches, as a multiple of the first.
+
+    Args:
+        compared: The runs.
+        when: How the sentence begins.
+        name: The field of RunCost.
+        verb: What a cache does with that much.
+        written: How a value is written.
+    """
+    costs = compared.costs()
+    if not costs:
+        return NOTHING_YET
+    first, *others = (getattr(cost, name) for cost in costs)
+    words = [
+        f"{cost.variant} {with_ratio(value, first, written) if value else 'nothing'}"
+        for cost, value in zip(costs[1:], others, strict=True)
+    ]
+    beside = f", {listed(words)}" if words else ""
+    return f"{when}, {costs[0].variant} {verb} {written(first)}{beside} (measured)."

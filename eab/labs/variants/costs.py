@@ -1,0 +1,155 @@
+"""What each variant took, side by side: sentences, and rows for the terminal and the page."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from eab import token_text
+from eab.figures.timings import as_long, ms, repeats_words, with_spread
+from eab.formatting import counted, human_bytes, listed, times, with_ratio
+from eab.labs.variants.results import Agreement, RunCost, VariantRuns
+from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, differs
+
+
+class VariantRow(NamedTuple):
+    """One measure, with a cell per variant."""
+
+    measure: str
+    cells: tuple[str, ...]
+
+
+_TIMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("seconds", "seconds", "{:.2f}".format),
+    ("ms per step", "step_seconds", ms),
+)
+_COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("tokens through the model", "tokens_through_model", "{:,}".format),
+    ("peak bytes", "peak_bytes", human_bytes),
+    ("most bytes held", "most_held_bytes", human_bytes),
+    ("bytes held at the end", "held_last_bytes", human_bytes),
+    ("bytes copied", "copied_bytes", human_bytes),
+    ("allocations", "allocations", "{:,}".format),
+)
+_CLEARLY_MORE: Final = 1.1  # times; less is not worth a word
+COST_NOTE: Final = (
+    "All measured. Times: medians over the repeats of the runs, which take turns, with quartiles "
+    "in brackets. Two times differ if their medians are further apart than the wider of these "
+    "spreads. The peak includes temporary tensors; bytes held are those between steps. In brackets "
+    "after bytes and counts: as a multiple of the first column."
+)
+
+
+def gain_sentence(compared: VariantRuns) -> str:
+    """What the first variant, the tree, saves: bytes copied and held, and time."""
+    costs = compared.costs()
+    if len(costs) < 2:
+        return ""
+    first = costs[0]
+    copied, held = (
+        listed([f"{name} {times(ratio)}" for name, ratio in _ratios(costs, measure)])
+        for measure in ("copied_bytes", "most_held_bytes")
+    )
+    words = [
+        f"The {first.variant} copies {human_bytes(first.copied_bytes)} in the whole run"
+        + (f"; {copied} as much." if copied else "."),
+        f"It holds at most {human_bytes(first.most_held_bytes)}"
+        + (f"; {held} as much." if held else "."),
+        f"Time per step: {step_words(costs)}.",
+    ]
+    return " ".join(words)
+
+
+def step_words(costs: Sequence[RunCost]) -> str:
+    """The time per step of each further variant beside that of the first, and what was measured."""
+    first, *others = costs
+    timings = [cost.step_seconds for cost in costs]
+    if any(are_too_few(first.step_seconds, other.step_seconds) for other in others):
+        return repeats_words(timings)
+    longer = [
+        f"{cost.variant} {as_long(cost.step_seconds, first.step_seconds)}"
+        for cost in others
+        if differs(cost.step_seconds, first.step_seconds)
+    ]
+    alike = [cost.variant for cost in others if not differs(cost.step_seconds, first.step_seconds)]
+    words = [f"{listed(longer)} as long as {first.variant}"] if longer else []
+    words += [f"{NO_DIFFERENCE} for {listed(alike)}"] if alike else []
+    return f"{'; '.join(words)} ({repeats_words(timings)})"
+
+
+def step_claims(compared: VariantRuns) -> list[Claim]:
+    """The comparisons of `step_words`."""
+    first, *others = compared.costs()
+    return [
+        Claim(
+            f"time per step, {cost.variant} against {first.variant}",
+            cost.step_seconds,
+            first.step_seconds,
+        )
+        for cost in others
+    ]
+
+
+def _ratios(costs: Sequence[RunCost], measure: str) -> list[tuple[str, float]]:
+    """The variants with clearly more than the first, and how many times."""
+    first = getattr(costs[0], measure)
+    ratios = [(cost.variant, getattr(cost, measure) / first) for cost in costs[1:] if first]
+    return [(name, ratio) for name, ratio in ratios if ratio > _CLEARLY_MORE]
+
+
+def variant_rows(compared: VariantRuns) -> list[VariantRow]:
+    """All measures of all variants, each beside that of the first variant.
+
+    Returns:
+        One or two rows per measure of time, one per other measure; one more, how each run ended,
+        if not all of them finished.
+    """
+    costs = compared.costs()
+    rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
+    for measure, name, written in _COUNTS:
+        values = [getattr(cost, name) for cost in costs]
+        cells = tuple(with_ratio(value, values[0], written) for value in values)
+        rows.append(VariantRow(measure, cells))
+    if not all(cost.ended == "finished" for cost in costs):
+        rows.append(VariantRow("ended", tuple(cost.ended or "unfinished" for cost in costs)))
+    return rows
+
+
+def _time_rows(
+    costs: Sequence[RunCost], measure: str, name: str, written: Callable[[float], str]
+) -> list[VariantRow]:
+    """The medians with their spreads, and below them how many times as long as the first, unless
+    all have too few repeats.
+    """
+    timings: list[Timing] = [getattr(cost, name) for cost in costs]
+    rows = [VariantRow(measure, tuple(with_spread(one, written) for one in timings))]
+    if not all(are_too_few(one, timings[0]) for one in timings):
+        beside = ("–" if one is timings[0] else as_long(one, timings[0]) for one in timings)
+        rows.append(VariantRow(f"{measure}, times as long", tuple(beside)))
+    return rows
+
+
+def variants_sentence(compared: VariantRuns) -> str:
+    """Whether all variants give the same tokens, and what became of those that did not finish."""
+    agreements = compared.agreements()
+    unlike = [one for one in agreements if one.first_difference is not None or not one.explained]
+    words = [_difference_words(agreement) for agreement in unlike]
+    if agreements and not unlike:
+        words.append(f"The same tokens with {counted(len(agreements) + 1, compared.kind)}.")
+    ended = [(name, run.ended) for name, run in compared.pairs if run.ended is not None]
+    words += [
+        f"{name} failed: {token_text.visible(end.message)}."
+        for name, end in ended
+        if end.reason == "failed"
+    ]
+    return " ".join(words) or "Nothing to compare yet."
+
+
+def _difference_words(agreement: Agreement) -> str:
+    if agreement.explained:
+        return (
+            f"{agreement.variant} takes another token at step {agreement.first_difference}, by "
+            f"rounding: up to there, the entropies agree to {agreement.entropy_gap:.1g} nats."
+        )
+    return (
+        f"{agreement.variant} computes something else: its entropies differ by up to "
+        f"{agreement.entropy_gap:.2g} nats, which rounding does not explain."
+    )

@@ -1,0 +1,262 @@
+"""Whether draft tokens pay: the time of each draft length beside plain decoding, what a draft token
+costs, and what the formula computes from that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+from eab.config import MAX_DRAFT
+from eab.figures.charts import BLUE, NOTHING_YET, ORANGE, laid_out
+from eab.figures.timings import MILLI, error_bars, in_ms, repeats_words
+from eab.formatting import counted, listed
+from eab.labs.variants.draft_pictures import (
+    LENGTH_AXIS,
+    LENGTHS,
+    acceptance_rate,
+    draft_length_results,
+    is_one_path,
+    plain_and_drafted,
+)
+from eab.labs.variants.results import VariantRuns
+from eab.labs.variants.times import RunTimed
+from eab.speculation.formulas import best_length, speed_up
+from eab.speculation.stats import fit_pass_seconds
+from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, comparison, differs
+
+# The cost of a draft token, in passes of the model, where the model is a hundred times larger.
+SMALL_DRAFT: Final = 0.05
+ONE_PATH_ONLY: Final = (
+    "When drafting pays is computed with a formula for one path, and this run has several. Choose "
+    "One text to see it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PassCosts:
+    """Measured times, in forward passes of one token.
+
+    Attributes:
+        draft_token: Time of drafting one token.
+        further_token: Time that each further token adds to a pass.
+    """
+
+    draft_token: float
+    further_token: float
+
+    def of_pass(self, tokens: int) -> float:
+        """Time of a pass of `tokens` tokens."""
+        return 1.0 + (tokens - 1) * self.further_token
+
+
+def pass_costs(compared: VariantRuns) -> PassCosts | None:
+    """What draft tokens and longer passes cost in these runs: medians over the repeats. None before
+    there are passes of two sizes.
+    """
+    found = repeated_costs(compared)
+    if not found:
+        return None
+    return PassCosts(
+        median(one.draft_token for one in found), median(one.further_token for one in found)
+    )
+
+
+def repeated_costs(compared: VariantRuns) -> list[PassCosts]:
+    """The costs of each repeat."""
+    names = [result.name for result in draft_length_results(compared)]
+    rounds = zip(*(compared.times(name) for name in names), strict=False)
+    return [costs for one in rounds if (costs := _costs_of(one)) is not None]
+
+
+def _costs_of(runs: Sequence[RunTimed]) -> PassCosts | None:
+    """The costs of one repeat of all variants."""
+    passes = [
+        (one.tokens / one.forward_passes, one.forward_seconds / one.forward_passes)
+        for one in runs
+        if one.forward_passes
+    ]
+    fit, draft_tokens = fit_pass_seconds(passes), sum(one.draft_tokens for one in runs)
+    if fit is None or not draft_tokens or sum(fit) <= 0:
+        return None
+    single = sum(fit)
+    drafting = sum(one.draft_seconds for one in runs)
+    return PassCosts(drafting / draft_tokens / single, fit[1] / single)
+
+
+def speed_figure(compared: VariantRuns) -> go.Figure:
+    """Milliseconds of all decode steps by draft length, with the quartiles of the repeats; plain
+    decoding as a line with its spread.
+    """
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
+    figure = go.Figure()
+    if plain is not None:
+        low, high = MILLI * plain.seconds.low, MILLI * plain.seconds.high
+        figure.add_hrect(y0=low, y1=high, fillcolor=ORANGE, opacity=0.25, line_width=0)
+        figure.add_scatter(
+            name="plain decoding",
+            x=[one.name for one in drafted],
+            y=[MILLI * plain.seconds.median] * len(drafted),
+            mode="lines",
+            line={"color": ORANGE, "dash": "dash", "width": 2},
+            hovertemplate="plain: %{y:.1f} ms<extra></extra>",
+        )
+    figure.add_scatter(
+        name="with draft tokens",
+        x=[one.name for one in drafted],
+        y=[MILLI * one.seconds.median for one in drafted],
+        error_y=error_bars([one.seconds for one in drafted]),
+        mode="markers",
+        marker={"color": BLUE, "size": 11, "symbol": "diamond"},
+        showlegend=True,
+        hovertemplate="%{x}: %{y:.1f} ms<extra></extra>",
+    )
+    figure.update_xaxes(title="draft length")
+    figure.update_yaxes(title="ms of all decode steps (median, quartiles)", rangemode="tozero")
+    return laid_out(figure)
+
+
+def speed_sentence(compared: VariantRuns) -> str:
+    """Which draft lengths are measurably faster or slower than plain decoding."""
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
+    if plain is None or not drafted:
+        return NOTHING_YET
+    timings = [plain.seconds, *(one.seconds for one in drafted)]
+    beginning = f"Plain decoding takes {in_ms(plain.seconds)}"
+    if any(are_too_few(plain.seconds, one.seconds) for one in drafted):
+        return f"{beginning} for all decode steps ({repeats_words(timings)})."
+    different = [one for one in drafted if differs(one.seconds, plain.seconds)]
+    faster = [one for one in different if one.seconds.median < plain.seconds.median]
+    slower = [one.name for one in different if one not in faster]
+    alike = [one.name for one in drafted if one not in different]
+    if faster:
+        told = [listed([f"{one.name}: {comparison(one.seconds, plain.seconds)}" for one in faster])]
+    elif len(slower) == len(drafted):
+        told = ["every draft length is slower: here, draft tokens do not pay"]
+        slower = []
+    else:
+        told = ["no draft length is measurably faster"]
+    told += [f"slower: {listed(slower)}"] if slower else []
+    told += [f"{NO_DIFFERENCE}: {listed(alike)}"] if alike else []
+    return f"{beginning} for all decode steps; {'; '.join(told)} ({repeats_words(timings)})."
+
+
+def speed_claims(compared: VariantRuns) -> list[Claim]:
+    """The comparisons of `speed_sentence`."""
+    plain, drafted = plain_and_drafted(draft_length_results(compared))
+    return [
+        Claim(f"decode steps, {one.name} against plain", one.seconds, plain.seconds)
+        for one in drafted
+        if plain is not None
+    ]
+
+
+def surface_figure(compared: VariantRuns) -> go.Figure:
+    """Speed-up over draft length and acceptance rate, computed with the measured costs; the diamond
+    is the best length at this comparison's acceptance rate.
+    """
+    costs, alpha = pass_costs(compared), acceptance_rate(compared)
+    figure = go.Figure()
+    if costs is None or alpha is None or not is_one_path(compared):
+        return laid_out(figure)
+    _add_surface(figure, costs)
+    best = best_length(alpha, costs.draft_token, costs.of_pass)
+    figure.add_scatter(
+        x=[best],
+        y=[alpha],
+        mode="markers",
+        marker={
+            "color": "white",
+            "size": 13,
+            "symbol": "diamond",
+            "line": {"color": "black", "width": 1},
+        },
+        hovertemplate=(
+            f"{counted(best, 'draft token')} at acceptance rate {alpha:.2f}<extra></extra>"
+        ),
+        showlegend=False,
+    )
+    _add_label(figure, best, alpha, "best here", below=alpha > 0.2)
+    figure.update_xaxes(title=LENGTH_AXIS)
+    figure.update_yaxes(title="acceptance rate", range=[0, 1])
+    return laid_out(figure)
+
+
+def _add_surface(figure: go.Figure, costs: PassCosts) -> None:
+    """The speed-up as colours, and a line where it is 1."""
+    rates = [step / 50 for step in range(51)]
+    values = [
+        [speed_up(rate, length, costs.draft_token, costs.of_pass) for length in LENGTHS]
+        for rate in rates
+    ]
+    surface: dict[str, Any] = {"x": LENGTHS, "y": rates, "z": values}
+    hover = "draft length %{x}, acceptance rate %{y:.2f}: %{z:.2f} times as fast<extra></extra>"
+    figure.add_heatmap(
+        **surface,
+        colorscale="Cividis",
+        colorbar={"title": {"text": "times<br>as fast"}},
+        hovertemplate=hover,
+    )
+    figure.add_contour(
+        **surface,
+        contours={"coloring": "none", "start": 1.0, "end": 1.0, "size": 1.0},
+        line={"color": "white", "width": 3, "dash": "dot"},
+        showscale=False,
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    last = LENGTHS[-1] - 2
+    paying = next((rate for rate, row in zip(rates, values, strict=True) if row[last] >= 1), None)
+    if paying is not None:
+        _add_label(figure, last, paying, "dotted: as fast as plain decoding", below=True)
+
+
+def _add_label(figure: go.Figure, x: float, y: float, words: str, below: bool) -> None:
+    """Words with an arrow to a point, readable on every colour."""
+    figure.add_annotation(
+        x=x,
+        y=y,
+        text=words,
+        ax=-30 if x > MAX_DRAFT / 2 else 40,
+        ay=40 if below else -40,
+        font={"color": "black"},
+        bgcolor="white",
+        bordercolor="black",
+        borderpad=3,
+        arrowcolor="white",
+    )
+
+
+def surface_sentence(compared: VariantRuns) -> str:
+    """What a draft token costs here, what that allows, and what a much larger model would gain."""
+    if not is_one_path(compared):
+        return ONE_PATH_ONLY
+    costs, alpha = pass_costs(compared), acceptance_rate(compared)
+    if costs is None or alpha is None:
+        return "There is nothing to compute a speed-up from yet."
+    here = _best_words(alpha, costs, repeated_costs(compared))
+    large = PassCosts(SMALL_DRAFT, further_token=0.0)
+    small = _best_words(alpha, large, [large])
+    return (
+        f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
+        f"token in a pass {costs.further_token:.2f} ({_cost_words(compared)}). "
+        f"With these costs, {here} (computed). If a draft token cost {SMALL_DRAFT} of a pass, and "
+        f"a longer pass no more than a short one, as for a large model on a GPU, {small} "
+        "(computed). A small model gains little, because no much smaller model can draft for it."
+    )
+
+
+def _cost_words(compared: VariantRuns) -> str:
+    return repeats_words(result.seconds for result in draft_length_results(compared))
+
+
+def _best_words(alpha: float, costs: PassCosts, repeats: Sequence[PassCosts]) -> str:
+    """What the best draft length gains at these costs, unless their spread hides it."""
+    best = best_length(alpha, costs.draft_token, costs.of_pass)
+    gains = Timing(tuple(speed_up(alpha, best, one.draft_token, one.of_pass) for one in repeats))
+    if not best or gains.low <= 1:
+        return "no draft length is measurably faster than plain decoding"
+    speed = speed_up(alpha, best, costs.draft_token, costs.of_pass)
+    return f"{counted(best, 'draft token')} would be {speed:.2f} times as fast as plain decoding"

@@ -1,0 +1,76 @@
+"""One request under several settings that change time and bytes, but not the tokens."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Pause, Progressed, RunEnded
+from eab.labs.variants.results import REPEATS, Settings, VariantEvent
+from eab.labs.variants.times import RunTimed, run_timed
+from eab.models.base import LanguageModel
+from eab.run import RunFold
+
+
+def run_variants(
+    model: LanguageModel,
+    request: Request,
+    variants: Mapping[str, Settings],
+    draft: LanguageModel | None = None,
+    repeats: int = REPEATS,
+) -> Iterator[VariantEvent]:
+    """Make one run per variant, then repeat them in turn, to time them.
+
+    The first runs are the warm-up: the first passes of a process, of a draft model and of each
+    shape are slow. The repeats alternate, so that whatever disturbs the machine disturbs all
+    variants. A run that exceeds its memory limit ends with RunEnded("failed"); it is not repeated,
+    and the next one begins. To stop, stop iterating.
+
+    Args:
+        model: The model that generates.
+        request: Prompt and settings.
+        variants: For each variant its name and the settings that it changes.
+        draft: The draft model, if a variant uses the drafter `model`.
+        repeats: Of each run, after the first.
+
+    Yields:
+        The events of all first runs, a RunTimed per repeat, and RunEnded("finished");
+        `eab.labs.variants.results.VariantRuns` folds them.
+
+    Raises:
+        PromptError, ConfigError, ModelError: See `generate`.
+    """
+    requests = {
+        name: replace(request, config=replace(request.config, **settings))
+        for name, settings in variants.items()
+    }
+    finished = {}
+    for name, one in requests.items():
+        for event in generate(model, one, draft):
+            yield event
+            if isinstance(event, RunEnded) and event.reason == "finished":
+                finished[name] = one
+    turns = [(number, name) for number in range(repeats) for name in finished]
+    for done, (number, name) in enumerate(turns):
+        words = f"repeat {number + 1} of {repeats}: {name}"
+        for timed in _timed_run(model, name, finished[name], draft):
+            yield (
+                Progressed((done + timed.share) / len(turns), words)
+                if isinstance(timed, Progressed)
+                else timed
+            )
+    yield RunEnded(0, "finished")
+
+
+def _timed_run(
+    model: LanguageModel, name: str, request: Request, draft: LanguageModel | None
+) -> Iterator[RunTimed | Progressed]:
+    """Make a run without its events; its times, once it has finished."""
+    fold = RunFold()
+    for event in generate(model, request, draft):
+        fold.apply(event)
+        if isinstance(event, Pause):
+            steps = len(fold.run.steps) if fold.run is not None else 0
+            yield Progressed(min(1.0, steps / request.config.max_new_tokens), name)
+    if fold.run is not None and fold.run.ended is not None and fold.run.ended.reason == "finished":
+        yield run_timed(name, fold.run)

@@ -1,0 +1,308 @@
+"""One prompt under several settings: a run of each, then repeats that are only timed; folded from
+their events.
+
+Only settings that do not change the tokens are varied: the KV cache, or the draft length of
+speculative decoding. Pure Python, like `eab.run`; `eab.labs.variants.measure` makes the events.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeAlias, get_args
+
+from eab.config import CacheName, DrafterName
+from eab.events import Event, ModelCard, Progressed, RunEnded
+from eab.formatting import counted
+from eab.labs.variants.times import RunTimed, run_timed
+from eab.run import Run, RunFold
+from eab.timing import MIN_REPEATS, Timing
+from eab.weight_formats import AS_LOADED
+
+CACHES: Final[tuple[CacheName, ...]] = get_args(CacheName)
+DRAFT_LENGTHS: Final = (1, 2, 4, 8)
+REPEATS: Final = MIN_REPEATS  # of each run, after the first
+Settings: TypeAlias = Mapping[str, Any]
+VariantEvent: TypeAlias = Event | RunTimed | Progressed
+ROUNDING: Final = {"float64": 1e-6, "float32": 1e-3}  # nats of entropy
+# nats of entropy: bfloat16 and float16, and weights in fewer bits, whose input is rounded, too
+COARSE_ROUNDING: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """What a run took under its variant of the settings. All measured.
+
+    Attributes:
+        variant: The name of the variant.
+        seconds: What all steps took, in each repeat.
+        step_seconds: The median of the decode steps, in each repeat.
+        tokens_through_model: Tokens that went through the model.
+        peak_bytes: The most KV bytes alive at once, temporary tensors included.
+        most_held_bytes: The most KV bytes held between steps.
+        held_last_bytes: KV bytes held after the last step.
+        copied_bytes: KV bytes copied in the whole run.
+        allocations: KV tensors allocated in the whole run.
+        ended: How the run ended; empty while it goes on.
+    """
+
+    variant: str
+    seconds: Timing
+    step_seconds: Timing
+    tokens_through_model: int
+    peak_bytes: int
+    most_held_bytes: int
+    held_last_bytes: int
+    copied_bytes: int
+    allocations: int
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Whether a variant's run has the same tokens as the first run.
+
+    Another cache, or draft tokens, only change the order in which numbers are added. Logits are
+    then rounded differently, so now and then a draw next to a boundary takes another token, and the
+    trees diverge.
+
+    Attributes:
+        variant: The name of the variant.
+        first_difference: The step at which the trees diverge; None if they are the same.
+        entropy_gap: The largest difference (nats) between the entropies of both up to there.
+        explained: Whether rounding in the model's dtype and weights explains this gap.
+    """
+
+    variant: str
+    first_difference: int | None
+    entropy_gap: float
+    explained: bool
+
+
+class VariantRuns:
+    """The runs so far, one per variant, in the order of the variants, and the times of repeats.
+
+    Grow it with `apply`; read it as if it were frozen.
+
+    Attributes:
+        variants: The name of each variant, and the settings that it changes.
+        kind: What varies, as a noun: "cache" or "draft length".
+    """
+
+    def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
+        self.variants, self.kind = dict(variants), kind
+        self._timing = Progressed(0.0, "")  # of the repeats
+        self._folds: list[RunFold] = []
+        self._repeats: dict[str, list[RunTimed]] = {name: [] for name in variants}
+        self._ended: RunEnded | None = None
+
+    def apply(self, event: VariantEvent) -> None:
+        """Fold one more event; after a RunEnded the run of the next variant begins, and after the
+        runs of all variants their repeats.
+        """
+        if isinstance(event, RunTimed):
+            self._repeats[event.variant].append(event)
+        elif isinstance(event, Progressed):
+            self._timing = event
+        elif self.complete:
+            self._ended = event if isinstance(event, RunEnded) else None
+        else:
+            self._apply_to_run(event)
+
+    def _apply_to_run(self, event: Event) -> None:
+        if not self._folds or self._folds[-1].ended is not None:
+            self._folds.append(RunFold())
+        self._folds[-1].apply(event)
+        ended = self._folds[-1].ended
+        self._ended = ended if ended is not None and ended.stopped else None
+
+    @property
+    def ended(self) -> RunEnded | None:
+        """The last event; None while more are to come."""
+        return self._ended
+
+    @property
+    def progress(self) -> Progressed:
+        """How far the runs are, and once all are there, the repeats."""
+        if self.complete:
+            return self._timing
+        if not self._folds:
+            return Progressed(0.0, "Starting")
+        variants = counted(len(self.variants), self.kind)
+        share = (self.begun - 1 + self._folds[-1].progress.share) / len(self.variants)
+        words = self._folds[-1].progress.words.lower()
+        return Progressed(share, f"{self.current} ({self.begun} of {variants}): {words}")
+
+    @property
+    def made(self) -> str:
+        """How many runs and repeats it has."""
+        repeats = f", {counted(self.repeats, 'repeat')}" if self.complete else ""
+        return f"{len(self.pairs)} of {counted(len(self.variants), self.kind)}{repeats}"
+
+    @property
+    def begun(self) -> int:
+        """Variants whose run has begun."""
+        return len(self._folds)
+
+    @property
+    def current_step(self) -> int:
+        """Steps of the current variant's run so far."""
+        run = self._folds[-1].run if self._folds else None
+        return len(run.steps) if run is not None else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run of every variant came to its end without being stopped. Repeats may
+        follow.
+        """
+        ended = self._folds[-1].ended if self._folds else None
+        return self.begun == len(self.variants) and ended is not None and not ended.stopped
+
+    @property
+    def repeats(self) -> int:
+        """How often every variant that finished was repeated."""
+        finished = [name for name, run in self.pairs if _is_finished(run)]
+        return min((len(self._repeats[name]) for name in finished), default=0)
+
+    @property
+    def current(self) -> str:
+        """The variant whose run began last; the first one before any run began."""
+        return [*self.variants][max(0, self.begun - 1)]
+
+    @property
+    def agreed(self) -> bool:
+        """Whether every run so far finished, and differs from the first by no more than
+        rounding.
+        """
+        finished = all(run.ended and run.ended.reason == "finished" for run in self._folds)
+        return finished and all(agreement.explained for agreement in self.agreements())
+
+    @property
+    def pairs(self) -> list[tuple[str, Run]]:
+        """The runs that have started, with their variants."""
+        folds = zip(self.variants, self._folds, strict=False)
+        return [(name, state.run) for name, state in folds if state.run is not None]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that have started, in the order of their variants."""
+        return [run for _, run in self.pairs]
+
+    def costs(self) -> list[RunCost]:
+        """What each variant took so far."""
+        return [run_cost(name, run, self.times(name)) for name, run in self.pairs]
+
+    def times(self, variant: str) -> Sequence[RunTimed]:
+        """The times of a variant whose run has started: of its repeats; of its first run, as long
+        as there are none.
+        """
+        return self._repeats[variant] or [run_timed(variant, dict(self.pairs)[variant])]
+
+    def timing(self, variant: str, seconds: Callable[[RunTimed], float]) -> Timing:
+        """One of these times in each repeat."""
+        return Timing(tuple(map(seconds, self.times(variant))))
+
+    def agreements(self) -> list[Agreement]:
+        """Each further finished run beside the first finished one."""
+        finished = [(name, run) for name, run in self.pairs if _is_finished(run)]
+        return [_agreement(name, run, finished[0][1]) for name, run in finished[1:]]
+
+
+def cache_variants(caches: Sequence[CacheName] = CACHES) -> VariantRuns:
+    """An empty comparison: the same run with each cache."""
+    return VariantRuns({name: {"cache": name} for name in caches}, "cache")
+
+
+def draft_length_variants(drafter: DrafterName) -> VariantRuns:
+    """An empty comparison: a plain run, and the same run with one drafter at several lengths."""
+    variants: dict[str, Settings] = {"plain": {"drafter": "none"}}
+    variants |= {
+        counted(length, "draft token"): {"drafter": drafter, "draft_length": length}
+        for length in DRAFT_LENGTHS
+    }
+    return VariantRuns(
+        variants | {"adaptive": {"drafter": drafter, "draft_length": 0}}, "draft length"
+    )
+
+
+def fold_variants(events: Iterable[VariantEvent], compared: VariantRuns) -> VariantRuns:
+    """The comparison after these further events."""
+    for event in events:
+        compared.apply(event)
+    return compared
+
+
+def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCost:
+    """What the run took so far.
+
+    Args:
+        variant: The name of the variant.
+        run: Its run.
+        repeats: The times of its repeats; without any, those of the run itself.
+    """
+    times = repeats or [run_timed(variant, run)]
+    kv = [step.kv for step in run.steps if step.kv is not None]
+    return RunCost(
+        variant=variant,
+        seconds=Timing(tuple(one.seconds for one in times)),
+        step_seconds=Timing(tuple(one.step_median for one in times)),
+        tokens_through_model=run.tokens_through_model(),
+        peak_bytes=kv[-1].peak_bytes if kv else 0,
+        most_held_bytes=max((one.bytes_held for one in kv), default=0),
+        held_last_bytes=kv[-1].bytes_held if kv else 0,
+        copied_bytes=kv[-1].bytes_copied if kv else 0,
+        allocations=kv[-1].allocations if kv else 0,
+        ended=run.ended.reason if run.ended is not None else "",
+    )
+
+
+def cost_values(cost: RunCost) -> dict[str, Any]:
+    """The same as plain values, by the names of the fields.
+
+    Of a timing, the median, and its quartiles with `_low` and `_high` after the name.
+    """
+    values: dict[str, Any] = {}
+    for field in fields(cost):
+        value = getattr(cost, field.name)
+        if isinstance(value, Timing):
+            values[field.name] = value.median
+            values |= {f"{field.name}_low": value.low, f"{field.name}_high": value.high}
+        else:
+            values[field.name] = value
+    return values | {"repeats": len(cost.seconds.seconds)}
+
+
+def _is_finished(run: Run) -> bool:
+    return run.ended is not None and run.ended.reason == "finished"
+
+
+def _agreement(variant: str, run: Run, first: Run) -> Agreement:
+    step = min((step for step, _, _ in _choices(run) ^ _choices(first)), default=None)
+    ours, theirs = _entropies(run, step), _entropies(first, step)
+    gap = max((abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()), default=0.0)
+    return Agreement(variant, step, gap, gap <= _rounding(run.started.model))
+
+
+def _rounding(card: ModelCard) -> float:
+    if card.weights != AS_LOADED:
+        return COARSE_ROUNDING
+    return ROUNDING.get(card.dtype, COARSE_ROUNDING)
+
+
+def _choices(run: Run) -> set[tuple[int, int, int]]:
+    """(step, path, token). Path ids follow the order of birth, so equal trees have equal ids."""
+    return {(token.step, path.id, token.token) for path in run.paths for token in path.tokens}
+
+
+def _entropies(run: Run, until: int | None) -> dict[tuple[int, int], float]:
+    """(step, path whose next token was predicted) -> entropy, up to this step.
+
+    The first token of a child was predicted at its parent.
+    """
+    return {
+        (
+            token.step,
+            path.parent if token is path.tokens[0] and path.parent >= 0 else path.id,
+        ): token.entropy
+        for path in run.paths
+        for token in path.tokens
+        if until is None or token.step <= until
+    }

@@ -1,0 +1,31 @@
+"""The runs of a comparison as tables for downloads."""
+
+import pandas as pd
+
+from eab.figures.tables import steps_table
+from eab.labs.variants.results import VariantRuns, cost_values
+
+
+def costs_table(compared: VariantRuns) -> pd.DataFrame:
+    """A row per variant: seconds, tokens, bytes, allocations of its whole run. All measured.
+
+    Seconds are medians of the repeats; columns `_low` and `_high` are their quartiles.
+    """
+    return pd.DataFrame([cost_values(cost) for cost in compared.costs()])
+
+
+def variant_steps_table(compared: VariantRuns) -> pd.DataFrame:
+    """A row per variant and step: as `steps_table`, and what was copied and allocated so far."""
+    tables = []
+    for name, run in compared.pairs:
+        table = steps_table(run)
+        kv = [step.kv for step in run.steps if step.kv is not None]
+        table.insert(0, "variant", name)
+        table["copied_bytes_so_far"] = [one.bytes_copied for one in kv]
+        table["allocations_so_far"] = [one.allocations for one in kv]
+        table["peak_bytes_so_far"] = [one.peak_bytes for one in kv]
+        table["tokens_through_model"] = [
+            step.timing.tokens if step.timing else 0 for step in run.steps if step.kv
+        ]
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

@@ -1,3 +1,0 @@
-"""The laboratory around weights in fewer bits: how one matrix is rounded, what that does to a whole
-model, and what bounds a decode step.
-"""
