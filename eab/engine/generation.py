@@ -1,4 +1,4 @@
-"""The state of one run: its tree, weights, random streams, limits and KV cache.
+"""The state of one run: its paths, policy, drafts, limits and KV cache.
 
 The loop gives it logits, and it answers with events. It knows nothing of other runs, and of the
 model only its texts and stop tokens.
@@ -6,34 +6,25 @@ model only its texts and stop tokens.
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import groupby
 
-from eab.branching.policy import Child, Leaf, Member, Policy, grown
+from eab.branching.policy import Leaf, Policy
 from eab.branching.random_streams import ROOT
 from eab.branching.sampling import Predictions
 from eab.caches.base import ForwardBatch, KVCache
 from eab.caches.recomputation import Recomputation
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
-from eab.engine.lookahead import MAX_AHEAD, Lookahead
+from eab.engine.lookahead import MAX_AHEAD
+from eab.engine.paths import Paths
 from eab.engine.predicted import predicted_events
 from eab.errors import MemoryLimitError, ModelError
 from eab.events import (
     Event,
-    Forked,
-    KvMeasured,
-    LimitActed,
-    PathFinished,
-    Pruned,
-    Reweighted,
     RowsAllocated,
     RunStarted,
     Speculated,
-    TokenAppended,
 )
 from eab.models.base import LanguageModel
-from eab.run.stop_strings import StopStrings
 from eab.speculation.drafter import DraftRequest
 from eab.speculation.speculator import Speculator
 
@@ -50,8 +41,7 @@ class Generation:
         config: Its settings.
         cache: Its KV cache.
         policy: Its branching decisions.
-        leaves: Live and finished paths, in tree order.
-        step: How many tokens are decided on every live path.
+        paths: Its live and finished paths.
     """
 
     def __init__(
@@ -63,27 +53,27 @@ class Generation:
         speculator: Speculator | None = None,
     ) -> None:
         self.started, self.config, self.cache = started, started.config, cache
-        self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
-        self.step = 0
         self._model, self.policy, self._speculator = model, policy, speculator
+        drafter = speculator.drafter if speculator is not None else None
+        self.paths = Paths(model, started, cache, drafter)
         self._in_pass: list[Leaf] = []  # the paths of the current forward pass
-        self._prompt_length = len(started.prompt_tokens)
-        root = Lookahead(list(started.prompt_tokens), searched=self._prompt_length)
-        self._lookahead = {0: root}  # of each live path
-        self._stop = StopStrings(self.config.stop)
-        self._next_path = 1
         self._recomputation: Recomputation | None = None  # of K and V that were freed
 
     @property
     def live(self) -> list[Leaf]:
         """The paths that still grow, in tree order."""
-        return [leaf for leaf in self.leaves if not leaf.finished]
+        return self.paths.live
+
+    @property
+    def step(self) -> int:
+        """How many tokens are decided on every live path."""
+        return self.paths.step
 
     @property
     def prefilling(self) -> bool:
         """Whether a part of the prompt is still pending, or rows that were freed."""
         return self._recomputation is not None or any(
-            state.num_computed < self._prompt_length for state in self._lookahead.values()
+            state.num_computed < self.paths.prompt_length for state in self.paths.lookahead.values()
         )
 
     @property
@@ -93,7 +83,9 @@ class Generation:
         """
         if self._recomputation is not None:
             return self._recomputation.rows_left
-        return sum(len(state.tokens) - state.num_computed for state in self._lookahead.values())
+        return sum(
+            len(state.tokens) - state.num_computed for state in self.paths.lookahead.values()
+        )
 
     @property
     def draft_seconds(self) -> float:
@@ -120,7 +112,7 @@ class Generation:
     def free_rows(self) -> None:
         """Free K and V of its cache; the next passes compute them again before the run goes on."""
         assert isinstance(self.cache, TreeCache)
-        texts = {path: state.tokens for path, state in self._lookahead.items()}
+        texts = {path: state.tokens for path, state in self.paths.lookahead.items()}
         self._recomputation = self.cache.free(texts)
 
     def prepare(self, prefill_limit: int = PREFILL_CHUNK) -> tuple[ForwardBatch, list[Event]]:
@@ -135,18 +127,18 @@ class Generation:
         if self._recomputation is not None:
             return self._recomputation.prepare(min(prefill_limit, PREFILL_CHUNK)), []
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
-        self._in_pass = [leaf for leaf in self.live if self._needs_pass(self._lookahead[leaf.path])]
+        self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf, MAX_AHEAD)]
         chunk = self._chunk(prefill_limit)
-        pending = [self._lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
+        pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
         self._draft()
         try:
             batch = self._batch(pending)
         except MemoryLimitError:  # there may be room without the draft tokens
             for leaf in self._in_pass:
-                self._lookahead[leaf.path].draft_tokens = []
+                self.paths.lookahead[leaf.path].draft_tokens = []
             batch = self._batch(pending)
         for leaf, tokens in zip(self._in_pass, pending, strict=True):
-            self._lookahead[leaf.path].num_computed += len(tokens)
+            self.paths.lookahead[leaf.path].num_computed += len(tokens)
         growths = ([first] if first else []) + list(batch.growths)
         return batch, [RowsAllocated(self.step, growth) for growth in growths]
 
@@ -154,7 +146,9 @@ class Generation:
         """Tokens of the prompt in a pass. The caches that copy K and V at every append take whole
         chunks: what they report as copied must not depend on who else is in the pass.
         """
-        chunk = min(PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, MAX_MASK_CELLS // self._prompt_length))
+        chunk = min(
+            PREFILL_CHUNK, max(MIN_PREFILL_CHUNK, MAX_MASK_CELLS // self.paths.prompt_length)
+        )
         return min(chunk, limit) if self.config.cache == "tree" else chunk
 
     def _initial_rows(self) -> int:
@@ -164,19 +158,7 @@ class Generation:
         config = self.config
         up_front = config.r != "auto" and config.r >= config.max_new_tokens
         steps = config.max_new_tokens - 1 if up_front else 0
-        return self._prompt_length + config.max_paths * steps
-
-    def _needs_pass(self, state: Lookahead) -> bool:
-        """Whether the path has pending tokens, and it matters what follows them."""
-        state.search(self._stop, self._text_of)
-        new = len(state.tokens) - self._prompt_length
-        ends = new > 0 and (
-            state.stops_at > 0
-            or state.tokens[-1] in self._model.stop_ids
-            or new >= self.config.max_new_tokens
-        )
-        pending = state.num_computed < len(state.tokens)
-        return pending and not ends and len(state.predictions) < MAX_AHEAD
+        return self.paths.prompt_length + config.max_paths * steps
 
     def _draft(self) -> None:
         """Ask the drafter, if there is one, for tokens after each path; never inside the prompt."""
@@ -184,24 +166,20 @@ class Generation:
             return
         requests = []
         for leaf in self._in_pass:
-            tokens = self._lookahead[leaf.path].tokens
-            step = len(tokens) - self._prompt_length
+            tokens = self.paths.lookahead[leaf.path].tokens
+            step = len(tokens) - self.paths.prompt_length
             useful = self.config.max_new_tokens - 1 - step
             requests.append(DraftRequest(leaf.path, leaf.stream_key, tokens, step, useful))
         for leaf, drafted in zip(self._in_pass, self._speculator.propose(requests), strict=True):
-            self._lookahead[leaf.path].draft_tokens = drafted
+            self.paths.lookahead[leaf.path].draft_tokens = drafted
 
     def _batch(self, pending: Sequence[Sequence[int]]) -> ForwardBatch:
-        drafts = [self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass]
+        drafts = [self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass]
         return self.cache.prepare(
             [leaf.path for leaf in self._in_pass],
             [[*tokens, *drafted] for tokens, drafted in zip(pending, drafts, strict=True)],
             [1 + len(drafted) for drafted in drafts],
         )
-
-    def measure(self) -> KvMeasured:
-        """The KV cache now, for the live paths."""
-        return KvMeasured(self.step, self.cache.usage([leaf.path for leaf in self.live]))
 
     @property
     def predicted(self) -> list[tuple[int, int]]:
@@ -209,9 +187,9 @@ class Generation:
         if self._recomputation is not None:
             return [(ROOT, 0)]  # placeholder: unused while recomputing
         return [
-            (leaf.stream_key, len(state.tokens) - self._prompt_length + index)
+            (leaf.stream_key, len(state.tokens) - self.paths.prompt_length + index)
             for leaf in self._in_pass
-            for state in [self._lookahead[leaf.path]]
+            for state in [self.paths.lookahead[leaf.path]]
             for index in range(len(state.draft_tokens) + 1)
         ]
 
@@ -233,8 +211,8 @@ class Generation:
         speculated = self._verify(predictions)
         seconds = forward_seconds + time.perf_counter() - start
         events: list[Event] = [*speculated]
-        while self.live and all(self._lookahead[leaf.path].predictions for leaf in self.live):
-            events.append(self.measure())
+        while self.live and all(self.paths.lookahead[leaf.path].predictions for leaf in self.live):
+            events.append(self.paths.measure())
             events += self._decide()
         if self._speculator is not None and step > 0:  # the pass of the prompt drafts nothing
             drafts = [(len(one.draft_tokens), one.accepted) for one in speculated]
@@ -247,15 +225,15 @@ class Generation:
             raise ModelError(
                 f"the model gave logits that are not numbers at step {self.step}; try dtype float32"
             )
-        drafted = any(self._lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
+        drafted = any(self.paths.lookahead[leaf.path].draft_tokens for leaf in self._in_pass)
         forced: list[int | None] = [None] * len(predictions.entropies)
         if drafted:
             forced = self.policy.forced_tokens(predictions, self.predicted)
         speculated: list[Speculated] = []
         first = 0
         for leaf in self._in_pass:
-            state = self._lookahead[leaf.path]
-            step, proposed = len(state.tokens) - self._prompt_length, len(state.draft_tokens)
+            state = self.paths.lookahead[leaf.path]
+            step, proposed = len(state.tokens) - self.paths.prompt_length, len(state.draft_tokens)
             after = first + proposed + 1
             if proposed and self._speculator is not None:
                 state.draft_tokens = self._speculator.drafted(leaf.path, state.draft_tokens)
@@ -273,127 +251,13 @@ class Generation:
         """Choose the next token of every live path: fork, prune, finish."""
         live = self.live
         predictions = Predictions.joined(
-            [self._lookahead[leaf.path].predictions.popleft() for leaf in live]
+            [self.paths.lookahead[leaf.path].predictions.popleft() for leaf in live]
         )
         events = predicted_events(self._model, self.config, live, predictions, self.step)
         families = iter(self.policy.branch(live, predictions, self.step))
         population = [
             member
-            for leaf in self.leaves
+            for leaf in self.paths.leaves
             for member in ([leaf] if leaf.finished else next(families))
         ]
-        return events + self.commit(population, self.policy.prune(population, self.step))
-
-    def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
-        """End the step.
-
-        Args:
-            population: Finished leaves and children, in tree order.
-            weights: The new weight of each member; None drops it.
-        """
-        events: list[Event] = []
-        leaves: list[Leaf] = []
-        pairs = zip(population, weights, strict=True)
-        for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
-            leaves += self._commit_path(list(family), events)
-        self.leaves = [self._finish(leaf, events) for leaf in leaves]
-        self.step += 1
-        return events
-
-    def _commit_path(
-        self, family: Sequence[tuple[Member, float | None]], events: list[Event]
-    ) -> list[Leaf]:
-        """Drop, keep, extend or fork one path, given its members of the population."""
-        member = family[0][0]
-        survivors = [(child, weight) for child, weight in family if weight is not None]
-        if not survivors:
-            events.append(Pruned(self.step, _path(member)))
-            if not (isinstance(member, Leaf) and member.finished):
-                self.release(_path(member))
-            return []
-        if isinstance(member, Leaf):
-            return [self._reweighted(member, survivors[0][1], events)]
-        children = [(child, weight) for child, weight in survivors if isinstance(child, Child)]
-        dropped = tuple(
-            child.token for child, weight in family if isinstance(child, Child) and weight is None
-        )
-        if dropped:
-            events.append(LimitActed(self.step, member.leaf.path, dropped))
-        if len(children) == 1:
-            return [self._extend(children[0][0], children[0][1], events)]
-        return self._fork(member.leaf, children, events)
-
-    def _extend(self, child: Child, weight: float, events: list[Event]) -> Leaf:
-        """Append one token to the path."""
-        leaf = grown(child, child.leaf.path, weight, self.step)
-        tokens = self._lookahead[leaf.path].tokens
-        if len(tokens) == self._prompt_length + self.step:  # else verification appended it
-            tokens.append(child.token)
-        events.append(self._token_appended(leaf, child))
-        return self._reweighted(leaf, weight, events, before=child.leaf.weight)
-
-    def _fork(
-        self, parent: Leaf, children: Sequence[tuple[Child, float]], events: list[Event]
-    ) -> list[Leaf]:
-        """End the path in two or more children, each a new path."""
-        ids = range(self._next_path, self._next_path + len(children))
-        self._next_path = ids.stop
-        leaves = [
-            grown(child, path, weight, self.step)
-            for path, (child, weight) in zip(ids, children, strict=True)
-        ]
-        heir = next(
-            (path for path, (child, _) in zip(ids, children, strict=True) if child.heir), -1
-        )
-        events.append(
-            Forked(self.step, parent.path, tuple(ids), tuple(leaf.weight for leaf in leaves), heir)
-        )
-        events += [
-            self._token_appended(leaf, child)
-            for leaf, (child, _) in zip(leaves, children, strict=True)
-        ]
-        self.cache.fork(parent.path, ids)
-        state = self._lookahead.pop(parent.path)
-        self._lookahead |= {leaf.path: state.child(leaf.token) for leaf in leaves}
-        if self._speculator is not None:
-            self._speculator.drafter.fork(parent.path, ids)
-        return leaves
-
-    def _token_appended(self, leaf: Leaf, child: Child) -> TokenAppended:
-        text, special = self._model.text(child.token), self._model.is_special(child.token)
-        return TokenAppended(self.step, leaf.path, child.token, text, child.token_log_prob, special)
-
-    def _reweighted(
-        self, leaf: Leaf, weight: float, events: list[Event], before: float | None = None
-    ) -> Leaf:
-        if weight != (leaf.weight if before is None else before):
-            events.append(Reweighted(self.step, leaf.path, weight))
-        return leaf if weight == leaf.weight else replace(leaf, weight=weight)
-
-    def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
-        """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""
-        if leaf.finished:
-            return leaf
-        state, new = self._lookahead[leaf.path], self.step + 1
-        state.search(self._stop, self._text_of)
-        has_string = 0 < state.stops_at <= self._prompt_length + new
-        stopped = has_string or leaf.token in self._model.stop_ids
-        if not (stopped or new >= self.config.max_new_tokens):
-            return leaf
-        events.append(PathFinished(self.step, leaf.path, "stop" if stopped else "length"))
-        self.release(leaf.path)
-        return replace(leaf, finished=True)
-
-    def _text_of(self, token: int) -> str:
-        return "" if self._model.is_special(token) else self._model.text(token)
-
-    def release(self, path: int) -> None:
-        """End the path and free its rows."""
-        self.cache.release(path)
-        del self._lookahead[path]
-        if self._speculator is not None:
-            self._speculator.drafter.release(path)
-
-
-def _path(member: Member) -> int:
-    return member.path if isinstance(member, Leaf) else member.leaf.path
+        return events + self.paths.commit(population, self.policy.prune(population, self.step))

@@ -231,7 +231,7 @@ class _Resimulator:
             self.events += growths
             prefilling = generation.prefilling
             if not prefilling:
-                self.events.append(generation.measure())
+                self.events.append(generation.paths.measure())
                 self._decide(decisions)
             self.events.append(StepTimed(number, len(batch.ids), 0.0, 0.0))
 
@@ -247,7 +247,7 @@ class _Resimulator:
         by_path = {leaf.path: decision for leaf, decision in zip(live, decisions, strict=True)}
         population: list[Member] = []
         weights: list[float | None] = []
-        for leaf in generation.leaves:
+        for leaf in generation.paths.leaves:
             members, after = (
                 self._recorded(leaf, by_path) if self.same else self._derived(leaf, by_path)
             )
@@ -255,7 +255,7 @@ class _Resimulator:
             weights += after
         if not self.same:
             weights = self.policy.prune(population, generation.step)
-        committed = generation.commit(population, weights)
+        committed = generation.paths.commit(population, weights)
         self._follow(committed, by_path)
         self.events += committed
 
@@ -304,7 +304,7 @@ class _Resimulator:
         decision = decisions[leaf.path]
         if not decision.tokens:
             self._unknown(leaf, "dropped")
-            self.generation.release(leaf.path)
+            self.generation.paths.release(leaf.path)
             return [replace(leaf, finished=True)], []
         if self._would_fork(leaf, decision) and self._would_have_forked(decision):
             total = math.fsum(decision.weights)

@@ -1,0 +1,196 @@
+"""The paths of one run: what each holds, and how the decisions of a step change them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from eab.branching.policy import Child, Leaf, Member, grown
+from eab.branching.random_streams import ROOT
+from eab.caches.base import KVCache
+from eab.engine.lookahead import Lookahead
+from eab.events import (
+    Event,
+    Forked,
+    KvMeasured,
+    LimitActed,
+    PathFinished,
+    Pruned,
+    Reweighted,
+    RunStarted,
+    TokenAppended,
+)
+from eab.models.base import LanguageModel
+from eab.run.stop_strings import StopStrings
+from eab.speculation.drafter import Drafter
+
+
+class Paths:
+    """The paths of one run, at first one that holds the prompt.
+
+    Attributes:
+        leaves: Live and finished paths, in tree order.
+        lookahead: The decoding state of each live path.
+        step: How many tokens are decided on every live path.
+    """
+
+    def __init__(
+        self, model: LanguageModel, started: RunStarted, cache: KVCache, drafter: Drafter | None
+    ) -> None:
+        """Begin with the prompt.
+
+        Args:
+            model: For the texts of tokens, and for its stop tokens.
+            started: The header of the run.
+            cache: Its KV cache, which forks and releases with the paths.
+            drafter: Its drafter, which does the same.
+        """
+        self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
+        self.prompt_length = len(started.prompt_tokens)
+        root = Lookahead(list(started.prompt_tokens), searched=self.prompt_length)
+        self.lookahead = {0: root}
+        self.step = 0
+        self._model, self._cache, self._drafter = model, cache, drafter
+        self._config = started.config
+        self._stop = StopStrings(started.config.stop)
+        self._next_path = 1
+
+    @property
+    def live(self) -> list[Leaf]:
+        """The paths that still grow, in tree order."""
+        return [leaf for leaf in self.leaves if not leaf.finished]
+
+    def needs_pass(self, leaf: Leaf, max_ahead: int) -> bool:
+        """Whether the path has pending tokens, and it matters what follows them.
+
+        Args:
+            leaf: A live path.
+            max_ahead: With so many undecided predictions it waits for the others.
+        """
+        state = self.lookahead[leaf.path]
+        state.search(self._stop, self._text_of)
+        new = len(state.tokens) - self.prompt_length
+        ends = new > 0 and (
+            state.stops_at > 0
+            or state.tokens[-1] in self._model.stop_ids
+            or new >= self._config.max_new_tokens
+        )
+        pending = state.num_computed < len(state.tokens)
+        return pending and not ends and len(state.predictions) < max_ahead
+
+    def measure(self) -> KvMeasured:
+        """The KV cache now, for the live paths."""
+        return KvMeasured(self.step, self._cache.usage([leaf.path for leaf in self.live]))
+
+    def commit(self, population: Sequence[Member], weights: Sequence[float | None]) -> list[Event]:
+        """End the step.
+
+        Args:
+            population: Finished leaves and children, in tree order.
+            weights: The new weight of each member; None drops it.
+        """
+        events: list[Event] = []
+        leaves: list[Leaf] = []
+        pairs = zip(population, weights, strict=True)
+        for _, family in groupby(pairs, key=lambda pair: _path(pair[0])):
+            leaves += self._commit_path(list(family), events)
+        self.leaves = [self._finish(leaf, events) for leaf in leaves]
+        self.step += 1
+        return events
+
+    def _commit_path(
+        self, family: Sequence[tuple[Member, float | None]], events: list[Event]
+    ) -> list[Leaf]:
+        """Drop, keep, extend or fork one path, given its members of the population."""
+        member = family[0][0]
+        survivors = [(child, weight) for child, weight in family if weight is not None]
+        if not survivors:
+            events.append(Pruned(self.step, _path(member)))
+            if not (isinstance(member, Leaf) and member.finished):
+                self.release(_path(member))
+            return []
+        if isinstance(member, Leaf):
+            return [self._reweighted(member, survivors[0][1], events)]
+        children = [(child, weight) for child, weight in survivors if isinstance(child, Child)]
+        dropped = tuple(
+            child.token for child, weight in family if isinstance(child, Child) and weight is None
+        )
+        if dropped:
+            events.append(LimitActed(self.step, member.leaf.path, dropped))
+        if len(children) == 1:
+            return [self._extend(children[0][0], children[0][1], events)]
+        return self._fork(member.leaf, children, events)
+
+    def _extend(self, child: Child, weight: float, events: list[Event]) -> Leaf:
+        """Append one token to the path."""
+        leaf = grown(child, child.leaf.path, weight, self.step)
+        tokens = self.lookahead[leaf.path].tokens
+        if len(tokens) == self.prompt_length + self.step:  # else verification appended it
+            tokens.append(child.token)
+        events.append(self._token_appended(leaf, child))
+        return self._reweighted(leaf, weight, events, before=child.leaf.weight)
+
+    def _fork(
+        self, parent: Leaf, children: Sequence[tuple[Child, float]], events: list[Event]
+    ) -> list[Leaf]:
+        """End the path in two or more children, each a new path."""
+        ids = range(self._next_path, self._next_path + len(children))
+        self._next_path = ids.stop
+        leaves = [
+            grown(child, path, weight, self.step)
+            for path, (child, weight) in zip(ids, children, strict=True)
+        ]
+        heir = next(
+            (path for path, (child, _) in zip(ids, children, strict=True) if child.heir), -1
+        )
+        events.append(
+            Forked(self.step, parent.path, tuple(ids), tuple(leaf.weight for leaf in leaves), heir)
+        )
+        events += [
+            self._token_appended(leaf, child)
+            for leaf, (child, _) in zip(leaves, children, strict=True)
+        ]
+        self._cache.fork(parent.path, ids)
+        state = self.lookahead.pop(parent.path)
+        self.lookahead |= {leaf.path: state.child(leaf.token) for leaf in leaves}
+        if self._drafter is not None:
+            self._drafter.fork(parent.path, ids)
+        return leaves
+
+    def _token_appended(self, leaf: Leaf, child: Child) -> TokenAppended:
+        text, special = self._model.text(child.token), self._model.is_special(child.token)
+        return TokenAppended(self.step, leaf.path, child.token, text, child.token_log_prob, special)
+
+    def _reweighted(
+        self, leaf: Leaf, weight: float, events: list[Event], before: float | None = None
+    ) -> Leaf:
+        if weight != (leaf.weight if before is None else before):
+            events.append(Reweighted(self.step, leaf.path, weight))
+        return leaf if weight == leaf.weight else replace(leaf, weight=weight)
+
+    def _finish(self, leaf: Leaf, events: list[Event]) -> Leaf:
+        """Mark the leaf as finished if it is, and free its rows; else its last token is pending."""
+        if leaf.finished:
+            return leaf
+        state, new = self.lookahead[leaf.path], self.step + 1
+        state.search(self._stop, self._text_of)
+        has_string = 0 < state.stops_at <= self.prompt_length + new
+        stopped = has_string or leaf.token in self._model.stop_ids
+        if not (stopped or new >= self._config.max_new_tokens):
+            return leaf
+        events.append(PathFinished(self.step, leaf.path, "stop" if stopped else "length"))
+        self.release(leaf.path)
+        return replace(leaf, finished=True)
+
+    def _text_of(self, token: int) -> str:
+        return "" if self._model.is_special(token) else self._model.text(token)
+
+    def release(self, path: int) -> None:
+        """End the path and free its rows."""
+        self._cache.release(path)
+        del self.lookahead[path]
+        if self._drafter is not None:
+            self._drafter.release(path)
+
+
+def _path(member: Member) -> int:
+    return member.path if isinstance(member, Leaf) else member.leaf.path
