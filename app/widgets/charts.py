@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import streamlit as st
 
@@ -12,6 +12,7 @@ from streamlit.elements.lib.streamlit_plotly_theme import GRAY_90
 from app.widgets.markdown import plain
 from eab.events import RunStarted
 from eab.formatting import excerpt
+from eab.record.report import Began
 from eab.token_text import visible
 
 
@@ -70,17 +71,6 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
         if isinstance(number, int | float):
             on_click(int(number))
             return
-
-
-class Began(Protocol):
-    """The first event of a measurement."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def machine(self) -> str: ...
 
 
 def origin(began: Began | RunStarted | None, live: bool, more: str = "") -> None:

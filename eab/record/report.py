@@ -17,7 +17,23 @@ from eab.errors import RecordError
 from eab.events import Progressed, RunEnded
 from eab.formatting import counted
 
-Beginning = TypeVar("Beginning")
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The start of a measurement.
+
+    Attributes:
+        model: Name of the model, with its weight format where it is not as loaded.
+        dtype: Its data type.
+        machine: Processor or GPU, threads, versions.
+    """
+
+    model: str
+    dtype: str
+    machine: str
+
+
+Beginning = TypeVar("Beginning", bound=Began)
 Point = TypeVar("Point")
 _P = TypeVar("_P")
 _GZIP: Final = b"\x1f\x8b"  # how its files begin

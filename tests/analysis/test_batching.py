@@ -35,7 +35,7 @@ def served(way: Way, seconds: float) -> WayServed:
 def comparison(*servings: WayServed) -> BatchingComparison:
     found = BatchingComparison()
     for event in (
-        Began(Workload(ASKED, slots=2), "model", "float32", "machine"),
+        Began("model", "float32", "machine", Workload(ASKED, slots=2)),
         Progressed(0.5, "half"),
         *servings,
         RunEnded(0, "finished"),

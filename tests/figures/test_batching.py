@@ -59,7 +59,7 @@ def compared(
     found = BatchingComparison()
     asked = tuple(Asked(f"prompt <{number}>", 3) for number in range(3))
     repeats = max(map(len, times.values()))
-    found.apply(Began(Workload(asked, slots, repeats), "model", "float32", "machine"))
+    found.apply(Began("model", "float32", "machine", Workload(asked, slots, repeats)))
     for way, repeated in times.items():
         for seconds in repeated:
             found.apply(WayServed(way, passes(ways[way], seconds), differing))

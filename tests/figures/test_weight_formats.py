@@ -41,7 +41,7 @@ def one(weights: str, seconds: tuple[float, ...], divergence: float) -> FormatMe
 
 def report(*formats: FormatMeasured) -> FormatReport:
     made = FormatReport()
-    made.apply(Began("tiny", "float32", "plain", "a machine", "A", 900, 300, 0.65, 0))
+    made.apply(Began("tiny", "float32", "a machine", "plain", "A", 900, 300, 0.65, 0))
     made.apply(MachineMeasured((2**30, 2**30), (2.0**33, 2.0**33)))
     for measured in formats:
         made.apply(measured)

@@ -46,7 +46,7 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
     Raises:
         PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
     """
-    yield Began(workload, model.card.name, model.card.dtype, machine)
+    yield Began(model.card.name, model.card.dtype, machine, workload)
     _warm_up(model, workload)
     first: _Tokens = {}
     rounds = [

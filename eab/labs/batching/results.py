@@ -99,20 +99,14 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class Began(reports.Began):
     """The start of a measurement.
 
     Attributes:
         workload: What is served.
-        model: Name of the model.
-        dtype: Its data type.
-        machine: Processor or GPU, threads, versions.
     """
 
     workload: Workload
-    model: str
-    dtype: str
-    machine: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def measure(
         Events, which eab.labs.bmc.results.Report collects.
     """
     card = model.card
-    yield Began(experiment, card.name, card.dtype, card.row_bytes, describe_machine(card.device))
+    yield Began(card.name, card.dtype, describe_machine(card.device), experiment, card.row_bytes)
     match experiment:
         case "lengths":
             yield from copy_against_compute(model)

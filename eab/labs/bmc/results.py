@@ -19,22 +19,16 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class Began(reports.Began):
     """The start of an experiment.
 
     Attributes:
         experiment: Which experiment.
-        model: Name of the model.
-        dtype: Its data type.
-        row_bytes: Bytes of a row of its KV cache.
-        machine: Processor or GPU, threads, versions.
+        row_bytes: Bytes of a row of the model's KV cache.
     """
 
     experiment: Experiment
-    model: str
-    dtype: str
     row_bytes: int
-    machine: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
     texts, characters = _texts(loaded, prompt)
     card = loaded.card
     yield Began(
-        *(card.name, card.dtype, card.layout, describe_machine(card.device), prompt, characters),
+        *(card.name, card.dtype, describe_machine(card.device), card.layout, prompt, characters),
         *(sum(map(len, texts.held_out)), _threshold(), len(texts.known)),
     )
     yield Progressed(0.0, "memory and multiplications")

@@ -14,14 +14,11 @@ from eab.weight_formats import AS_LOADED
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class Began(reports.Began):
     """The start of a measurement.
 
     Attributes:
-        model: Name of the model.
-        dtype: The number format of weights that are as loaded.
-        layout: Their layout.
-        machine: Processor or GPU, threads, versions.
+        layout: Of the weights as loaded.
         prompt: The prompt whose next token is predicted.
         characters: Of the held-out text.
         tokens: Of the held-out text.
@@ -29,10 +26,7 @@ class Began:
         known: How many prompts have a known entropy.
     """
 
-    model: str
-    dtype: str
     layout: str
-    machine: str
     prompt: str
     characters: int
     tokens: int

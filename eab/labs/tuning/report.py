@@ -22,19 +22,13 @@ _HEAD: Final = {"format": "eab-tuning", "version": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class Began(reports.Began):
     """The start of a sweep.
 
     Attributes:
-        model: Full name of the model, with its weight format.
-        dtype: Its data type.
-        machine: Processor or GPU, threads, versions.
         cells: How many cells are to be made.
     """
 
-    model: str
-    dtype: str
-    machine: str
     cells: int
 
 

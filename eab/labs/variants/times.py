@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from eab.events import Progressed, RunEnded
-from eab.record import report as reports
+from eab.record.report import Began, Report, ReportFormat
 from eab.run import Run
 
 _DIGITS: Final = 7  # of seconds: 0.1 microseconds
@@ -73,29 +73,14 @@ def run_timed(variant: str, run: Run) -> RunTimed:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
-    """The start of a recording of repeats.
-
-    Attributes:
-        model: Name of the model.
-        dtype: Its data type.
-        machine: Processor or GPU, threads, versions.
-    """
-
-    model: str
-    dtype: str
-    machine: str
-
-
 _InFile: TypeAlias = Began | RunTimed | Progressed | RunEnded
 
 
-class VariantTimes(reports.Report[Began, RunTimed]):
+class VariantTimes(Report[Began, RunTimed]):
     """The recorded repeats of a comparison; the runs themselves are in run files beside it."""
 
     beginning = Began
 
 
-_FORMAT: Final = reports.ReportFormat(VariantTimes, "eab-variant-times", 1, _InFile)
+_FORMAT: Final = ReportFormat(VariantTimes, "eab-variant-times", 1, _InFile)
 dumps, load = _FORMAT.dumps, _FORMAT.load
