@@ -6,7 +6,7 @@ The environment variable EAB_STORE names the file, or is `off`. Knows nothing of
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from platformdirs import user_data_path
 
@@ -28,28 +28,17 @@ RUNS: Final[Kind[Sequence[Event]]] = Kind(
     dumps=record.dumps,
     loads=record.loads,
 )
+RunStore: TypeAlias = NamedStore[Sequence[Event]]
 
 
-class Store(NamedStore[Sequence[Event]]):
-    """Runs in the record format, by id. See `NamedStore`.
-
-    Args:
-        path: The file; it need not exist.
-        kind: What it keeps, and how much.
-    """
-
-    def __init__(self, path: Path, kind: Kind[Sequence[Event]] = RUNS) -> None:
-        super().__init__(path, kind)
-
-
-def default_store() -> Store | None:
+def default_store() -> RunStore | None:
     """The store that EAB_STORE names, or the one in the user's data folder.
 
     Returns:
         None if saved runs are switched off, by EAB_STORE=off or by the rules of the server.
     """
     path = store_path()
-    return Store(path) if path is not None else None
+    return NamedStore(path, RUNS) if path is not None else None
 
 
 def store_path() -> Path | None:

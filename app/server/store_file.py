@@ -1,16 +1,13 @@
-"""A SQLite file that this program made: its transactions, and what becomes of a file that is
-damaged, somebody else's, or newer than the program.
+"""A SQLite file that this program made: its transactions.
 
-The file of an older program can be read as it is; the first change brings it up to date. A damaged
-file is set aside under another name, and a new one begins; a file that this program did
-not make is left unchanged. Knows nothing of Streamlit.
+A file that is damaged, of another program or of another version is refused with an explanation and
+left unchanged. Knows nothing of Streamlit.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,24 +18,12 @@ Kept = TypeVar("Kept")
 VARIABLE: Final = "EAB_STORE"
 OFF: Final = "off"
 _TIMEOUT: Final = 5.0  # seconds to wait for another session's transaction
-# What makes each version of the file from the one before; an empty file is version 0. The columns
-# that are read must be in all versions. (SQLite drops a column only since 3.35.)
-_STEPS: Final = (
-    (
-        "CREATE TABLE {many} (id TEXT PRIMARY KEY, name TEXT NOT NULL, saved_at TEXT NOT NULL, "
-        "prompt TEXT NOT NULL, size INTEGER NOT NULL, deleted_at TEXT, file BLOB NOT NULL)",
-    ),
-    (  # the prompt stands in `file`, where it is compressed
-        "CREATE TABLE without_prompt (id TEXT PRIMARY KEY, name TEXT NOT NULL, "
-        "saved_at TEXT NOT NULL, size INTEGER NOT NULL, deleted_at TEXT, file BLOB NOT NULL)",
-        "INSERT INTO without_prompt SELECT id, name, saved_at, size, deleted_at, file FROM {many} "
-        "ORDER BY rowid",
-        "DROP TABLE {many}",
-        "ALTER TABLE without_prompt RENAME TO {many}",
-    ),
+_VERSION: Final = 2  # of its table
+_TABLE: Final = (
+    "CREATE TABLE {many} (id TEXT PRIMARY KEY, name TEXT NOT NULL, saved_at TEXT NOT NULL, "
+    "size INTEGER NOT NULL, deleted_at TEXT, file BLOB NOT NULL)"
 )
 _DAMAGED: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-_MARK: Final = slice(68, 72)  # of the file's header: the application id
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,28 +98,25 @@ class StoreFile:
             with closing(connection) as db:
                 db.execute("BEGIN IMMEDIATE")
                 try:
-                    self._bring_up_to_date(db)
+                    self._create(db)
                     yield db
                 except BaseException:
                     db.rollback()
                     raise
                 db.commit()
 
-    def _bring_up_to_date(self, db: sqlite3.Connection) -> None:
-        """Make a store of an empty file, and the newest version of an older store."""
+    def _create(self, db: sqlite3.Connection) -> None:
+        """Make a store of an empty file; check any other."""
         (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        owner, version = _owner_and_version(db)
-        if owner or version or tables:
+        if tables or any(_owner_and_version(db)):
             self._check(db)
-        for step in _STEPS[version:]:
-            for statement in step:
-                db.execute(statement.format(many=self._kind.many))
-        if version < len(_STEPS):
-            db.execute(f"PRAGMA application_id = {self._kind.application_id}")
-            db.execute(f"PRAGMA user_version = {len(_STEPS)}")
+            return
+        db.execute(_TABLE.format(many=self._kind.many))
+        db.execute(f"PRAGMA application_id = {self._kind.application_id}")
+        db.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Check that this program, or an older one, made the file."""
+        """Check that this program made the file, and in this version."""
         many = self._kind.many
         owner, version = _owner_and_version(db)
         if owner != self._kind.application_id:
@@ -142,10 +124,10 @@ class StoreFile:
                 f"{self._path} is no store of saved {many}; it was left unchanged. "
                 f"{self._kind.elsewhere}"
             )
-        if not 1 <= version <= len(_STEPS):
+        if version != _VERSION:
             raise StoreError(
-                f"the saved {many} in {self._path} have version {version}; this program reads the "
-                f"versions up to {len(_STEPS)}. They were left unchanged. {self._kind.elsewhere}"
+                f"the saved {many} in {self._path} have version {version}; this program reads "
+                f"version {_VERSION}. They were left unchanged. {self._kind.elsewhere}"
             )
 
     @contextmanager
@@ -154,65 +136,14 @@ class StoreFile:
             yield
         except (OSError, sqlite3.Error) as error:
             if getattr(error, "sqlite_errorname", "") in _DAMAGED:
-                raise StoreError(self.set_aside(error)) from error
+                raise StoreError(
+                    f"the file of saved {self._kind.many} {self._path} is damaged ({error}). "
+                    f"Move it away, and a new one begins. {self._kind.elsewhere}"
+                ) from error
             raise StoreError(
                 f"the saved {self._kind.many} in {self._path} cannot be {done}: {_reason(error)}. "
                 f"{self._kind.elsewhere}"
             ) from error
-
-    def set_aside(self, error: Exception) -> str:
-        """Give a damaged file another name, so that what is saved next goes into a new one.
-
-        Args:
-            error: What SQLite said of it.
-
-        Returns:
-            What was done, for the user.
-        """
-        said = f"the file of saved {self._kind.many} {self._path} is damaged ({error})"
-        kept = self._path.with_name(
-            f"{self._path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
-        )
-        try:
-            if not self._is_marked():
-                return f"{said}; it was left unchanged. {self._kind.elsewhere}"
-            with self._alone():
-                if not self._is_damaged():
-                    return f"{said}; what is there now is whole and was left unchanged: try again"
-                journal = self._path.with_name(f"{self._path.name}-journal")
-                if journal.exists():  # it would be rolled back into the new file
-                    journal.rename(kept.with_name(f"{kept.name}-journal"))
-                self._path.rename(kept)
-        except (OSError, sqlite3.Error) as why:
-            return f"{said} and cannot be set aside: {_reason(why)}. {self._kind.elsewhere}"
-        return f"{said}. It was set aside as {kept}, and a new one begins: try again"
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep others, in any process, from setting the file aside: the next one would be the new
-        store, with what was saved there meanwhile.
-        """
-        lock = sqlite3.connect(f"{self._path}.lock", timeout=_TIMEOUT, isolation_level=None)
-        with closing(lock):
-            lock.execute("BEGIN EXCLUSIVE")
-            yield
-
-    def _is_marked(self) -> bool:
-        """Whether this program made the file; also if it is gone."""
-        with suppress(FileNotFoundError), self._path.open("rb") as file:
-            return file.read(100)[_MARK] == self._kind.application_id.to_bytes(4, "big")
-        return True
-
-    def _is_damaged(self) -> bool:
-        """Whether the file is damaged, and no other session has set it aside meanwhile."""
-        if self.empty:
-            return False
-        try:
-            with closing(sqlite3.connect(self._path, timeout=_TIMEOUT)) as db:
-                found: str = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        except sqlite3.Error:
-            return True
-        return found != "ok"
 
 
 def _reason(error: Exception) -> str:

@@ -15,9 +15,9 @@ from saving_process import EVENTS
 from app.server.classroom import Classroom
 from app.server.job import run_job
 from app.server.model_cache import ModelCache
-from app.server.named_store import MAX_DELETED
+from app.server.named_store import MAX_DELETED, NamedStore
 from app.server.rules import Rules
-from app.server.store import Store
+from app.server.store import RUNS, RunStore
 from app.server.worker import Worker
 from eab.config import BranchingConfig
 from eab.errors import LimitError
@@ -46,20 +46,22 @@ class Jumping(datetime):
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     """A store on a machine whose clock goes back by a day at each look."""
     monkeypatch.setattr(Jumping, "days", iter(range(1000, 0, -1)), raising=False)
     monkeypatch.setattr("app.server.named_store.datetime", Jumping)
-    return Store(tmp_path / "runs.sqlite")
+    return NamedStore(tmp_path / "runs.sqlite", RUNS)
 
 
-def test_the_run_that_was_saved_last_comes_first_though_the_clock_goes_back(store: Store) -> None:
+def test_the_run_that_was_saved_last_comes_first_though_the_clock_goes_back(
+    store: RunStore,
+) -> None:
     saved = [store.save(str(number), EVENTS) for number in range(3)]
     assert saved[0].saved_at > saved[2].saved_at
     assert store.all() == saved[::-1]
 
 
-def test_what_was_deleted_last_can_be_restored_though_the_clock_goes_back(store: Store) -> None:
+def test_what_was_deleted_last_can_be_restored_though_the_clock_goes_back(store: RunStore) -> None:
     saved = [store.save(str(number), EVENTS) for number in range(MAX_DELETED + 3)]
     for run in saved:
         store.delete(run.id)
@@ -104,7 +106,6 @@ def test_only_what_keeps_files_asks_for_the_time_of_day() -> None:
     asking = {file.relative_to(ROOT).as_posix() for file in sources if asks_for_the_time(file)}
     assert asking == {
         "app/server/named_store.py",
-        "app/server/store_file.py",
         "eab/models/packaged.py",  # compares it with the times of files that a killed download left
     }
 

@@ -35,10 +35,6 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
     assert seen == {"told": 40, "lost": [], "names": ["two"]}
 
 
-def test_a_damaged_store_that_many_find_at_once_is_set_aside_once(tmp_path: Path) -> None:
-    assert found("where_it_is_damaged", tmp_path, 20) == {"lost": [], "aside": 20}
-
-
 def test_where_files_cannot_grow_nothing_is_lost(tmp_path: Path) -> None:
     seen = found("without_room", tmp_path)
     assert "cannot be written" in seen.pop("why")

@@ -8,12 +8,11 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -21,7 +20,8 @@ from typing import Any, Final, NoReturn
 from places import ROOT
 
 from app.server import store_file
-from app.server.store import RUNS, Store
+from app.server.named_store import NamedStore
+from app.server.store import RUNS, RunStore
 from eab import record
 from eab.errors import StoreError
 
@@ -52,9 +52,9 @@ def found(what: str, folder: Path, times: int = 0, around: Sequence[str] = ()) -
     return dict(json.loads(process.stdout))
 
 
-def killed(store: Store, times: int) -> dict[str, Any]:
+def killed(store: RunStore, times: int) -> dict[str, Any]:
     """Kill so many processes at random moments, each in the middle of its saves."""
-    store = Store(store.path, replace(RUNS, most=2**40, most_bytes=2**40))
+    store = NamedStore(store.path, replace(RUNS, most=2**40, most_bytes=2**40))
     moments, saved, torn = random.Random(0), list[str](), 0
     journal = store.path.with_name(f"{store.path.name}-journal")
     for _ in range(times):
@@ -67,36 +67,7 @@ def killed(store: Store, times: int) -> dict[str, Any]:
     return {"told": len(saved), "lost": _lost(store, saved), "torn": torn}
 
 
-def killed_while_updating(store: Store, _: int) -> dict[str, Any]:
-    """Kill a process before each statement that brings the file of an older program up to date."""
-    *before, last = store_file._STEPS
-    seen = []
-    for done in range(len(last) + 1):
-        store_file._STEPS = (*before, _Killing(last[:done]))  # type: ignore[misc, assignment]
-        with _forked(lambda tell: _save_on(store, tell)) as (_, told):
-            assert not list(told), "the process was not killed"
-        torn = store.path.with_name(f"{store.path.name}-journal").exists()
-        seen.append({"torn": torn, "runs": len(store.all()), "version": _version(store)})
-    store_file._STEPS = (*before, last)  # type: ignore[misc]
-    saved = [run.id for run in store.all()]
-    store.save("one more", EVENTS)
-    return {"seen": seen, "lost": _lost(store, saved), "version": _version(store)}
-
-
-class _Killing(tuple[str, ...]):
-    """Statements after which the process that executes them is killed."""
-
-    def __iter__(self) -> Iterator[str]:
-        yield from super().__iter__()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _version(store: Store) -> int:
-    with closing(sqlite3.connect(store.path)) as db:
-        return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
-def beside_each_other(store: Store, times: int) -> dict[str, Any]:
+def beside_each_other(store: RunStore, times: int) -> dict[str, Any]:
     """Let four processes save, rename and delete as often at the same time."""
     store_file._TIMEOUT = 60.0  # type: ignore[misc]  # a busy machine is no failure
     with _writer(store, times) as a, _writer(store, times) as b, _writer(store, times) as c:
@@ -104,35 +75,7 @@ def beside_each_other(store: Store, times: int) -> dict[str, Any]:
     return {"told": len(saved), "lost": _lost(store, saved), "names": _names(store)}
 
 
-def where_it_is_damaged(store: Store, times: int) -> dict[str, Any]:
-    """Let six processes find a damaged store at once and save again, so often."""
-    lost, aside = list[str](), 0
-    for number in range(times):
-        one = Store(store.path.with_name(f"{number}.sqlite"))
-        one.save("one", EVENTS)
-        data = one.path.read_bytes()
-        one.path.write_bytes(data[:4096] + bytes(len(data) - 4096))  # no page of the table is left
-        with ExitStack() as others:
-            told = [others.enter_context(_insistent_writer(one)) for _ in range(6)]
-            saved = [run_id for lines in told for run_id in lines]
-        assert len(saved) == 12
-        lost += _lost(one, saved)
-        aside += len([*one.path.parent.glob(f"{number}.sqlite.damaged-*[0-9]")])
-    return {"lost": lost, "aside": aside}
-
-
-def _insistent_writer(store: Store) -> Any:
-    """A process that saves two runs, each as often as it is refused -> their ids."""
-
-    def work(tell: Callable[[str], None]) -> None:
-        for _ in range(2):
-            while _refused(lambda: tell(store.save("one", EVENTS).id)):
-                pass
-
-    return _told(work)
-
-
-def without_room(store: Store, _: int) -> dict[str, Any]:
+def without_room(store: RunStore, _: int) -> dict[str, Any]:
     """Save as long as files may grow: the limit of a process, which needs no disk of its own."""
     import resource  # Windows has none
 
@@ -143,7 +86,7 @@ def without_room(store: Store, _: int) -> dict[str, Any]:
     return found | {"again": _refused(lambda: store.save("again", EVENTS))}
 
 
-def on_a_full_disk(store: Store, _: int) -> dict[str, Any]:
+def on_a_full_disk(store: RunStore, _: int) -> dict[str, Any]:
     """Save until the disk is full, and once more when there is room again."""
     _mount(store, f"size={DISK}")
     ballast = store.path.with_name("ballast")
@@ -153,10 +96,10 @@ def on_a_full_disk(store: Store, _: int) -> dict[str, Any]:
     return found | {"again": _refused(lambda: store.save("again", EVENTS))}
 
 
-def on_a_read_only_disk(store: Store, _: int) -> dict[str, Any]:
+def on_a_read_only_disk(store: RunStore, _: int) -> dict[str, Any]:
     """Read and write where nothing can be written, and once more where it can."""
     _mount(store, f"size={4 * DISK}")
-    other = Store(store.path.with_name("none.sqlite"))
+    other = NamedStore(store.path.with_name("none.sqlite"), RUNS)
     saved = [store.save("one", EVENTS).id for _ in range(3)]
     _mount(store, "remount,ro")
     acts: list[Callable[[], object]] = [
@@ -170,7 +113,7 @@ def on_a_read_only_disk(store: Store, _: int) -> dict[str, Any]:
     return found | {"again": _refused(lambda: store.save("again", EVENTS))}
 
 
-def _until_full(store: Store) -> dict[str, Any]:
+def _until_full(store: RunStore) -> dict[str, Any]:
     """Save until it is refused, and try to delete then."""
     saved: list[str] = []
     why = ""
@@ -188,27 +131,27 @@ def _refused(act: Callable[[], object]) -> str:
     return ""
 
 
-def _lost(store: Store, saved: list[str]) -> list[str]:
+def _lost(store: RunStore, saved: list[str]) -> list[str]:
     """Which of these runs do not come back whole."""
     kept = {run.id for run in store.all()}
     return [one for one in saved if one not in kept or store.load(one)[1] != EVENTS]
 
 
-def _names(store: Store) -> list[str]:
+def _names(store: RunStore) -> list[str]:
     return sorted({run.name for run in store.all()})
 
 
-def _save_on(store: Store, tell: Callable[[str], None]) -> NoReturn:
+def _save_on(store: RunStore, tell: Callable[[str], None]) -> NoReturn:
     while True:
         tell(store.save("one", EVENTS).id)
 
 
-def _writer(store: Store, times: int) -> Any:
+def _writer(store: RunStore, times: int) -> Any:
     """A process that writes -> the ids of the runs that it leaves there."""
     return _told(lambda tell: [tell(one) for one in _writing_here(store, times)])
 
 
-def _writing_here(store: Store, times: int) -> Iterator[str]:
+def _writing_here(store: RunStore, times: int) -> Iterator[str]:
     for _ in range(times):
         kept, deleted = (store.save("one", EVENTS).id for _ in range(2))
         store.rename(kept, "two")
@@ -240,7 +183,7 @@ def _forked(
     os.waitpid(child, 0)
 
 
-def _mount(store: Store, options: str) -> None:
+def _mount(store: RunStore, options: str) -> None:
     """Mount the folder of the store; only what runs in a name space of its own can."""
     folder = str(store.path.parent)
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
@@ -248,4 +191,4 @@ def _mount(store: Store, options: str) -> None:
 
 if __name__ == "__main__":
     what, path, *more = sys.argv[1:]
-    print(json.dumps(globals()[what](Store(Path(path)), int(*more))))
+    print(json.dumps(globals()[what](NamedStore(Path(path), RUNS), int(*more))))

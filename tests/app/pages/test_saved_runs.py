@@ -10,19 +10,20 @@ from page_walk import boards, container, open_example, status
 from places import MAIN
 from streamlit.testing.v1 import AppTest
 
-from app.server.store import Store
+from app.server.named_store import NamedStore
+from app.server.store import RUNS, RunStore
 from eab.lessons import bundled_runs
 from eab.run import fold
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setenv("EAB_STORE", str(tmp_path / "runs.sqlite"))
-    return Store(Path(os.environ["EAB_STORE"]))
+    return NamedStore(Path(os.environ["EAB_STORE"]), RUNS)
 
 
 @pytest.fixture
-def page(store: Store) -> AppTest:
+def page(store: RunStore) -> AppTest:
     return opened_popover()
 
 
@@ -41,11 +42,11 @@ def captions(page: AppTest) -> str:
     return " ".join(caption.value for caption in page.caption).replace("\\", "")
 
 
-def prompt_of(store: Store, run_id: str) -> str:
+def prompt_of(store: RunStore, run_id: str) -> str:
     return fold(store.load(run_id)[1]).started.prompt
 
 
-def test_a_run_is_saved_and_opened_again(page: AppTest, store: Store) -> None:
+def test_a_run_is_saved_and_opened_again(page: AppTest, store: RunStore) -> None:
     second = bundled_runs.recordings()[1]
     open_example(page, second)
     page.session_state["open_run"] = True
@@ -64,14 +65,14 @@ def test_a_run_is_saved_and_opened_again(page: AppTest, store: Store) -> None:
     assert page.radio(key="recording").value is None
 
 
-def test_without_a_name_it_is_called_by_its_prompt(page: AppTest, store: Store) -> None:
+def test_without_a_name_it_is_called_by_its_prompt(page: AppTest, store: RunStore) -> None:
     save(page, "  ")
     [saved] = store.all()
     assert prompt_of(store, saved.id).startswith(saved.name[:10])
 
 
 def test_a_name_that_is_too_long_is_explained_and_kept_in_its_field(
-    page: AppTest, store: Store
+    page: AppTest, store: RunStore
 ) -> None:
     save(page, "x" * 100)
     message = "The name has 100 characters; at most 80 are allowed. Shorten it."
@@ -81,7 +82,7 @@ def test_a_name_that_is_too_long_is_explained_and_kept_in_its_field(
     assert not page.exception
 
 
-def test_rename_delete_and_undo(page: AppTest, store: Store) -> None:
+def test_rename_delete_and_undo(page: AppTest, store: RunStore) -> None:
     save(page, "one")
     saved = store.all()[0]
     page.selectbox(key="saved_run").set_value(saved.id).run()
@@ -98,7 +99,7 @@ def test_rename_delete_and_undo(page: AppTest, store: Store) -> None:
     assert not page.exception
 
 
-def test_a_run_that_another_user_deletes_is_no_problem(page: AppTest, store: Store) -> None:
+def test_a_run_that_another_user_deletes_is_no_problem(page: AppTest, store: RunStore) -> None:
     save(page, "one")
     saved = store.all()[0]
     page.selectbox(key="saved_run").set_value(saved.id).run()
@@ -109,14 +110,14 @@ def test_a_run_that_another_user_deletes_is_no_problem(page: AppTest, store: Sto
     assert boards(page)
 
 
-def test_hostile_names_are_text(page: AppTest, store: Store) -> None:
+def test_hostile_names_are_text(page: AppTest, store: RunStore) -> None:
     save(page, "<b>$x$</b> :smile: [a](b)")
     page.selectbox(key="saved_run").set_value(store.all()[0].id).run()
     assert not page.exception
     assert "\\<b\\>\\$x\\$" in container(page, "status").caption[0].value
 
 
-def test_a_damaged_store_is_explained_and_the_page_goes_on(store: Store) -> None:
+def test_a_damaged_store_is_explained_and_the_page_goes_on(store: RunStore) -> None:
     store.path.write_bytes(b"no database at all" * 500)
     page = opened_popover()
     assert not page.exception

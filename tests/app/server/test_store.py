@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.server.named_store import MAX_NAME
-from app.server.store import RUNS, Store, default_store
+from app.server.named_store import MAX_NAME, NamedStore
+from app.server.store import RUNS, RunStore, default_store
 from eab.errors import RecordError, StoreError
 from eab.lessons import bundled_runs
 
@@ -19,26 +19,26 @@ EVENTS = bundled_runs.events_of(bundled_runs.recordings()[1])
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "deep" / "runs.sqlite")
+def store(tmp_path: Path) -> RunStore:
+    return NamedStore(tmp_path / "deep" / "runs.sqlite", RUNS)
 
 
-def test_a_saved_run_comes_back_whole(store: Store) -> None:
+def test_a_saved_run_comes_back_whole(store: RunStore) -> None:
     assert store.all() == []
     saved = store.save("  my run ", EVENTS)
     assert store.all() == [saved]
     assert saved.name == "my run"
-    again, events = Store(store.path).load(saved.id)
+    again, events = NamedStore(store.path, RUNS).load(saved.id)
     assert again == saved
     assert tuple(events) == EVENTS
 
 
-def test_the_newest_comes_first_and_names_may_be_equal(store: Store) -> None:
+def test_the_newest_comes_first_and_names_may_be_equal(store: RunStore) -> None:
     ids = [store.save("run", EVENTS).id for _ in range(3)]
     assert [run.id for run in store.all()] == ids[::-1]
 
 
-def test_rename_delete_and_undo(store: Store) -> None:
+def test_rename_delete_and_undo(store: RunStore) -> None:
     one, two = store.save("one", EVENTS), store.save("two", EVENTS)
     store.rename(one.id, "first")
     store.delete(two.id)
@@ -49,7 +49,7 @@ def test_rename_delete_and_undo(store: Store) -> None:
     assert tuple(store.load(two.id)[1]) == EVENTS
 
 
-def test_what_another_user_deleted_is_explained(store: Store) -> None:
+def test_what_another_user_deleted_is_explained(store: RunStore) -> None:
     run = store.save("one", EVENTS)
     store.delete(run.id)
     for act in (
@@ -62,7 +62,7 @@ def test_what_another_user_deleted_is_explained(store: Store) -> None:
 
 
 def test_only_the_last_deleted_runs_can_be_restored(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.named_store.MAX_DELETED", 2)
     runs = [store.save(str(number), EVENTS) for number in range(4)]
@@ -85,17 +85,17 @@ def test_only_the_last_deleted_runs_can_be_restored(
         ("\u202eback", "line breaks or invisible characters"),
     ],
 )
-def test_names_are_checked(store: Store, name: str, why: str) -> None:
+def test_names_are_checked(store: RunStore, name: str, why: str) -> None:
     with pytest.raises(StoreError, match=why):
         store.save(name, EVENTS)
     assert not store.path.exists()
 
 
 @pytest.mark.parametrize("bound", ["most", "most_bytes"])
-def test_the_store_is_bounded_and_says_so(store: Store, bound: str) -> None:
+def test_the_store_is_bounded_and_says_so(store: RunStore, bound: str) -> None:
     first = store.save("one", EVENTS)
     bounds = {"most": 2, "most_bytes": 2 * first.size}
-    store = Store(store.path, replace(RUNS, **{bound: bounds[bound]}))
+    store = NamedStore(store.path, replace(RUNS, **{bound: bounds[bound]}))
     store.save("two", EVENTS)
     with pytest.raises(StoreError, match="Delete some"):
         store.save("three", EVENTS)
@@ -104,13 +104,13 @@ def test_the_store_is_bounded_and_says_so(store: Store, bound: str) -> None:
     store.save("three", EVENTS)
 
 
-def test_several_sessions_may_save_at_once(store: Store) -> None:
+def test_several_sessions_may_save_at_once(store: RunStore) -> None:
     problems: list[Exception] = []
 
     def save_some(name: str) -> None:
         try:
             for _ in range(5):
-                Store(store.path).save(name, EVENTS)
+                NamedStore(store.path, RUNS).save(name, EVENTS)
         except Exception as error:
             problems.append(error)
 
@@ -123,7 +123,7 @@ def test_several_sessions_may_save_at_once(store: Store) -> None:
     assert len(store.all()) == 30
 
 
-def test_another_process_sees_what_is_saved(store: Store) -> None:
+def test_another_process_sees_what_is_saved(store: RunStore) -> None:
     saved = store.save("one", EVENTS)
     code = f"from app.server.store import default_store; print([run.id for run in default_store().all()] == [{saved.id!r}])"
     process = subprocess.run(
@@ -136,27 +136,28 @@ def test_another_process_sees_what_is_saved(store: Store) -> None:
     assert process.stdout.strip() == "True"
 
 
-def test_a_file_of_something_else_is_left_unchanged(store: Store) -> None:
+def test_a_file_of_something_else_is_left_unchanged(store: RunStore) -> None:
     store.path.parent.mkdir()
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("CREATE TABLE accounts (name TEXT)")
     _refuses_and_leaves(store, "no store of saved runs")
 
 
-def test_a_store_of_a_newer_program_is_left_unchanged(store: Store) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_store_of_another_version_is_left_unchanged(store: RunStore, version: int) -> None:
     store.save("one", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
-        db.execute("PRAGMA user_version = 3")
-    _refuses_and_leaves(store, "version 3; this program reads the versions up to 2")
+        db.execute(f"PRAGMA user_version = {version}")
+    _refuses_and_leaves(store, f"version {version}; this program reads version 2")
 
 
-def test_a_file_that_is_no_database_is_left_unchanged(store: Store) -> None:
+def test_a_file_that_is_no_database_is_left_unchanged(store: RunStore) -> None:
     store.path.parent.mkdir()
     store.path.write_bytes(b"this is no database, but somebody's notes" * 100)
     _refuses_and_leaves(store, "is damaged")
 
 
-def use_everything(store: Store) -> None:
+def use_everything(store: RunStore) -> None:
     for run in store.all():
         store.load(run.id)
     store.save("one more", EVENTS)
@@ -164,30 +165,23 @@ def use_everything(store: Store) -> None:
 
 @pytest.mark.parametrize("kept", [4096, 5000, 20_000])
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_damaged_store_is_set_aside_with_every_byte_and_a_new_one_begins(
-    store: Store, kept: int, cut: bool
+def test_a_damaged_store_is_left_unchanged_and_a_new_one_begins_once_it_is_moved_away(
+    store: RunStore, kept: int, cut: bool
 ) -> None:
     for number in range(5):
         store.save(str(number), EVENTS)
     data = store.path.read_bytes()
     damaged = data[:kept] + (b"" if cut else bytes(len(data) - kept))
     store.path.write_bytes(damaged)
-    with pytest.raises(StoreError, match=r"is damaged .* set aside as .*a new one begins"):
+    with pytest.raises(StoreError, match=r"is damaged .* Move it .*a new one begins"):
         use_everything(store)
-    [aside] = store.path.parent.glob("runs.sqlite.damaged-*")
-    assert aside.read_bytes() == damaged
+    assert store.path.read_bytes() == damaged
+    store.path.rename(store.path.with_name("moved.sqlite"))
     saved = store.save("again", EVENTS)
     assert store.all() == [saved]
 
 
-def test_a_healthy_store_is_never_set_aside(store: Store) -> None:
-    saved = store.save("one", EVENTS)
-    error = sqlite3.DatabaseError("what another session saw before the store was replaced")
-    assert "left unchanged" in store.file.set_aside(error)
-    assert store.all() == [saved]
-
-
-def test_rows_of_wrong_types_cost_only_themselves(store: Store) -> None:
+def test_rows_of_wrong_types_cost_only_themselves(store: RunStore) -> None:
     broken, whole = store.save("broken", EVENTS), store.save("whole", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
         db.execute(
@@ -200,7 +194,7 @@ def test_rows_of_wrong_types_cost_only_themselves(store: Store) -> None:
     assert tuple(store.load(whole.id)[1]) == EVENTS
 
 
-def test_what_counts_is_what_the_file_holds(store: Store) -> None:
+def test_what_counts_is_what_the_file_holds(store: RunStore) -> None:
     prompt = "w" * 150_000
     events = [replace(EVENTS[0], prompt=prompt), *EVENTS[1:]]  # type: ignore[type-var]
     saved = [store.save(str(number), events) for number in range(10)]
@@ -208,10 +202,10 @@ def test_what_counts_is_what_the_file_holds(store: Store) -> None:
     assert prompt not in repr(store.all())
 
 
-def test_undo_does_not_go_beyond_the_limit(store: Store) -> None:
+def test_undo_does_not_go_beyond_the_limit(store: RunStore) -> None:
     one = store.save("one", EVENTS)
     store.delete(one.id)
-    store = Store(store.path, replace(RUNS, most=1))
+    store = NamedStore(store.path, replace(RUNS, most=1))
     two = store.save("two", EVENTS)
     with pytest.raises(StoreError, match="Delete some"):
         store.restore(one.id)
@@ -220,7 +214,7 @@ def test_undo_does_not_go_beyond_the_limit(store: Store) -> None:
     assert store.all() == [one]
 
 
-def _refuses_and_leaves(store: Store, why: str) -> None:
+def _refuses_and_leaves(store: RunStore, why: str) -> None:
     before = store.path.read_bytes()
     for act in (
         store.all,
@@ -233,7 +227,7 @@ def _refuses_and_leaves(store: Store, why: str) -> None:
     assert store.path.read_bytes() == before
 
 
-def test_a_saved_run_with_broken_bytes_costs_only_itself(store: Store) -> None:
+def test_a_saved_run_with_broken_bytes_costs_only_itself(store: RunStore) -> None:
     broken, whole = store.save("broken", EVENTS), store.save("whole", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("UPDATE runs SET file = ? WHERE id = ?", (b"no run", broken.id))
@@ -245,17 +239,17 @@ def test_a_saved_run_with_broken_bytes_costs_only_itself(store: Store) -> None:
 
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    store = Store(tmp_path / "file" / "runs.sqlite")
+    store = NamedStore(tmp_path / "file" / "runs.sqlite", RUNS)
     assert store.all() == []
     with pytest.raises(StoreError, match="cannot be written"):
         store.save("one", EVENTS)
     with pytest.raises(StoreError, match="cannot be read"):
-        Store(tmp_path).all()
+        NamedStore(tmp_path, RUNS).all()
 
 
-def test_a_first_save_that_failed_leaves_an_empty_store(store: Store) -> None:
+def test_a_first_save_that_failed_leaves_an_empty_store(store: RunStore) -> None:
     with pytest.raises(StoreError, match="at most 0"):
-        Store(store.path, replace(RUNS, most=0)).save("one", EVENTS)
+        NamedStore(store.path, replace(RUNS, most=0)).save("one", EVENTS)
     assert store.all() == []
     saved = store.save("one", EVENTS)
     assert store.all() == [saved]
