@@ -157,7 +157,7 @@ def draw_name_and_open() -> None:
 
 
 current, displayed = tab.current(), tab.displayed()
-note_in_url(current.link_ids if current.live is not None else {})
+note_in_url(current.details.link_ids if current.live is not None else {})
 if "prompt" not in st.session_state:
     controls.ensure_defaults()
     openable.fill_in_first()

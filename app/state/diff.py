@@ -167,7 +167,7 @@ def _explored() -> Side | None:
     displayed = tab.displayed()
     if displayed.run is None or displayed.active:
         return None
-    return Side(displayed.key, displayed.title or "The run on Explore", displayed.run)
+    return Side(displayed.key, displayed.details.title or "The run on Explore", displayed.run)
 
 
 def source_in_url(side: str, default: Source) -> Source:
@@ -187,7 +187,7 @@ def source_in_url(side: str, default: Source) -> Source:
 def note_in_url(choices: Mapping[str, Source]) -> None:
     """Write both sources into the URL, and where a reload finds the samples and Explore's run."""
     parameters = {side: _name(source) for side, source in choices.items()}
-    parameters |= tab.current().link_ids if EXPLORE in choices.values() else {}
+    parameters |= tab.current().details.link_ids if EXPLORE in choices.values() else {}
     if CELL in choices.values():
         for slot in CELLS.values():
             parameters |= slot.in_url()
@@ -216,7 +216,7 @@ def samples() -> LiveRun | None:
 
 def active(choices: Collection[Source]) -> LiveRun | None:
     """What is still being made of what is chosen: the samples, or the run on Explore."""
-    explored = tab.current().entry.live if EXPLORE in choices else None
+    explored = tab.current().live if EXPLORE in choices else None
     cells = cell_runs() if CELL in choices else []
     candidates = (samples(), explored, *cells)
     return next((live for live in candidates if live is not None and live.active), None)

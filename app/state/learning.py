@@ -185,7 +185,7 @@ def _stage_of_link() -> int:
 def _is_own(source: Source) -> bool:
     if source == "run":
         run = tab.displayed()
-        of_project = "example" in run.link_ids
+        of_project = "example" in run.details.link_ids
         return not of_project and not run.active and run.run is not None and bool(run.run.steps)
     if source == "matrix":
         return False
@@ -194,14 +194,14 @@ def _is_own(source: Source) -> bool:
 
 def _own_run() -> OpenRun:
     run = tab.displayed()
-    return replace(run, entry=Entry(f"lesson-{run.key}", run.entry.state))
+    return replace(run, key=f"lesson-{run.key}", live=None, guest=False)
 
 
 def _example(chosen: Lesson) -> OpenRun:
     recording = bundled_runs.named(chosen.run)
     events = bundled_runs.events_of(recording)
     details = Details(recording.title, recording.shows, events, {"example": recording.file})
-    return OpenRun(Entry(f"lesson-{recording.file}", fold_prefix(events)), details)
+    return OpenRun(f"lesson-{recording.file}", fold_prefix(events), details=details)
 
 
 def _sources(run: Run, shown: Mapping[str, Entry[Any]]) -> Sources:

@@ -63,7 +63,7 @@ def entropies(of: Asked, shown: OpenRun) -> Sequence[float] | None:
     run = live.state.run if live is not None and before == of else None
     if run is not None:
         return run.probe
-    is_free = not (shown.active or shown.entry.guest)  # a class looks at the lecturer's run
+    is_free = not (shown.active or shown.guest)  # a class looks at the lecturer's run
     if is_free and (of.prompt or of.messages) and _is_at_hand(of.model):
         _wait_for(of)
     return None

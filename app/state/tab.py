@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
@@ -78,51 +77,15 @@ class Details:
 
 
 @dataclass(frozen=True)
-class OpenRun:
+class OpenRun(Entry[RunFold]):
     """A run as Explore shows it: what the slot holds, and what only Explore needs."""
 
-    entry: Entry[RunFold]
-    details: Details
-
-    @property
-    def key(self) -> str:
-        """Names it for the board and the charts."""
-        return self.entry.key
-
-    @property
-    def live(self) -> LiveRun | None:
-        """The run in this process; None if it was recorded."""
-        return self.entry.live
-
-    @property
-    def active(self) -> bool:
-        """Whether it still grows."""
-        return self.entry.active
-
-    @property
-    def locked(self) -> AbstractContextManager[object]:
-        """A context in which it does not change."""
-        return self.entry.locked
-
-    @property
-    def title(self) -> str:
-        """Its name."""
-        return self.details.title
-
-    @property
-    def events(self) -> Sequence[Event]:
-        """Its events so far."""
-        return self.details.events
-
-    @property
-    def link_ids(self) -> dict[str, str]:
-        """URL parameters by which a link finds it."""
-        return self.details.link_ids
+    details: Details = field(kw_only=True)
 
     @property
     def run(self) -> Run | None:
         """The run; None for a live one that has not started."""
-        return self.entry.state.run
+        return self.state.run
 
     @property
     def started(self) -> RunStarted | None:
@@ -132,7 +95,7 @@ class OpenRun:
     @property
     def ended(self) -> RunEnded | None:
         """The last event of the run, also of one that ended before it started."""
-        return self.entry.state.ended
+        return self.state.ended
 
     @property
     def prompt(self) -> str | None:
@@ -195,7 +158,7 @@ def link() -> Link:
 
 def link_to(run: OpenRun) -> Link:
     """A link to this run: where it is found, its prompt and settings."""
-    place = {name: run.link_ids.get(name, "") for name in ("run", "saved", "example")}
+    place = {name: run.details.link_ids.get(name, "") for name in ("run", "saved", "example")}
     return Link(
         **place,
         prompt=run.prompt,
@@ -225,7 +188,8 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
         if run is None or address.run != source.key:
             raise PromptError("the run on the screen has changed meanwhile; choose the token again")
         continued = run.continuation(address.path, address.token, address.candidate)
-        before = fold_prefix(source.events).started_run()  # what it is now: it may be growing
+        # What it is now: it may be growing.
+        before = fold_prefix(source.details.events).started_run()
     _start(grown_run_job(run.started, continued, config, model_name))
     grown = _SLOT.current().key
     details: dict[str, Details] = st.session_state[_DETAILS]
@@ -305,7 +269,7 @@ def open_guest(run: OpenRun) -> None:
     if current().key != run.key:
         _SLOT.stop()
         details = replace(run.details, autoplay=False, cursor=None)
-        _show(replace(run.entry, guest=True), details)
+        _show(replace(run, guest=True), details)
 
 
 def _follow(link: Link) -> None:
@@ -328,7 +292,7 @@ def _follow(link: Link) -> None:
         if not _SLOT.filled:
             open_recording(bundled_runs.recordings()[0])
     run = _with_details(_SLOT.current())
-    _show(run.entry, replace(run.details, cursor=link.cursor))
+    _show(run, replace(run.details, cursor=link.cursor))
 
 
 def _open(key: str, details: Details) -> None:
@@ -360,7 +324,8 @@ def _show(entry: Entry[RunFold], details: Details) -> None:
 
 
 def _with_details(entry: Entry[RunFold]) -> OpenRun:
-    return OpenRun(entry, st.session_state[_DETAILS][entry.key])
+    details = st.session_state[_DETAILS][entry.key]
+    return OpenRun(entry.key, entry.state, entry.live, entry.guest, details=details)
 
 
 def _live_details(live: LiveRun) -> Details:

@@ -12,7 +12,6 @@ from typing import Any, Final
 import streamlit as st
 
 from app.server.suggestions import texts_at as texts_at_threshold
-from app.state.slot import Entry
 from app.state.tab import OpenRun
 from eab.config import AUTO, R_STEPS, AllocationStep
 from eab.errors import EabError
@@ -121,7 +120,7 @@ def texts_at(recorded: OpenRun, threshold: float) -> int | None:
         return None
     known: tuple[str, float, int | None] | None = st.session_state.get(_TEXTS)
     if known is None or known[:2] != (recorded.key, threshold):
-        found = texts_at_threshold(recorded.events, threshold)
+        found = texts_at_threshold(recorded.details.events, threshold)
         known = (recorded.key, threshold, None if found is None else found[0])
         st.session_state[_TEXTS] = known
     return known[2]
@@ -141,7 +140,7 @@ def _resimulated(recorded: OpenRun, asked: Asked) -> WhatIfView:
 
     if st.session_state.get(_LAST, (None, None))[0] != asked:
         try:
-            result = resimulate(recorded.events, asked.threshold, asked.r)
+            result = resimulate(recorded.details.events, asked.threshold, asked.r)
         except EabError as error:
             notes = {"entropy": as_sentence(f"The run cannot be recomputed: {error}")}
             return WhatIfView(recorded, {"notes": notes})
@@ -154,15 +153,17 @@ def _resimulated(recorded: OpenRun, asked: Asked) -> WhatIfView:
     change = [tree_change_sentence(run_before, run), exactness_sentence(run, result.unknowns)]
     notes = {"entropy": " ".join(["Recomputed from the recording.", *change])}
     if asked.r != run_before.started.config.r:
-        notes["memory"] = rows_sentence(recorded.events, result.events)
+        notes["memory"] = rows_sentence(recorded.details.events, result.events)
     message = {
         "what_if": f"{asked.threshold} {asked.r}",
         "unknowns": marks(run, result.unknowns),
         "notes": notes,
         "autoplay": False,
     }
-    details = replace(recorded.details, title=f"{recorded.title}, what-if", events=result.events)
-    return WhatIfView(OpenRun(Entry(recorded.key, state), details), message)
+    details = replace(
+        recorded.details, title=f"{recorded.details.title}, what-if", events=result.events
+    )
+    return WhatIfView(OpenRun(recorded.key, state, details=details), message)
 
 
 def _highest_threshold(recorded: OpenRun) -> float:

@@ -49,7 +49,9 @@ def _draw_list(active: bool) -> None:
     with saved:
         displayed = tab.displayed()
         started = None if active else displayed.started
-        _SAVED.draw(displayed.events if started else None, started.prompt if started else "")
+        _SAVED.draw(
+            displayed.details.events if started else None, started.prompt if started else ""
+        )
     with file:
         st.file_uploader(
             "Open a run file",

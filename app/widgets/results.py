@@ -222,7 +222,7 @@ def _files(opened: OpenRun, run: Run) -> list[_File]:
         (
             "Run file",
             "run.eab",
-            lambda: record.dumps(opened.events),
+            lambda: record.dumps(opened.details.events),
             "Opens here and with `eab replay`.",
         ),
         (

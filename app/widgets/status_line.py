@@ -64,7 +64,7 @@ def _draw_message(on_suggestion: Callable[[dict[str, Any]], None]) -> None:
         why = f" {offered[0].why}" if offered else ""
         st.caption(plain(f"{status.progress(current.live)[1]}.{why}"))
     else:
-        st.caption(f"**{plain(current.title)}.** {plain(current.details.description)}")
+        st.caption(f"**{plain(current.details.title)}.** {plain(current.details.description)}")
     for suggestion in offered[:1]:
         st.button(
             suggestion.label,
@@ -100,7 +100,7 @@ def _suggestions(current: tab.OpenRun) -> list[Suggestion]:
     known: tuple[str, list[Suggestion]] = st.session_state.get(_SUGGESTED, ("", []))
     key, found = known
     if key != current.key:
-        found = suggestions(current.events)
+        found = suggestions(current.details.events)
         st.session_state[_SUGGESTED] = (current.key, found)
     return found
 
