@@ -1,7 +1,8 @@
 // The types of the board, for `tsc` only: modules name them in `@import` comments, and the browser
 // never loads this file.
 //
-// First what arrives (names as in eab/board/messages.py), then what records.js makes of it.
+// First what arrives (tests/board/test_types.py compares it with what Python sends), then what the
+// board makes of it.
 
 import type { Board } from "./board.js";
 import type { Tour } from "./tour.js";
@@ -122,7 +123,7 @@ export interface Offers {
   tour?: boolean | null; // whether it begins by itself on the first visit; null: there is none
   graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
   growth_steps?: (number | string)[];
-  link?: LinkOffer;
+  link?: LinkOffer | null;
 }
 
 /** The query of a link to the run, without the cursor; "" if there can be none. words: what it opens. */
