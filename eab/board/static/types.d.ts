@@ -5,6 +5,7 @@
 // board makes of it.
 
 import type { Board } from "./board.js";
+import type { Commands } from "./commands.js";
 import type { Tour } from "./tour.js";
 
 // ---- the message
@@ -164,6 +165,13 @@ export interface ForkEffect {
   words: string;
 }
 
+/** Which forks decide the answer. sentence: names the one that decides most; "" if none is known. */
+export interface Deciding {
+  sentence: string;
+  effects: Map<number, ForkEffect>; // by the path that forks
+  answers: Map<number, string>; // that several texts give, by the path that ends in it
+}
+
 export interface Candidate {
   text: string;
   probability: number;
@@ -306,6 +314,18 @@ export interface PictureFrame {
 export interface View {
   render(): void;
 }
+
+// ---- what views send
+
+type CommandName = {
+  [Name in keyof Commands]: Commands[Name] extends (...values: never[]) => void ? Name : never;
+}[keyof Commands];
+
+/** Have a command done: its name in commands.js, and what it takes. */
+export type Send = <Name extends CommandName>(
+  name: Name,
+  ...values: Parameters<Commands[Name]>
+) => void;
 
 // ---- hosts
 
