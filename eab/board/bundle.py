@@ -32,7 +32,16 @@ _STYLES: Final = (  # in order
     "tour",
     "narrow",
 )
-_COMMENT: Final = re.compile(r"^ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n", re.MULTILINE)
+# In code: a comment on lines of its own, or something in which no comment and no template begins.
+_CODE: Final = re.compile(
+    r"""(?P<comment>^\ *(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)\n)
+    | //.*
+    | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'
+    | (?<=[(,=:\[!&|?{};])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/  # a pattern
+    | [`{}]""",
+    re.MULTILINE | re.VERBOSE,
+)
+_TEMPLATE: Final = re.compile(r"\\[\s\S]|`|\$\{")
 _IMPORT: Final = re.compile(r'^import \{([\w\s,]+)\} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:function|class|const) (\w+))", re.MULTILINE)
 _LEFT_OVER: Final = re.compile(r"^(?:import|export)\b(?! default).*", re.MULTILINE)
@@ -46,7 +55,7 @@ def javascript(host: Host, folder: Path = FOLDER) -> str:
         folder: Where the modules are.
 
     Returns:
-        One module without imports.
+        One module without imports. Errors in the browser name it `eab-board/<host>.js`.
 
     Raises:
         ValueError: A module is missing, does not export what another imports, imports itself in a
@@ -58,10 +67,11 @@ def javascript(host: Host, folder: Path = FOLDER) -> str:
     graph = {name: module.imports.keys() for name, module in modules.items()}
     try:
         order = TopologicalSorter(graph).static_order()
-        return "".join(modules[name].as_text(is_host=name == host) for name in order)
+        script = "".join(modules[name].as_text(is_host=name == host) for name in order)
     except CycleError as error:
         circle = " -> ".join(error.args[1])
         raise ValueError(f"modules of the board import each other in a circle: {circle}") from None
+    return f"{script}//# sourceURL=eab-board/{host}.js\n"
 
 
 def stylesheet() -> str:
@@ -78,7 +88,7 @@ class _Module:
     """
 
     def __init__(self, name: str, source: str) -> None:
-        code = _COMMENT.sub("", source)
+        code = _without_comments(source)
         self.name = name
         self.imports = {
             module: re.findall(r"\w+", names) for names, module in _IMPORT.findall(code)
@@ -108,6 +118,23 @@ class _Module:
             return imports + self._body
         exports = f"return {{ {', '.join(self.exports)} }};"
         return f"const ${self.name} = (() => {{\n{imports}{self._body}{exports}\n}})();\n"
+
+
+def _without_comments(source: str) -> str:
+    """The source without comments on lines of their own; template literals stay as they are."""
+    kept: list[str] = []
+    opened: list[str] = []  # brackets and backticks that are not closed yet
+    at = 0
+    while found := (_TEMPLATE if opened[-1:] == ["`"] else _CODE).search(source, at):
+        is_comment = found.groupdict().get("comment") is not None
+        kept.append(source[at : found.start() if is_comment else found.end()])
+        at = found.end()
+        token = found[0]
+        if token == "}" or (token == "`" and opened[-1:] == ["`"]):
+            opened.pop()
+        elif token in ("`", "{", "${"):
+            opened.append(token)
+    return "".join(kept) + source[at:]
 
 
 def _with_imports(host: str, folder: Path) -> dict[str, _Module]:

@@ -6,7 +6,8 @@ the paths that changed at or after that step, with their tokens, and the steps f
 With `since_step` 0 it is a keyframe: it needs no message before it. A `Feed` remembers what one
 board has been sent.
 
-The same types stand in `eab/board/static/types.d.ts`; `eab/board/static/records.js` decodes them.
+Their types stand in `eab/board/static/types.d.ts`; `tests/board/test_types.py` holds the two
+together.
 """
 
 import math

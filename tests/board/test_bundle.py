@@ -8,6 +8,8 @@ import pytest
 
 from eab.board import bundle
 
+HOSTS: tuple[bundle.Host, ...] = ("streamlit", "widget", "page")
+
 
 def joined(folder: Path, **modules: str) -> str:
     """The script of these modules; `page` is the host."""
@@ -27,10 +29,9 @@ def test_the_joined_javascript_has_no_imports_and_at_most_one_export(
 
 
 def test_every_module_and_style_is_used() -> None:
-    hosts = ("streamlit", "widget", "page")
-    scripts = "".join(bundle.javascript(host) for host in hosts)
+    scripts = "".join(bundle.javascript(host) for host in HOSTS)
     for file in bundle.FOLDER.glob("*.js"):
-        assert file.stem in hosts or f"const ${file.stem} = " in scripts, file.name
+        assert file.stem in HOSTS or f"const ${file.stem} = " in scripts, file.name
     styles = bundle.stylesheet()
     for file in bundle.FOLDER.glob("*.css"):
         assert file.stem == "page" or file.read_text(encoding="utf-8") in styles, file.name
@@ -56,6 +57,24 @@ def test_two_modules_may_use_the_same_name(tmp_path: Path) -> None:
         two="const SIZE = 2;\nexport const b = SIZE;\n",
     )
     assert script.count("(() => {") == 2  # each in a function of its own
+
+
+def test_a_line_of_a_template_literal_is_no_comment(tmp_path: Path) -> None:
+    template = "`\n// one\n${a ? `\n// two ${{}}\n` : '`'}\n  // three \\`\n/** four */\n`"
+    before = 'const quote = /[`"/]/; // a `\nconst other = "`";\n'
+    script = joined(
+        tmp_path,
+        page=f"// A `comment`.\n{before}const text = {template};\n  // Another.\ntext;\n",
+    )
+    assert f"{before}const text = {template};\ntext;\n" in script
+    assert "omment" not in script
+    assert "nother" not in script
+
+
+def test_errors_in_the_browser_name_the_board() -> None:
+    for host in HOSTS:
+        last = bundle.javascript(host).splitlines()[-1]
+        assert last == f"//# sourceURL=eab-board/{host}.js"
 
 
 @pytest.mark.parametrize(

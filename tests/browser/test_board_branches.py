@@ -31,7 +31,7 @@ def test_a_hidden_branch_is_left_out_until_all_are_shown_again(
     shown.root.focus()
     everything = shown.drawn_paths()
     branch = next(STORY.paths[path] for path in everything if path and STORY.paths[path].children)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({branch.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {branch.id}, 0)")
     shown.page.get_by_role("button", name="Hide this branch").click()
     gone = {one.id for one in STORY.paths if branch.id in STORY.lineage(one.id)}
     assert shown.drawn_paths() == everything - gone < everything

@@ -15,8 +15,8 @@ OVERFLOWING = """() => {
   const root = document.getElementById("host").shadowRoot;
   const board = root.__board;
   const found = [];
-  for (let step = 0; step <= board.lastStep; step += 1) {
-    board.replay.goTo(step);
+  for (let step = 0; step <= board.store.lastStep; step += 1) {
+    board.send("goTo", step);
     board.render();
     for (const box of root.querySelectorAll(".box.path:not(.hidden, .stub)")) {
       const [words, frame] = [".label", ".frame"].map((name) => box.querySelector(name).getBBox());

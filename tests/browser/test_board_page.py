@@ -89,7 +89,7 @@ def test_a_message_given_twice_changes_nothing(board: Callable[..., BoardPage]) 
         board_message(fold(STORY), 15) | {"run": "one", "mode": "replay"},
     )
     tokens = shown.page.evaluate(
-        f"[...{BOARD}.getRootNode().__board.paths.values()].map(path => path.tokens.length)"
+        f"[...{BOARD}.getRootNode().__board.store.paths.values()].map(path => path.tokens.length)"
     )
     assert tokens == [len(path.tokens) for path in fold(STORY).paths]
 
@@ -263,7 +263,7 @@ def test_a_text_gets_several_lines_where_there_is_room(board: Callable[..., Boar
     place = box_of(shown.box(0).locator(".label tspan").nth(1))
     shown.page.mouse.click(place["x"] + 3, place["y"] + place["height"] / 2)
     before = len(lines[0].split())
-    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.token")
+    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.view.selection.token")
     assert "".join(pieces[:chosen]).split() == lines[0].split()[:before]
 
 

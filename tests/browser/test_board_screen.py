@@ -176,7 +176,7 @@ def test_nothing_moves_while_a_run_grows_ends_and_is_played_again(
     shown.root.focus()
     shown.press("Home", " ")
     shown.expect_cursor(19)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose(0, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', 0, 0)")
     shown.page.wait_for_timeout(200)
     moved = "shifts.map(({ value, sources }) => [value, sources.map((one) => String(one.node?.className))])"
     assert shown.page.evaluate(moved) == []

@@ -61,7 +61,7 @@ def test_only_the_chosen_path_and_its_kin_stay(board: Callable[..., BoardPage]) 
     shown.root.focus()
     everything = shown.drawn_paths()
     shown.press("End", "ArrowDown", "ArrowDown", "ArrowDown", "o")
-    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.path")
+    chosen = shown.page.evaluate(f"{BOARD}.getRootNode().__board.view.selection.path")
     assert shown.drawn_paths() == kin(STORY, chosen) & everything < everything
     shown.press("Escape", "Escape")  # the drawer, then the focus
     assert shown.drawn_paths() == everything
@@ -97,13 +97,13 @@ def test_places_that_were_unsure_and_did_not_fork_are_marked_and_explained(
         if token.entropy >= threshold and not (index == 0 and path.parent >= 0)
     ]
     unlucky = next(path for path in reversed(REAL.paths) if path.id in dict(missed))
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({unlucky.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {unlucky.id}, 0)")
     drawn = shown.page.locator("svg.entropy .missed").get_attribute("d") or ""
     line = REAL.lineage(unlucky.id)
     assert not unlucky.children
     assert drawn.count("M") == sum(path in line for path, _ in missed)
     for path, token in missed[:3]:
-        shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path}, {token})")
+        shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path}, {token})")
         expect(shown.page.locator(".inspector .why")).to_contain_text("reached the threshold")
         expect(shown.page.locator(".inspector .why")).to_contain_text(
             re.compile("path limit|weighed less than")
@@ -155,7 +155,7 @@ def test_find_goes_from_place_to_place_also_over_a_fork(board: Callable[..., Boa
     words = STORY.paths[child.parent].tokens[-1].text + child.tokens[0].text
     shown.press("Home", "/")
     shown.page.keyboard.type(words)
-    assert child.id in shown.page.evaluate(f"[...{BOARD}.getRootNode().__board.finder.paths]")
+    assert child.id in shown.page.evaluate(f"[...{BOARD}.getRootNode().__board.view.found]")
     found = shown.page.evaluate(f"{BOARD}.getRootNode().__board.finder.places.length")
     visited = set()
     for _ in range(found):
@@ -206,11 +206,11 @@ def test_the_row_of_a_token_is_told_with_those_who_read_it(board: Callable[..., 
     path = next(one for one in REAL.paths if one.status == "forked" and one.tokens)
     readers = [rows.path for rows in kv.paths if path.id in REAL.lineage(rows.path)]
     assert len(readers) > 1
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path.id}, 0)")
     said = shown.page.locator(".inspector .why").text_content() or ""
     assert f"shared by {len(readers)} paths at step {step}" in said
     assert sorted(map(int, said.rsplit(": ", 1)[1].rstrip(".").split(", "))) == sorted(readers)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.replay.goTo({path.tokens[-1].step})")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('goTo', {path.tokens[-1].step})")
     expect(shown.page.locator(".inspector .why")).to_contain_text("written in the next step")
 
 
@@ -232,14 +232,14 @@ def test_growing_is_offered_only_where_runs_are_made_and_names_the_forced_token(
     shown = board(reduced_motion="reduce")
     shown.feed(REAL)
     path = next(one for one in REAL.paths if one.tokens)
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path.id}, 0)")
     expect(shown.page.locator(".inspector .candidates li")).to_have_count(
         len(path.tokens[0].candidates)
     )
     expect(shown.page.locator(".inspector .candidates button")).to_have_count(0)
     expect(shown.page.get_by_role("button", name="Grow from here")).to_have_count(0)
     shown.feed(REAL, name="two", offers={"grow": True})
-    shown.page.evaluate(f"{BOARD}.getRootNode().__board.selection.choose({path.id}, 0)")
+    shown.page.evaluate(f"{BOARD}.getRootNode().__board.send('select', {path.id}, 0)")
     shown.page.locator(".inspector .candidates button").nth(2).click()
     forced = path.tokens[0].candidates[2].text
     grow = shown.page.get_by_role("button", name=f"Grow from here with “{forced}”")

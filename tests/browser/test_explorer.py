@@ -211,7 +211,7 @@ def test_a_run_grows_from_a_forced_token(open_page: Callable[..., Page]) -> None
         if index and len(token.candidates) > 1
     )
     board(page).evaluate(
-        "(root, [path, index]) => root.getRootNode().__board.selection.choose(path, index)",
+        "(root, [path, index]) => root.getRootNode().__board.send('select', path, index)",
         [path.id, index],
     )
     page.locator(".eab .inspector .candidates button").nth(1).click()

@@ -65,7 +65,7 @@ class BoardPage:
 
     def selected(self) -> dict[str, int]:
         """Path and token."""
-        selection = f"{BOARD}.getRootNode().__board.selection"
+        selection = f"{BOARD}.getRootNode().__board.view.selection"
         found: dict[str, int] = self.page.evaluate(
             f"(({{ path, token }}) => ({{ path, token }}))({selection})"
         )

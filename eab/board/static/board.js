@@ -2,48 +2,42 @@
 //
 // `update(message)` takes what eab/board/messages.py sends; messages may come twice. The board does
 // not know who brings them: streamlit.js, widget.js and page.js do.
+//
+// A view is made with what it needs: the store of the run, the state of the view, which it reads, and
+// `send`, by which it says what the user did. Only the board draws, after each change.
 
-/** @import { PageName } from "./drawer.js" */
-/** @import { Layout, LinkOffer, Message, Path, RunInfo, Sentences, Side } from "./types.d.ts" */
-/** @import { TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
-import { Announcer } from "./announcer.js";
-import { Branches } from "./branches.js";
+/** @import { Message, Send, TokenAddress, View, WhatIfRequest } from "./types.d.ts" */
+import { Commands } from "./commands.js";
 import { CopyLink } from "./copy_link.js";
-import { DecidingForks } from "./deciding_forks.js";
 import { Drawer } from "./drawer.js";
 import { element } from "./elements.js";
 import { EntropyChart } from "./entropy_chart.js";
 import { Finder } from "./finder.js";
 import { arrange } from "./fitting.js";
-import { GrowthSelect } from "./growth_select.js";
 import { Guidance } from "./guidance.js";
 import { helpPage } from "./help.js";
-import { Highlight } from "./highlight.js";
 import { Inspector } from "./inspector.js";
 import { onKey } from "./keys.js";
-import { EMPTY_LAYOUT } from "./layout.js";
-import { LimitNote } from "./limit_note.js";
 import { MemoryChart } from "./memory_chart.js";
+import { Announcer, LimitNote, SilenceNotice } from "./notices.js";
 import { markLegends, Panel } from "./panel.js";
 import { Presentation } from "./presentation.js";
-import { decodeRun, NO_RUN, Records } from "./records.js";
 import { Replay } from "./replay.js";
-import { Selection } from "./selection.js";
-import { SilenceNotice } from "./silence.js";
+import { RunStore } from "./run_store.js";
 import { Sizes } from "./sizes.js";
 import { TableView } from "./table.js";
 import { setTextFont } from "./text.js";
 import { Toolbar } from "./toolbar.js";
-import { Tooltip } from "./tooltip.js";
 import { Transport } from "./transport.js";
 import { TreeView } from "./tree.js";
-import { WhatIfBar } from "./what_if_bar.js";
+import { ViewState } from "./view_state.js";
+import { GrowthSelect } from "./what_if.js";
 
 const EASE = 0.28; // the part of its way that a box goes in a frame
 const PHONE = 640; // px; on a narrower board the tree begins laid out by step
 
 export class Board {
-  // What a host may set.
+  // What a host may set; the user can ask only for what the messages offer.
 
   /** Records are missing: send the whole run. @type {((version: number) => void) | null} */
   onKeyframeNeeded = null;
@@ -57,38 +51,7 @@ export class Board {
   onGraft = null;
   /** The cursor or the selection may have moved. @type {(() => void) | null} */
   onLook = null;
-  /** Whether it is shown in that tree. */
-  grafted = false;
-  /** The growth steps to offer for a what-if. @type {(number | string)[]} */
-  growthSteps = [];
-  /** How others open this run. @type {LinkOffer | null} */
-  link = null;
 
-  // The run.
-
-  records = new Records();
-  /** @type {RunInfo} */
-  run = NO_RUN;
-  version = -1;
-  /** The settings that a finished run is shown with instead of its own; "" as recorded. */
-  whatIf = "";
-  /** What only a run of the model could tell, by path and token. @type {Map<string, string>} */
-  unknowns = new Map();
-  /** What stands over the pictures instead of the sentences. @type {Partial<Sentences>} */
-  notes = {};
-  /** Of two runs in one tree: whose each path is. @type {Side[] | null} */
-  sides = null;
-  /** Where the boxes of the paths in view stand. @type {Layout} */
-  layout = EMPTY_LAYOUT;
-
-  // What the user looks at.
-
-  /** The path that is shown with its relatives only. @type {number | null} */
-  focused = null;
-  aligned = false; // the tree lies by step, like the entropy chart
-
-  reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
-  animates = !this.reducedMotion.matches;
   frame = 0;
   closing = new AbortController();
 
@@ -97,63 +60,85 @@ export class Board {
     const label = "Run: tree, entropy and KV cache. Press ? for help.";
     this.root = element("div", { class: "eab", tabindex: "0", role: "group", "aria-label": label });
     this.sizes = new Sizes(() => this.redraw());
-    this.tooltip = new Tooltip(this.root);
-    this.replay = new Replay(this);
-    this.highlight = new Highlight(this);
-    this.selection = new Selection(this);
-    this.presentation = new Presentation(this);
-    this.deciding = new DecidingForks(this);
-    this.branches = new Branches(this);
-    this.guidance = new Guidance(this);
-    this.tree = new TreeView(this);
-    this.whatIfBar = new WhatIfBar(this);
-    this.entropy = new EntropyChart(this);
-    this.memory = new MemoryChart(this);
-    this.inspector = new Inspector(this);
-    this.finder = new Finder(this);
-    this.table = new TableView(this);
-    this.copyLink = new CopyLink(this);
-    this.silence = new SilenceNotice();
-    this.drawer = new Drawer(this, {
+    this.store = new RunStore();
+    this.view = new ViewState(this.store, this.sizes);
+    const { root, store, view } = this;
+    this.commands = new Commands(this);
+    /** @type {Send} */
+    const send = (name, ...values) => Reflect.apply(this.commands[name], this.commands, values);
+    this.send = send;
+    this.replay = new Replay(store, view, send);
+    this.presentation = new Presentation(root, view, send);
+    this.guidance = new Guidance(store, view, send);
+    this.entropy = new EntropyChart(store, view, send);
+    this.memory = new MemoryChart(store, view, send);
+    this.tree = new TreeView(store, view, send, this.entropy.svg);
+    this.inspector = new Inspector(store, view, send);
+    this.finder = new Finder(store, view, send);
+    this.table = new TableView(store, view);
+    this.copyLink = new CopyLink(store, view);
+    this.help = helpPage();
+    this.drawer = new Drawer(view, send, {
       token: { title: "Text and token", root: this.inspector.root },
       tables: { title: "Tables", root: this.table.root },
-      help: { title: "Help", root: helpPage() },
+      help: { title: "Help", root: this.help },
     });
+    this.silence = new SilenceNotice();
     this.announcer = new Announcer();
     /** @type {View[]} */
-    this.views = [this.tree, this.entropy, this.memory, this.inspector, this.table, this.copyLink];
+    this.views = [
+      this.drawer,
+      this.tree,
+      this.entropy,
+      this.memory,
+      this.inspector,
+      this.table,
+      this.copyLink,
+    ];
     this.build();
-    this.root.addEventListener("keydown", (event) => onKey(this, event));
+    root.addEventListener("keydown", (event) => onKey(view, send, event));
     for (const event of ["pointerdown", "keydown", "wheel"]) {
-      this.root.addEventListener(event, () => this.touched(), { passive: true });
+      root.addEventListener(event, () => this.touched(), { passive: true });
     }
-    host.append(this.root);
-    this.sizes.observe(this.root);
+    host.append(root);
+    this.sizes.observe(root);
     for (const { svg } of [this.tree, this.entropy, this.memory]) this.sizes.observe(svg);
   }
 
   build() {
-    const toolbar = new Toolbar(this);
-    const transport = new Transport(this);
-    const growth = new GrowthSelect(this);
-    const limit = new LimitNote(this);
-    const tree = new Panel(this, "tree", "Tree of texts", this.tree);
-    const entropy = new Panel(this, "entropy", "Entropy per step", this.entropy);
-    const memory = new Panel(this, "memory", "KV cache", this.memory);
+    const { send, store, view } = this;
+    const toolbar = new Toolbar(store, view, send, this.tree.camera);
+    const transport = new Transport(store, view, send);
+    const growth = new GrowthSelect(store, send);
+    const limit = new LimitNote(store, send);
+    const tree = new Panel(store, view, "tree", "Tree of texts", this.tree);
+    const entropy = new Panel(store, view, "entropy", "Entropy per step", this.entropy);
+    const memory = new Panel(store, view, "memory", "KV cache", this.memory);
     tree.addControls(this.copyLink.root);
     tree.head.append(toolbar.root);
     tree.picture.append(this.finder.root, limit.root, this.silence.root);
     tree.key.after(transport.root);
-    entropy.picture.append(this.whatIfBar.root);
+    entropy.picture.append(this.entropy.bar.root);
     memory.addControls(growth.root);
     this.views.push(toolbar, transport, growth, limit, tree, entropy, memory);
     const screen = element("div", { class: "screen" });
     screen.append(tree.root, entropy.root, memory.root, this.drawer.root);
-    this.root.append(screen, this.tooltip.root, this.announcer.root);
+    this.root.append(screen, this.tree.tooltip.root, this.announcer.root);
+  }
+
+  /**
+   * Keys pressed where nothing on the page has the focus are for the board, too.
+   * @param {Document} page
+   */
+  takeKeysOf(page) {
+    const onBody = (/** @type {KeyboardEvent} */ event) => {
+      if (event.target === page.body) onKey(this.view, this.send, event);
+    };
+    page.addEventListener("keydown", onBody, { signal: this.closing.signal });
   }
 
   touched() {
-    this.tooltip.hide();
+    this.tree.tooltip.hide();
     this.replay.touch();
   }
 
@@ -170,199 +155,73 @@ export class Board {
 
   /** @param {Message} message */
   update(message) {
+    const { store } = this;
+    store.offers = message.offers ?? {};
     this.applyTheme();
-    const isNewRun = message.run !== this.run.key;
-    if (!isNewRun && (message.what_if ?? "") !== this.whatIf) this.clearForWhatIf();
-    if (!isNewRun && message.version < this.version) return;
-    const isGap = message.since_step > 0 && (isNewRun || message.since_step > this.lastStep);
-    if (isGap) return this.onKeyframeNeeded?.(message.version);
+    const isNewRun = message.run !== store.run.key;
+    if (!isNewRun && (message.what_if ?? "") !== store.whatIf) this.clearForWhatIf();
+    if (!isNewRun && message.version < store.version) return;
+    if (store.isGap(message)) return this.onKeyframeNeeded?.(message.version);
     if (isNewRun) this.clear();
-    this.takeRun(message, isNewRun);
-    const complete = message.paths.every((path) => this.records.addPath(path));
-    if (!complete) return this.onKeyframeNeeded?.(message.version);
-    for (const step of message.steps) this.records.addStep(step);
+    store.takeRun(message);
+    this.mark(message, isNewRun);
+    if (!store.addRecords(message)) return this.onKeyframeNeeded?.(message.version);
     this.arrange();
     this.replay.onMessage(isNewRun, message);
     this.guidance.follow(message.guide);
-    this.announcer.tell(this.run);
-    this.silence.onMessage(this.run.mode === "live" && !this.run.ended);
+    this.announcer.tell(store.run);
+    this.silence.onMessage(store.run.mode === "live" && !store.run.ended);
     this.render();
   }
 
   /**
-   * What a message says besides paths and steps.
+   * Say what kind of run it is, for the style.
    * @param {Message} message
    * @param {boolean} isNewRun
    */
-  takeRun(message, isNewRun) {
-    this.run = decodeRun(message);
-    this.version = message.version;
-    this.whatIf = message.what_if ?? "";
-    const unknowns = message.unknowns ?? [];
-    this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));
-    this.notes = message.notes ?? {};
-    this.sides = message.sides ?? null;
-    this.deciding.take(message);
-    this.root.classList.toggle("has-unknowns", this.unknowns.size > 0);
-    this.root.classList.toggle("diff", this.sides !== null);
-    this.root.classList.toggle("graft", message.graft ?? false);
+  mark({ graft = false }, isNewRun) {
+    const { sides, unknowns } = this.store;
+    this.root.classList.toggle("has-unknowns", unknowns.size > 0);
+    this.root.classList.toggle("diff", sides !== null);
+    this.root.classList.toggle("graft", graft);
     // By step, both trees are whole and stand above their entropies; and a phone shows the root.
-    const byStep =
-      (this.sides !== null && !message.graft) || this.sizes.of(this.root).width < PHONE;
-    if (isNewRun && byStep && !this.aligned) this.toggleAligned();
+    const byStep = (sides !== null && !graft) || this.sizes.of(this.root).width < PHONE;
+    if (isNewRun && byStep && !this.view.aligned) this.send("toggleAligned");
   }
 
   /** The same run with other settings: other paths, but the same scales and the same step. */
   clearForWhatIf() {
-    const { cursor, follow } = this.replay;
-    const { highestEntropy, highestBytes } = this.records;
+    const { cursor, follow } = this.view;
+    const { highestEntropy, highestBytes } = this.store;
     this.clear();
-    Object.assign(this.replay, { cursor, follow });
-    Object.assign(this.records, { highestEntropy, highestBytes });
+    Object.assign(this.view, { cursor, follow });
+    Object.assign(this.store, { highestEntropy, highestBytes });
   }
 
   clear() {
-    this.version = -1;
-    this.records.clear();
+    this.store.clear();
     this.tree.clear();
     this.finder.clear();
     this.replay.clear();
-    this.highlight.clear();
-    this.selection.clear();
-    this.focused = null;
-    this.branches.clear();
-  }
-
-  // ---- what there is at the cursor
-
-  get cursor() {
-    return this.replay.cursor;
-  }
-
-  get lastStep() {
-    return this.records.lastStep;
-  }
-
-  get paths() {
-    return this.records.paths;
-  }
-
-  /** The paths that are drawn; several texts in one box are one path. */
-  shownPaths() {
-    return this.branches.drawn().filter((path) => this.hasBegun(path));
-  }
-
-  /** All paths in view, also those that are folded or joined. */
-  begunPaths() {
-    return [...this.paths.values()].filter(
-      (path) => this.hasBegun(path) && this.isLookedAt(path.id),
-    );
-  }
-
-  /** @param {Path} path */
-  hasBegun({ tokens, born }) {
-    return tokens.length > 0 && born <= this.cursor;
-  }
-
-  /** @returns {Sentences} */
-  sentences() {
-    return this.records.stepAt(this.cursor)?.sentences ?? this.run.sentences;
-  }
-
-  /**
-   * What only a run of the model could tell about a token, in words; "" if nothing.
-   * @param {number} path
-   * @param {number} token
-   */
-  unknownAt(path, token) {
-    return this.unknowns.get(`${path}.${token}`) ?? "";
-  }
-
-  /** A run of the original policy cannot be recomputed at another threshold. */
-  get canMoveThreshold() {
-    return this.onWhatIf !== null && this.run.policy !== "original";
-  }
-
-  /**
-   * Whether a path is in the part of the tree that the user looks at, drawn or folded.
-   * @param {number} id
-   */
-  isLookedAt(id) {
-    if (this.focused !== null && !this.records.related(id, this.focused)) return false;
-    return !this.branches.isHidden(id);
-  }
-
-  // ---- closing what is open
-
-  /** Escape: close what is open, one thing at a time. */
-  leave() {
-    if (this.drawer.open !== null) return this.closeDrawer();
-    if (this.focused !== null) return this.focus(null);
-    if (this.presentation.isOn) return this.presentation.toggle();
-    this.selection.drop();
-  }
-
-  closeDrawer() {
-    if (this.drawer.open === "token") this.selection.drop();
-    this.drawer.show(null);
-    this.render();
-    this.root.focus({ preventScroll: true });
-  }
-
-  /** @param {PageName} name */
-  toggleDrawer(name) {
-    this.drawer.show(this.drawer.open === name ? null : name);
-    this.render();
-  }
-
-  // ---- ways to look at it
-
-  toggleAligned() {
-    this.aligned = !this.aligned;
-    this.root.classList.toggle("aligned", this.aligned);
-    this.tree.camera.release();
-    this.tree.camera.placed = false;
-    this.arrange();
-    this.render();
-  }
-
-  toggleFocus() {
-    this.focus(this.focused === null ? this.selection.path : null);
-  }
-
-  /** @param {number | null} path */
-  focus(path) {
-    this.focused = path;
-    this.rearrange();
-  }
-
-  arrange() {
-    this.branches.update();
-    this.layout = arrange(this);
-  }
-
-  rearrange() {
-    this.arrange();
-    this.tree.camera.release();
-    this.render();
-  }
-
-  fit() {
-    this.tree.camera.toggleWhole();
-    this.render();
+    this.view.clear();
   }
 
   // ---- drawing
 
+  arrange() {
+    this.view.branches.update();
+    this.view.layout = arrange(this.store, this.view, this.tree.camera);
+  }
+
   render() {
-    this.animates = !this.reducedMotion.matches;
-    for (const view of this.views) view.render();
-    markLegends(this);
-    this.root.classList.toggle("numbered", this.selection.path !== null);
-    const { dataset } = this.root;
-    dataset.cursor = String(this.cursor);
-    dataset.paths = String(this.begunPaths().length);
-    dataset.playing = String(this.replay.playing);
+    const { root, store, view } = this;
+    for (const part of this.views) part.render();
+    markLegends(root, store, view);
+    root.classList.toggle("highlighting", view.lineage !== null);
+    root.classList.toggle("numbered", view.selection.path !== null);
+    root.dataset.cursor = String(view.cursor);
+    root.dataset.paths = String(view.begunPaths().length);
+    root.dataset.playing = String(view.playing);
     this.onLook?.();
     this.requestFrame();
   }
@@ -376,7 +235,7 @@ export class Board {
 
   /** Sizes or colours have changed. */
   redraw() {
-    if (this.version < 0) return;
+    if (this.store.version < 0) return;
     this.applyTheme();
     this.presentation.measure();
     this.arrange();
@@ -390,7 +249,7 @@ export class Board {
   /** @param {number} now ms */
   onFrame(now) {
     this.frame = 0;
-    const moving = this.tree.tick(this.animates ? EASE : 1);
+    const moving = this.tree.tick(this.view.animates ? EASE : 1);
     if (this.replay.tick(now) || moving) this.requestFrame();
   }
 }

@@ -2,17 +2,22 @@
 // for them until it is clicked. Texts with the same answer can be joined to one box. The user can hide
 // others.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { agreeingTexts, joinedPath, lineOf } from "./same_answer.js";
 
 const LIGHT = 0.01; // of all probability
 const LIGHT_BESIDE_OTHERS = 0.25; // of the mean weight, in a tree of many texts
 
 export class Branches {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   */
+  constructor(store, view) {
+    this.store = store;
+    this.view = view;
     /** Whether small branches are folded. */
     this.folds = true;
     /** Whether texts with the same answer are one box. */
@@ -44,9 +49,9 @@ export class Branches {
   /** Find the branches to fold and the texts to join; paths or weights may have changed. */
   update() {
     this.forget();
-    const { paths, sides } = this.board;
+    const { paths, sides } = this.store;
     if (sides) return;
-    this.agreeing = agreeingTexts(this.board);
+    this.agreeing = agreeingTexts(this.store);
     const isSmall = this.smallness();
     for (const path of [...paths.values()].sort((one, other) => one.id - other.id)) {
       const { id, parent } = path;
@@ -55,7 +60,7 @@ export class Branches {
       if (box) this.putInto(box, path);
       else if (this.folded.has(parent)) this.folded.add(id);
       else if (parent >= 0 && !this.opened.has(parent) && isSmall(path)) this.fold(path);
-      else if (texts) this.boxes.set(id, joinedPath(this.board, path, texts));
+      else if (texts) this.boxes.set(id, joinedPath(this.store, path, texts));
     }
   }
 
@@ -77,10 +82,10 @@ export class Branches {
 
   /** Which paths are too small to be drawn. */
   smallness() {
-    const { paths, records } = this.board;
+    const { paths } = this.store;
     const leaves = [...paths.values()].filter(({ status }) => status !== "forked").length;
     const light = Math.min(LIGHT, LIGHT_BESIDE_OTHERS / Math.max(1, leaves));
-    const dropped = records.droppedPaths();
+    const dropped = this.store.droppedPaths();
     return (/** @type {Path} */ { id, weights }) =>
       this.folds && (dropped.has(id) || (weights.at(-1)?.weight ?? 1) < light);
   }
@@ -92,9 +97,8 @@ export class Branches {
 
   /** The paths that have a box, as it shows them. */
   drawn() {
-    const { board } = this;
-    return [...board.paths.values()]
-      .filter(({ id }) => board.isLookedAt(id) && !this.folded.has(id))
+    return [...this.store.paths.values()]
+      .filter(({ id }) => this.view.isLookedAt(id) && !this.folded.has(id))
       .map((path) => this.boxOf(path));
   }
 
@@ -111,7 +115,7 @@ export class Branches {
   /** Whether a path is in a branch that the user hid. @param {number} id */
   isHidden(id) {
     if (!this.hidden.size) return false;
-    return [...this.board.records.lineageOf(id)].some((ancestor) => this.hidden.has(ancestor));
+    return [...this.store.lineageOf(id)].some((ancestor) => this.hidden.has(ancestor));
   }
 
   /**
@@ -119,44 +123,22 @@ export class Branches {
    * @param {number} id
    */
   foldedAt(id) {
-    const begun = (/** @type {Path} */ { born }) => born <= this.board.cursor;
+    const begun = (/** @type {Path} */ { born }) => born <= this.view.cursor;
     return (this.byFork.get(id) ?? []).filter(begun).length;
   }
 
-  /** @param {number} id of the path that forks, or of a box of several texts */
-  open(id) {
-    this.opened.add(id);
-    this.board.rearrange();
-  }
-
-  hideSelected() {
-    const { board } = this;
-    const { box } = board.selection;
-    if (!box || box.parent < 0) return;
-    this.hidden.add(box.id);
-    board.selection.drop();
-    board.rearrange();
-  }
-
-  /** Draw all branches, or fold the small ones again. */
-  toggle() {
-    if (!this.areAllDrawn || this.folds) return this.showAll();
-    this.folds = true;
-    this.board.rearrange();
-  }
-
+  /** Neither fold, join nor hide any. */
   showAll() {
     this.hidden.clear();
     this.opened.clear();
     this.folds = this.joins = false;
-    this.board.focus(null);
   }
 
-  /** Draw texts with the same answer as one box, or each by itself again. */
+  /** @returns {boolean} whether there are texts with the same answer */
   toggleJoins() {
-    if (!this.agreeing.size) return;
+    if (!this.agreeing.size) return false;
     this.joins = !this.joins;
     for (const id of this.agreeing.keys()) this.opened.delete(id);
-    this.board.rearrange();
+    return true;
   }
 }

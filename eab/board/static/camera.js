@@ -17,7 +17,8 @@ export class Camera {
   /** @param {TreeView} tree */
   constructor(tree) {
     this.tree = tree;
-    this.board = tree.board;
+    this.store = tree.store;
+    this.view = tree.view;
     /** Where the camera is, and where it is going. k: scale */
     this.at = { x: 0, y: 0, k: 1 };
     this.goal = this.at;
@@ -39,12 +40,12 @@ export class Camera {
 
   /** All of the tree; if not, readable texts, and what grows stays in view. */
   get showsWhole() {
-    return this.wantsWhole ?? (!this.board.presentation.isOn || this.rowsFit());
+    return this.wantsWhole ?? (!this.view.presents || this.rowsFit());
   }
 
   /** Whether a line of each text fits in large letters. */
   rowsFit() {
-    const drawn = this.board.branches.drawn();
+    const drawn = this.view.branches.drawn();
     const texts = drawn.filter(({ status }) => status !== "forked").length;
     return texts * BOX * PRESENTED * this.readable <= this.room().height;
   }
@@ -56,10 +57,10 @@ export class Camera {
 
   /** @param {number} factor */
   zoom(factor) {
-    if (this.board.aligned) return; // there, x belongs to the steps
+    if (this.view.aligned) return; // there, x belongs to the steps
     const { x, y } = this.at;
     const k = Math.min(3, Math.max(0.1, this.at.k * factor));
-    const { width, height } = this.view();
+    const { width, height } = this.size();
     const [middleX, middleY] = [width / 2, height / 2];
     const ratio = k / this.at.k;
     this.moveTo({ x: middleX - (middleX - x) * ratio, y: middleY - (middleY - y) * ratio, k });
@@ -71,7 +72,7 @@ export class Camera {
    */
   pan(dx, dy) {
     const { x, y, k } = this.at;
-    this.moveTo({ x: x + (this.board.aligned ? 0 : dx), y: y + dy, k });
+    this.moveTo({ x: x + (this.view.aligned ? 0 : dx), y: y + dy, k });
   }
 
   /** @param {{ x: number, y: number, k: number }} place */
@@ -89,14 +90,14 @@ export class Camera {
   }
 
   /** The size of the picture in pixels. */
-  view() {
-    return this.board.sizes.of(this.tree.svg);
+  size() {
+    return this.view.sizes.of(this.tree.svg);
   }
 
   /** The part of the picture that the tree may fill. */
   room() {
-    const { width, height } = this.view();
-    const note = this.board.run.limit && !this.board.presentation.isOn ? NOTE : 0;
+    const { width, height } = this.size();
+    const note = this.store.run.limit && !this.view.presents ? NOTE : 0;
     return {
       width: Math.max(50, width - 2 * MARGIN),
       height: Math.max(50, height - 2 * MARGIN - note),
@@ -105,34 +106,33 @@ export class Camera {
 
   /** The scale below which texts are shortened before they are drawn smaller. */
   get readable() {
-    const { isOn, textSize } = this.board.presentation;
-    return isOn ? textSize / FONT_SIZE : READABLE;
+    const { presents, textSize } = this.view;
+    return presents ? textSize / FONT_SIZE : READABLE;
   }
 
   /** All of the tree, or what grows in it. */
   aim() {
     if (this.movedByUser) return;
-    const { aligned } = this.board;
+    const { aligned } = this.view;
     const { width, height } = this.tree.extent();
     const room = this.room();
     const k = aligned
-      ? this.board.presentation.chartScale
+      ? this.view.chartScale
       : this.scaleFor(room.width / width, room.height / height);
     const centre = this.tree.centre();
     const x = MARGIN - follow(width * k - room.width, centre.right * k - room.width);
     const overflow = height * k - room.height;
     const down = overflow > 0 ? follow(overflow, centre.y * k - room.height / 2) : overflow / 2;
     this.goal = { x: aligned ? 0 : x, y: MARGIN - down, k };
-    if (!this.board.animates || !this.placed) this.at = this.goal;
+    if (!this.view.animates || !this.placed) this.at = this.goal;
     this.placed = true;
     this.apply();
   }
 
   /** @param {number[]} fitting scales at which the tree fits */
   scaleFor(...fitting) {
-    const { isOn } = this.board.presentation;
     const smallest = this.showsWhole ? SMALLEST_WHOLE : this.readable;
-    const largest = isOn ? LARGEST_PRESENTED * this.readable : LARGEST;
+    const largest = this.view.presents ? LARGEST_PRESENTED * this.readable : LARGEST;
     return Math.max(smallest, Math.min(largest, ...fitting));
   }
 

@@ -1,15 +1,20 @@
 // Copies a link to the run, which opens at the step of the cursor.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { ViewState } from "./view_state.js" */
 import { icon } from "./buttons.js";
 import { element } from "./elements.js";
 
 const SHOWN_MS = 4000;
 
 export class CopyLink {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   */
+  constructor(store, view) {
+    this.store = store;
+    this.view = view;
     this.root = element("span", { class: "copy-link" });
     const help = "Copy a link to this run at this step";
     this.button = element("button", {
@@ -30,12 +35,13 @@ export class CopyLink {
   }
 
   render() {
-    this.root.hidden = this.board.link === null;
+    this.root.hidden = !this.store.offers.link;
   }
 
   async copy() {
-    const { cursor, link } = this.board;
-    if (link === null) return;
+    const { cursor } = this.view;
+    const { link } = this.store.offers;
+    if (!link) return;
     if (!link.query) return this.say(link.words);
     const url = `${location.href.split(/[?#]/)[0]}?${link.query}&cursor=${cursor}`;
     this.say((await copied(url)) ? `Copied. ${link.words}` : `Copy it by hand: ${url}`);

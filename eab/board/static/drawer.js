@@ -1,6 +1,7 @@
 // The drawer over the charts: one thing at a time that the user asked for, always in sight.
 
-/** @import { Board } from "./board.js" */
+/** @import { Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { iconButton } from "./buttons.js";
 import { element } from "./elements.js";
 
@@ -8,39 +9,30 @@ import { element } from "./elements.js";
 
 export class Drawer {
   /**
-   * @param {Board} board
+   * @param {ViewState} view
+   * @param {Send} send
    * @param {Record<PageName, { title: string, root: HTMLElement }>} pages
    */
-  constructor(board, pages) {
+  constructor(view, send, pages) {
+    this.view = view;
     this.pages = pages;
     /** @type {PageName | null} */
-    this.open = null;
+    this.shown = null;
     this.title = element("h2");
     this.body = element("div", { class: "drawer-body", tabindex: "0" });
     const head = element("header");
     head.append(
       this.title,
-      iconButton("close", "Close (Escape)", () => board.closeDrawer()),
+      iconButton("close", "Close (Escape)", () => send("closeDrawer")),
     );
     this.root = element("section", { class: "panel drawer", hidden: "" });
     this.root.append(head, this.body);
   }
 
-  /** Bring the part of the open page with this class to the top. @param {string} name */
-  scrollTo(name) {
-    const part = /** @type {HTMLElement | null} */ (this.body.querySelector(`.${name}`));
-    if (part) this.body.scrollTop = part.offsetTop - this.body.offsetTop;
-  }
-
-  /** Close it if this is open. @param {PageName} name */
-  leave(name) {
-    if (this.open === name) this.show(null);
-  }
-
-  /** @param {PageName | null} name */
-  show(name) {
-    if (this.open === name) return;
-    this.open = name;
+  render() {
+    const name = this.view.drawer;
+    if (this.shown === name) return;
+    this.shown = name;
     this.root.hidden = name === null;
     if (name === null) return this.body.replaceChildren();
     const { title, root } = this.pages[name];
@@ -48,5 +40,11 @@ export class Drawer {
     this.root.setAttribute("aria-label", title);
     this.body.replaceChildren(root);
     this.body.scrollTop = 0;
+  }
+
+  /** Bring the part of the open page with this class to the top. @param {string} name */
+  scrollTo(name) {
+    const part = /** @type {HTMLElement | null} */ (this.body.querySelector(`.${name}`));
+    if (part) this.body.scrollTop = part.offsetTop - this.body.offsetTop;
   }
 }

@@ -2,24 +2,27 @@
 // server named only the most likely tokens, a band for each path shows what is certain of the entropy
 // of all tokens.
 
-/** @import { Board } from "./board.js" */
-/** @import { Path, Token } from "./types.d.ts" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Path, Send, Token } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import {
   axisTitle,
   fitUnits,
   frameOf,
   gridLine,
   LEFT,
+  lastStepOf,
   pointIn,
   RIGHT,
   TOP,
+  ticks,
 } from "./chart_frame.js";
 import { diamond, set, shape } from "./elements.js";
 import { pathsWithLines, spreadBands } from "./entropy_spread.js";
 import { missedFork } from "./fork_reasons.js";
 import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
-import { ticks } from "./scales.js";
 import { ThresholdDrag } from "./threshold_drag.js";
+import { WhatIfBar } from "./what_if.js";
 
 const GRIP = 7; // pixels on either side of the threshold line
 const FORK_SIZE = 5;
@@ -38,12 +41,19 @@ function pointList(points) {
 }
 
 export class EntropyChart {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
     this.svg = shape("svg", { class: "chart entropy", role: "img" });
     this.scrubs = false; // whether the pointer moves the cursor
-    this.drag = new ThresholdDrag(this);
+    this.drag = new ThresholdDrag(this, store, view, send);
+    this.bar = new WhatIfBar(this.drag, store, send);
     this.listen();
   }
 
@@ -89,50 +99,33 @@ export class EntropyChart {
 
   /** @param {PointerEvent} event */
   scrub(event) {
-    const { innerWidth } = frameOf(this.board, this.svg);
-    const share = (pointIn(this.board, this.svg, event).x - LEFT) / innerWidth;
-    this.board.replay.goTo(Math.round(share * (this.lastStep() + 1) - 0.5));
+    const { innerWidth } = frameOf(this.view, this.svg);
+    const share = (pointIn(this.view, this.svg, event).x - LEFT) / innerWidth;
+    this.send("goTo", Math.round(share * (lastStepOf(this.store) + 1) - 0.5));
   }
 
   // ---- scales
 
   highest() {
     if (this.drag.active) return this.drag.highest;
-    const { run, records } = this.board;
-    return Math.max(run.threshold * 1.4, records.highestEntropy, 0.1) * 1.06;
-  }
-
-  /** The last step on the axis: while a run is live, the last that it can have. */
-  lastStep() {
-    const { run, lastStep } = this.board;
-    return Math.max(1, run.ended ? lastStep : Math.max(lastStep, run.maxSteps - 1));
-  }
-
-  /**
-   * The middle of a step's band; the tree by step and the KV chart use it, too.
-   * @param {number} step
-   * @param {SVGSVGElement} [svg] the chart
-   */
-  x(step, svg = this.svg) {
-    const { innerWidth } = frameOf(this.board, svg);
-    return LEFT + ((step + 0.5) / (this.lastStep() + 1)) * innerWidth;
+    const { run, highestEntropy } = this.store;
+    return Math.max(run.threshold * 1.4, highestEntropy, 0.1) * 1.06;
   }
 
   // ---- drawing
 
   render() {
-    const { board } = this;
-    const { innerWidth, innerHeight } = frameOf(board, this.svg);
-    const band = innerWidth / (this.lastStep() + 1);
+    const { innerWidth, innerHeight } = frameOf(this.view, this.svg);
+    const band = innerWidth / (lastStepOf(this.store) + 1);
     const highest = this.highest();
     const x = (/** @type {number} */ step) => LEFT + (step + 0.5) * band;
     const y = (/** @type {number} */ entropy) => TOP + innerHeight * (1 - entropy / highest);
-    const at = { x1: x(board.cursor), x2: x(board.cursor), y1: TOP, y2: TOP + innerHeight };
-    const lines = pathsWithLines(board);
-    fitUnits(board, this.svg);
+    const at = { x1: x(this.view.cursor), x2: x(this.view.cursor), y1: TOP, y2: TOP + innerHeight };
+    const lines = pathsWithLines(this.store, this.view);
+    fitUnits(this.view, this.svg);
     this.svg.replaceChildren(
       ...this.axes(x, y),
-      ...spreadBands(board, x, y),
+      ...spreadBands(this.store, this.view, x, y),
       ...this.bands(lines, x, y),
       ...this.traces(lines, x, y),
       ...this.missed(lines, x, y),
@@ -141,9 +134,11 @@ export class EntropyChart {
       ...this.threshold(y),
       shape("line", { class: "cursor", ...at }),
     );
-    set(this.svg, { "aria-label": board.sentences().entropy || "Entropy per step" });
-    const { chartScale } = board.presentation;
-    board.whatIfBar.place(y(board.run.threshold) * chartScale);
+    set(this.svg, {
+      "aria-label": this.store.sentencesAt(this.view.cursor).entropy || "Entropy per step",
+    });
+    const { height } = this.view.sizes.of(this.svg);
+    this.bar.place(y(this.store.run.threshold) * this.view.chartScale, height);
   }
 
   /**
@@ -151,8 +146,10 @@ export class EntropyChart {
    * @param {Scale} y
    */
   axes(x, y) {
-    const { width, height, bottom, isLow, innerWidth } = frameOf(this.board, this.svg);
-    const steps = ticks(this.lastStep(), Math.max(2, innerWidth / 90)).filter(Number.isInteger);
+    const { width, height, bottom, isLow, innerWidth } = frameOf(this.view, this.svg);
+    const steps = ticks(lastStepOf(this.store), Math.max(2, innerWidth / 90)).filter(
+      Number.isInteger,
+    );
     const title = { x: LEFT + innerWidth / 2, y: height - 4 };
     return [
       ...ticks(this.highest()).flatMap((value) =>
@@ -168,10 +165,10 @@ export class EntropyChart {
 
   /** @param {Scale} y */
   threshold(y) {
-    const { width, innerWidth } = frameOf(this.board, this.svg);
-    const value = this.drag.active ? this.drag.threshold : this.board.run.threshold;
+    const { width, innerWidth } = frameOf(this.view, this.svg);
+    const value = this.drag.active ? this.drag.threshold : this.store.run.threshold;
     const [at, right] = [y(value), width - RIGHT];
-    const draggable = this.board.canMoveThreshold;
+    const draggable = this.store.canMoveThreshold;
     const grip = { x: LEFT, y: at - GRIP, width: innerWidth, height: 2 * GRIP };
     const text = `${value.toFixed(2)}${draggable ? " ⇕" : ""}`;
     return [
@@ -199,7 +196,7 @@ export class EntropyChart {
       if (!known.length) return [];
       const edge = (/** @type {"low" | "high"} */ side) =>
         known.map(([step, { whole }]) => [x(step), y(whole?.[side] ?? 0)]);
-      const highlight = this.board.highlight.classOf(path.id);
+      const highlight = this.view.classOf(path.id);
       const points = [...edge("low"), ...edge("high").reverse()];
       return [shape("polygon", { class: `band${highlight}`, points: pointList(points) })];
     });
@@ -213,10 +210,10 @@ export class EntropyChart {
   traces(lines, x, y) {
     return lines.flatMap((path) => {
       const points = this.points(path).map(([step, { entropy }]) => [x(step), y(entropy)]);
-      const highlight = this.board.highlight.classOf(path.id);
-      const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.board.cursor));
+      const highlight = this.view.classOf(path.id);
+      const opacity = 0.3 + 0.7 * Math.sqrt(weightAt(path, this.view.cursor));
       const trace = shape("polyline", {
-        class: `trace ${statusAt(path, this.board.cursor)}${highlight}`,
+        class: `trace ${statusAt(path, this.view.cursor)}${highlight}`,
         points: pointList(points),
         "stroke-opacity": opacity.toFixed(2),
       });
@@ -232,8 +229,8 @@ export class EntropyChart {
    * @returns {[step: number, token: Token][]}
    */
   points(path) {
-    const before = this.board.paths.get(path.parent)?.tokens.at(-1);
-    const tokens = path.tokens.slice(0, tokenCountAt(path, this.board.cursor));
+    const before = this.store.paths.get(path.parent)?.tokens.at(-1);
+    const tokens = path.tokens.slice(0, tokenCountAt(path, this.view.cursor));
     /** @type {[number, Token][]} */
     const points = tokens.map((token, index) => [path.born + index, token]);
     return before ? [[path.born - 1, before], ...points] : points;
@@ -245,10 +242,9 @@ export class EntropyChart {
    * @param {Scale} y
    */
   forks(x, y) {
-    const { board } = this;
     const isFirst = (/** @type {Path} */ path) =>
-      board.paths.get(path.parent)?.firstChild === path.id;
-    return board
+      this.store.paths.get(path.parent)?.firstChild === path.id;
+    return this.view
       .begunPaths()
       .filter(isFirst)
       .map(({ born, tokens: [token] }) => {
@@ -265,13 +261,12 @@ export class EntropyChart {
    * @param {Scale} y
    */
   missed(lines, x, y) {
-    const { board } = this;
     let d = "";
     for (const path of lines) {
       for (const [index, token] of path.tokens
-        .slice(0, tokenCountAt(path, board.cursor))
+        .slice(0, tokenCountAt(path, this.view.cursor))
         .entries()) {
-        if (!missedFork(board, path, index) || board.unknownAt(path.id, index)) continue;
+        if (!missedFork(this.store, path, index) || this.store.unknownAt(path.id, index)) continue;
         d += `M${(x(path.born + index) - 2.5).toFixed(1)} ${y(token.entropy).toFixed(1)}${CIRCLE}`;
       }
     }
@@ -284,10 +279,9 @@ export class EntropyChart {
    * @param {Scale} y
    */
   unknowns(x, y) {
-    const { board } = this;
-    return board.begunPaths().flatMap((path) =>
-      path.tokens.slice(0, tokenCountAt(path, board.cursor)).flatMap((token, index) => {
-        if (!board.unknownAt(path.id, index)) return [];
+    return this.view.begunPaths().flatMap((path) =>
+      path.tokens.slice(0, tokenCountAt(path, this.view.cursor)).flatMap((token, index) => {
+        if (!this.store.unknownAt(path.id, index)) return [];
         const d = diamond(x(path.born + index), y(token.entropy), FORK_SIZE);
         return [shape("path", { class: "unknown", d })];
       }),

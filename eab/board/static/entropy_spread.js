@@ -1,8 +1,9 @@
 // With many paths, lines would hide one another. Then a band shows between which entropies they lie,
 // and only one text has a line: the chosen one, or the one that weighs most.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { shape } from "./elements.js";
 import { textsAt, tokenCountAt, weightAt } from "./path_state.js";
 
@@ -10,40 +11,46 @@ const MOST_LINES = 8;
 
 /** @typedef {(value: number) => number} Scale from a step or an entropy to pixels */
 
-/** @param {Board} board */
-function textsOf(board) {
-  return board.shownPaths().flatMap((path) => textsAt(path, board.cursor));
+/** @param {ViewState} view */
+function textsOf(view) {
+  return view.shownPaths().flatMap((path) => textsAt(path, view.cursor));
 }
 
-/** Whether there are too many paths for a line each. @param {Board} board */
-export function isSpread(board) {
-  return board.sides === null && textsOf(board).length > MOST_LINES;
+/**
+ * Whether there are too many paths for a line each.
+ * @param {RunStore} store
+ * @param {ViewState} view
+ */
+export function isSpread(store, view) {
+  return store.sides === null && textsOf(view).length > MOST_LINES;
 }
 
 /**
  * The paths that have a line.
- * @param {Board} board
+ * @param {RunStore} store
+ * @param {ViewState} view
  * @returns {Path[]}
  */
-export function pathsWithLines(board) {
-  if (!isSpread(board)) return board.begunPaths();
-  const heaviest = textsOf(board).reduce((one, other) =>
-    weightAt(other, board.cursor) > weightAt(one, board.cursor) ? other : one,
+export function pathsWithLines(store, view) {
+  if (!isSpread(store, view)) return view.begunPaths();
+  const heaviest = textsOf(view).reduce((one, other) =>
+    weightAt(other, view.cursor) > weightAt(one, view.cursor) ? other : one,
   );
-  const chosen = board.paths.get(board.highlight.path() ?? -1) ?? heaviest;
-  const begun = new Set(board.begunPaths());
-  return board.records.lineThrough(chosen).filter((path) => begun.has(path));
+  const chosen = store.paths.get(view.highlighted ?? -1) ?? heaviest;
+  const begun = new Set(view.begunPaths());
+  return store.lineThrough(chosen).filter((path) => begun.has(path));
 }
 
 /**
  * The band of all paths, and of the middle half of them.
- * @param {Board} board
+ * @param {RunStore} store
+ * @param {ViewState} view
  * @param {Scale} x
  * @param {Scale} y
  */
-export function spreadBands(board, x, y) {
-  if (!isSpread(board)) return [];
-  const steps = entropiesByStep(board);
+export function spreadBands(store, view, x, y) {
+  if (!isSpread(store, view)) return [];
+  const steps = entropiesByStep(view);
   return [
     { low: 0, high: 1, name: "spread" },
     { low: 0.25, high: 0.75, name: "spread half" },
@@ -57,13 +64,13 @@ export function spreadBands(board, x, y) {
 
 /**
  * The entropies of all paths at each step, in order; a step without paths has none.
- * @param {Board} board
+ * @param {ViewState} view
  */
-function entropiesByStep(board) {
+function entropiesByStep(view) {
   /** @type {number[][]} */
-  const steps = Array.from({ length: board.cursor + 1 }, () => []);
-  for (const path of board.begunPaths()) {
-    const tokens = path.tokens.slice(0, tokenCountAt(path, board.cursor));
+  const steps = Array.from({ length: view.cursor + 1 }, () => []);
+  for (const path of view.begunPaths()) {
+    const tokens = path.tokens.slice(0, tokenCountAt(path, view.cursor));
     for (const [index, { entropy }] of tokens.entries()) steps[path.born + index]?.push(entropy);
   }
   const last = steps.findLastIndex(({ length }) => length > 0);

@@ -1,7 +1,8 @@
 // Find words in the texts of the tree, also where they go over a fork.
 
-/** @import { Board } from "./board.js" */
-/** @import { Path, TokenPlace } from "./types.d.ts" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Path, Send, TokenPlace } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { iconButton, wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 import { textOf } from "./path_state.js";
@@ -9,9 +10,15 @@ import { textOf } from "./path_state.js";
 const MAX_PLACES = 500;
 
 export class Finder {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
     this.root = element("div", { class: "finder", role: "search", hidden: "" });
     const name = "Find in the texts";
     this.input = element("input", { type: "search", "aria-label": name, placeholder: name });
@@ -27,14 +34,12 @@ export class Finder {
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     /** Where the words end. @type {TokenPlace[]} */
     this.places = [];
-    /** @type {Set<number>} */
-    this.paths = new Set();
     this.current = -1;
   }
 
   clear() {
     this.places = [];
-    this.paths = new Set();
+    this.view.found = new Set();
     this.current = -1;
     this.input.value = this.count.textContent = "";
     this.root.hidden = true;
@@ -48,8 +53,8 @@ export class Finder {
 
   close() {
     this.clear();
-    this.board.render();
-    this.board.root.focus({ preventScroll: true });
+    this.send("render");
+    this.send("takeFocus");
   }
 
   /** @param {KeyboardEvent} event */
@@ -64,12 +69,12 @@ export class Finder {
 
   find() {
     const wanted = this.input.value.toLowerCase();
-    const paths = wanted ? [...this.board.paths.values()] : [];
+    const paths = wanted ? [...this.store.paths.values()] : [];
     this.places = paths.flatMap((path) => this.placesIn(path, wanted)).slice(0, MAX_PLACES);
-    this.paths = new Set(this.places.map((place) => place.path));
+    this.view.found = new Set(this.places.map((place) => place.path));
     this.current = -1;
     this.renderCount();
-    this.board.render();
+    this.send("render");
   }
 
   /**
@@ -97,10 +102,10 @@ export class Finder {
    */
   textBefore(path, length) {
     let text = "";
-    let at = this.board.paths.get(path.parent);
+    let at = this.store.paths.get(path.parent);
     while (at && text.length < length) {
       text = textOf(at, at.tokens.length).toLowerCase() + text;
-      at = this.board.paths.get(at.parent);
+      at = this.store.paths.get(at.parent);
     }
     return length > 0 ? text.slice(-length) : "";
   }
@@ -110,7 +115,7 @@ export class Finder {
     if (!this.places.length) return;
     this.current = (this.current + direction + this.places.length) % this.places.length;
     this.renderCount();
-    this.board.selection.reveal(this.places[this.current]);
+    this.send("reveal", this.places[this.current]);
   }
 
   renderCount() {

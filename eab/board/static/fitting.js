@@ -2,8 +2,10 @@
 // grew from it allows; the last boxes reach the right edge. Before a tree is drawn smaller than can
 // be read, texts are shortened, the longest first.
 
-/** @import { Board } from "./board.js" */
+/** @import { Camera } from "./camera.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Arrangement, BoxSizes, Layout, Path, Size } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { LONGEST_WORD, wordLengths, wrapped } from "./label.js";
 import {
   arranged,
@@ -40,39 +42,42 @@ const SMALLER = [
  */
 
 /**
- * @param {Board} board
+ * @param {RunStore} store
+ * @param {ViewState} view
+ * @param {Camera} camera
  * @returns {Layout}
  */
-export function arrange(board) {
-  const rank = treeOrder([...board.paths.values()]);
-  const kept = board.branches.drawn().sort((one, other) => rank[one.id] - rank[other.id]);
-  return { ...fittest(board, kept), rank };
+export function arrange({ paths, run }, { aligned, branches }, camera) {
+  const rank = treeOrder([...paths.values()]);
+  const kept = branches.drawn().sort((one, other) => rank[one.id] - rank[other.id]);
+  return { ...fittest(kept, run.prompt, camera, aligned), rank };
 }
 
 /**
  * The arrangement that leaves out the fewest characters; of those, the largest.
- * @param {Board} board
  * @param {Path[]} kept parents before their children
+ * @param {string} prompt
+ * @param {Camera} camera
+ * @param {boolean} aligned
  * @returns {Arrangement}
  */
-function fittest(board, kept) {
-  const { camera } = board.tree;
-  const texts = textsOf(kept, board.run.prompt);
+function fittest(kept, prompt, camera, aligned) {
+  const texts = textsOf(kept, prompt);
   const at = (/** @type {Size} */ room, /** @type {number} */ lines) => {
     const { sizes, longest } = fitted(texts, room, lines);
-    return arranged(board, kept, sizes, longest);
+    return arranged(prompt, kept, sizes, longest);
   };
   const { readable } = camera;
   const largest = Math.max(1, readable);
-  const room = roomAt(board, texts, largest);
-  if (board.aligned) return at({ ...room, height: 0 }, 1); // a line each, over the steps
+  const room = roomAt(camera, texts, largest);
+  if (aligned) return at({ ...room, height: 0 }, 1); // a line each, over the steps
   let best = at(room, LINES_OF_A_LEAF[0]);
   const all = texts.words.reduce((sum, words) => sum + lengthOf(words), 0);
   const larger = readable < largest ? [{ share: largest / readable, from: 0 }] : [];
   for (const { share, from } of [...larger, { share: 1, from: 0 }, ...SMALLER]) {
     if (best.leftOut < from * all) break;
     const scale = share * readable;
-    const room = roomAt(board, texts, scale);
+    const room = roomAt(camera, texts, scale);
     for (const lines of LINES_OF_A_LEAF) {
       const found = at(room, lines);
       if (isBetter(found, best, room.height)) best = found;
@@ -110,12 +115,12 @@ function textsOf(kept, prompt) {
 /**
  * The room for the tree in its own pixels. One that is too high even with a line for each text is
  * drawn smaller as a whole, so that it may be wider.
- * @param {Board} board
+ * @param {Camera} camera
  * @param {Texts} texts
  * @param {number} scale
  * @returns {Size}
  */
-function roomAt({ tree: { camera } }, { kept, children }, scale) {
+function roomAt(camera, { kept, children }, scale) {
   const { width, height } = camera.room();
   const whole = height / roomsOf(kept, children, (path) => boxHeight(path, 1)).height;
   return {

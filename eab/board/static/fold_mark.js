@@ -1,18 +1,18 @@
 // The mark of what is not drawn: after a fork how many small branches, after a box how many texts with
 // the same answer. A click draws them.
 
-/** @import { Board } from "./board.js" */
 /** @import { Path } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { set, shape } from "./elements.js";
 import { textsAt } from "./path_state.js";
 
 export class FoldMark {
   /**
-   * @param {Board} board
+   * @param {ViewState} view
    * @param {number} fork path that forks
    */
-  constructor(board, fork) {
-    this.board = board;
+  constructor(view, fork) {
+    this.view = view;
     this.fork = fork;
     this.node = shape("text", { class: "fold", "data-fork": fork });
     this.words = document.createTextNode("");
@@ -22,7 +22,7 @@ export class FoldMark {
 
   /** @param {number | null} right edge of the box that forks; null where it has not forked */
   place(right) {
-    const count = right === null ? 0 : this.board.branches.foldedAt(this.fork);
+    const count = right === null ? 0 : this.view.branches.foldedAt(this.fork);
     this.words.data = count ? `+${count}` : "";
     const noun = count === 1 ? "small branch" : "small branches";
     this.help.textContent = `${count} ${noun}: dropped, or under 1%. Click to see.`;
@@ -35,7 +35,7 @@ export class FoldMark {
    * @returns {string} what the box stands for; "" while it is one text
    */
   count(box, x) {
-    const count = textsAt(box, this.board.cursor).length;
+    const count = textsAt(box, this.view.cursor).length;
     const words = `${count} texts with the answer “${box.joined?.answer}”`;
     this.words.data = count > 1 ? `${count} texts` : "";
     this.help.textContent = `${words}. Click to see.`;

@@ -1,7 +1,8 @@
 // What happened at the newest fork, in a sentence: it stands over the tree while the run is played.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { THRESHOLD_POLICIES } from "./fork_reasons.js";
 import { percent } from "./format.js";
 
@@ -9,18 +10,20 @@ const NEW = 3; // steps for which a fork is news
 const MOST_WORDS = 3; // branches to name
 
 /**
- * @param {Board} board
+ * @param {RunStore} store
+ * @param {ViewState} view
  * @returns {string} empty if there is no new fork, or if nothing moves
  */
-export function forkCaption(board) {
-  const { cursor, records, replay, run } = board;
-  if (!replay.playing && !replay.gliding) return "";
-  const forked = [...records.paths.values()].filter((path) => isNew(board, path));
+export function forkCaption(store, view) {
+  const { run } = store;
+  const { cursor } = view;
+  if (!view.playing && !view.gliding) return "";
+  const forked = [...store.paths.values()].filter((path) => isNew(store, view, path));
   const newest = Math.max(...forked.map((path) => lastStepOf(path)));
   const now = forked.filter((path) => lastStepOf(path) === newest);
   if (!now.length || cursor <= newest) return "";
   const widest = now.reduce((best, path) => (path.share > best.share ? path : best));
-  const branches = records.childrenOf(widest.id).filter((child) => child.tokens.length);
+  const branches = store.childrenOf(widest.id).filter((child) => child.tokens.length);
   branches.sort((one, other) => other.share - one.share);
   const named = branches.slice(0, MOST_WORDS).map(({ share, tokens: [first] }) => {
     return `“${first.text.trim() || first.text}” ${percent(share)}`;
@@ -38,12 +41,11 @@ function lastStepOf(path) {
 }
 
 /**
- * @param {Board} board
+ * @param {RunStore} store
+ * @param {ViewState} view
  * @param {Path} path
  */
-function isNew({ cursor, records }, path) {
+function isNew(store, { cursor }, path) {
   const age = cursor - lastStepOf(path);
-  return (
-    path.status === "forked" && age >= 1 && age <= NEW && records.childrenOf(path.id).length > 0
-  );
+  return path.status === "forked" && age >= 1 && age <= NEW && store.childrenOf(path.id).length > 0;
 }

@@ -1,6 +1,6 @@
 // Why a path forked at a token, or why it did not.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path, Token } from "./types.d.ts" */
 import { percent } from "./format.js";
 
@@ -16,7 +16,7 @@ const FORKS_WITHOUT_THRESHOLD = {
 
 /**
  * Whether the model was unsure here, and the path did not fork.
- * @param {Board} board
+ * @param {RunStore} store
  * @param {Path} path
  * @param {number} index of a token of the path
  */
@@ -32,22 +32,22 @@ export function missedFork({ run, sides }, path, index) {
 
 /**
  * Why there is a fork at this token, or none, and what the fork decides, in a few sentences.
- * @param {Board} board
+ * @param {RunStore} store
  * @param {Path} path
  * @param {number} index
  */
-export function forkWords(board, path, index) {
-  return `${forkReason(board, path, index)} ${board.deciding.wordsAt(path, index)}`.trim();
+export function forkWords(store, path, index) {
+  return `${forkReason(store, path, index)} ${effectWords(store, path, index)}`.trim();
 }
 
 /**
  * Why there is a fork at this token, or none, in a sentence or two.
- * @param {Board} board
+ * @param {RunStore} store
  * @param {Path} path
  * @param {number} index
  */
-function forkReason(board, path, index) {
-  const { run } = board;
+function forkReason(store, path, index) {
+  const { run } = store;
   const token = path.tokens[index];
   const entropy = token.entropy.toFixed(2);
   const threshold = run.threshold.toFixed(2);
@@ -58,19 +58,19 @@ function forkReason(board, path, index) {
   }
   const reached = `Entropy ${entropy} reached the threshold ${threshold}`;
   if (index === 0 && path.parent >= 0) {
-    const siblings = board.records.childrenOf(path.parent).length;
+    const siblings = store.childrenOf(path.parent).length;
     const forked = `${reached}, so path ${path.parent} forked into ${siblings} here.`;
-    return `${forked}${branchWeight(board, path, token)}`;
+    return `${forked}${branchWeight(store, path, token)}`;
   }
   if (token.entropy < run.threshold) {
     return `No fork: entropy ${entropy} is below the threshold ${threshold}.`;
   }
-  return `${reached}, but ${obstacle(board, path, path.born + index)}`;
+  return `${reached}, but ${obstacle(store, path, path.born + index)}`;
 }
 
 /**
  * What kept a path from forking at a step at which it was unsure.
- * @param {Board} board
+ * @param {RunStore} store
  * @param {Path} path
  * @param {number} step
  */
@@ -85,7 +85,7 @@ function obstacle({ run }, path, step) {
 
 /**
  * What a child stands for: under `fair` the last child is drawn from all less likely tokens.
- * @param {Board} board
+ * @param {RunStore} store
  * @param {Path} path
  * @param {Token} token
  */
@@ -96,4 +96,17 @@ function branchWeight({ run }, path, token) {
   if (token.taken >= 0 && token.taken < most) return words;
   const drawn = `It was drawn from the tokens below the ${most} most likely`;
   return `${words} ${drawn} and stands for all of them.`;
+}
+
+/**
+ * What the fork before or after a token decides, in a sentence; "" if there is none.
+ * @param {RunStore} store
+ * @param {Path} path
+ * @param {number} index of a token of the path
+ */
+function effectWords({ deciding: { effects } }, path, index) {
+  const before = index === 0 ? effects.get(path.parent) : undefined;
+  if (before) return `This fork ${before.words}.`;
+  const after = index === path.tokens.length - 1 ? effects.get(path.id) : undefined;
+  return after ? `The fork after it ${after.words}.` : "";
 }

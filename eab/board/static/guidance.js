@@ -1,12 +1,19 @@
 // Where a lesson or a lecturer leads the board: once, then the user is free to move on.
 
-/** @import { Board } from "./board.js" */
-/** @import { Guide, Lead } from "./types.d.ts" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Guide, Lead, Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 
 export class Guidance {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
     /** The guide that was followed last. */
     this.id = "";
     /** Where a lecturer led it last. */
@@ -17,11 +24,12 @@ export class Guidance {
   follow(guide) {
     if (guide === undefined || guide.id === this.id) return;
     this.id = guide.id;
-    const { selection, drawer, replay } = this.board;
-    selection.clear();
-    drawer.show(guide.drawer);
-    if (guide.cursor !== null) replay.goTo(guide.cursor);
-    if (guide.token !== null) selection.reveal({ path: guide.token[0], token: guide.token[1] });
+    this.view.deselect();
+    this.view.drawer = guide.drawer;
+    if (guide.cursor !== null) this.send("goTo", guide.cursor);
+    if (guide.token !== null) {
+      this.send("reveal", { path: guide.token[0], token: guide.token[1] });
+    }
   }
 
   /**
@@ -29,12 +37,12 @@ export class Guidance {
    * @param {Lead} lead
    */
   lead(lead) {
-    const { selection, replay, run, paths, lastStep } = this.board;
+    const { run, paths, lastStep } = this.store;
     if (lead.id === this.leadId || lead.run !== run.key) return;
     if (lead.token !== null && !paths.has(lead.token[0])) return; // it has not come yet
     this.leadId = lead.id;
-    replay.goTo(lead.cursor ?? lastStep);
-    if (lead.token === null) selection.drop();
-    else selection.choose(...lead.token);
+    this.send("goTo", lead.cursor ?? lastStep);
+    if (lead.token === null) this.send("deselect");
+    else this.send("select", ...lead.token);
   }
 }

@@ -1,9 +1,10 @@
 // The selected token: what it was drawn from, why its path forked there or did not, and which paths
-// read its KV row. Where the host makes runs (`board.onGrow`), a new run can grow from it, with
+// read its KV row. Where the host makes runs (`offers.grow`), a new run can grow from it, with
 // another token in its place if the user wants.
 
-/** @import { Board } from "./board.js" */
-/** @import { Path, Token } from "./types.d.ts" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Path, Send, Token } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { button, wordButton } from "./buttons.js";
 import { candidateBars } from "./candidates.js";
 import { element } from "./elements.js";
@@ -23,11 +24,17 @@ const GROW_HELP =
   "To force another token, choose it above.";
 
 export class Inspector {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
     this.root = element("section", { class: "inspector", "aria-label": "Selected token" });
-    this.reading = new Reading(board);
+    this.reading = new Reading(store, view, send);
     this.facts = element("dl");
     this.list = element("ol", { class: "candidates", "aria-label": "Most likely tokens" });
     this.explanation = element("p", { class: "why" });
@@ -40,7 +47,7 @@ export class Inspector {
       wordButton(
         "Hide this branch",
         "leave this path and all that grew from it out of the tree (x)",
-        () => this.board.branches.hideSelected(),
+        () => send("hideBranch"),
       ),
     );
     this.forced = -1; // index of the candidate to force
@@ -48,15 +55,15 @@ export class Inspector {
   }
 
   render() {
-    const { path: id, token: index } = this.board.selection;
-    const path = id === null ? undefined : this.board.paths.get(id);
+    const { path: id, token: index } = this.view.selection;
+    const path = id === null ? undefined : this.store.paths.get(id);
     const token = path?.tokens[index];
     if (!path || !token) {
       this.shown = "";
       return this.root.replaceChildren();
     }
-    const canGrow = this.board.onGrow !== null;
-    const shown = [this.board.run.key, id, index, token.taken, canGrow].join();
+    const canGrow = Boolean(this.store.offers.grow);
+    const shown = [this.store.run.key, id, index, token.taken, canGrow].join();
     if (this.shown !== shown) {
       this.shown = shown;
       this.forced = token.taken;
@@ -68,8 +75,8 @@ export class Inspector {
     }
     this.reading.render();
     this.renderFacts(path, index, token);
-    const unknown = this.board.unknownAt(path.id, index);
-    const sentences = [unknown, forkWords(this.board, path, index)];
+    const unknown = this.store.unknownAt(path.id, index);
+    const sentences = [unknown, forkWords(this.store, path, index)];
     this.explanation.textContent = [...sentences, this.row(path, index)].join(" ").trim();
     this.renderGrow(path, index, token);
   }
@@ -80,7 +87,7 @@ export class Inspector {
    * @param {Token} token
    */
   renderFacts(path, index, token) {
-    const { cursor } = this.board;
+    const { cursor } = this.view;
     const choices = Math.exp(token.entropy).toFixed(1);
     const facts = {
       token: token.text || "(part of a character)",
@@ -108,7 +115,7 @@ export class Inspector {
    * @param {number} index
    */
   candidate(text, index) {
-    if (!this.board.onGrow) return element("span", { class: "mono candidate" }, text);
+    if (!this.store.offers.grow) return element("span", { class: "mono candidate" }, text);
     const help = `Force “${text}”`;
     const choice = button(text, help, help, () => {
       this.forced = index;
@@ -126,13 +133,14 @@ export class Inspector {
    * @param {number} index
    */
   row(path, index) {
-    const { cursor, records, run } = this.board;
+    const { cursor } = this.view;
+    const { run } = this.store;
     const size = bytes(run.rowBytes);
     const without = WITHOUT_SHARING[run.cache];
     if (without) return `${without} (${size} per row).`;
     if (cursor <= path.born + index) return `Its KV row (${size}) is written in the next step.`;
-    const live = (records.stepAt(cursor)?.paths ?? []).map((rows) => rows.path);
-    const readers = live.filter((reader) => records.lineageOf(reader).has(path.id));
+    const live = (this.store.stepAt(cursor)?.paths ?? []).map((rows) => rows.path);
+    const readers = live.filter((reader) => this.store.lineageOf(reader).has(path.id));
     const at = `at step ${cursor}`;
     if (!readers.length) return `No live path reads its KV row (${size}) ${at}: the row is free.`;
     if (readers.length === 1) return `Its KV row (${size}) is private to path ${readers[0]} ${at}.`;
@@ -148,7 +156,7 @@ export class Inspector {
    * @param {Token} token
    */
   renderGrow(path, index, token) {
-    if (!this.board.onGrow) return;
+    if (!this.store.offers.grow) return;
     this.list.querySelectorAll("button").forEach((choice, index) => {
       choice.setAttribute("aria-pressed", String(index === this.forced));
     });
@@ -167,23 +175,23 @@ export class Inspector {
 
   /** The branch at this fork that begins with the token to force, if there is one. */
   existingBranch() {
-    const { paths, records, selection } = this.board;
-    const path = paths.get(selection.path ?? -1);
-    const token = path?.tokens[selection.token];
-    if (!path || !token || selection.token !== 0 || this.forced === token.taken) return undefined;
+    const path = this.store.paths.get(this.view.selection.path ?? -1);
+    const token = path?.tokens[this.view.selection.token];
+    if (!path || !token || this.view.selection.token !== 0 || this.forced === token.taken)
+      return undefined;
     const text = token.candidates[this.forced]?.text;
-    return records.childrenOf(path.parent).find(({ tokens }) => tokens[0]?.text === text);
+    return this.store.childrenOf(path.parent).find(({ tokens }) => tokens[0]?.text === text);
   }
 
   goToExisting() {
     const branch = this.existingBranch();
-    if (branch) this.board.selection.reveal({ path: branch.id, token: 0 });
+    if (branch) this.send("reveal", { path: branch.id, token: 0 });
   }
 
   grow() {
-    const { run, selection } = this.board;
-    if (run.key === null || selection.path === null) return;
-    const { path, token } = selection;
-    this.board.onGrow?.({ run: run.key, path, token, candidate: this.forced });
+    const { key } = this.store.run;
+    const { path, token } = this.view.selection;
+    if (key === null || path === null) return;
+    this.send("grow", { run: key, path, token, candidate: this.forced });
   }
 }

@@ -1,28 +1,18 @@
 // The keyboard: what each key does; help.js lists the keys.
 
-/** @import { Board } from "./board.js" */
-
-/**
- * Keys pressed where nothing on the page has the focus are for the board, too.
- * @param {Document} page
- * @param {Board} board
- */
-export function takeKeysOf(page, board) {
-  const onBody = (/** @type {KeyboardEvent} */ event) => {
-    if (event.target === page.body) onKey(board, event);
-  };
-  page.addEventListener("keydown", onBody, { signal: board.closing.signal });
-}
+/** @import { Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 
 /**
  * Do what the key stands for, unless it is meant for the control that has the focus.
- * @param {Board} board
+ * @param {ViewState} view
+ * @param {Send} send
  * @param {KeyboardEvent} event
  */
-export function onKey(board, event) {
-  if (!isRemote(board, event) && isForControl(event)) return;
+export function onKey(view, send, event) {
+  if (!(view.presents && isRemote(event)) && isForControl(event)) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  const action = actionOf(board, key, event.shiftKey);
+  const action = actionOf(send, key, event.shiftKey, view.presents);
   if (!action) return;
   event.preventDefault();
   event.stopPropagation(); // the page around the board may have keys of its own
@@ -31,12 +21,10 @@ export function onKey(board, event) {
 
 /**
  * A presenter's remote sends Page Down and Page Up, wherever the focus is.
- * @param {Board} board
  * @param {KeyboardEvent} event
  */
-function isRemote(board, { key, ctrlKey, metaKey, altKey }) {
-  const plain = !ctrlKey && !metaKey && !altKey;
-  return plain && board.presentation.isOn && ["PageDown", "PageUp"].includes(key);
+function isRemote({ key, ctrlKey, metaKey, altKey }) {
+  return !ctrlKey && !metaKey && !altKey && ["PageDown", "PageUp"].includes(key);
 }
 
 /** @param {KeyboardEvent} event */
@@ -50,40 +38,39 @@ function isForControl(event) {
 }
 
 /**
- * @param {Board} board
+ * @param {Send} send
  * @param {string} key
  * @param {boolean} shift
+ * @param {boolean} presents
  * @returns {(() => void) | undefined}
  */
-function actionOf(board, key, shift) {
-  const { replay } = board;
-  const move = (/** @type {-1 | 1} */ direction) =>
-    shift ? replay.goToFork(direction) : replay.goTo(replay.cursor + direction);
+function actionOf(send, key, shift, presents) {
+  const move = (/** @type {-1 | 1} */ direction) => send(shift ? "goToFork" : "step", direction);
   /** @type {Record<string, () => void>} */
   const actions = {
-    " ": () => replay.toggle(),
+    " ": () => send("togglePlay"),
     ArrowLeft: () => move(-1),
     ArrowRight: () => move(1),
-    ArrowUp: () => board.selection.goToNeighbour(-1),
-    ArrowDown: () => board.selection.goToNeighbour(1),
-    Home: () => replay.goTo(0),
-    End: () => replay.goToEnd(),
-    Enter: () => board.selection.goToNeighbour(0),
-    Escape: () => board.leave(),
-    x: () => board.branches.hideSelected(),
-    b: () => board.branches.toggle(),
-    o: () => board.toggleFocus(),
-    w: () => board.fit(),
-    d: () => board.deciding.toggle(),
-    a: () => board.branches.toggleJoins(),
-    t: () => board.toggleDrawer("tables"),
-    p: () => board.presentation.toggle(),
-    "/": () => board.finder.open(),
-    "?": () => board.toggleDrawer("help"),
+    ArrowUp: () => send("selectNeighbour", -1),
+    ArrowDown: () => send("selectNeighbour", 1),
+    Home: () => send("goTo", 0),
+    End: () => send("goToEnd"),
+    Enter: () => send("selectNeighbour", 0),
+    Escape: () => send("leave"),
+    x: () => send("hideBranch"),
+    b: () => send("toggleBranches"),
+    o: () => send("toggleFocus"),
+    w: () => send("fit"),
+    d: () => send("toggleDeciding"),
+    a: () => send("toggleJoins"),
+    t: () => send("toggleDrawer", "tables"),
+    p: () => send("togglePresenter"),
+    "/": () => send("openFinder"),
+    "?": () => send("toggleDrawer", "help"),
   };
-  if (board.presentation.isOn) {
-    actions.PageDown = () => replay.present(1);
-    actions.PageUp = () => replay.present(-1);
+  if (presents) {
+    actions.PageDown = () => send("present", 1);
+    actions.PageUp = () => send("present", -1);
   }
   return actions[key];
 }

@@ -1,8 +1,8 @@
 // Where the boxes of the tree stand: left to right, one row per leaf, parents in the middle of their
 // children. How much text each box holds is found in fitting.js. Units are CSS pixels at scale 1.
 
-/** @import { Board } from "./board.js" */
 /** @import { Arrangement, BoxSizes, Layout, Path } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { endOf, wordLengths, wrappedSize, wrapTokens } from "./label.js";
 
 export const LINE = 20; // of text, with the entropies under it
@@ -42,16 +42,16 @@ export const EMPTY_LAYOUT = {
 /**
  * The words in the box of a path once `count` of its tokens are there, in as many lines as the whole
  * text has.
- * @param {Board} board
+ * @param {ViewState} view
  * @param {Path} path
  * @param {number} count
  */
-export function labelOf(board, path, count) {
+export function labelOf(view, path, count) {
   const pieces = path.tokens.slice(0, count).map((token) => token.piece);
-  const { perLine, boxHeights } = board.layout;
+  const { perLine, boxHeights } = view.layout;
   const most = linesIn(boxHeights[path.id] ?? BOX);
   const characters = perLine[path.id] ?? BOX_LINE.shortest;
-  return wrapTokens(pieces, characters, most, board.selection.tokenIn(path));
+  return wrapTokens(pieces, characters, most, view.tokenIn(path));
 }
 
 /**
@@ -67,15 +67,15 @@ export function promptLine(words, longest) {
 }
 
 /**
- * @param {Board} board
+ * @param {string} text the prompt
  * @param {Path[]} kept parents before their children
  * @param {BoxSizes} sizes
  * @param {number} longest line of the boxes, characters
  * @returns {Arrangement}
  */
-export function arranged(board, kept, { perLine, most }, longest) {
-  const promptLength = promptLine(wordLengths(board.run.prompt), longest);
-  const end = endOf(board.run.prompt, promptLength * (PROMPT_LINES - 1));
+export function arranged(text, kept, { perLine, most }, longest) {
+  const promptLength = promptLine(wordLengths(text), longest);
+  const end = endOf(text, promptLength * (PROMPT_LINES - 1));
   const prompt = wrapTokens([end], promptLength, PROMPT_LINES);
   const promptHeight = heightOf(prompt.lines.length);
   const promptWidth = prompt.width + PADDING;

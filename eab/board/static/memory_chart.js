@@ -1,13 +1,23 @@
 // The KV cache in bytes. At the cursor: of all paths together, beside separate caches, and of each
 // live path. Under that: of all paths together at every step.
 
-/** @import { Board } from "./board.js" */
-/** @import { PathRows, Step } from "./types.d.ts" */
-import { axisTitle, fitUnits, frameOf, gridLine, LEFT, RIGHT, TOP } from "./chart_frame.js";
+/** @import { RunStore } from "./run_store.js" */
+/** @import { PathRows, Send, Step } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
+import {
+  axisTitle,
+  fitUnits,
+  frameOf,
+  gridLine,
+  LEFT,
+  RIGHT,
+  stepX,
+  TOP,
+  ticks,
+} from "./chart_frame.js";
 import { set, shape } from "./elements.js";
 import { bytes } from "./format.js";
 import { tokenCountAt } from "./path_state.js";
-import { ticks } from "./scales.js";
 
 const GAP = 56; // between the two parts; the numbers of the second axis are there
 const NARROWEST_NUMBERED = 16; // px; narrower bars have no number below
@@ -23,29 +33,35 @@ const LINES_BOTTOM = 16; // px under them; their numbers stand under the entropy
 /** @typedef {{ highest: number, scale: number, left: number, right: number }} Area of the chart */
 
 export class MemoryChart {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
     this.svg = shape("svg", { class: "chart memory", role: "img" });
   }
 
   render() {
-    const step = this.board.records.stepAt(this.board.cursor);
+    const step = this.store.stepAt(this.view.cursor);
     const drawn = step ? [...this.bars(step), ...(this.hasLines() ? this.lines() : [])] : [];
-    fitUnits(this.board, this.svg);
+    fitUnits(this.view, this.svg);
     this.svg.replaceChildren(this.hatch(), ...drawn);
-    set(this.svg, { "aria-label": this.board.sentences().memory || "KV cache" });
+    set(this.svg, { "aria-label": this.store.sentencesAt(this.view.cursor).memory || "KV cache" });
   }
 
   /** @param {Step} step */
   bars(step) {
-    const { width, innerWidth } = frameOf(this.board, this.svg);
+    const { width, innerWidth } = frameOf(this.view, this.svg);
     const middle = LEFT + Math.max(84, Math.min(170, innerWidth * 0.4));
     const { spare, paths } = step;
     const part = spare / Math.max(1, paths.length);
     const sums = paths.map((path) => path.shared + path.private + part);
     const longest = Math.max(0, ...sums) || KIB; // without a cache there is nothing to scale by
-    const all = this.area(this.board.records.highestBytes * 1.05, LEFT, middle);
+    const all = this.area(this.store.highestBytes * 1.05, LEFT, middle);
     const each = this.area(longest * 1.08, middle + GAP, width - RIGHT);
     return [...this.totals(step, all), ...this.pathBars(step, each)];
   }
@@ -79,31 +95,35 @@ export class MemoryChart {
   }
 
   hasLines() {
-    return frameOf(this.board, this.svg).height >= LOWEST_WITH_LINES;
+    return frameOf(this.view, this.svg).height >= LOWEST_WITH_LINES;
   }
 
   /** Where the bars stand. */
   bottom() {
-    const { height } = frameOf(this.board, this.svg);
+    const { height } = frameOf(this.view, this.svg);
     if (!this.hasLines()) return height - NUMBERS;
     return TOP + (height - TOP - LINES_BOTTOM) * (1 - LINES_SHARE) - LINES_GAP;
   }
 
+  /** @param {number} step */
+  stepX(step) {
+    return stepX(this.store, this.view, this.svg, step);
+  }
+
   /** What all paths held at every step, and what separate caches would have held. */
   lines() {
-    const { board } = this;
-    const { height } = frameOf(board, this.svg);
+    const { height } = frameOf(this.view, this.svg);
     const [top, bottom] = [this.bottom() + LINES_GAP, height - LINES_BOTTOM];
-    const highest = board.records.highestBytes * 1.05;
+    const highest = this.store.highestBytes * 1.05;
     const y = (/** @type {number} */ count) => bottom - ((bottom - top) * count) / highest;
-    const steps = [...board.records.steps.values()].sort((one, other) => one.step - other.step);
+    const steps = [...this.store.steps.values()].sort((one, other) => one.step - other.step);
     const line = (/** @type {string} */ kind, /** @type {(step: Step) => number} */ count) => {
       const points = steps.map(
-        (step) => `${board.entropy.x(step.step, this.svg).toFixed(1)},${y(count(step)).toFixed(1)}`,
+        (step) => `${this.stepX(step.step).toFixed(1)},${y(count(step)).toFixed(1)}`,
       );
       return shape("polyline", { class: `bytes-line ${kind}`, points: points.join(" ") });
     };
-    const x = board.entropy.x(board.cursor, this.svg);
+    const x = this.stepX(this.view.cursor);
     return [
       ...this.axis(
         { highest, scale: (bottom - top) / highest, left: LEFT, right: this.right() },
@@ -118,7 +138,7 @@ export class MemoryChart {
   }
 
   right() {
-    return frameOf(this.board, this.svg).width - RIGHT;
+    return frameOf(this.view, this.svg).width - RIGHT;
   }
 
   /**
@@ -161,7 +181,7 @@ export class MemoryChart {
     const separate = { x: left + width + 12, y: this.bottom() - tall, width, height: tall };
     const numberY = this.bottom() + 15;
     const separateName = width < NARROWEST_NAMED ? "separate" : "separate caches";
-    const { cache } = this.board.run;
+    const { cache } = this.store.run;
     const own = cache === "tree" ? "EAB" : cache;
     return [
       ...this.axis(area, this.bottom(), 3),
@@ -181,7 +201,7 @@ export class MemoryChart {
     const slot = (right - left) / Math.max(1, step.paths.length);
     const width = Math.max(2, Math.min(34, slot - 3));
     const spare = step.spare / Math.max(1, step.paths.length);
-    const { rank } = this.board.layout;
+    const { rank } = this.view.layout;
     const inTreeOrder = [...step.paths].sort((one, other) => rank[one.path] - rank[other.path]);
     const bars = inTreeOrder.flatMap((path, index) => {
       const x = left + index * slot + (slot - width) / 2;
@@ -204,7 +224,6 @@ export class MemoryChart {
    * @param {number} scale
    */
   pathBar(parts, place, scale) {
-    const { board } = this;
     const { path } = parts;
     const words = [
       `path ${path}: shared ${bytes(parts.shared)}`,
@@ -212,13 +231,13 @@ export class MemoryChart {
       `its equal part of the reserved rows ${bytes(parts.spare)}`,
     ];
     const group = shape("g", { class: "path-bar" });
-    const bars = this.stack(parts, place, scale, board.highlight.classOf(path));
+    const bars = this.stack(parts, place, scale, this.view.classOf(path));
     group.append(shape("title", {}, words.join(", ")), ...bars);
-    group.addEventListener("pointerenter", () => board.highlight.hover(path));
-    group.addEventListener("pointerleave", () => board.highlight.hover(null));
+    group.addEventListener("pointerenter", () => this.send("hover", path));
+    group.addEventListener("pointerleave", () => this.send("hover", null));
     group.addEventListener("click", () => {
-      const record = board.paths.get(path);
-      if (record) board.selection.choose(path, tokenCountAt(record, board.cursor) - 1);
+      const record = this.store.paths.get(path);
+      if (record) this.send("select", path, tokenCountAt(record, this.view.cursor) - 1);
     });
     return group;
   }

@@ -3,7 +3,6 @@
 /** @import { PageData } from "./types.d.ts" */
 import { Board } from "./board.js";
 import { element } from "./elements.js";
-import { takeKeysOf } from "./keys.js";
 
 /**
  * @param {string} id
@@ -45,5 +44,5 @@ byId("texts-sentence").textContent = page.texts.sentence;
 byId("texts").append(textsTable(page.texts));
 const board = new Board(byId("board"));
 board.update(page.message);
-takeKeysOf(document, board);
+board.takeKeysOf(document);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => board.redraw());

@@ -1,7 +1,8 @@
 // The frame of a picture: its title, legend, sentence and downloads.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { PictureArea, Sentences } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { button, icon } from "./buttons.js";
 import { element } from "./elements.js";
 import { isSpread } from "./entropy_spread.js";
@@ -189,15 +190,16 @@ function legend(entries) {
 
 /**
  * A legend names only what is in the picture.
- * @param {Board} board
+ * @param {HTMLElement} root of the board
+ * @param {RunStore} store
+ * @param {ViewState} view
  */
-export function markLegends(board) {
-  const shown = board.shownPaths();
-  const { classList } = board.root;
+export function markLegends({ classList }, store, view) {
+  const shown = view.shownPaths();
   const missed = shown.some((path) =>
     path.tokens.some((_, token) => {
       const place = placeIn(path, token);
-      return missedFork(board, place.path, place.index);
+      return missedFork(store, place.path, place.index);
     }),
   );
   classList.toggle("has-missed", missed);
@@ -205,10 +207,10 @@ export function markLegends(board) {
     "has-bands",
     shown.some((path) => path.tokens.some((token) => token.whole)),
   );
-  classList.toggle("spread", isSpread(board));
-  classList.toggle("has-deciding", board.deciding.shown);
-  classList.toggle("has-folded", board.branches.byFork.size > 0);
-  classList.toggle("has-joined", board.branches.boxes.size > 0);
+  classList.toggle("spread", isSpread(store, view));
+  classList.toggle("has-deciding", view.showsDeciding);
+  classList.toggle("has-folded", view.branches.byFork.size > 0);
+  classList.toggle("has-joined", view.branches.boxes.size > 0);
   classList.toggle(
     "has-pruned",
     shown.some((path) => path.status === "pruned"),
@@ -217,21 +219,23 @@ export function markLegends(board) {
 
 export class Panel {
   /**
-   * @param {Board} board
+   * @param {RunStore} store
+   * @param {ViewState} view
    * @param {keyof Sentences} name
    * @param {string} title
-   * @param {{ svg: SVGSVGElement, pictureArea?: () => PictureArea | null }} view
+   * @param {{ svg: SVGSVGElement, pictureArea?: () => PictureArea | null }} drawing
    */
-  constructor(board, name, title, view) {
-    this.board = board;
-    this.name = name;
+  constructor(store, view, name, title, drawing) {
+    this.store = store;
     this.view = view;
+    this.name = name;
+    this.drawing = drawing;
     this.title = title;
     this.root = element("section", { class: `panel ${name}-panel` });
     this.sentence = element("p", { class: "sentence" });
     this.key = legend(LEGENDS[name]);
     this.picture = element("div", { class: "picture" });
-    this.picture.append(view.svg);
+    this.picture.append(drawing.svg);
     const saves = element("span", { class: "saves" });
     saves.append(this.save("SVG", saveSvg), this.save("PNG", savePng));
     this.head = element("header");
@@ -247,9 +251,9 @@ export class Panel {
     const { title } = this;
     const help = `Download the ${title === "KV cache" ? title : title.toLowerCase()} as ${kind}`;
     const made = button(icon("download"), help, `${kind}: ${help}`, () =>
-      action(this.view.svg, this.name, {
-        area: this.view.pictureArea?.() ?? null,
-        title: `${title}, step ${this.board.cursor} of ${this.board.lastStep}`,
+      action(this.drawing.svg, this.name, {
+        area: this.drawing.pictureArea?.() ?? null,
+        title: `${title}, step ${this.view.cursor} of ${this.store.lastStep}`,
         sentence: this.sentence.textContent ?? "",
         key: this.key,
       }),
@@ -264,14 +268,16 @@ export class Panel {
   }
 
   render() {
-    const { board, name } = this;
-    const words = board.notes[name] || this.caption() || board.sentences()[name];
+    const { store, name } = this;
+    const sentences = store.sentencesAt(this.view.cursor);
+    const words = store.notes[name] || this.caption() || sentences[name];
     if (this.sentence.textContent === words) return;
     this.sentence.textContent = this.sentence.title = words;
   }
 
   caption() {
     if (this.name !== "tree") return "";
-    return this.board.deciding.caption() || forkCaption(this.board);
+    const deciding = this.view.showsDeciding ? this.store.deciding.sentence : "";
+    return deciding || forkCaption(this.store, this.view);
   }
 }

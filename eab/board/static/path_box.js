@@ -9,7 +9,6 @@ import { percent } from "./format.js";
 import { BOX, LINE, labelOf } from "./layout.js";
 import { statusAt, textOf, textsAt, tokenCountAt, weightAt } from "./path_state.js";
 import { lineOf, placeIn } from "./same_answer.js";
-import { entropyClass } from "./scales.js";
 import { clip } from "./text.js";
 import { labelToCome, markToCome } from "./text_to_come.js";
 
@@ -50,6 +49,16 @@ export function writeLines(text, lines, x, y) {
   text.replaceChildren(...spans);
 }
 
+/**
+ * The class of an entropy: how unsure the model was.
+ * @param {number} entropy
+ * @param {number} threshold
+ */
+function entropyClass(entropy, threshold) {
+  if (entropy >= threshold) return "unsure";
+  return entropy >= threshold / 2 ? "fairly-sure" : "sure";
+}
+
 export class PathBox {
   /**
    * @param {TreeView} tree
@@ -57,7 +66,8 @@ export class PathBox {
    */
   constructor(tree, path) {
     this.tree = tree;
-    this.board = tree.board;
+    this.store = tree.store;
+    this.view = tree.view;
     this.path = path;
     this.hidden = false;
     const { group, frame, text } = boxParts(tree.boxLayer, "path");
@@ -72,7 +82,7 @@ export class PathBox {
     this.share = shape("text", { class: "share", y: -4, x: -6 });
     this.number = shape("text", { class: "path-number", x: 3 });
     this.edge = shape("path", { class: "edge" });
-    this.fold = new FoldMark(this.board, path.id);
+    this.fold = new FoldMark(this.view, path.id);
     const marks = [
       this.mark,
       this.weight,
@@ -84,8 +94,8 @@ export class PathBox {
     ];
     group.append(this.strip, ...marks);
     group.dataset.path = String(path.id);
-    group.addEventListener("pointerenter", () => this.board.highlight.hover(path.id));
-    group.addEventListener("pointerleave", () => this.board.highlight.hover(null));
+    group.addEventListener("pointerenter", () => tree.send("hover", path.id));
+    group.addEventListener("pointerleave", () => tree.send("hover", null));
     tree.edgeLayer.append(this.edge);
     this.stub = false;
     this.radius = 0; // of the ring around the mark of its fork
@@ -94,7 +104,7 @@ export class PathBox {
     /** Where each token stands in the box. @type {Cell[]} */
     this.cells = [];
     this.target = tree.placeOf(path);
-    const { playing, gliding } = this.board.replay;
+    const { playing, gliding } = this.view;
     // A child grows out of its parent, but only while the tree grows: otherwise it is there at once.
     const start = playing || gliding ? tree.boxes.get(path.parent)?.rightEnd() : undefined;
     /** @type {Point} */
@@ -124,30 +134,29 @@ export class PathBox {
 
   /** @param {Path} path */
   render(path) {
-    const { board } = this;
     this.path = path;
-    const status = statusAt(path, board.cursor);
-    const weight = weightAt(path, board.cursor);
-    const count = tokenCountAt(path, board.cursor);
+    const status = statusAt(path, this.view.cursor);
+    const weight = weightAt(path, this.view.cursor);
+    const count = tokenCountAt(path, this.view.cursor);
     this.target = this.tree.placeOf(path);
-    if (!board.animates) this.at = { x: this.target.x, y: this.target.y };
+    if (!this.view.animates) this.at = { x: this.target.x, y: this.target.y };
     this.stub = path.status === "pruned";
-    const classes = `${this.stub ? " stub" : ""}${board.highlight.classOf(path.id)}`;
+    const classes = `${this.stub ? " stub" : ""}${this.view.classOf(path.id)}`;
     const texts = path.joined?.all ?? [path];
-    const found = texts.some(({ id }) => board.finder.paths.has(id)) ? " found" : "";
-    const wording = status === "forked" && board.deciding.isWording(path) ? " wording" : "";
+    const found = texts.some(({ id }) => this.view.found.has(id)) ? " found" : "";
+    const wording = status === "forked" && this.view.isWording(path) ? " wording" : "";
     this.group.setAttribute("class", `box path ${status}${classes}${found}${wording}`);
     this.edge.setAttribute("class", `edge${classes}${found}`);
     this.edge.style.strokeWidth = (1 + 6 * Math.sqrt(weight)).toFixed(2);
-    const selected = board.selection.tokenIn(path);
-    const { aligned, focused } = board;
-    this.radius = status === "forked" ? board.deciding.radius(path) : 0;
+    const selected = this.view.tokenIn(path);
+    const { aligned, focused } = this.view;
+    this.radius = status === "forked" ? this.view.ringOf(path) : 0;
     const marked = path.joined
-      ? textsAt(path, board.cursor).length
-      : board.branches.foldedAt(path.id);
-    const only = board.layout.only[path.id];
+      ? textsAt(path, this.view.cursor).length
+      : this.view.branches.foldedAt(path.id);
+    const only = this.view.layout.only[path.id];
     const state = [status, this.stub, weight, selected, this.radius, marked, only];
-    const { perLine, boxHeights } = board.layout;
+    const { perLine, boxHeights } = this.view.layout;
     this.height = this.heightOf(boxHeights[path.id] ?? BOX);
     const size = [this.target.width.toFixed(1), this.height, perLine[path.id]];
     const filledWith = [
@@ -157,8 +166,8 @@ export class PathBox {
       ...size,
       aligned,
       focused,
-      board.whatIf,
-      board.replay.atRest,
+      this.store.whatIf,
+      this.view.atRest,
     ].join();
     if (this.filledWith !== filledWith) {
       this.filledWith = filledWith;
@@ -175,17 +184,17 @@ export class PathBox {
    */
   fill(path, count, status) {
     const { height } = this;
-    const { aligned } = this.board;
+    const { aligned } = this.view;
     const whole = textOf(path, count);
     const lines = aligned ? [this.fillAligned(path, count, whole)] : this.fillLabel(path, count);
     const first = this.stub || aligned ? 3 : BASELINE - height / 2;
     writeLines(this.text, lines, this.textLeft(), this.stub ? 1 : first);
-    markToCome(this.board, this.text, path, count);
+    markToCome(this.view, this.text, path, count);
     set(this.frame, { width: this.width.toFixed(1), height, y: -height / 2 });
     this.group.classList.toggle("thin", height < THINNEST_WITH_TEXT);
     set(this.number, { y: -height / 2 - 2 });
     this.number.textContent = String(lineOf(path).at(-1)?.id);
-    const weight = percent(weightAt(path, this.board.cursor));
+    const weight = percent(weightAt(path, this.view.cursor));
     const texts = this.fillMarks(path, status, weight);
     const name = texts || `path ${path.id}`;
     set(this.group, { "aria-label": `${name}, ${status}, weight ${weight}: ${whole}` });
@@ -199,7 +208,7 @@ export class PathBox {
    * @returns {string} the texts of the box, if there are several
    */
   fillMarks(path, status, weight) {
-    const { aligned, layout, paths } = this.board;
+    const { aligned, layout } = this.view;
     const end = path.finishReason === "stop" ? "■" : "→";
     this.mark.textContent = { forked: "◆", finished: end, pruned: "×", live: "" }[status];
     set(this.mark, { x: this.width + (status !== "forked" ? 6 : aligned ? 1 : 3) });
@@ -208,7 +217,7 @@ export class PathBox {
     const alone = path.parent < 0 || layout.only[path.id];
     this.share.textContent = alone ? "" : percent(path.share);
     const isLeaf = status === "live" || status === "finished";
-    this.weight.textContent = isLeaf && paths.size > 1 ? weight : "";
+    this.weight.textContent = isLeaf && this.store.paths.size > 1 ? weight : "";
     const texts = path.joined ? this.fold.count(path, this.width + WEIGHT_X) : "";
     set(this.weight, { x: this.width + WEIGHT_X, y: texts ? -2 : 4 });
     if (!path.joined) this.fold.place(status === "forked" ? this.width : null);
@@ -221,7 +230,7 @@ export class PathBox {
    * @param {number} count
    */
   fillLabel(path, count) {
-    const label = labelToCome(this.board, path, count) ?? labelOf(this.board, path, count);
+    const label = labelToCome(this.view, path, count) ?? labelOf(this.view, path, count);
     const scale = this.stub ? STUB_TEXT : 1;
     const start = this.textLeft();
     this.width = label.width * scale + start + 9;
@@ -240,19 +249,18 @@ export class PathBox {
    * @param {string} text
    */
   fillAligned(path, count, text) {
-    const { entropy } = this.board;
     const { x, width } = this.target;
     this.width = (width * count) / path.tokens.length;
     this.cells = Array.from({ length: count }, (_, index) => ({
       line: 0,
-      left: Math.max(2, entropy.x(path.born + index - 0.5) - x),
-      right: Math.min(this.width - 2, entropy.x(path.born + index + 0.5) - x),
+      left: Math.max(2, this.tree.stepX(path.born + index - 0.5) - x),
+      right: Math.min(this.width - 2, this.tree.stepX(path.born + index + 0.5) - x),
     }));
     return clip(text, width - 9);
   }
 
   textLeft() {
-    return this.board.aligned ? 5 : TEXT_X - 2;
+    return this.view.aligned ? 5 : TEXT_X - 2;
   }
 
   /**
@@ -260,7 +268,7 @@ export class PathBox {
    * @param {number} height of the box otherwise
    */
   heightOf(height) {
-    return this.board.aligned ? Math.max(6, height * Math.min(1, this.tree.spread())) : height;
+    return this.view.aligned ? Math.max(6, height * Math.min(1, this.tree.spread())) : height;
   }
 
   /**
@@ -274,12 +282,12 @@ export class PathBox {
     const marks = this.cells.flatMap(({ line, left, right }, index) => {
       const [x, top] = [(left + right) / 2, line * LINE - this.height / 2];
       const place = placeIn(path, index);
-      if (this.board.unknownAt(place.path.id, place.index)) {
+      if (this.store.unknownAt(place.path.id, place.index)) {
         return [shape("path", { class: "unknown", d: diamond(x, top, 4.5) })];
       }
       // Tokens behind the ellipsis would put their circles on top of each other.
       const crowded = line === last.line && x - last.missed < 5;
-      if (crowded || !missedFork(this.board, place.path, place.index)) return [];
+      if (crowded || !missedFork(this.store, place.path, place.index)) return [];
       [last.line, last.missed] = [line, x];
       return [shape("circle", { class: "missed", cx: x.toFixed(1), cy: top, r: 2.5 })];
     });
@@ -299,7 +307,7 @@ export class PathBox {
       isSelected ||= selected === index;
       const narrow = right - begin < 2; // tokens behind the ellipsis share a tick
       if (narrow && this.cells[index + 1]?.line === line) continue;
-      const level = entropyClass(highest, this.board.run.threshold);
+      const level = entropyClass(highest, this.store.run.threshold);
       const width = Math.max(1, right - begin - 1).toFixed(1);
       const place = { x: begin.toFixed(1), y: this.tickTop(line), height: 3.5, width, rx: 1 };
       ticks.push(

@@ -1,45 +1,42 @@
 // The board alone in the window: large for a projector, or just full screen.
 
-/** @import { Board } from "./board.js" */
-
-const CHART_TEXT = 11.5; // px, as `.tick-label` in charts.css
+/** @import { Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 
 export class Presentation {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
-    this.isOn = false;
-    /** px; of the board's own text, from presenting.css. */
-    this.textSize = 0;
-    board.root.addEventListener("fullscreenchange", () => {
+  /**
+   * @param {HTMLElement} root of the board
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(root, view, send) {
+    this.root = root;
+    this.view = view;
+    this.send = send;
+    root.addEventListener("fullscreenchange", () => {
       if (!document.fullscreenElement) this.set(false);
     });
   }
 
-  /** How much larger the charts are drawn, so that their numbers are as large as the texts. */
-  get chartScale() {
-    return this.isOn ? this.textSize / CHART_TEXT : 1;
-  }
-
   /** The window may have another size. */
   measure() {
-    this.textSize = Number.parseFloat(getComputedStyle(this.board.root).fontSize);
+    this.view.textSize = Number.parseFloat(getComputedStyle(this.root).fontSize);
   }
 
   toggle() {
-    this.set(!this.isOn);
-    if (this.isOn) this.fill();
+    this.set(!this.view.presents);
+    if (this.view.presents) this.fill();
     else this.leave();
   }
 
   toggleFullScreen() {
     if (document.fullscreenElement) document.exitFullscreen();
-    else this.board.root.requestFullscreen?.().catch(() => {});
+    else this.root.requestFullscreen?.().catch(() => {});
   }
 
   /** Full screen where the browser allows it, otherwise all of the window. */
   async fill() {
-    const { root } = this.board;
+    const { root } = this;
     try {
       await root.requestFullscreen();
     } catch {
@@ -50,17 +47,16 @@ export class Presentation {
   }
 
   leave() {
-    this.board.root.popover = null; // also hides it
+    this.root.popover = null; // also hides it
     if (document.fullscreenElement) document.exitFullscreen();
   }
 
   /** @param {boolean} isOn */
   set(isOn) {
-    if (this.isOn === isOn) return;
-    this.isOn = isOn;
-    this.board.root.classList.toggle("presenting", isOn);
+    if (this.view.presents === isOn) return;
+    this.view.presents = isOn;
+    this.root.classList.toggle("presenting", isOn);
     this.measure();
-    this.board.tree.camera.reset();
-    this.board.rearrange();
+    this.send("refit");
   }
 }

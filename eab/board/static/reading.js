@@ -1,8 +1,9 @@
 // The text that the selected token is in, from the prompt to its end, with its forks; and the way to
 // the next text.
 
-/** @import { Board } from "./board.js" */
-/** @import { Path } from "./types.d.ts" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Path, Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 import { percent } from "./format.js";
@@ -10,9 +11,15 @@ import { statusAt, tokenCountAt, weightAt } from "./path_state.js";
 import { lineOf } from "./same_answer.js";
 
 export class Reading {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
     this.root = element("section", { class: "reading", "aria-label": "Text" });
     this.place = element("span");
     const head = element("p", { class: "reading-head" });
@@ -27,24 +34,24 @@ export class Reading {
   }
 
   render() {
-    const path = this.board.paths.get(this.board.selection.path ?? -1);
+    const path = this.store.paths.get(this.view.selection.path ?? -1);
     if (!path) return this.text.replaceChildren();
-    const { branches, records } = this.board;
+    const { branches } = this.view;
     const drawn = new Set(branches.drawn());
     const isRead = (/** @type {Path} */ part) =>
-      !part.tokens.length || (this.board.hasBegun(part) && drawn.has(branches.boxOf(part)));
+      !part.tokens.length || (this.view.hasBegun(part) && drawn.has(branches.boxOf(part)));
     const line = lineOf(branches.boxOf(path));
     const chosen = line.includes(path) ? line[line.length - 1] : path;
-    const parts = records.lineThrough(chosen).filter(isRead);
+    const parts = this.store.lineThrough(chosen).filter(isRead);
     const last = parts[parts.length - 1] ?? path;
     const texts = this.texts();
     const box = branches.boxOf(last);
     const number = texts.indexOf(box) + 1;
-    const common = box.joined ? `, its box ${percent(weightAt(box, this.board.cursor))}` : "";
-    const weight = `weight ${percent(weightAt(last, this.board.cursor))}${common}`;
+    const common = box.joined ? `, its box ${percent(weightAt(box, this.view.cursor))}` : "";
+    const weight = `weight ${percent(weightAt(last, this.view.cursor))}${common}`;
     const place = number ? `text ${number} of ${texts.length}, ` : "";
     this.place.textContent = `${place}${weight}`;
-    const prompt = element("span", { class: "prompt" }, this.board.run.prompt);
+    const prompt = element("span", { class: "prompt" }, this.store.run.prompt);
     this.text.replaceChildren(prompt, ...parts.flatMap((part) => this.partOf(part)));
     const mark = this.text.querySelector("mark"); // the box scrolls, and not the page
     if (mark) this.text.scrollTop = mark.offsetTop - this.text.clientHeight / 2;
@@ -52,11 +59,10 @@ export class Reading {
 
   /** The paths that have not forked, from the top. */
   texts() {
-    const { board } = this;
-    const { rank } = board.layout;
-    return board
+    const { rank } = this.view.layout;
+    return this.view
       .shownPaths()
-      .filter((path) => statusAt(path, board.cursor) !== "forked")
+      .filter((path) => statusAt(path, this.view.cursor) !== "forked")
       .sort((one, other) => rank[one.id] - rank[other.id]);
   }
 
@@ -65,15 +71,14 @@ export class Reading {
    * @param {Path} path
    */
   partOf(path) {
-    const { board } = this;
-    const count = tokenCountAt(path, board.cursor);
-    const selected = board.selection.tokenIn(path);
+    const count = tokenCountAt(path, this.view.cursor);
+    const selected = this.view.tokenIn(path);
     const tokens = path.tokens.slice(0, count).map(({ piece }, index) => {
       const place = { "data-path": path.id, "data-token": index };
       return element(index === selected ? "mark" : "span", place, piece);
     });
-    if (statusAt(path, board.cursor) !== "forked") return tokens;
-    const branches = board.records.childrenOf(path.id).length;
+    if (statusAt(path, this.view.cursor) !== "forked") return tokens;
+    const branches = this.store.childrenOf(path.id).length;
     const help = `Here the path forked into ${branches}`;
     return [...tokens, element("span", { class: "reading-fork", title: help }, "◆")];
   }
@@ -81,17 +86,17 @@ export class Reading {
   /** @param {MouseEvent} event */
   choose(event) {
     const { path, token } = /** @type {HTMLElement} */ (event.target).dataset;
-    if (path && token) this.board.selection.choose(Number(path), Number(token));
+    if (path && token) this.send("select", Number(path), Number(token));
   }
 
   /** @param {-1 | 1} direction */
   go(direction) {
     const texts = this.texts();
-    const selected = this.board.paths.get(this.board.selection.path ?? -1);
+    const selected = this.store.paths.get(this.view.selection.path ?? -1);
     if (!selected || !texts.length) return;
-    const line = this.board.records.lineThrough(selected).map(({ id }) => id);
+    const line = this.store.lineThrough(selected).map(({ id }) => id);
     const at = texts.findIndex(({ id }) => line.includes(id));
     const next = texts[Math.max(0, Math.min(texts.length - 1, at + direction))];
-    this.board.selection.chooseLast(next);
+    this.send("selectLast", next);
   }
 }

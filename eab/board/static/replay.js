@@ -4,8 +4,9 @@
 // round, and after a live run, it rests at the step with the most live paths, as the last step often
 // has only one.
 
-/** @import { Board } from "./board.js" */
-/** @import { Message } from "./types.d.ts" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Message, Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 
 const STEPS_PER_SECOND = 6;
 const GLIDE_STEPS_PER_SECOND = 12;
@@ -13,18 +14,20 @@ const END_MS = 1500; // at the last step, before the cursor goes to where it res
 const REST_MS = 5000; // at rest, before the next round
 
 export class Replay {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
     this.speed = 1;
-    this.cursor = 0;
-    this.follow = true;
-    this.playing = false;
     this.movedAt = 0; // ms; when playing or gliding last moved the cursor
     this.byItself = false; // whether the board began to play, not the user
     this.loops = false; // whether it then begins again
     this.rests = false; // whether it goes to rest once it has reached the end of a live run
-    this.atRest = false; // whether it stands where it went by itself
     this.growing = false; // whether the run on the board was still growing
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
@@ -32,10 +35,7 @@ export class Replay {
 
   clear() {
     this.close();
-    this.cursor = 0;
-    this.follow = true;
-    this.playing = this.byItself = this.loops = this.rests = this.growing = false;
-    this.atRest = false;
+    this.byItself = this.loops = this.rests = this.growing = false;
   }
 
   close() {
@@ -48,15 +48,16 @@ export class Replay {
    * @param {Message} message
    */
   onMessage(isNewRun, message) {
-    const { lastStep, reducedMotion } = this.board;
+    const { lastStep } = this.store;
     const start = isNewRun ? (message.cursor ?? null) : null;
     if (start !== null) this.goTo(start);
-    else if (isNewRun && message.graft) this.cursor = lastStep;
+    else if (isNewRun && message.graft) this.view.cursor = lastStep;
     else if (isNewRun && message.autoplay && lastStep > 1) {
-      if (reducedMotion.matches) this.rest();
-      else this.playByItself();
-    } else if (this.follow && !this.playing && !this.glides(isNewRun)) this.cursor = lastStep;
-    this.cursor = Math.min(this.cursor, lastStep);
+      if (this.view.animates) this.playByItself();
+      else this.rest();
+    } else if (this.view.follow && !this.view.playing && !this.glides(isNewRun))
+      this.view.cursor = lastStep;
+    this.view.cursor = Math.min(this.view.cursor, lastStep);
     this.restAfterRun(isNewRun);
   }
 
@@ -65,8 +66,8 @@ export class Replay {
    * @param {boolean} isNewRun
    */
   restAfterRun(isNewRun) {
-    const { run } = this.board;
-    if (this.growing && !isNewRun && run.ended && this.follow) {
+    const { run } = this.store;
+    if (this.growing && !isNewRun && run.ended && this.view.follow) {
       this.rests = true;
       this.reachEnd();
     }
@@ -75,7 +76,7 @@ export class Replay {
 
   /** The cursor may have come to the end. */
   reachEnd() {
-    if (this.cursor < this.board.lastStep || !(this.rests || this.byItself)) return;
+    if (this.view.cursor < this.store.lastStep || !(this.rests || this.byItself)) return;
     this.rests = false;
     this.timer = setTimeout(() => this.settle(), END_MS);
   }
@@ -85,42 +86,24 @@ export class Replay {
    * @param {boolean} isNewRun
    */
   glides(isNewRun) {
-    const { animates, run } = this.board;
-    return run.mode === "live" && animates && !(isNewRun && run.ended);
+    const { run } = this.store;
+    return run.mode === "live" && this.view.animates && !(isNewRun && run.ended);
   }
 
   // ---- what the user does
 
   /** @param {number} step */
   goTo(step) {
-    this.playing = this.byItself = this.rests = this.atRest = false;
-    this.cursor = Math.min(this.board.lastStep, Math.max(0, step));
-    this.follow = this.cursor === this.board.lastStep;
-    this.board.selection.followCursor();
+    this.view.playing = this.byItself = this.rests = this.view.atRest = false;
+    this.view.cursor = Math.min(this.store.lastStep, Math.max(0, step));
+    this.view.follow = this.view.cursor === this.store.lastStep;
+    this.send("followCursor");
   }
 
   /** The user has the board now: what plays by itself plays to its end, but not again. */
   touch() {
     this.loops = this.rests = false;
-    if (!this.playing) clearTimeout(this.timer);
-  }
-
-  goToEnd() {
-    this.goTo(this.board.lastStep);
-  }
-
-  /** @param {-1 | 1} direction */
-  goToFork(direction) {
-    this.goToNext(direction, this.board.records.forkSteps());
-  }
-
-  /**
-   * What a presenter's remote goes through: the beginning, every fork, the end.
-   * @param {-1 | 1} direction
-   */
-  present(direction) {
-    const { lastStep, records } = this.board;
-    this.goToNext(direction, [0, ...records.forkSteps(), lastStep]);
+    if (!this.view.playing) clearTimeout(this.timer);
   }
 
   /**
@@ -129,28 +112,24 @@ export class Replay {
    */
   goToNext(direction, steps) {
     const inOrder = steps.sort((one, other) => direction * (one - other));
-    this.goTo(inOrder.find((step) => direction * (step - this.cursor) > 0) ?? this.cursor);
-  }
-
-  toggleFollow() {
-    if (!this.follow) return this.goToEnd();
-    this.follow = false;
-    this.board.render();
+    this.goTo(
+      inOrder.find((step) => direction * (step - this.view.cursor) > 0) ?? this.view.cursor,
+    );
   }
 
   toggle() {
     this.byItself = false;
-    if (this.playing) this.playing = false;
+    if (this.view.playing) this.view.playing = false;
     else this.play();
-    this.board.render();
+    this.send("render");
   }
 
   play() {
-    if (this.cursor >= this.board.lastStep) this.cursor = 0;
-    this.playing = true;
-    this.follow = this.atRest = false;
+    if (this.view.cursor >= this.store.lastStep) this.view.cursor = 0;
+    this.view.playing = true;
+    this.view.follow = this.view.atRest = false;
     this.movedAt = performance.now();
-    this.board.requestFrame();
+    this.send("animate");
   }
 
   playByItself() {
@@ -158,16 +137,7 @@ export class Replay {
     this.byItself = this.loops = true;
   }
 
-  /** @param {number} times */
-  setSpeed(times) {
-    this.speed = times;
-  }
-
   // ---- movement
-
-  get gliding() {
-    return this.follow && this.cursor < this.board.lastStep;
-  }
 
   /**
    * One frame.
@@ -175,14 +145,15 @@ export class Replay {
    * @returns {boolean} whether the cursor still moves
    */
   tick(now) {
-    if (this.playing) this.advance(now, STEPS_PER_SECOND * this.speed, Number.POSITIVE_INFINITY);
-    else if (this.gliding) this.glide(now);
-    return this.playing || this.gliding;
+    if (this.view.playing)
+      this.advance(now, STEPS_PER_SECOND * this.speed, Number.POSITIVE_INFINITY);
+    else if (this.view.gliding) this.glide(now);
+    return this.view.playing || this.view.gliding;
   }
 
   /** @param {number} now ms */
   glide(now) {
-    const behind = this.board.lastStep - this.cursor;
+    const behind = this.store.lastStep - this.view.cursor;
     this.advance(now, Math.max(GLIDE_STEPS_PER_SECOND, 2 * behind), 0.2);
   }
 
@@ -196,28 +167,28 @@ export class Replay {
     const steps = Math.floor(Math.min(longest, (now - this.movedAt) / 1000) * speed);
     if (steps < 1) return;
     this.movedAt = now;
-    this.cursor = Math.min(this.board.lastStep, this.cursor + steps);
-    if (this.playing && this.cursor === this.board.lastStep) {
-      this.playing = false;
-      this.follow = true;
+    this.view.cursor = Math.min(this.store.lastStep, this.view.cursor + steps);
+    if (this.view.playing && this.view.cursor === this.store.lastStep) {
+      this.view.playing = false;
+      this.view.follow = true;
     }
     this.reachEnd();
-    this.board.render();
+    this.send("render");
   }
 
   rest() {
-    this.cursor = this.board.run.peakStep;
-    this.follow = false;
-    this.atRest = true;
+    this.view.cursor = this.store.run.peakStep;
+    this.view.follow = false;
+    this.view.atRest = true;
   }
 
   /** Rest, and begin again. */
   settle() {
     this.rest();
-    this.board.render();
+    this.send("render");
     if (!this.loops) return;
     this.timer = setTimeout(() => {
-      this.cursor = 0;
+      this.view.cursor = 0;
       this.play();
     }, REST_MS);
   }

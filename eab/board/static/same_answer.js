@@ -1,21 +1,23 @@
 // Texts with the same answer that are drawn as one box: the words of the heaviest of them, from the
 // fork on below which all texts give that answer. Such a box is a path of its own, with `joined`.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path } from "./types.d.ts" */
 import { weightAt } from "./path_state.js";
 
 /**
  * The texts that grew from a path, by its id: where they are several and all give one answer.
- * @param {Board} board
+ * @param {RunStore} store
  */
-export function agreeingTexts({ deciding: { answers }, paths, records }) {
+export function agreeingTexts(store) {
+  const { paths } = store;
+  const { answers } = store.deciding;
   /** @type {Map<number, Path[]>} */
   const texts = new Map();
   if (!answers.size) return texts;
   for (const path of paths.values()) {
     if (path.status === "forked" || path.status === "pruned") continue;
-    for (const id of records.lineageOf(path.id)) texts.set(id, [...(texts.get(id) ?? []), path]);
+    for (const id of store.lineageOf(path.id)) texts.set(id, [...(texts.get(id) ?? []), path]);
   }
   const given = (/** @type {Path[]} */ below) =>
     new Set(below.map(({ id }) => answers.get(id) ?? id));
@@ -23,19 +25,19 @@ export function agreeingTexts({ deciding: { answers }, paths, records }) {
 }
 
 /**
- * @param {Board} board
+ * @param {RunStore} store
  * @param {Path} root
  * @param {Path[]} texts that grew from it
  * @returns {Path}
  */
-export function joinedPath({ deciding, lastStep, records }, root, texts) {
-  const weigh = (/** @type {Path} */ path) => weightAt(path, lastStep);
+export function joinedPath(store, root, texts) {
+  const weigh = (/** @type {Path} */ path) => weightAt(path, store.lastStep);
   const heaviest = texts.reduce((one, other) => (weigh(other) > weigh(one) ? other : one));
-  const whole = records.lineThrough(heaviest);
+  const whole = store.lineThrough(heaviest);
   const line = whole.slice(whole.indexOf(root));
   const { id, parent, born, share } = root;
   const tokens = line.flatMap((path) => path.tokens);
-  const joined = { answer: deciding.answers.get(heaviest.id) ?? "", line, all: [root] };
+  const joined = { answer: store.deciding.answers.get(heaviest.id) ?? "", line, all: [root] };
   return { ...heaviest, id, parent, born, share, tokens, joined };
 }
 

@@ -2,13 +2,12 @@
 
 /** @import { StreamlitArguments } from "./types.d.ts" */
 import { Board } from "./board.js";
-import { takeKeysOf } from "./keys.js";
 import { Tour } from "./tour.js";
 
 /** @param {HTMLElement | ShadowRoot} host */
 function newBoard(host) {
   const board = new Board(host);
-  takeKeysOf(document, board);
+  board.takeKeysOf(document);
   board.onLook = () => tellLook(board);
   const { signal } = board.closing;
   document.addEventListener("eab-look-asked", () => tellLook(board), { signal });
@@ -19,11 +18,10 @@ function newBoard(host) {
 // A class leads the boards of other tabs (app/widgets/static/class.js).
 
 /** @param {Board} board */
-function tellLook(board) {
-  const { run, replay, selection } = board;
+function tellLook({ store: { run }, view }) {
   if (run.key === null) return;
-  const cursor = replay.follow ? null : replay.cursor;
-  const token = selection.path === null ? null : [selection.path, selection.token];
+  const cursor = view.follow ? null : view.cursor;
+  const token = view.selection.path === null ? null : [view.selection.path, view.selection.token];
   document.dispatchEvent(new CustomEvent("eab-look", { detail: { run: run.key, cursor, token } }));
 }
 
@@ -38,24 +36,19 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const [message] = data ?? [];
   parentElement.__board ??= newBoard(parentElement);
   const board = parentElement.__board;
-  const { grow = false, what_if = false, run_at = false } = message?.offers ?? {};
-  const run = message?.run;
+  const { run, offers = {} } = message ?? {};
   board.onKeyframeNeeded = (version) => setTriggerValue("keyframe", version);
-  board.onGrow = grow ? (address) => setTriggerValue("grow", address) : null;
-  board.onWhatIf = what_if ? (request) => setTriggerValue("what_if", { run, ...request }) : null;
-  board.onRunAt = run_at ? (threshold) => setTriggerValue("run_at", { run, threshold }) : null;
-  const { graft = null } = message?.offers ?? {};
-  board.onGraft = graft === null ? null : () => setTriggerValue("graft", !graft);
-  board.grafted = graft === true;
-  board.growthSteps = message?.offers?.growth_steps ?? [];
-  board.link = message?.offers?.link ?? null;
+  board.onGrow = (address) => setTriggerValue("grow", address);
+  board.onWhatIf = (request) => setTriggerValue("what_if", { run, ...request });
+  board.onRunAt = (threshold) => setTriggerValue("run_at", { run, threshold });
+  board.onGraft = () => setTriggerValue("graft", !offers.graft);
   if (message) {
     board.update(message);
     goAlong(board);
   }
-  const beginsByItself = message?.offers?.tour ?? null;
+  const beginsByItself = offers.tour ?? null;
   if (beginsByItself !== null && !parentElement.__tour) {
-    parentElement.__tour = new Tour(board);
+    parentElement.__tour = new Tour(board.root, board.help, board.send);
     if (beginsByItself) parentElement.__tour.offer();
   }
   return () => {

@@ -1,7 +1,8 @@
 // The pictures as tables: for those who cannot see them, and for those who want the numbers.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
 /** @import { Path, PathRows, Step } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { element } from "./elements.js";
 import { bytes, percent } from "./format.js";
 import { statusAt, textOf, tokenCountAt, weightAt } from "./path_state.js";
@@ -23,9 +24,13 @@ const PATH_COLUMNS = [
 const TOKEN_COLUMNS = ["path", "step", "token", "probability", "entropy", "most likely"];
 
 export class TableView {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   */
+  constructor(store, view) {
+    this.store = store;
+    this.view = view;
     this.root = element("div");
     this.filledAt = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -45,17 +50,16 @@ export class TableView {
   fill() {
     this.pause = undefined;
     this.filledAt = performance.now();
-    const { board } = this;
-    const step = board.records.stepAt(board.cursor);
+    const step = this.store.stepAt(this.view.cursor);
     const rows = new Map(step?.paths.map((one) => [one.path, one]));
-    const shown = board.begunPaths();
+    const shown = this.view.begunPaths();
     const pathLines = shown.map((path) => this.pathLine(path, rows.get(path.id)));
     const tokenLines = shown.flatMap((path) => this.tokenLines(path));
-    const threshold = board.run.threshold.toFixed(2);
-    const tokens = `Tokens up to step ${board.cursor} (entropy in nats; threshold ${threshold})`;
+    const threshold = this.store.run.threshold.toFixed(2);
+    const tokens = `Tokens up to step ${this.view.cursor} (entropy in nats; threshold ${threshold})`;
     this.root.replaceChildren(
       element("p", { class: "sentence" }, memoryWords(step)),
-      table(`Paths at step ${board.cursor}`, PATH_COLUMNS, pathLines),
+      table(`Paths at step ${this.view.cursor}`, PATH_COLUMNS, pathLines),
       table(tokens, TOKEN_COLUMNS, tokenLines),
     );
   }
@@ -65,7 +69,7 @@ export class TableView {
    * @param {PathRows | undefined} rows
    */
   pathLine(path, rows) {
-    const { cursor } = this.board;
+    const { cursor } = this.view;
     const count = tokenCountAt(path, cursor);
     const status = statusAt(path, cursor);
     const end = path.finishReason === "stop" ? "ended" : "length limit";
@@ -85,7 +89,7 @@ export class TableView {
 
   /** @param {Path} path */
   tokenLines(path) {
-    const tokens = path.tokens.slice(0, tokenCountAt(path, this.board.cursor));
+    const tokens = path.tokens.slice(0, tokenCountAt(path, this.view.cursor));
     return tokens.map(({ text, probability, entropy, candidates }, index) => [
       path.id,
       path.born + index,

@@ -1,34 +1,34 @@
 // The rest of a text, pale: what comes after the cursor where it rests by itself, so that the texts can
 // be read there. Whoever moves the cursor sees each text as far as it was.
 
-/** @import { Board } from "./board.js" */
 /** @import { Path } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { shape } from "./elements.js";
 import { labelOf } from "./layout.js";
 import { textOf } from "./path_state.js";
 
 /**
  * The label of the whole text where the cursor rests in it; null elsewhere.
- * @param {Board} board
+ * @param {ViewState} view
  * @param {Path} path
  * @param {number} count tokens up to the cursor
  */
-export function labelToCome(board, path, count) {
-  if (!isShown(board) || count === path.tokens.length) return null;
-  const label = labelOf(board, path, path.tokens.length);
+export function labelToCome(view, path, count) {
+  if (!isShown(view) || count === path.tokens.length) return null;
+  const label = labelOf(view, path, path.tokens.length);
   const isWhole = !label.lines.some((line) => line.includes("…"));
   return isWhole ? { ...label, cells: label.cells.slice(0, count) } : null;
 }
 
 /**
  * Make what is not there yet pale.
- * @param {Board} board
+ * @param {ViewState} view
  * @param {SVGTextElement} text that has been written
  * @param {Path} path
  * @param {number} count tokens up to the cursor
  */
-export function markToCome(board, text, path, count) {
-  if (!isShown(board)) return;
+export function markToCome(view, text, path, count) {
+  if (!isShown(view)) return;
   let left = withoutSpace(textOf(path, count));
   for (const line of text.querySelectorAll("tspan")) {
     const words = line.textContent ?? "";
@@ -39,9 +39,9 @@ export function markToCome(board, text, path, count) {
   }
 }
 
-/** @param {Board} board */
-function isShown(board) {
-  return board.replay.atRest && !board.aligned;
+/** @param {ViewState} view */
+function isShown(view) {
+  return view.atRest && !view.aligned;
 }
 
 /**

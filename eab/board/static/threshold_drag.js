@@ -2,15 +2,25 @@
 // run and sends it.
 
 /** @import { EntropyChart } from "./entropy_chart.js" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { frameOf, TOP } from "./chart_frame.js";
 
 const PAUSE_MS = 120; // between two requests while the line is dragged
 
 export class ThresholdDrag {
-  /** @param {EntropyChart} chart */
-  constructor(chart) {
+  /**
+   * @param {EntropyChart} chart
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(chart, store, view, send) {
     this.chart = chart;
-    this.board = chart.board;
+    this.store = store;
+    this.view = view;
+    this.send = send;
     this.active = false;
     this.threshold = 0;
     /** The threshold last asked for. @type {number | null} */
@@ -23,7 +33,7 @@ export class ThresholdDrag {
 
   /** Note where the chart is: the page may move it meanwhile, but the line follows the pointer. */
   begin() {
-    this.threshold = this.board.run.threshold;
+    this.threshold = this.store.run.threshold;
     this.highest = this.chart.highest();
     this.top = this.chart.svg.getBoundingClientRect().top;
     this.requested = null;
@@ -32,8 +42,8 @@ export class ThresholdDrag {
 
   /** @param {PointerEvent} event */
   move(event) {
-    const { innerHeight } = frameOf(this.board, this.chart.svg);
-    const { chartScale } = this.board.presentation;
+    const { innerHeight } = frameOf(this.view, this.chart.svg);
+    const { chartScale } = this.view;
     const share = 1 - ((event.clientY - this.top) / chartScale - TOP) / innerHeight;
     this.threshold = Math.round(100 * this.highest * Math.min(1, Math.max(0, share))) / 100;
     this.pause ??= setTimeout(() => this.request(), PAUSE_MS);
@@ -58,15 +68,12 @@ export class ThresholdDrag {
     this.close();
     if (!this.active || this.requested === this.threshold) return;
     this.requested = this.threshold;
-    this.board.replay.goToEnd(); // the tree, its sentence and the chart then tell of the same step
-    this.board.notes = { entropy: "Recomputing …" };
-    this.board.render();
-    this.board.onWhatIf?.({ threshold: this.threshold, r: this.board.run.r });
+    this.send("tryThreshold", this.threshold);
   }
 
   /** @returns {boolean} whether the line stayed where it was, so that it was a click */
   end() {
-    const clicked = this.requested === null && this.threshold === this.board.run.threshold;
+    const clicked = this.requested === null && this.threshold === this.store.run.threshold;
     if (!clicked) this.request();
     this.active = false;
     return clicked;

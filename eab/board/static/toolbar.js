@@ -1,61 +1,71 @@
 // The buttons over the tree: ways to look at it.
 
-/** @import { Board } from "./board.js" */
+/** @import { Camera } from "./camera.js" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { iconButton, setPressed, wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
 export class Toolbar {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   * @param {Camera} camera
+   */
+  constructor(store, view, send, camera) {
+    this.store = store;
+    this.view = view;
+    this.camera = camera;
     this.root = element("div", { class: "transport tools", role: "toolbar", "aria-label": "View" });
     this.align = wordButton("By step", "lay the tree out by step, like the entropy chart", () =>
-      board.toggleAligned(),
+      send("toggleAligned"),
     );
-    this.fit = wordButton("Fit", "the whole tree, or follow what is new (w)", () => board.fit());
+    this.fit = wordButton("Fit", "the whole tree, or follow what is new (w)", () => send("fit"));
     this.focus = wordButton(
       "Only this path",
       "show only the selected path, its ancestors and what grew from it (o)",
-      () => board.toggleFocus(),
+      () => send("toggleFocus"),
     );
     this.deciding = wordButton(
       "Deciding forks",
       "mark the forks that decide the answer, once the run has ended (d)",
-      () => board.deciding.toggle(),
+      () => send("toggleDeciding"),
     );
     this.same = wordButton(
       "Same answers",
       "draw texts with the same first sentence as one box, once the run has ended (a)",
-      () => board.branches.toggleJoins(),
+      () => send("toggleJoins"),
     );
     this.tables = wordButton("Tables", "the pictures as tables (t)", () =>
-      board.toggleDrawer("tables"),
+      send("toggleDrawer", "tables"),
     );
     this.present = wordButton("Presenter", "larger, for a projector (p)", () =>
-      board.presentation.toggle(),
+      send("togglePresenter"),
     );
     this.help = wordButton("Help", "what the pictures show, and the keys (?)", () =>
-      board.toggleDrawer("help"),
+      send("toggleDrawer", "help"),
     );
     this.graft = wordButton(
       "In its tree",
       "show the run in the tree that it was grown from, or alone",
-      () => board.onGraft?.(),
+      () => send("toggleGraft"),
     );
     this.hidden = wordButton("Show all", "draw all branches, each text by itself (b)", () =>
-      board.branches.toggle(),
+      send("toggleBranches"),
     );
     this.root.append(
       this.align,
-      iconButton("zoomOut", "Zoom out", () => board.tree.camera.zoom(1 / 1.25)),
-      iconButton("zoomIn", "Zoom in", () => board.tree.camera.zoom(1.25)),
+      iconButton("zoomOut", "Zoom out", () => send("zoom", 1 / 1.25)),
+      iconButton("zoomIn", "Zoom in", () => send("zoom", 1.25)),
       this.fit,
       this.focus,
-      wordButton("Find", "find words in the texts (/)", () => board.finder.open()),
+      wordButton("Find", "find words in the texts (/)", () => send("openFinder")),
       this.deciding,
       this.same,
       this.tables,
-      iconButton("fullScreen", "Full screen", () => board.presentation.toggleFullScreen()),
+      iconButton("fullScreen", "Full screen", () => send("toggleFullScreen")),
       this.present,
       this.help,
       this.hidden,
@@ -64,23 +74,24 @@ export class Toolbar {
   }
 
   render() {
-    const { board } = this;
-    const { camera } = board.tree;
-    this.focus.disabled = board.focused === null && board.selection.path === null;
-    setPressed(this.align, board.aligned);
-    this.graft.hidden = board.onGraft === null;
-    setPressed(this.graft, board.grafted);
-    const { areAllDrawn, folds } = board.branches;
+    const { camera, store, view } = this;
+    const { graft = null } = store.offers;
+    const isDecided = store.deciding.effects.size > 0;
+    this.focus.disabled = view.focused === null && view.selection.path === null;
+    setPressed(this.align, view.aligned);
+    this.graft.hidden = graft === null;
+    setPressed(this.graft, graft === true);
+    const { areAllDrawn, folds } = view.branches;
     this.hidden.disabled = areAllDrawn && folds;
     setPressed(this.hidden, areAllDrawn && !folds);
     setPressed(this.fit, camera.showsWhole && !camera.movedByUser);
-    setPressed(this.focus, board.focused !== null);
-    this.deciding.disabled = !board.deciding.available;
-    setPressed(this.deciding, board.deciding.shown);
-    this.same.disabled = !board.branches.agreeing.size;
-    setPressed(this.same, board.branches.boxes.size > 0);
-    setPressed(this.tables, board.drawer.open === "tables");
-    setPressed(this.present, board.presentation.isOn);
-    setPressed(this.help, board.drawer.open === "help");
+    setPressed(this.focus, view.focused !== null);
+    this.deciding.disabled = !isDecided;
+    setPressed(this.deciding, view.showsDeciding);
+    this.same.disabled = !view.branches.agreeing.size;
+    setPressed(this.same, view.branches.boxes.size > 0);
+    setPressed(this.tables, view.drawer === "tables");
+    setPressed(this.present, view.presents);
+    setPressed(this.help, view.drawer === "help");
   }
 }

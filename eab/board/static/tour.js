@@ -1,7 +1,7 @@
 // A tour of the board: six stops, each a part of it and what it shows. It begins by itself on the
 // first visit, and never again unless it is asked for in Help.
 
-/** @import { Board } from "./board.js" */
+/** @import { Send } from "./types.d.ts" */
 import { wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
@@ -52,9 +52,14 @@ const STOPS = [
 ];
 
 export class Tour {
-  /** @param {Board} board */
-  constructor(board) {
+  /**
+   * @param {HTMLElement} board
+   * @param {HTMLElement} help the page from which it is taken again
+   * @param {Send} send
+   */
+  constructor(board, help, send) {
     this.board = board;
+    this.send = send;
     this.stop = 0;
     this.name = element("h2");
     this.words = element("p");
@@ -67,7 +72,7 @@ export class Tour {
     this.root.append(this.name, this.words, buttons);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     const again = wordButton("Take the tour", "six stops on the board", () => this.begin());
-    board.drawer.pages.help.root.prepend(again);
+    help.prepend(again);
   }
 
   /** The first visit: begin by itself, but leave the focus where it is. */
@@ -79,7 +84,7 @@ export class Tour {
 
   /** It was asked for. */
   begin() {
-    this.board.closeDrawer();
+    this.send("closeDrawer");
     this.show(0);
     this.next.focus();
   }
@@ -87,7 +92,7 @@ export class Tour {
   goOn() {
     if (this.stop + 1 === STOPS.length) return this.end();
     this.show(this.stop + 1);
-    for (const part of [this.board.root.querySelector(".toured"), this.root])
+    for (const part of [this.board.querySelector(".toured"), this.root])
       part?.scrollIntoView({ block: "nearest" });
   }
 
@@ -114,27 +119,26 @@ export class Tour {
    * @param {string} beside
    */
   standBeside(part, beside) {
-    const { root } = this.board;
     const hadFocus = this.root.matches(":focus-within");
-    root.querySelector(beside)?.append(this.root);
+    this.board.querySelector(beside)?.append(this.root);
     const isInColumn = getComputedStyle(this.root).position === "static";
-    if (isInColumn) root.querySelector(part)?.closest(".panel")?.after(this.root);
+    if (isInColumn) this.board.querySelector(part)?.closest(".panel")?.after(this.root);
     if (hadFocus) this.next.focus();
   }
 
   /** @param {string} part the selector of the part to mark; "" for none */
   mark(part) {
-    for (const marked of this.board.root.querySelectorAll(".toured")) {
+    for (const marked of this.board.querySelectorAll(".toured")) {
       marked.classList.remove("toured");
     }
-    if (part) this.board.root.querySelector(part)?.classList.add("toured");
+    if (part) this.board.querySelector(part)?.classList.add("toured");
   }
 
   end() {
     const hadFocus = this.root.matches(":focus-within");
     this.root.hidden = true;
     this.mark("");
-    if (hadFocus) this.board.root.focus({ preventScroll: true });
+    if (hadFocus) this.send("takeFocus");
   }
 
   /** @param {KeyboardEvent} event */

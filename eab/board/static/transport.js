@@ -1,18 +1,24 @@
 // The replay's controls: play, step, scrub, speed, follow.
 
-/** @import { Board } from "./board.js" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Send } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { icon, iconButton, setPressed, wordButton } from "./buttons.js";
 import { element } from "./elements.js";
 
 const SPEEDS = [0.5, 1, 2, 4];
 
 export class Transport {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
-    const { replay } = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   */
+  constructor(store, view, send) {
+    this.store = store;
+    this.view = view;
     this.root = element("div", { class: "transport", role: "toolbar", "aria-label": "Replay" });
-    this.play = iconButton("play", "Play", () => replay.toggle());
+    this.play = iconButton("play", "Play", () => send("togglePlay"));
     this.play.classList.add("play");
     this.shownPlaying = false;
     this.slider = element("input", {
@@ -22,19 +28,19 @@ export class Transport {
       value: 0,
       "aria-label": "Step",
     });
-    this.slider.oninput = () => replay.goTo(Number(this.slider.value));
+    this.slider.oninput = () => send("goTo", Number(this.slider.value));
     this.stepLabel = element("output", { class: "step-label" });
     this.speed = element("select", { "aria-label": "Speed", title: "Speed" });
     for (const times of SPEEDS) this.speed.append(element("option", { value: times }, `${times}×`));
     this.speed.value = "1";
-    this.speed.onchange = () => replay.setSpeed(Number(this.speed.value));
-    this.follow = wordButton("Follow", "stay at the newest step", () => replay.toggleFollow());
+    this.speed.onchange = () => send("setSpeed", Number(this.speed.value));
+    this.follow = wordButton("Follow", "stay at the newest step", () => send("toggleFollow"));
     this.root.append(
-      iconButton("first", "First step", () => replay.goTo(0)),
-      iconButton("back", "One step back", () => replay.goTo(replay.cursor - 1)),
+      iconButton("first", "First step", () => send("goTo", 0)),
+      iconButton("back", "One step back", () => send("step", -1)),
       this.play,
-      iconButton("forward", "One step forward", () => replay.goTo(replay.cursor + 1)),
-      iconButton("last", "Last step, and follow", () => replay.goToEnd()),
+      iconButton("forward", "One step forward", () => send("step", 1)),
+      iconButton("last", "Last step, and follow", () => send("goToEnd")),
       this.slider,
       this.stepLabel,
       this.speed,
@@ -43,12 +49,13 @@ export class Transport {
   }
 
   render() {
-    const { cursor, lastStep, replay } = this.board;
+    const { cursor, follow, playing } = this.view;
+    const { lastStep } = this.store;
     Object.assign(this.slider, { max: lastStep, value: cursor });
     this.slider.setAttribute("aria-valuetext", `step ${cursor} of ${lastStep}`);
     this.stepLabel.textContent = `${cursor} / ${lastStep}`;
-    setPressed(this.follow, replay.follow);
-    if (this.shownPlaying !== replay.playing) this.renderPlay(replay.playing);
+    setPressed(this.follow, follow);
+    if (this.shownPlaying !== playing) this.renderPlay(playing);
   }
 
   /** @param {boolean} playing */

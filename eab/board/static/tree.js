@@ -1,15 +1,17 @@
 // The tree: a box per path, and an edge from its parent.
 
-/** @import { Board } from "./board.js" */
-/** @import { Path, PictureArea, Point, TokenPlace } from "./types.d.ts" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Path, PictureArea, Point, Send, TokenPlace } from "./types.d.ts" */
+/** @import { ViewState } from "./view_state.js" */
 import { Camera, TINY } from "./camera.js";
+import { stepX } from "./chart_frame.js";
 import { set, shape } from "./elements.js";
 import { FoldMark } from "./fold_mark.js";
 import { BOX, LINE, MARKS } from "./layout.js";
 import { boxParts, MARK_MIDDLE, PathBox, writeLines } from "./path_box.js";
 import { statusAt } from "./path_state.js";
 import { placeIn } from "./same_answer.js";
-import { tokenTip } from "./token_tip.js";
+import { Tooltip, tokenTip } from "./tooltip.js";
 
 const TIGHTEST = 0.28; // by step, rows may come this close together
 const CLOSEST = 1; // otherwise, as boxes would touch
@@ -19,14 +21,23 @@ const PICTURE_MARGIN = 14;
 const CLICK = 3; // px; the pointer may move this far in a click
 
 export class TreeView {
-  /** @param {Board} board */
-  constructor(board) {
-    this.board = board;
+  /**
+   * @param {RunStore} store
+   * @param {ViewState} view
+   * @param {Send} send
+   * @param {SVGSVGElement} chart the one whose steps the tree lies over, by step
+   */
+  constructor(store, view, send, chart) {
+    this.store = store;
+    this.view = view;
+    this.send = send;
+    this.chart = chart;
     this.svg = shape("svg", {
       class: "tree",
       role: "tree",
       "aria-label": "Tree of generated texts",
     });
+    this.tooltip = new Tooltip();
     this.cursor = shape("line", { class: "cursor" });
     this.edgeLayer = shape("g", { class: "edges" });
     this.boxLayer = shape("g", { class: "boxes" });
@@ -37,7 +48,7 @@ export class TreeView {
     this.boxes = new Map();
     this.prompt = boxParts(this.boxLayer, "prompt");
     this.promptRing = shape("circle", { class: "decides", cy: 0 });
-    this.promptFold = new FoldMark(board, 0);
+    this.promptFold = new FoldMark(view, 0);
     this.prompt.group.append(this.promptRing, this.promptFold.node);
     this.promptRight = 0;
     this.camera = new Camera(this);
@@ -59,12 +70,12 @@ export class TreeView {
       this.pressed = { x: event.clientX, y: event.clientY, moved: false };
     });
     this.svg.addEventListener("pointermove", (event) => this.pointerMoved(event));
-    this.svg.addEventListener("pointerleave", () => this.board.tooltip.hide());
+    this.svg.addEventListener("pointerleave", () => this.tooltip.hide());
     this.svg.addEventListener("click", (event) => {
       const fold = /** @type {Element} */ (event.target).closest(".fold");
-      if (fold) return this.board.branches.open(Number(fold.getAttribute("data-fork")));
+      if (fold) return this.send("unfold", Number(fold.getAttribute("data-fork")));
       const place = this.pressed && !this.pressed.moved ? this.tokenUnder(event) : null;
-      if (place) this.board.selection.choose(place.path, place.token);
+      if (place) this.send("select", place.path, place.token);
     });
     const zoom = (/** @type {WheelEvent} */ event) => {
       if (!event.ctrlKey && !event.metaKey) return; // the page keeps its own scrolling
@@ -109,15 +120,15 @@ export class TreeView {
    */
   explain(event) {
     const place = event.buttons ? null : this.tokenUnder(event);
-    const path = place && this.board.paths.get(place.path);
-    if (!place || !path?.tokens[place.token]) return this.board.tooltip.hide();
-    this.board.tooltip.show(event, tokenTip(this.board, path, place.token));
+    const path = place && this.store.paths.get(place.path);
+    if (!place || !path?.tokens[place.token]) return this.tooltip.hide();
+    this.tooltip.show(event, tokenTip(this.store, path, place.token));
   }
 
   // ---- places
 
   extent() {
-    const { width, height } = this.board.layout;
+    const { width, height } = this.view.layout;
     return { width: Math.max(width + MARKS, 100), height: Math.max(height * this.spread(), 30) };
   }
 
@@ -127,9 +138,9 @@ export class TreeView {
    */
   spread() {
     const room = this.camera.room();
-    const { width, height } = this.board.layout;
-    if (this.board.aligned) {
-      const fitting = room.height / (height * this.board.presentation.chartScale);
+    const { width, height } = this.view.layout;
+    if (this.view.aligned) {
+      const fitting = room.height / (height * this.view.chartScale);
       return Math.max(TIGHTEST, Math.min(WIDEST, fitting));
     }
     const scale = this.camera.scaleFor(room.width / (width + MARKS));
@@ -138,35 +149,39 @@ export class TreeView {
     return Math.max(isTiny ? TINIEST : CLOSEST, Math.min(WIDEST, fitting));
   }
 
+  /** The middle of a step's band, by step. @param {number} step */
+  stepX(step) {
+    return stepX(this.store, this.view, this.chart, step);
+  }
+
   /** @param {Path} path */
   placeOf(path) {
-    const { layout, aligned, entropy } = this.board;
+    const { layout, aligned } = this.view;
     const y = (layout.y[path.id] ?? 0) * this.spread();
     if (!aligned) return { x: layout.x[path.id] ?? 0, y, width: layout.boxWidths[path.id] ?? 20 };
-    const from = entropy.x(path.born - 0.5);
-    const to = entropy.x(path.born + path.tokens.length - 0.5);
+    const from = this.stepX(path.born - 0.5);
+    const to = this.stepX(path.born + path.tokens.length - 0.5);
     const gap = Math.min(8, (to - from) * 0.3);
     return { x: from + gap / 2, y, width: Math.max(3, to - from - gap) };
   }
 
   /** What the camera follows: the selected path, or the middle of those that grow at the cursor. */
   centre() {
-    const { board } = this;
-    const shown = board.shownPaths();
-    const selected = shown.filter((box) => box === board.selection.box);
-    const live = shown.filter((path) => statusAt(path, board.cursor) === "live");
-    const leaves = shown.filter((path) => statusAt(path, board.cursor) !== "forked");
+    const shown = this.view.shownPaths();
+    const selected = shown.filter((box) => box === this.view.box);
+    const live = shown.filter((path) => statusAt(path, this.view.cursor) === "live");
+    const leaves = shown.filter((path) => statusAt(path, this.view.cursor) !== "forked");
     const followed = [selected, live, leaves].find((paths) => paths.length) ?? [];
     const places = followed.map((path) => this.placeOf(path));
     const ends = places.map((place) => place.x + place.width);
-    const right = Math.max(board.layout.promptWidth, ...ends) + MARKS;
+    const right = Math.max(this.view.layout.promptWidth, ...ends) + MARKS;
     const sum = places.reduce((total, place) => total + place.y, 0);
     return { right, y: sum / Math.max(1, places.length) };
   }
 
   /** @returns {Point} */
   promptEnd() {
-    return { x: this.promptRight, y: (this.board.layout.y[0] ?? 15) * this.spread() };
+    return { x: this.promptRight, y: (this.view.layout.y[0] ?? 15) * this.spread() };
   }
 
   /**
@@ -174,7 +189,7 @@ export class TreeView {
    * @returns {PictureArea | null}
    */
   pictureArea() {
-    if (this.board.aligned) return null;
+    if (this.view.aligned) return null;
     const { width, height } = this.extent();
     return {
       width: Math.ceil(width) + 2 * PICTURE_MARGIN,
@@ -188,17 +203,17 @@ export class TreeView {
   render() {
     this.renderPrompt();
     const shown = new Set();
-    for (const path of this.board.shownPaths()) {
+    for (const path of this.view.shownPaths()) {
       shown.add(path.id);
       this.boxOf(path).render(path);
     }
     for (const [id, box] of this.boxes) box.hide(!shown.has(id));
-    if (this.board.aligned) {
-      const x = this.board.entropy.x(this.board.cursor) * this.board.presentation.chartScale;
+    if (this.view.aligned) {
+      const x = this.stepX(this.view.cursor) * this.view.chartScale;
       set(this.cursor, { x1: x, x2: x, y1: 0, y2: 2000 });
     }
     this.camera.aim();
-    this.board.requestFrame();
+    this.send("animate");
   }
 
   /** @param {Path} path */
@@ -209,17 +224,17 @@ export class TreeView {
   }
 
   renderPrompt() {
-    const { aligned, entropy, layout, run } = this.board;
+    const { aligned, layout } = this.view;
     const left = aligned ? 2 : 0;
-    this.promptRight = aligned ? Math.max(20, entropy.x(-0.5) - 8) : layout.promptWidth;
+    this.promptRight = aligned ? Math.max(20, this.stepX(-0.5) - 8) : layout.promptWidth;
     const { group, frame, text } = this.prompt;
     const transform = `translate(${left} ${this.promptEnd().y})`;
-    set(group, { transform, "aria-label": `Prompt: ${run.prompt}` });
+    set(group, { transform, "aria-label": `Prompt: ${this.store.run.prompt}` });
     const height = aligned ? BOX : layout.promptHeight;
     set(frame, { width: this.promptRight - left, height, y: -height / 2 });
     // A fork right after the prompt has no box of its own.
-    const root = this.board.paths.get(0);
-    const ring = root && !root.tokens.length ? this.board.deciding.radius(root) : 0;
+    const root = this.store.paths.get(0);
+    const ring = root && !root.tokens.length ? this.view.ringOf(root) : 0;
     set(this.promptRing, { cx: this.promptRight - left + MARK_MIDDLE, r: ring.toFixed(1) });
     this.promptFold.place(root && !root.tokens.length ? this.promptRight - left : null);
     // Without entropies under it, one line stands in the middle.

@@ -1,9 +1,11 @@
 // The types of the board, for `tsc` only: modules name them in `@import` comments, and the browser
 // never loads this file.
 //
-// First what arrives (names as in eab/board/messages.py), then what records.js makes of it.
+// First what arrives (tests/board/test_types.py compares it with what Python sends), then what the
+// board makes of it.
 
 import type { Board } from "./board.js";
+import type { Commands } from "./commands.js";
 import type { Tour } from "./tour.js";
 
 // ---- the message
@@ -122,7 +124,7 @@ export interface Offers {
   tour?: boolean | null; // whether it begins by itself on the first visit; null: there is none
   graft?: boolean | null; // whether the run is shown in the tree it grew from; null if it is not grown
   growth_steps?: (number | string)[];
-  link?: LinkOffer;
+  link?: LinkOffer | null;
 }
 
 /** The query of a link to the run, without the cursor; "" if there can be none. words: what it opens. */
@@ -161,6 +163,13 @@ export interface RunInfo {
 export interface ForkEffect {
   share: number;
   words: string;
+}
+
+/** Which forks decide the answer. sentence: names the one that decides most; "" if none is known. */
+export interface Deciding {
+  sentence: string;
+  effects: Map<number, ForkEffect>; // by the path that forks
+  answers: Map<number, string>; // that several texts give, by the path that ends in it
 }
 
 export interface Candidate {
@@ -305,6 +314,18 @@ export interface PictureFrame {
 export interface View {
   render(): void;
 }
+
+// ---- what views send
+
+type CommandName = {
+  [Name in keyof Commands]: Commands[Name] extends (...values: never[]) => void ? Name : never;
+}[keyof Commands];
+
+/** Have a command done: its name in commands.js, and what it takes. */
+export type Send = <Name extends CommandName>(
+  name: Name,
+  ...values: Parameters<Commands[Name]>
+) => void;
 
 // ---- hosts
 

@@ -1,11 +1,13 @@
-// What the board knows of a run: its paths and steps. Only this module knows how paths, tokens and
-// steps are laid out in a message. Records may come twice, late, or not at all.
+// The run on the board, as far as it has come: all that messages say, but not what the user looks at.
+// Only this module knows how paths, tokens and steps are laid out in a message. Records may come
+// twice, late, or not at all.
 
-/** @import { Message, PathMessage, StepMessage, TokenTuple } from "./types.d.ts" */
-/** @import { Path, RunInfo, Step, Token, TokenPlace } from "./types.d.ts" */
+/** @import { Deciding, DecidingMessage, Message, Offers, PathMessage } from "./types.d.ts" */
+/** @import { Path, RunInfo, Sentences, Side, Step, StepMessage, Token } from "./types.d.ts" */
+/** @import { TokenPlace, TokenTuple } from "./types.d.ts" */
 
 /** @type {RunInfo} */
-export const NO_RUN = {
+const NO_RUN = {
   key: null,
   mode: "replay",
   prompt: "",
@@ -27,7 +29,7 @@ export const NO_RUN = {
  * @param {Message} message
  * @returns {RunInfo}
  */
-export function decodeRun(message) {
+function decodeRun(message) {
   return {
     key: message.run,
     mode: message.mode,
@@ -91,23 +93,79 @@ function decodeStep(message) {
   return { ...message, paths };
 }
 
-export class Records {
-  constructor() {
-    /** @type {Map<number, Path>} */
-    this.paths = new Map();
-    /** @type {Map<number, Step>} */
-    this.steps = new Map();
-    this.highestEntropy = 0;
-    this.highestBytes = 1;
-    this.lastStep = 0;
-  }
+/**
+ * @param {DecidingMessage | null} message
+ * @returns {Deciding}
+ */
+function decodeDeciding(message) {
+  const { sentence, forks, answers } = message ?? { sentence: "", forks: [], answers: [] };
+  return {
+    sentence,
+    effects: new Map(forks.map(([path, share, words]) => [path, { share, words }])),
+    answers: new Map(answers.flatMap(([words, paths]) => paths.map((id) => [id, words]))),
+  };
+}
+
+export class RunStore {
+  run = NO_RUN;
+  version = -1;
+  /** @type {Map<number, Path>} */
+  paths = new Map();
+  /** @type {Map<number, Step>} */
+  steps = new Map();
+  highestEntropy = 0;
+  highestBytes = 1;
+  lastStep = 0;
+  /** Which forks decide the answer. */
+  deciding = decodeDeciding(null);
+  /** The settings that a finished run is shown with instead of its own; "" as recorded. */
+  whatIf = "";
+  /** What only a run of the model could tell, by path and token. @type {Map<string, string>} */
+  unknowns = new Map();
+  /** What stands over the pictures instead of the sentences. @type {Partial<Sentences>} */
+  notes = {};
+  /** Of two runs in one tree: whose each path is. @type {Side[] | null} */
+  sides = null;
+  /** What the host lets the user ask for. @type {Offers} */
+  offers = {};
 
   clear() {
+    this.version = -1;
     this.paths.clear();
     this.steps.clear();
     this.highestEntropy = 0;
     this.highestBytes = 1;
     this.lastStep = 0;
+  }
+
+  /**
+   * Whether records are missing between this message and those that are known.
+   * @param {Message} message
+   */
+  isGap({ run, since_step: since }) {
+    return since > 0 && (run !== this.run.key || since > this.lastStep);
+  }
+
+  /** What a message says besides paths and steps. @param {Message} message */
+  takeRun(message) {
+    this.run = decodeRun(message);
+    this.version = message.version;
+    this.deciding = decodeDeciding(message.deciding);
+    this.whatIf = message.what_if ?? "";
+    const unknowns = message.unknowns ?? [];
+    this.unknowns = new Map(unknowns.map(([path, token, words]) => [`${path}.${token}`, words]));
+    this.notes = message.notes ?? {};
+    this.sides = message.sides ?? null;
+  }
+
+  /**
+   * @param {Message} message
+   * @returns {boolean} whether all tokens before those of the message are known
+   */
+  addRecords({ paths, steps }) {
+    if (!paths.every((path) => this.addPath(path))) return false;
+    for (const step of steps) this.addStep(step);
+    return true;
   }
 
   /**
@@ -140,6 +198,25 @@ export class Records {
   /** The records of this step, or of the last one. @param {number} step */
   stepAt(step) {
     return this.steps.get(step) ?? this.steps.get(this.lastStep);
+  }
+
+  /** @param {number} step @returns {Sentences} */
+  sentencesAt(step) {
+    return this.stepAt(step)?.sentences ?? this.run.sentences;
+  }
+
+  /**
+   * What only a run of the model could tell about a token, in words; "" if nothing.
+   * @param {number} path
+   * @param {number} token
+   */
+  unknownAt(path, token) {
+    return this.unknowns.get(`${path}.${token}`) ?? "";
+  }
+
+  /** A run of the original policy cannot be recomputed at another threshold. */
+  get canMoveThreshold() {
+    return Boolean(this.offers.what_if) && this.run.policy !== "original";
   }
 
   forkSteps() {

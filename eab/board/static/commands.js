@@ -1,0 +1,300 @@
+// What a view can send to the board, and what comes of it: `send("goTo", 3)`. Only this module and the
+// hosts are handed the whole board.
+
+/** @import { Board } from "./board.js" */
+/** @import { PageName } from "./drawer.js" */
+/** @import { Path, TokenAddress, TokenPlace, WhatIfRequest } from "./types.d.ts" */
+import { tokenCountAt } from "./path_state.js";
+import { placeIn } from "./same_answer.js";
+
+export class Commands {
+  /** @param {Board} board */
+  constructor(board) {
+    this.board = board;
+    this.store = board.store;
+    this.view = board.view;
+  }
+
+  // ---- drawing
+
+  render() {
+    this.board.render();
+  }
+
+  /** Which boxes are drawn has changed. */
+  rearrange() {
+    this.board.arrange();
+    this.board.tree.camera.release();
+    this.render();
+  }
+
+  /** The tree is seen as it is at first. */
+  refit() {
+    this.board.tree.camera.reset();
+    this.rearrange();
+  }
+
+  /** Something moves until it is at its place. */
+  animate() {
+    this.board.requestFrame();
+  }
+
+  // ---- the cursor
+
+  /** @param {number} step */
+  goTo(step) {
+    this.board.replay.goTo(step);
+  }
+
+  /** @param {-1 | 1} direction */
+  step(direction) {
+    this.goTo(this.view.cursor + direction);
+  }
+
+  goToEnd() {
+    this.goTo(this.store.lastStep);
+  }
+
+  /** @param {-1 | 1} direction */
+  goToFork(direction) {
+    this.board.replay.goToNext(direction, this.store.forkSteps());
+  }
+
+  /**
+   * What a presenter's remote goes through: the beginning, every fork, the end.
+   * @param {-1 | 1} direction
+   */
+  present(direction) {
+    const { lastStep } = this.store;
+    this.board.replay.goToNext(direction, [0, ...this.store.forkSteps(), lastStep]);
+  }
+
+  togglePlay() {
+    this.board.replay.toggle();
+  }
+
+  toggleFollow() {
+    if (!this.view.follow) return this.goToEnd();
+    this.view.follow = false;
+    this.render();
+  }
+
+  /** @param {number} times */
+  setSpeed(times) {
+    this.board.replay.speed = times;
+  }
+
+  // ---- the selection
+
+  /**
+   * @param {number} path
+   * @param {number} token
+   */
+  select(path, token) {
+    this.view.selection = { path, token: Math.max(0, token) };
+    this.view.drawer = "token";
+    this.view.hover(null);
+    this.render();
+  }
+
+  /** Select the last token of a box. @param {Path} box */
+  selectLast(box) {
+    const { path, index } = placeIn(box, tokenCountAt(box, this.view.cursor) - 1);
+    this.select(path.id, index);
+  }
+
+  deselect() {
+    this.view.deselect();
+    this.view.hover(null);
+    this.render();
+  }
+
+  /** The user moved the cursor: the selection goes with it along its text. */
+  followCursor() {
+    const path = this.store.paths.get(this.view.selection.path ?? -1);
+    if (!path) return this.render();
+    const place = this.store.tokenOfStep(path, this.view.cursor);
+    this.select(place.path, place.token);
+  }
+
+  /**
+   * Select this token, whatever hides it now.
+   * @param {TokenPlace} place
+   */
+  reveal({ path, token }) {
+    const found = this.store.paths.get(path);
+    const step = (found?.born ?? 0) + token;
+    if (found && !this.view.branches.isShown(found)) this.showAll();
+    if (step > this.view.cursor) this.goTo(step);
+    this.board.tree.camera.release();
+    this.select(path, token);
+  }
+
+  /**
+   * Select the last token of the path above or below.
+   * @param {-1 | 0 | 1} direction 0: of the selected path itself
+   */
+  selectNeighbour(direction) {
+    const { y } = this.view.layout;
+    const shown = this.view.shownPaths().sort((one, other) => y[one.id] - y[other.id]);
+    if (!shown.length) return;
+    const at = this.view.box ? shown.indexOf(this.view.box) : -1;
+    const next = shown[Math.min(shown.length - 1, Math.max(0, at + direction))];
+    this.selectLast(next);
+    this.board.tree.focusBox(next.id);
+  }
+
+  /** @param {number | null} path the one under the pointer */
+  hover(path) {
+    if (this.view.hover(path)) this.render();
+  }
+
+  // ---- which branches are drawn
+
+  hideBranch() {
+    const { box } = this.view;
+    if (!box || box.parent < 0) return;
+    this.view.branches.hidden.add(box.id);
+    this.deselect();
+    this.rearrange();
+  }
+
+  /** @param {number} id of the path that forks, or of a box of several texts */
+  unfold(id) {
+    this.view.branches.opened.add(id);
+    this.rearrange();
+  }
+
+  /** Draw all branches, or fold the small ones again. */
+  toggleBranches() {
+    const { branches } = this.view;
+    if (!branches.areAllDrawn || branches.folds) return this.showAll();
+    branches.folds = true;
+    this.rearrange();
+  }
+
+  showAll() {
+    this.view.branches.showAll();
+    this.focus(null);
+  }
+
+  /** Draw texts with the same answer as one box, or each by itself again. */
+  toggleJoins() {
+    if (this.view.branches.toggleJoins()) this.rearrange();
+  }
+
+  toggleFocus() {
+    this.focus(this.view.focused === null ? this.view.selection.path : null);
+  }
+
+  /** @param {number | null} path */
+  focus(path) {
+    this.view.focused = path;
+    this.rearrange();
+  }
+
+  // ---- ways to look at it
+
+  toggleAligned() {
+    this.view.aligned = !this.view.aligned;
+    this.board.root.classList.toggle("aligned", this.view.aligned);
+    this.board.tree.camera.release();
+    this.board.tree.camera.placed = false;
+    this.board.arrange();
+    this.render();
+  }
+
+  toggleDeciding() {
+    if (!this.store.deciding.effects.size) return;
+    this.view.marksDeciding = !this.view.marksDeciding;
+    this.render();
+  }
+
+  fit() {
+    this.board.tree.camera.toggleWhole();
+    this.render();
+  }
+
+  /** @param {number} factor */
+  zoom(factor) {
+    this.board.tree.camera.zoom(factor);
+  }
+
+  togglePresenter() {
+    this.board.presentation.toggle();
+  }
+
+  toggleFullScreen() {
+    this.board.presentation.toggleFullScreen();
+  }
+
+  // ---- what is open
+
+  openFinder() {
+    this.board.finder.open();
+  }
+
+  /** @param {PageName} name */
+  toggleDrawer(name) {
+    this.view.drawer = this.view.drawer === name ? null : name;
+    this.render();
+  }
+
+  /** What the path limit does to the weights. */
+  explainLimit() {
+    this.view.drawer = "help";
+    this.render();
+    this.board.drawer.scrollTo("limit-topic");
+  }
+
+  closeDrawer() {
+    if (this.view.drawer === "token") this.deselect();
+    this.view.drawer = null;
+    this.render();
+    this.takeFocus();
+  }
+
+  /** The keys come to the board. */
+  takeFocus() {
+    this.board.root.focus({ preventScroll: true });
+  }
+
+  /** Escape: close what is open, one thing at a time. */
+  leave() {
+    if (this.view.drawer !== null) return this.closeDrawer();
+    if (this.view.focused !== null) return this.focus(null);
+    if (this.view.presents) return this.togglePresenter();
+    this.deselect();
+  }
+
+  // ---- what the host is asked for
+
+  /** A new run from this token. @param {TokenAddress} address */
+  grow(address) {
+    this.board.onGrow?.(address);
+  }
+
+  /** What if the run had had these? @param {WhatIfRequest} request */
+  askWhatIf(request) {
+    this.board.onWhatIf?.(request);
+  }
+
+  /** What if it had had this threshold? @param {number} threshold nats */
+  tryThreshold(threshold) {
+    this.goToEnd(); // the tree, its sentence and the chart then tell of the same step
+    this.store.notes = { entropy: "Recomputing …" };
+    this.render();
+    this.askWhatIf({ threshold, r: this.store.run.r });
+  }
+
+  /** A run of the model at the threshold that the board shows. */
+  runHere() {
+    const { key, threshold } = this.store.run;
+    if (key !== null) this.board.onRunAt?.(threshold);
+  }
+
+  /** The run in the tree that it was grown from, or alone. */
+  toggleGraft() {
+    this.board.onGraft?.();
+  }
+}

@@ -1,0 +1,194 @@
+// What the user looks at: the cursor, the selection, which branches are drawn, and how. Views read it,
+// and change it by what they send (commands.js).
+
+/** @import { PageName } from "./drawer.js" */
+/** @import { RunStore } from "./run_store.js" */
+/** @import { Sizes } from "./sizes.js" */
+/** @import { Layout, Path } from "./types.d.ts" */
+import { Branches } from "./branches.js";
+import { EMPTY_LAYOUT } from "./layout.js";
+import { lineOf } from "./same_answer.js";
+
+const CHART_TEXT = 11.5; // px, as `.tick-label` in charts.css
+const RING = { smallest: 7, largest: 13 }; // px, radius; its area grows with the share
+
+export class ViewState {
+  // The cursor; replay.js moves it.
+
+  cursor = 0; // a step
+  follow = true; // whether it stays at the newest step
+  playing = false;
+  atRest = false; // whether it stands where it went by itself
+
+  // The selected token: what the drawer tells about, and what is bright in the pictures.
+
+  /** token: its index in the path. @type {{ path: number | null, token: number }} */
+  selection = { path: null, token: 0 };
+  /** The path under the pointer. @type {number | null} */
+  hovered = null;
+  /** The highlighted path and its ancestors. @type {Set<number> | null} */
+  lineage = null;
+  /** The paths with the words that were looked for. @type {Set<number>} */
+  found = new Set();
+
+  // Ways to look at it.
+
+  /** The path that is shown with its relatives only. @type {number | null} */
+  focused = null;
+  aligned = false; // the tree lies by step, like the entropy chart
+  marksDeciding = false; // the forks that decide the answer
+  /** What is open over the charts. @type {PageName | null} */
+  drawer = null;
+  presents = false; // large, for a projector
+  textSize = 0; // px; of the board's own text, from presenting.css
+  reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
+  /** Where the boxes of the paths in view stand. @type {Layout} */
+  layout = EMPTY_LAYOUT;
+
+  /**
+   * @param {RunStore} store
+   * @param {Sizes} sizes of the pictures
+   */
+  constructor(store, sizes) {
+    this.store = store;
+    this.sizes = sizes;
+    this.branches = new Branches(store, this);
+  }
+
+  /** Another run comes. */
+  clear() {
+    this.cursor = 0;
+    this.follow = true;
+    this.playing = this.atRest = false;
+    this.hovered = this.lineage = this.focused = null;
+    this.found = new Set();
+    this.deselect();
+    this.branches.clear();
+  }
+
+  get animates() {
+    return !this.reducedMotion.matches;
+  }
+
+  /** Whether the cursor moves after a live run. */
+  get gliding() {
+    return this.follow && this.cursor < this.store.lastStep;
+  }
+
+  // ---- what is drawn
+
+  /** The paths that are drawn; several texts in one box are one path. */
+  shownPaths() {
+    return this.branches.drawn().filter((path) => this.hasBegun(path));
+  }
+
+  /** All paths in view, also those that are folded or joined. */
+  begunPaths() {
+    return [...this.store.paths.values()].filter(
+      (path) => this.hasBegun(path) && this.isLookedAt(path.id),
+    );
+  }
+
+  /** @param {Path} path */
+  hasBegun({ tokens, born }) {
+    return tokens.length > 0 && born <= this.cursor;
+  }
+
+  /**
+   * Whether a path is in the part of the tree that the user looks at, drawn or folded.
+   * @param {number} id
+   */
+  isLookedAt(id) {
+    if (this.focused !== null && !this.store.related(id, this.focused)) return false;
+    return !this.branches.isHidden(id);
+  }
+
+  /** How much larger the charts are drawn, so that their numbers are as large as the texts. */
+  get chartScale() {
+    return this.presents ? this.textSize / CHART_TEXT : 1;
+  }
+
+  // ---- the selection
+
+  deselect() {
+    this.selection = { path: null, token: 0 };
+    if (this.drawer === "token") this.drawer = null;
+  }
+
+  /** The box of the selected text. */
+  get box() {
+    const path = this.store.paths.get(this.selection.path ?? -1);
+    return path && this.branches.boxOf(path);
+  }
+
+  /**
+   * The index of the selected token in the box of this path; -1 if it is elsewhere.
+   * @param {Path} box
+   */
+  tokenIn(box) {
+    let before = 0;
+    for (const { id, tokens } of lineOf(box)) {
+      if (id === this.selection.path) return before + this.selection.token;
+      before += tokens.length;
+    }
+    return -1;
+  }
+
+  // ---- what is bright
+
+  /** The path under the pointer, otherwise the selected one. */
+  get highlighted() {
+    return this.hovered ?? this.selection.path;
+  }
+
+  /**
+   * @param {number | null} path the one under the pointer
+   * @returns {boolean} whether other paths are bright now
+   */
+  hover(path) {
+    const names = () => [...(this.lineage ?? [])].join();
+    const before = names();
+    this.hovered = path;
+    const { highlighted } = this;
+    this.lineage = highlighted === null ? null : this.store.lineageOf(highlighted);
+    return names() !== before;
+  }
+
+  /**
+   * Classes of a path: its side of a diff, and whether it is highlighted or related to the
+   * highlighted one (an ancestor, or grown out of it).
+   * @param {number} id
+   */
+  classOf(id) {
+    const { sides } = this.store;
+    const side = sides ? ` side-${sides[id]}` : "";
+    const { highlighted } = this;
+    if (this.lineage === null || highlighted === null) return side;
+    if (this.lineage.has(id)) return `${side} highlighted related`;
+    return this.store.lineageOf(id).has(highlighted) ? `${side} related` : side;
+  }
+
+  // ---- which forks decide the answer
+
+  get showsDeciding() {
+    return this.marksDeciding && this.store.deciding.effects.size > 0;
+  }
+
+  /**
+   * Radius of the ring around the mark of a fork; 0 for none.
+   * @param {Path} path that forks
+   */
+  ringOf(path) {
+    const effect = this.showsDeciding ? this.store.deciding.effects.get(path.id) : undefined;
+    const share = effect?.share ?? 0;
+    return share > 0 ? Math.max(RING.smallest, RING.largest * Math.sqrt(share)) : 0;
+  }
+
+  /**
+   * Whether the fork changes nothing but the wording.
+   * @param {Path} path that forks
+   */
+  isWording(path) {
+    return this.showsDeciding && this.store.deciding.effects.get(path.id)?.share === 0;
+  }
+}

@@ -1,0 +1,96 @@
+"""What the browser is sent has the names and types that eab/board/static/types.d.ts says."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from declared_types import FIELDS, fits
+from invented_runs import invented_run
+
+from app.server.links import Link
+from app.widgets.board import Offers
+from eab.board.diff import diff_message
+from eab.board.guide import Guide
+from eab.board.messages import Feed
+from eab.config import AUTO
+from eab.events import EntropyBounds, Event, Predicted
+from eab.figures.what_if import marks
+from eab.lessons import bundled_runs
+from eab.run import Run, fold
+from eab.what_if.trace import Unknown
+
+EVENTS = bundled_runs.events_of(bundled_runs.recordings()[0])
+RUN = fold(EVENTS)
+
+
+def bounded(event: Event) -> Event:
+    whole = EntropyBounds(1.0, 2.5)
+    return replace(event, whole=whole) if isinstance(event, Predicted) else event
+
+
+def sent(run: Run | None = RUN, **more: Any) -> dict[str, Any]:
+    return Feed().message(run, "one", "replay") | more
+
+
+OFFERS = Offers(
+    grow=lambda address: None, growth_steps=(AUTO, 8), link=Link(prompt="Hi"), tour=False
+).as_message()
+MESSAGES = {
+    "not started": sent(None),
+    "replay": sent(offers=OFFERS, guide=Guide("one", 3, (0, 1), "help").as_message()),
+    "nothing offered": sent(offers=Offers().as_message(), guide=Guide("one").as_message()),
+    "live": Feed().message(fold(EVENTS[: len(EVENTS) // 2]), "one", "live", cursor=2),
+    "invented": sent(fold(invented_run(5, 20, 8))),
+    "bounds": sent(fold([bounded(event) for event in EVENTS])),
+    "diff": diff_message(RUN, fold(EVENTS[: len(EVENTS) // 2]), "two"),
+    "graft": diff_message(RUN, RUN, "two") | {"graft": True},
+    "what-if": sent(
+        what_if="0.5 auto",
+        unknowns=marks(RUN, [Unknown(5, 1, "fork")]),
+        notes={"entropy": "Recomputed."},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_has_its_declared_type(name: str) -> None:
+    for field, value in MESSAGES[name].items():
+        assert field in FIELDS["Message"], field
+        assert fits(value, FIELDS["Message"][field][1]), f"{field}: {value}"
+    assert fits(MESSAGES[name], "Message")
+
+
+def test_every_declared_field_is_sent() -> None:
+    declared = {
+        "Message": [*MESSAGES.values()],
+        "PathMessage": sent()["paths"],
+        "StepMessage": sent()["steps"],
+        "DecidingMessage": [sent()["deciding"]],
+        "Offers": [OFFERS],
+    }
+    for name, messages in declared.items():
+        assert set().union(*messages) == FIELDS[name].keys(), name
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("version", "3"), ("prompt", None), ("deciding", {}), ("paths", [{"id": 0}]), ("mode", "x")],
+)
+def test_another_type_is_noticed(field: str, value: Any) -> None:
+    assert not fits(sent() | {field: value}, "Message")
+
+
+@pytest.mark.parametrize("position", [0, 3, 4])
+def test_another_token_is_noticed(position: int) -> None:
+    message = sent()
+    message["paths"][1]["tokens"][0][position] = {}
+    assert not fits(message, "Message")
+
+
+def test_another_name_is_noticed() -> None:
+    message = sent(surprise=1)
+    assert not fits(message, "Message")
+    del message["surprise"], message["cursor"]
+    assert fits(message, "Message"), "it may be missing"
+    del message["version"]
+    assert not fits(message, "Message")
