@@ -71,8 +71,8 @@ class Kind(Generic[Kept]):
     def elsewhere(self) -> str:
         """What to do where the file cannot be used."""
         return (
-            f"Set {VARIABLE} to another file, or to {OFF}; {self.many} can always be downloaded "
-            "as files"
+            f"Set {VARIABLE} to another file, or to {OFF}; {self.many} can also be downloaded as "
+            "files"
         )
 
 
@@ -139,12 +139,12 @@ class StoreFile:
         owner, version = _owner_and_version(db)
         if owner != self._kind.application_id:
             raise StoreError(
-                f"{self._path} is no store of saved {many}; it was left unchanged. "
+                f"{self._path} is not a store of saved {many}; it was left unchanged. "
                 f"{self._kind.elsewhere}"
             )
         if not 1 <= version <= len(_STEPS):
             raise StoreError(
-                f"the saved {many} in {self._path} have version {version}; this program reads the "
+                f"the saved {many} in {self._path} have version {version}; this program reads "
                 f"versions up to {len(_STEPS)}. They were left unchanged. {self._kind.elsewhere}"
             )
 
@@ -178,14 +178,14 @@ class StoreFile:
                 return f"{said}; it was left unchanged. {self._kind.elsewhere}"
             with self._alone():
                 if not self._is_damaged():
-                    return f"{said}; what is there now is whole and was left unchanged: try again"
+                    return f"{said}; the current file is intact and was left unchanged; try again"
                 journal = self._path.with_name(f"{self._path.name}-journal")
                 if journal.exists():  # it would be rolled back into the new file
                     journal.rename(kept.with_name(f"{kept.name}-journal"))
                 self._path.rename(kept)
         except (OSError, sqlite3.Error) as why:
-            return f"{said} and cannot be set aside: {_reason(why)}. {self._kind.elsewhere}"
-        return f"{said}. It was set aside as {kept}, and a new one begins: try again"
+            return f"{said} and cannot be renamed: {_reason(why)}. {self._kind.elsewhere}"
+        return f"{said}. It was renamed to {kept}, and a new file is used; try again"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -30,10 +30,10 @@ _COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 )
 _CLEARLY_MORE: Final = 1.1  # times; less is not worth a word
 COST_NOTE: Final = (
-    "All measured. Times: medians over the repeats of the runs, which take turns, with quartiles "
-    "in brackets. Two times differ if their medians are further apart than the wider of these "
-    "spreads. The peak includes temporary tensors; bytes held are those between steps. In brackets "
-    "after bytes and counts: as a multiple of the first column."
+    "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
+    "times differ if their medians are further apart than the wider spread. The peak includes "
+    "temporary tensors; bytes held are those between steps. Brackets after bytes and counts give "
+    "multiples of the first column."
 )
 
 

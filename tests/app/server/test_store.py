@@ -43,7 +43,7 @@ def test_rename_delete_and_undo(store: Store) -> None:
     store.rename(one.id, "first")
     store.delete(two.id)
     assert [run.name for run in store.all()] == ["first"]
-    with pytest.raises(StoreError, match="not saved here"):
+    with pytest.raises(StoreError, match="not saved on this server"):
         store.load(two.id)
     store.restore(two.id)
     assert tuple(store.load(two.id)[1]) == EVENTS
@@ -140,14 +140,14 @@ def test_a_file_of_something_else_is_left_unchanged(store: Store) -> None:
     store.path.parent.mkdir()
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("CREATE TABLE accounts (name TEXT)")
-    _refuses_and_leaves(store, "no store of saved runs")
+    _refuses_and_leaves(store, "not a store of saved runs")
 
 
 def test_a_store_of_a_newer_program_is_left_unchanged(store: Store) -> None:
     store.save("one", EVENTS)
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("PRAGMA user_version = 3")
-    _refuses_and_leaves(store, "version 3; this program reads the versions up to 2")
+    _refuses_and_leaves(store, "version 3; this program reads versions up to 2")
 
 
 def test_a_file_that_is_no_database_is_left_unchanged(store: Store) -> None:
@@ -172,7 +172,7 @@ def test_a_damaged_store_is_set_aside_with_every_byte_and_a_new_one_begins(
     data = store.path.read_bytes()
     damaged = data[:kept] + (b"" if cut else bytes(len(data) - kept))
     store.path.write_bytes(damaged)
-    with pytest.raises(StoreError, match=r"is damaged .* set aside as .*a new one begins"):
+    with pytest.raises(StoreError, match=r"is damaged .* renamed to .*a new file is used"):
         use_everything(store)
     [aside] = store.path.parent.glob("runs.sqlite.damaged-*")
     assert aside.read_bytes() == damaged

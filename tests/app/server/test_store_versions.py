@@ -54,7 +54,7 @@ def test_an_older_store_is_read_as_it_is(old: Store) -> None:
     before = old.path.read_bytes()
     assert [run.name for run in old.all()] == ["a", "b"]
     assert old.load("b")[1] == EVENTS
-    with pytest.raises(StoreError, match="not saved here"):
+    with pytest.raises(StoreError, match="not saved on this server"):
         old.load("c")
     assert old.path.read_bytes() == before
 

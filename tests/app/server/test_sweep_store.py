@@ -57,7 +57,7 @@ def test_rename_delete_and_undo(store: NamedStore[TuningReport]) -> None:
 
 def test_limits_speak_of_sweeps(store: NamedStore[TuningReport]) -> None:
     size = store.save("one", report()).size
-    with pytest.raises(StoreError, match=r"the store holds 1 sweep of .*; at most 1 of"):
+    with pytest.raises(StoreError, match=r"the store contains 1 sweep of .*; at most 1 of"):
         NamedStore(store.path, replace(SWEEPS, most=1)).save("two", report())
     with pytest.raises(StoreError, match=r"the sweep takes .* Sweep fewer values"):
         NamedStore(store.path, replace(SWEEPS, largest=size - 1)).save("two", report())
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_set_aside(store: NamedStore[TuningReport]) -> None:
     store.save("one", report())
     data = store.path.read_bytes()
     store.path.write_bytes(data[:4096])
-    with pytest.raises(StoreError, match=r"the file of saved sweeps .* is damaged .* set aside as"):
+    with pytest.raises(StoreError, match=r"the file of saved sweeps .* is damaged .* renamed to"):
         store.all()
     saved = store.save("again", report())
     assert store.all() == [saved]
@@ -93,11 +93,11 @@ def test_runs_and_sweeps_do_not_take_each_others_files(
     store: NamedStore[TuningReport], tmp_path: Path
 ) -> None:
     store.save("one", report())
-    with pytest.raises(StoreError, match="is no store of saved runs; it was left unchanged"):
+    with pytest.raises(StoreError, match="is not a store of saved runs; it was left unchanged"):
         Store(store.path).all()
     runs = Store(tmp_path / "runs.sqlite")
     runs.save("one", EVENTS)
-    with pytest.raises(StoreError, match="is no store of saved sweeps; it was left unchanged"):
+    with pytest.raises(StoreError, match="is not a store of saved sweeps; it was left unchanged"):
         NamedStore(runs.path, SWEEPS).save("one", report())
     assert len(store.all()) == len(runs.all()) == 1
 
