@@ -15,12 +15,12 @@ from eab.assets import ASSETS  # noqa: E402 - found in a checkout that is not in
 
 ABOUT = """
 **EAB Explorer** shows entropy-adaptive branching: a language model writes a text token by token,
-and where it is unsure which token comes next (the entropy is at or above a threshold), the text
-branches. The tree, the entropy trace and the KV cache are three pictures of the same run, with one
+and the text branches where the model is unsure of the next token (the entropy is at or above a
+threshold). The tree, the entropy trace and the KV cache are three views of the same run, with one
 cursor.
 
-Enter in the prompt runs, Shift+Enter breaks the line. Space plays and the arrow keys move the
-cursor; **Help** over the tree explains the pictures and lists all keys.
+In the prompt, Enter starts the run and Shift+Enter adds a line break. Space plays, and the arrow
+keys move the cursor. **Help** above the tree explains the views and lists all keys.
 """
 STATIC = Path(__file__).parent / "widgets" / "static"
 

@@ -54,8 +54,8 @@ def _check_address(address: str) -> None:
         why = getattr(error, "strerror", None) or error
         sys.exit(
             f"Error: the address is {quoted(address)}; this machine cannot listen there ({why}). "
-            "Use 127.0.0.1 for this machine alone, 0.0.0.0 for everybody who reaches it, or one of "
-            "its own addresses"
+            "Use 127.0.0.1 for this machine only, 0.0.0.0 for everyone on its networks, or one "
+            "of its own addresses"
         )
 
 
@@ -114,9 +114,10 @@ def _is_this_machine(address: str) -> bool:
 def _what_strangers_may_do(address: str) -> str:
     where = "all networks of this machine" if address in EVERYWHERE else address
     return (
-        f"The explorer listens on {where}. Whoever reaches it can run any model in a folder of "
-        "this machine or on the Hugging Face Hub, fill its memory, and see, rename and delete the "
-        "saved runs. For strangers, add --public; for a network that you trust, this is fine."
+        f"The explorer listens on {where}. Everyone who can reach it can run any model in a "
+        "folder of this machine or on the Hugging Face Hub, fill its memory, and see, rename "
+        "and delete the saved runs. This is fine on a network that you trust. For the public, "
+        "add --public."
     )
 
 
@@ -127,7 +128,7 @@ def _what_is_allowed(allowed: rules.Rules) -> str:
         f"{allowed.max_prompt_tokens:,} tokens of prompt; a visitor has at most "
         f"{allowed.runs_per_visitor:,} runs at a time and {allowed.seconds_per_hour:,} s per hour. "
         f"Runs {'can' if allowed.save_runs else 'cannot'} be saved on the server. "
-        f"The file that {rules.FILE_VARIABLE} names can change this."
+        f"To change this, set {rules.FILE_VARIABLE} to a file with other rules."
     )
 
 

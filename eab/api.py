@@ -149,6 +149,6 @@ def _as_language_model(
         language_model: LanguageModel = model
         return language_model
     raise ModelError(
-        f"the model is a {type(model).__name__}; give a name, a folder, a (model, tokenizer) pair, "
-        "or model and tokenizer="
+        f"the model is a {type(model).__name__}; it must be a name, a folder or a (model, "
+        "tokenizer) pair, or a model together with tokenizer="
     )

@@ -80,9 +80,9 @@ class ThresholdScale:
 
 THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
     "nats": ThresholdScale(
-        Real(0.0, 20.0, hint="nats; 0.65 is about two live options"),
+        Real(0.0, 20.0, hint="nats; 0.65 is about two likely tokens"),
         Slider(0.0, 4.0, 0.01),
-        "Entropy in nats. e to this power is about the number of words that are still likely.",
+        "Entropy in nats. e to this power is about the number of likely tokens.",
     ),
     "normalised": ThresholdScale(
         Real(0.0, 1.0, hint="as threshold_unit=normalised"),
@@ -92,7 +92,7 @@ THRESHOLD_SCALES: Final[Mapping[ThresholdUnit, ThresholdScale]] = {
     "quantile": ThresholdScale(
         Real(0.0, 1.0, hint="as threshold_unit=quantile"),
         Slider(0.0, 1.0, 0.01),
-        "Quantile of the entropies that a greedy continuation of your prompt meets.",
+        "Quantile of the entropies along a greedy continuation of your prompt.",
     ),
 }
 
@@ -130,10 +130,12 @@ class BranchingConfig:
         THRESHOLD_SCALES["nats"].values,
         BRANCHING,
         "Entropy threshold",
-        "Branch where the entropy of the next token's distribution reaches this value. "
-        "A lower threshold gives more branches.",
-        more="The distribution is the one that tokens are drawn from: after temperature, top_k "
-        "and top_p. 0.65 nats is about two equally likely tokens.",
+        "A path forks where the entropy of the next-token distribution reaches this value. A "
+        "lower threshold gives more forks.",
+        more=(
+            "The entropy is that of the sampling distribution, after temperature, top_k and "
+            "top_p. 0.65 nats is about two equally likely tokens."
+        ),
         option="threshold",
         advanced=False,
     )
@@ -143,10 +145,12 @@ class BranchingConfig:
         BRANCHING,
         "Threshold unit",
         "nats: the entropy itself. normalised: its share of the largest possible entropy. "
-        "quantile: how it compares with the entropies along a greedy continuation of the prompt.",
-        more="The largest possible entropy is ln V for a vocabulary of V tokens; the first "
-        "implementation of EAB measured the threshold so. With quantile, the threshold is that "
-        "quantile of the entropies of one greedy probe of the prompt, and at least 0.3 nats.",
+        "quantile: its rank among the entropies along a greedy continuation of the prompt.",
+        more=(
+            "The largest possible entropy is ln V for a vocabulary of V tokens; the first "
+            "implementation of EAB used this unit. With quantile, the threshold is this quantile "
+            "of the entropies of one greedy probe of the prompt, but at least 0.3 nats."
+        ),
         widget=Menu(get_args(ThresholdUnit)),
         option="unit",
     )
@@ -164,7 +168,7 @@ class BranchingConfig:
         Whole(1, MAX_PATHS),
         BRANCHING,
         "Max paths",
-        "Largest number of paths. fair and stochastic-beam: live and finished paths together. "
+        "Maximum number of paths. fair and stochastic-beam: live and finished paths together. "
         "original: live paths only, as published. arithmetic: the number of codes. independent: "
         "the number of texts.",
         widget=Slider(1, 64),
@@ -175,9 +179,12 @@ class BranchingConfig:
         Real(0.0, 1.0, hint="0 lets every path fork"),
         BRANCHING,
         "Minimum weight to branch",
-        "A path branches only if it weighs at least this, so that unlikely texts do not fill the "
-        "tree (policy fair). The weights stay unbiased; 0 lets every path branch.",
-        more="Only at 0 is the tree at a higher threshold a subtree of the tree at a lower one.",
+        "A path forks only if its weight is at least this, so that unlikely texts do not fill "
+        "the tree (policy fair). The weights stay unbiased; 0 lets every path fork.",
+        more=(
+            "Only with 0, the tree at a higher threshold is a subtree of the tree at a lower "
+            "threshold."
+        ),
         widget=Steps(
             (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.08, 0.1, 0.2),
             {0.0: "any weight"},
@@ -189,11 +196,11 @@ class BranchingConfig:
         Choice(get_args(PolicyName)),
         BRANCHING,
         "Policy",
-        "fair: weights are unbiased and sum to 1. original: the published rule, where all texts "
-        "count equally. arithmetic: max_paths evenly spaced codes over the tree; unbiased. "
+        "fair: weights are unbiased and sum to 1. original: the published rule; all texts have "
+        "equal weight. arithmetic: max_paths evenly spaced codes over the tree; unbiased. "
         "stochastic-beam: max_paths different texts, drawn without replacement. greedy: the most "
         "likely token, no forks. independent: ordinary sampling of max_paths texts, for "
-        "comparison. Only fair and original look at the threshold.",
+        "comparison. Only fair and original use the threshold.",
         widget=Menu(tuple(name for name in get_args(PolicyName) if name != "greedy")),
     )
 
@@ -202,8 +209,8 @@ class BranchingConfig:
         Real(0.01, 10.0),
         SAMPLING,
         "Temperature",
-        "Divides the logits before sampling: below 1 the likely tokens gain, above 1 the unlikely "
-        "ones. The entropy is measured afterwards.",
+        "Divides the logits before sampling. Values below 1 favour likely tokens, values above 1 "
+        "unlikely ones. The entropy is measured afterwards.",
         widget=Slider(0.1, 2.0, 0.05),
     )
     top_k: int = setting(
@@ -211,7 +218,7 @@ class BranchingConfig:
         Whole(0, 1_000_000, hint="0 keeps all tokens"),
         SAMPLING,
         "Top-k",
-        "Sample from the k most likely tokens only; 0 keeps all tokens. The entropy is measured "
+        "Sample only from the k most likely tokens; 0 keeps all tokens. The entropy is measured "
         "afterwards.",
         widget=Slider(0, 100),
     )
@@ -220,8 +227,8 @@ class BranchingConfig:
         Real(0.01, 1.0, hint="1 keeps all tokens"),
         SAMPLING,
         "Top-p",
-        "Sample from the most likely tokens that together have this probability; 1 keeps all "
-        "tokens. The entropy is measured afterwards.",
+        "Sample only from the most likely tokens that together have this probability; 1 keeps "
+        "all tokens. The entropy is measured afterwards.",
         widget=Slider(0.05, 1.0, 0.05),
     )
     max_new_tokens: int = setting(
@@ -229,7 +236,7 @@ class BranchingConfig:
         Whole(1, MAX_NEW_TOKENS),
         SAMPLING,
         "Max new tokens",
-        "Largest number of tokens generated per path.",
+        "Maximum number of tokens generated per path.",
         widget=Slider(1, 256),
         advanced=False,
     )
@@ -238,10 +245,13 @@ class BranchingConfig:
         Texts(MAX_STOP_STRINGS, 100),
         SAMPLING,
         "Stop strings",
-        "A path ends where its text comes to contain one of these; its text is cut before it.",
-        more="They are looked for in what is generated, not in the prompt. A list in Python and "
-        "JSON; on the command line the option may be repeated. On the page one per line, with "
-        "`\\n` for a line break.",
+        "A path ends when its text contains one of these strings. The text is cut before the "
+        "string.",
+        more=(
+            "Only generated text is searched, not the prompt. A list in Python and JSON; on the "
+            "command line, repeat the option. On the page, write one per line, with `\\n` for a "
+            "line break."
+        ),
         widget=Lines("\\n\\n"),
     )
     seed: int = setting(
@@ -260,7 +270,7 @@ class BranchingConfig:
         "Chat template",
         "Send the prompt as a user message in the model's chat template. auto: if the model has "
         "one.",
-        more="On needs a model with a chat template. Off gives the model the bare text.",
+        more="On requires a model with a chat template. Off sends the plain text.",
         widget=Buttons({AUTO: "if the model has one", True: "on", False: "off"}),
     )
     system: str = setting(
@@ -268,7 +278,7 @@ class BranchingConfig:
         Text(),
         CHAT,
         "System message",
-        "System message before the prompt. It needs a chat template.",
+        "System message before the prompt. Requires a chat template.",
         widget=TextArea("You are a helpful assistant."),
     )
     chat_template_kwargs: str = setting(
@@ -277,8 +287,9 @@ class BranchingConfig:
         CHAT,
         "Arguments of the chat template",
         'A JSON object with variables for the chat template, such as {"enable_thinking": false}.',
-        more="Which there are depends on the template; it ignores the others. In Python a dict "
-        "will do.",
+        more=(
+            "The template defines which arguments exist and ignores others. In Python, pass a dict."
+        ),
         widget=TextLine('{"enable_thinking": false}'),
     )
 
@@ -288,7 +299,7 @@ class BranchingConfig:
         KV_CACHE,
         "Cache",
         "tree: shared rows, written once. concat-cow: shared segments, concatenated at every "
-        "step. deep-copy: a full copy for each path. recompute: nothing is kept.",
+        "step. deep-copy: a full copy for each path. recompute: no KV cache.",
         more="A row is the K and V of one token in all layers. The cache never changes the tokens.",
         widget=Menu(get_args(CacheName)),
     )
@@ -298,10 +309,10 @@ class BranchingConfig:
         KV_CACHE,
         "r: steps of spare room per allocation",
         "When the tree cache is full, it grows by the rows of r decode steps. 1 copies the cache "
-        "at every step, max_new_tokens or more allocates all rows at the start, auto chooses at "
-        "every growth.",
+        "at every step; max_new_tokens or more allocates all rows at the start; auto chooses r "
+        "at every growth.",
         more="This is the r of BMC (arXiv 2511.12031); eab.caches.growth has the cost model "
-        "behind auto. It changes time and bytes, never the tokens. The default is small, so that "
+        "behind auto. It changes time and bytes, never the tokens. The default is small, so "
         "short runs reserve little; its growths take about 3 % of a step of the embedded model.",
         widget=Steps(R_STEPS),
     )
@@ -311,10 +322,10 @@ class BranchingConfig:
         KV_CACHE,
         "Attention reads",
         "Which rows of the tree cache attention reads. sliced: the used rows. padded: all rows, "
-        "the spare ones under a mask, as fixed shapes need.",
-        more="With sliced, spare rows cost memory only. With padded they also cost time, and r is "
-        "a balance of copies and spare rows. On CUDA, padded passes whose shapes recur are "
-        "captured as CUDA graphs (see eab.models.cuda_graphs).",
+        "with the spare rows masked, which fixed shapes require.",
+        more="With sliced, spare rows cost only memory. With padded, they also cost time, and r "
+        "balances copies and spare rows. On CUDA, padded passes whose shapes recur are captured as "
+        "CUDA graphs (see eab.models.cuda_graphs).",
         widget=Buttons({"sliced": "used rows", "padded": "all rows"}),
     )
     kv_limit_mib: int = setting(
@@ -322,10 +333,12 @@ class BranchingConfig:
         Whole(1, 1_000_000),
         KV_CACHE,
         "KV limit (MiB)",
-        "The run ends, and keeps its tree, before its KV cache holds more than this many MiB.",
-        more="A draft model's own cache has the same limit; when it is reached, drafting ends. "
-        "With a drafter, a run may reach the limit earlier, because a path that is ahead of the "
-        "others holds rows of later steps.",
+        "The run ends before its KV cache exceeds this many MiB. Its tree is kept.",
+        more=(
+            "The cache of a draft model has the same limit; drafting ends when it is reached. "
+            "With a drafter, a run may reach the limit earlier, because a path ahead of the "
+            "others needs rows of later steps."
+        ),
     )
 
     drafter: DrafterName = setting(
@@ -334,20 +347,22 @@ class BranchingConfig:
         SPECULATIVE,
         "Drafter",
         "Proposes draft tokens that one forward pass verifies. none: no drafts. model: a small "
-        "draft model. prompt-lookup: what followed the same words earlier in this text. "
-        "sibling-lookup: the same, also in the other paths. run-ahead: a server's own most likely "
-        "tokens, several per request.",
-        more="It changes time, never the tokens. run-ahead needs a model on a server (see "
-        "[Models on a server](remote.md)).",
+        "draft model. prompt-lookup: the tokens that followed the same words earlier in this "
+        "text. sibling-lookup: the same, also in the other paths. run-ahead: the most likely "
+        "tokens of the server, several per request.",
+        more=(
+            "Drafting changes the time, never the tokens. run-ahead requires a model on a server "
+            "(see [Models on a server](remote.md))."
+        ),
         widget=Menu(get_args(DrafterName)),
     )
     draft_length: int = setting(
         0,
-        Whole(0, MAX_DRAFT, hint="0 adapts it to what pays"),
+        Whole(0, MAX_DRAFT, hint="0 adapts it"),
         SPECULATIVE,
         "Draft length",
-        "Most draft tokens per path and forward pass; 0 adapts the number to what saves time in "
-        "this run. It changes time, never the tokens.",
+        "Maximum number of draft tokens per path and forward pass; 0 adapts it to save the most "
+        "time in this run. It changes the time, never the tokens.",
         widget=Slider(0, MAX_DRAFT),
     )
 
@@ -366,7 +381,7 @@ class BranchingConfig:
             ):
                 if getattr(self, name):
                     raise ConfigError(
-                        f"{name} is set but chat is off; {what} needs chat=True or chat='auto'"
+                        f"{name} is set, but chat is off; {what} requires chat=True or chat='auto'"
                     )
 
     @classmethod

@@ -21,12 +21,12 @@ class Texts:
         """See Values.check."""
         if not isinstance(value, tuple) or len(value) > self.most:
             raise ConfigError(
-                f"{name} is {quoted(value)}; it must be a list of at most {self.most} texts"
+                f"{name} is {quoted(value)}; it must be a list of at most {self.most} strings"
             )
         for text in value:
             Text(self.longest).check(f"a text of {name}", text)
             if not text:
-                raise ConfigError(f"{name} has an empty text; leave it out")
+                raise ConfigError(f"{name} has an empty string; leave it out")
 
     def __str__(self) -> str:
         return f"at most {self.most} texts of at most {self.longest} characters"
@@ -56,8 +56,7 @@ class JsonObject:
             raise ConfigError(f"{name} is {quoted(value)}; it must be a JSON object")
         if _depth(content) > self.deepest:
             raise ConfigError(
-                f"{name} has more than {self.deepest} lists and objects inside each other; "
-                "flatten it"
+                f"{name} has more than {self.deepest} nested lists and objects; flatten it"
             )
         for key in content:
             if any(fnmatchcase(key, pattern) for pattern in self.reserved):
@@ -78,8 +77,8 @@ class JsonObject:
             return content
         except (ValueError, RecursionError) as error:
             raise ConfigError(
-                f"{name} is {quoted(text)}, which is no JSON with plain values ({error}); write an "
-                'object such as {"enable_thinking": false}'
+                f"{name} is {quoted(text)}, which is not JSON with plain values ({error}); write "
+                'an object such as {"enable_thinking": false}'
             ) from error
 
     def __str__(self) -> str:

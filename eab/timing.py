@@ -201,7 +201,7 @@ def objections(claims: Iterable[Claim]) -> list[str]:
             width = max(a.width, b.width)
             found.append(
                 f"{what}: the spread ({1000 * width:.3g} ms) is more than {DISTURBED:.0%} of the "
-                "median, too wide to find no difference"
+                "median, too wide to show that there is no difference"
             )
     return found
 

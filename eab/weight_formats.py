@@ -27,10 +27,12 @@ NF4: Final = (
 
 WEIGHT_FORMATS: Final[Mapping[WeightFormat, str]] = {
     "as-loaded": "the number format of the model (dtype)",
-    "bfloat16": "16 bits; the products take bfloat16 input",
-    "int8": "8 bits, one scale per output; the input of each layer is rounded to 8 bits, too, with "
-    "one scale per row",
-    "int8-weight-only": "8 bits, one scale per output; the products take bfloat16 input",
+    "bfloat16": "16 bits; multiplied in bfloat16",
+    "int8": (
+        "8 bits, one scale per output; the input of each layer is also rounded to 8 bits, with "
+        "one scale per row"
+    ),
+    "int8-weight-only": "8 bits, one scale per output; multiplied in bfloat16",
     "int4": "4 bits, a scale and a zero point per group of 32 weights; bfloat16 input",
     "nf4": "4 bits, the 16 values of NF4, one scale per block of 64 weights; bfloat16 input",
     "nf4-double-quant": "nf4 whose scales are stored in 8 bits",
@@ -69,6 +71,6 @@ def check_names(weights: str, layout: str) -> None:
         )
     if layout != AUTO and weights != AS_LOADED:
         raise ModelError(
-            f"the layout is {layout!r} and the weights are {weights!r}; a layout can be chosen for "
-            f"{AS_LOADED} only, leave it at {AUTO}"
+            f"the layout is {layout!r} and the weights are {weights!r}; a layout can be chosen "
+            f"only for {AS_LOADED}, so leave it at {AUTO}"
         )

@@ -1,5 +1,5 @@
 """Batching: the same requests served one by one, in static batches and by continuous batching; and
-who this server serves right now.
+which runs this server serves now.
 """
 
 from typing import Final
@@ -25,16 +25,16 @@ HOW_IT_WORKS = """
 A forward pass reads all weights of the model, for one token or for many. So a server puts several
 requests into each pass, one per *slot* of the batch.
 
-- **One by one**: a request begins when the one before has ended. Passes are nearly empty.
-- **Static batches**: as many requests as there are slots begin together. The next ones begin when
-  the longest of these has ended; until then the slots of the shorter ones are idle.
-- **Continuous batching** (Orca, OSDI 2022; vLLM): who is in the batch is decided anew before every
-  pass. A request leaves with its last token, and the next one begins in the next pass. Prompts are
-  read in chunks beside the tokens of the others (*prefill* beside *decode*; Sarathi-Serve,
-  [arXiv 2403.02310](https://arxiv.org/abs/2403.02310)).
+- **One by one**: a request begins when the previous one has ended. Passes are nearly empty.
+- **Static batches**: one request per slot begins, all at the same time. The next batch begins when
+  the longest text has ended; until then, the slots of shorter texts are idle.
+- **Continuous batching** (Orca, OSDI 2022; vLLM): the scheduler chooses the batch again before
+  every pass. A request leaves after its last token, and a waiting request takes its slot in the
+  next pass. Prompts are read in chunks, in the same passes as the decode steps of other requests
+  (*chunked prefill*; Sarathi-Serve, [arXiv 2403.02310](https://arxiv.org/abs/2403.02310)).
 
-All three really run on this engine, with the same scheduler: they differ only in when a request is
-handed to it. Only the passes of this measurement are timed, not those of other tabs in between.
+All three run on this engine, with the same scheduler. They differ only in when a request is
+submitted. Only the passes of this measurement are timed, not those of other tabs.
 """
 
 
@@ -49,11 +49,11 @@ def bar() -> Workload | None:
         request_editor.choose_preset()
     with slots:
         request_editor.choose_slots()
-    words = "Serve these requests here, in all three ways."
+    words = "Serve these requests on this machine, in all three ways."
     pressed = start_and_stop(
         (measure, stop), "Measure", words, "batching", active, COMPARISON.stop, here=True
     )
-    with st.expander("Edit the requests, repeats and paths"):
+    with st.expander("Edit requests, repeats and paths"):
         table = request_editor.edited()
     chosen, problem = None, ""
     try:
@@ -81,7 +81,9 @@ def three_ways() -> None:
     displayed = COMPARISON.displayed()
     with displayed.locked:
         if not active and chosen is not None and not displayed.state.workload.serves_like(chosen):
-            st.caption("The picture shows other requests, slots or paths. Press Measure for yours.")
+            st.caption(
+                "The chart shows other requests, slots or paths. Press Measure to serve yours."
+            )
         results(displayed.state, displayed.key, displayed.live is not None)
 
 
@@ -105,8 +107,6 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
     draw("", headline(comparison), figure, "batching", f"{key}-{across}", white)
     for sentence in words.way_sentences(comparison).values():
         st.text(sentence)
-    st.text(words.tokens_sentence(comparison))
-    st.text(f"{words.memory_sentence(comparison)} {words.pace_sentence(comparison)}".strip())
     st.header("In numbers")
     st.table(text_table(words.batching_rows(comparison), ["Measure", *comparison.shown()]))
     st.text(f"{words.noise_sentence(comparison)} {words.agreement_sentence(comparison)}".strip())
@@ -126,7 +126,7 @@ def results(comparison: BatchingComparison, key: str, live: bool) -> None:
             ),
         ]
     )
-    st.caption("Below: the KV memory of continuous batching, where a step is a forward pass.")
+    st.caption("Below: the KV memory of continuous batching. A step is a forward pass.")
     begins = comparison.shown()["continuous"].first_token_passes()
     kv_allocation_section(
         comparison.runs, key, [begins[number] for number in sorted(begins)], white

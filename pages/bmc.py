@@ -1,6 +1,6 @@
 """BMC: how many spare rows to allocate at a time.
 
-The run of Explore at any r, the cost model, and experiments on this machine.
+The run on Explore at any r, the cost model, and experiments on this machine.
 """
 
 from typing import Final
@@ -24,30 +24,29 @@ ROWS: Final = (256, 512, 1024, 2048)
 CURVE: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TAB: Final = "experiment"  # the URL parameter of the open tab
 IN_SHORT = """
-A KV cache grows by one row per token: its K and V in all layers. A tensor cannot grow, so a longer
-one is allocated and the rows are copied. If that happens at every step (r = 1), the cost of copying
-grows with the square of the length. Allocating all rows at the start copies nothing, but a kernel
-with fixed shapes then processes all of them at every step, the empty ones under a mask. **BMC**
-(Ramachandran et al., [arXiv 2511.12031](https://arxiv.org/abs/2511.12031)) allocates rows for r
-steps at a time: some copies, some spare rows.
+A KV cache grows by one row per token, and each growth allocates longer tensors and copies all rows.
+**BMC** (Ramachandran et al., [arXiv 2511.12031](https://arxiv.org/abs/2511.12031)) allocates the
+rows of *r* steps at a time: a larger *r* means fewer copies and more spare rows.
 """
 PADDED_OR_SLICED = """
-Spare rows cost compute only if the kernel processes them. The tree cache supports both ways:
+With a growth at every step (*r* = 1), the number of copied rows increases with the square of the
+length. If all rows are allocated at the start, nothing is copied. Spare rows cost compute only if
+the attention kernel processes them. The tree cache supports both:
 
-- **sliced** (the default): attention ends at the last row in use. Spare rows then cost only memory;
-  `auto` grows by a quarter of the rows in use. Shapes change at every step, which ordinary kernels
-  handle well.
-- **padded**: attention covers all allocated rows, the spare ones under the mask. CUDA graphs need
-  this: their shapes are fixed until the tensors grow. Here copies and spare rows must be balanced,
-  and `auto` chooses r at each growth from the constants fitted on this machine.
+- **sliced** (the default): attention reads only the rows in use. Spare rows then cost only memory,
+  and `auto` grows by a quarter of the rows in use. Shapes change at every step; ordinary kernels
+  handle this well.
+- **padded**: attention reads all allocated rows, and a mask hides the spare ones. CUDA graphs need
+  this, because shapes stay fixed until the tensors grow. The best r then balances copies and spare
+  rows; `auto` chooses it at each growth, with constants fitted on this machine.
 
-Both need a mask once the text has forked, because the rows of one path are scattered among those of
-the others. Both produce the same tokens.
+After a fork both need a mask, because the rows of one path are scattered among those of other
+paths. Both produce the same tokens.
 """
 # KaTeX renders a block only if its `$$` stand alone on their lines.
 THE_MODEL = r"""
 With *n* rows in use, a growth costs $k_c n + A$ and happens every *r* steps. A spare row adds $k_a$
-to a step, and on average $(r-1)/2$ steps' worth of rows are spare. With *m* rows kept per step, and
+to a step; on average, the rows of $(r-1)/2$ steps are spare. With *m* rows kept per step, and
 *N* rows to write after a prompt of *P* rows, the best *r* for the whole run is
 
 $$
@@ -60,8 +59,8 @@ $$
 r(n) = \frac{1}{m}\sqrt{\frac{2m\,(k_c n + A)}{k_a}}
 $$
 
-The second formula needs only the present length; `auto` uses it, because a path may end at any
-step. Both are derived in `eab/caches/growth.py`; the paper's own constants are not used.
+The second formula needs only the current length. `auto` uses it, because a path may end at any
+step. `eab/caches/growth.py` derives both; the constants of the paper are not used.
 """
 PAPER = (
     "From the paper's abstract (arXiv 2511.12031): up to 3.2 times the throughput of Hugging Face "
@@ -73,18 +72,21 @@ PAPER = (
 EXPERIMENTS: Final[dict[Experiment, tuple[str, str]]] = {
     "growth": (
         "Sensitivity to r",
-        "The time of the KV cache for writing many rows, at each r. Takes some minutes.",
+        "Time for writing many rows to the KV cache, at each r. Takes a few minutes.",
     ),
-    "lengths": ("Copy or compute", "One step at r = 1, from 64 to 4,096 rows. Takes some seconds."),
+    "lengths": (
+        "Copy or compute",
+        "One step at r = 1, from 64 to 4,096 rows. Takes a few seconds.",
+    ),
     "rejection": (
         "Rejected drafts",
-        "Draft tokens in the spare rows, verified by the model. Takes some minutes.",
+        "Draft tokens in the spare rows, verified by the model. Takes a few minutes.",
     ),
     "sizes": (
         "Other model sizes",
-        "Is the predicted r* good for other model shapes? Takes some minutes.",
+        "Is the predicted r* good for other model shapes? Takes a few minutes.",
     ),
-    "memory": ("Memory", "What the tensors hold, by r and length. Takes some seconds."),
+    "memory": ("Memory", "Bytes held by the tensors, by r and length. Takes a few seconds."),
 }
 
 
@@ -104,13 +106,13 @@ def your_run() -> None:
     st.header("Your run at any r")
     if demand is None:
         st.info(
-            "For the run on the page Explore, the rows at another r cannot be computed. Make a run "
-            "with the tree cache and without a drafter, then come back."
+            "This section needs a run with the tree cache and without a drafter. Make one on the "
+            "page Explore, then come back."
         )
         return
     st.caption(
-        f"The run on the page Explore: “{quoted(prompt)}”. Moving r "
-        "recomputes it from the recording; the model is not run."
+        f"The run on the page Explore: “{quoted(prompt)}”. The slider recomputes its rows from "
+        "the recording, without the model."
     )
     costs = fitted()
     r = st.select_slider("r: steps of spare room per allocation", (AUTO, *CURVE), key="bmc_r")
@@ -138,7 +140,7 @@ def download_run(demand: Demand, costs: CostModel | None) -> None:
     from eab.labs.bmc.tables import allocations_table
 
     st.download_button(
-        "This run at every r (CSV)",
+        "Run at every r (CSV)",
         lambda: allocations_table(demand, CURVE, costs).to_csv(index=False),
         "run-by-r.csv",
         key="download-run-by-r.csv",
@@ -156,7 +158,7 @@ def experiments() -> None:
             ROWS,
             key="bmc_rows",
             required=True,
-            help="More rows show the effect better, and take longer.",
+            help="More rows show the effect better but take longer.",
         )
     right.button(
         "Stop", on_click=measurements.stop, disabled=active is None, width="stretch", key="bmc_stop"

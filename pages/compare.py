@@ -18,7 +18,7 @@ from eab.lessons import bundled_runs
 # Whether it is only the samples that are missing.
 MISSING = {
     False: "Choose two runs that have ended.",
-    True: "There are no independent samples with the prompt of A yet. Press Sample to make them.",
+    True: "There are no independent samples of A's prompt yet. Press Sample to make them.",
 }
 BUDGETS: dict[str, Budget] = {"Tokens through the model": "tokens", "Number of texts": "texts"}
 
@@ -99,20 +99,20 @@ def how_matched(a: Side) -> str:
     count = independent_config(a.run, budget).max_paths
     return (
         f"{budget_sentence(a, budget, count)}{average_sentence(a.run, count)} The prompt is "
-        "processed once, and the texts share its rows in the cache: the best case for independent "
-        "samples."
+        "processed once and the texts share its KV cache, the best case for independent "
+        "sampling."
     )
 
 
 def budget_sentence(a: Side, budget: Budget, count: int) -> str:
     """Why there are this many independent texts."""
     if budget == "texts":
-        return f"A has {counted(count, 'text')}, so independent sampling makes as many."
+        return f"A has {counted(count, 'text')}, so independent sampling makes the same number."
     prompt, tokens = len(a.run.started.prompt_tokens), a.run.tokens_through_model()
     return (
-        f"A sent {counted(tokens, 'token')} through the model, {prompt:,} of them the prompt. A "
-        f"text takes {mean_tokens_per_text(a.run):.1f} on average (by A's weights), so the same "
-        f"budget is enough for {counted(count, 'independent text')}."
+        f"A sent {counted(tokens, 'token')} through the model, {prompt:,} of them for the "
+        f"prompt. A text takes {mean_tokens_per_text(a.run):.1f} on average (by A's weights), so "
+        f"the same budget pays for {counted(count, 'independent text')}."
     )
 
 
@@ -125,7 +125,7 @@ def results(a: Side, b: Side) -> None:
     st.text(takeaway_sentence(a.run, b.run))
     if same_prompt(a.run, b.run):
         board.mount(diff_message(a.run, b.run, f"{a.key} {b.key}"), key="diff")
-    st.header("What each run found and took")
+    st.header("Results and costs of both runs")
     rows = diff_rows(a.run, b.run)
     st.table(text_table([tuple(row) for row in rows], ["Measure", "A", "B", "B − A"]))
     st.caption(f"{how_matched(a)} {NOTE}" if choices["b"] == INDEPENDENT else NOTE)

@@ -31,7 +31,7 @@ NOTIFIED = "notified_in_fragment"  # whether a callback of the board left a mess
 BRAND = """
 <div class="eab-brand">
   <h1>EAB Explorer</h1>
-  <p>Watch a language model write. Where it is unsure, the text branches.</p>
+  <p>Watch a language model write. Where it hesitates, the text branches.</p>
 </div>
 """
 

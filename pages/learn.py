@@ -124,8 +124,8 @@ def own_lesson() -> None:
             max_upload_size=1,
         )
         st.caption(
-            "How to write one is described in docs/lessons.md. The address of this page then opens "
-            "it for others, while this server runs."
+            "docs/lessons.md describes the format. While this server runs, the address of this "
+            "page opens your lesson for others."
         )
 
 

@@ -17,17 +17,17 @@ from eab.labs.variants.results import VariantRuns, cache_variants
 
 WHAT_THEY_DO = """
 For each token that a model processes, every layer computes two vectors: a key (K) and a value (V).
-Later tokens attend to them. A KV cache stores them, so that the next step need not process the
-whole text again. K and V of one token in all layers are one *row* of the cache. When a text forks,
-its paths share their beginning, and each cache deals with that in its own way:
+Later tokens attend to them. A KV cache stores them, so that the next step does not process the
+whole text again. The K and V of one token in all layers are one *row* of the cache. When a text
+forks, its paths share their beginning. The four caches store it differently:
 
-- **tree** stores each row once, however many paths share it. A fork copies nothing. The tensors
-  grow by rows for *r* steps at a time; only then are rows copied.
-- **concat-cow** gives each path a chain of pieces and shares the pieces of its ancestors. A fork
-  copies nothing, but for attention each path joins its pieces again, in every layer and at every
-  step. The first EAB engine worked this way.
-- **deep-copy** gives each path its own cache and copies it whole at a fork. This is what you get
-  with one ordinary cache per text. Nothing is shared.
+- **tree** stores each row once, even if many paths share it. A fork copies nothing. The tensors
+  grow by the rows of *r* steps at a time, and only a growth copies rows.
+- **concat-cow** stores a path as a chain of segments and shares the segments of its ancestors. A
+  fork copies nothing, but attention concatenates the segments of each path in every layer and at
+  every step. The first EAB engine worked this way.
+- **deep-copy** gives each path its own cache, and a fork copies the whole cache. This is the
+  behaviour of one ordinary cache per text. Nothing is shared.
 - **recompute** stores nothing. Every step processes the whole text of every path again.
 
 All four produce the same tokens for the same seed. They differ in time and memory.

@@ -27,15 +27,15 @@ HOW_IT_WORKS: Final = """
 A weight is stored as the number of the nearest level of a grid. Weights that share a **scale**
 share the grid:
 
-- **absmax**: levels at equal distances on both sides of 0; the largest magnitude sets the scale.
-- **affine**: levels at equal distances from the smallest weight to the largest; besides the scale,
-  a *zero point* is stored.
+- **absmax**: evenly spaced levels on both sides of 0; the largest magnitude sets the scale.
+- **affine**: evenly spaced levels from the smallest weight to the largest; a *zero point* is stored
+  in addition to the scale.
 - **NF4**: 16 levels at the quantiles of a normal distribution: dense near 0, where most weights
   are (Dettmers et al., [arXiv 2305.14314](https://arxiv.org/abs/2305.14314)).
 
 One large weight, an *outlier*, stretches the grid of all weights that share its scale. Smaller
-groups confine the damage, but every group stores a scale (4 bytes here, as in the engine). *Double
-quantization* rounds the scales, too.
+groups limit the damage, but every group stores a scale (4 bytes here, as in the engine). *Double
+quantization* also rounds the scales.
 """
 
 
@@ -81,8 +81,8 @@ def one_matrix(model_name: str) -> None:
     draw("", matrices.grid_sentence(rounding), matrices.matrix_figure(rounding), "weights", key)
     if rounding.weight.size < shape[0] * shape[1]:
         st.caption(
-            f"Computed from {len(rounding.weight):,} evenly spaced rows of {shape[0]:,}: the "
-            "whole matrix is too large to be rounded while you watch."
+            f"Computed from {len(rounding.weight):,} evenly spaced rows of {shape[0]:,}: "
+            "rounding the whole matrix would take too long here."
         )
     errors = weight_matrix.curves(
         model_name, name, matrices.grids_to_compare(grid.method, grid.double)
@@ -149,7 +149,8 @@ def measure_bar() -> None:
         type="primary",
         icon=":material/play_arrow:",
         disabled=bool(missing),
-        help=missing or "Every format in turns with the weights as loaded; about a minute.",
+        help=missing
+        or ("Measures every format, alternating with the weights as loaded. Takes about a minute."),
         key="formats_run",
         width="stretch",
     )
@@ -191,8 +192,7 @@ def your_run() -> None:
         other = displayed.state.run
         if other is None or not same_request(run, other):
             st.text(
-                "There is no run of this prompt in fewer bits yet. Press Run in this format to "
-                "make one."
+                "This prompt has no run in fewer bits yet. Press Run in this format to make one."
             )
             return
         difference(run, other, f"{explored.key} {displayed.key}")
@@ -229,19 +229,19 @@ def roofline(displayed: Entry[FormatReport]) -> None:
 
     report, point = displayed.state, own_point(displayed.state)
     draw(
-        "Why a step takes as long as it takes",
+        "What limits the time of a step",
         bounds.roofline_sentence(report, point),
         bounds.roofline_figure(report, point),
         "roofline",
         f"{displayed.key} {point}",
     )
     st.caption(
-        "The bound counts the weights alone: read once per step from memory, multiplied by every "
-        "row at the rate of the model's dtype. K and V, attention and the work of Python come on "
-        "top. Weights that stay in the processor's caches can be read faster."
+        "The bound counts only the weights: they are read from memory once per step and "
+        "multiplied with every row, at the speed of the model's dtype. K and V, attention and "
+        "Python take additional time. Weights in the processor's caches can be read faster."
     )
     if point is None:
-        st.caption("Run this model on Explore on this machine, and your run appears as a point.")
+        st.caption("Run this model on Explore on this machine to see your run as a point.")
 
 
 def own_point(report: FormatReport) -> RunPoint | None:

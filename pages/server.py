@@ -13,7 +13,7 @@ def now() -> None:
     """The numbers that change."""
     made = worker()
     columns = st.columns(3)
-    columns[0].metric("In the making or waiting", made.active)
+    columns[0].metric("Running or waiting", made.active)
     columns[1].metric("Waiting for a slot", made.waiting)
     columns[2].metric(
         "KV memory", f"{human_bytes(made.kv_bytes)} of {human_bytes(made.kv_limit_bytes)}"
@@ -41,7 +41,7 @@ st.title("What is this server doing?")
 if not rules.current().key:
     st.info("This server has no key. Set `key` in the file that EAB_RULES names, and restart it.")
     st.stop()
-given = st.text_input("Key", type="password", help="The key in the rules of this server.")
+given = st.text_input("Key", type="password", help="The key from the rules of this server.")
 if http.is_key(given):
     import torch
 
@@ -51,4 +51,4 @@ if http.is_key(given):
     now()
     allowed()
 elif given:
-    st.error("This is not the key of this server. It stands in the file that EAB_RULES names.")
+    st.error("This is not the key of this server. Look it up in the file that EAB_RULES names.")

@@ -22,21 +22,21 @@ ONE_TEXT, WHOLE_TREE = "One text", "Whole tree"
 DRAFTERS: Final[tuple[DrafterName, ...]] = ("model", "prompt-lookup", "sibling-lookup")
 NEVER_FORKS: Final = 20.0  # nats
 HOW_IT_WORKS = """
-A forward pass of the model can process many tokens at once, but yields only one new token, since
-the token after it is not known yet. So a cheap **drafter** proposes the next few tokens, the *draft
-tokens*. One pass of the model verifies them all: after each it computes the token that it would
-have drawn itself. Draft tokens are accepted up to the first one that differs. The model's own token
-replaces that one, and those after it are discarded.
+A forward pass of the model can process many tokens at once, but a decode step yields only one new
+token, because the token after it is not known yet. So a cheap **drafter** proposes the next few
+tokens, the *draft tokens*. One forward pass of the model verifies all of them: at each position it
+computes the token that the model draws. Draft tokens are accepted up to the first one that differs.
+The model's token replaces it, and later draft tokens are discarded.
 
-- **model**: a draft model of 0.9 million parameters, distilled from the large one (4.2 million). It
-  draws with the same random numbers as the large one.
-- **prompt-lookup**: what followed the same two or three tokens earlier in this text. It costs next
-  to nothing.
-- **sibling-lookup**: the same, but it also searches the other paths of the tree.
+- **model**: a draft model of 0.9 million parameters, distilled from the large one (4.2 million).
+  Both draw with the same random numbers.
+- **prompt-lookup**: the tokens that followed the same two or three tokens earlier in this text. It
+  costs almost nothing.
+- **sibling-lookup**: the same, but also searches the other paths of the tree.
 
-The text is the same with and without draft tokens: one is accepted only if it is the token that the
-model draws at this place anyway. Draft tokens are written into spare rows of the KV cache; the rows
-of rejected ones are freed without copying.
+The text is the same with and without draft tokens: a draft token is accepted only if the model
+draws the same token at this position. Draft tokens are written into spare rows of the KV cache; the
+rows of rejected ones are freed without copying.
 """
 
 
@@ -64,7 +64,7 @@ def results(compared: VariantRuns, key: str) -> None:
     from eab.labs.variants import draft_pictures as speculation
     from eab.labs.variants import draft_speed_pictures as speculation_speed
 
-    st.text(f"{variants_sentence(compared)} {speculation_speed.speed_sentence(compared)}")
+    st.text(variants_sentence(compared))
     white = white_background()
     sentence, figure = speculation.tokens_sentence(compared), speculation.tokens_figure(compared)
     draw("Tokens per forward pass", sentence, figure, "speculation-steps", key, white)
@@ -78,9 +78,9 @@ def results(compared: VariantRuns, key: str) -> None:
     sentence = speculation_speed.surface_sentence(compared)
     figure = speculation_speed.surface_figure(compared)
     if figure.data:
-        draw("When it pays", sentence, figure, "speculation-surface", key, white)
+        draw("When drafting saves time", sentence, figure, "speculation-surface", key, white)
     else:
-        st.header("When it pays")
+        st.header("When drafting saves time")
         st.text(sentence)
     downloads(
         [
@@ -98,14 +98,13 @@ def table_note(compared: VariantRuns) -> str:
     from eab.labs.variants.draft_pictures import is_one_path
 
     note = (
-        "All measured. Times: medians over the repeats of the runs, which take turns, with "
-        "quartiles in brackets. Two times differ if their medians are further apart than the wider "
-        "of these spreads. Draft tokens after the first rejected one of a pass are discarded "
-        "without being verified."
+        "All measured. Times are medians over alternating repeats, with quartiles in brackets. "
+        "Two times differ if their medians are further apart than the wider spread. Draft tokens "
+        "after the first rejected one of a pass are discarded without verification."
     )
     if is_one_path(compared):
         note += (
-            " The row marked as formula is (1 - α^(k+1)) / (1 - α) for k draft tokens at "
+            " The row with the formula is (1 - α^(k+1)) / (1 - α) for k draft tokens at "
             "acceptance rate α."
         )
     return note
@@ -137,7 +136,7 @@ first = displayed.state.pairs[0][1].started
 st.session_state.setdefault("prompt", first.prompt)
 controls.ensure_defaults()
 
-st.title("Can a small model predict what the large one will say?")
+st.title("Can a small model predict the tokens of a large one?")
 controls.run_bar(run, DRAFT_LENGTHS.stop, active)
 left, right = st.columns(2)
 with left:
@@ -153,11 +152,14 @@ with right:
         default=ONE_TEXT,
         key="decode_varied",
         required=True,
-        help="One text: a single path without forks. Whole tree: with the settings in the sidebar; "
-        "a step ends only when all paths have reached it, so draft tokens save less.",
+        help=(
+            "One text: a single path without forks. Whole tree: with the settings in the "
+            "sidebar. A step ends only when all paths have reached it, so draft tokens save less "
+            "time."
+        ),
     )
 if st.session_state.decode_varied == ONE_TEXT:
-    st.caption("One text never forks: the settings under Branching have no effect on it.")
+    st.caption("One text never forks, so the settings under Branching have no effect.")
 for problem in messages.problems(current.live, None):
     st.error(plain(problem))
 with st.sidebar:

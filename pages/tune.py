@@ -1,5 +1,5 @@
-"""Tune: which settings give the most for the least, and a threshold for a wanted number of paths or
-tokens.
+"""Tune: which settings give the best results at the lowest cost, and a threshold for a wanted
+number of paths or tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,15 +38,15 @@ REDRAW_SECONDS: Final = 2.0  # Plotly draws a chart anew
 HOW_IT_WORKS: Final = """
 A **cell** is one run: a setting, a prompt and a seed. The mean over the prompts is taken per seed,
 and the spread between the seeds gives the interval (95 %, Student's t). Two settings differ if the
-interval of their difference, paired by seed, does not contain 0; else it says "no difference
-measured".
+interval of their difference, paired by seed, does not contain 0; otherwise the page says "no
+difference measured".
 
-The **Pareto front** holds the settings that no other one dominates: none costs less and gains as
-much. **Independent sampling** is the line to beat: ordinary samples at the same cost, interpolated
-between the path limits that were tried, and never beyond them.
+The **Pareto front** contains the settings that no other setting dominates: none costs less and
+gains as much. **Independent sampling** is the baseline: ordinary samples at the same cost,
+interpolated between the path limits that were tried, and never extrapolated.
 
-A cell at a higher threshold often follows exactly from the run at the lowest one, without the
-model: as long as no path limit acted. Such cells are resimulated. They have no time of their own.
+If no path limit acted, a cell at a higher threshold follows exactly from the run at the lowest
+threshold, without the model. Such cells are resimulated and have no time.
 """
 
 
@@ -171,7 +171,7 @@ sweeping = SWEEP.current().active  # before anything is drawn; see polling.watch
 piloting, checking = PILOT.current().active, CHECK.current().active
 st.session_state.setdefault("tune_view", TABS.get(st.query_params.get(VIEW, ""), SETTINGS_TAB))
 
-st.title("Which settings give the most for the least?")
+st.title("Which settings give the best results at the lowest cost?")
 with st.sidebar:
     controls.choose_model()
     sweep_editor.choose_ranges()

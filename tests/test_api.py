@@ -88,7 +88,7 @@ def test_a_loaded_model_comes_with_its_tokenizer_as_a_pair_or_by_name(twins, mak
 
 @pytest.mark.parametrize("model", [None, 3, object(), ("a", "b", "c"), ["embedded"]])
 def test_what_is_no_model_is_refused_with_what_is_one(model):
-    with pytest.raises(ModelError, match=r"give a name, a folder, a \(model, tokenizer\) pair"):
+    with pytest.raises(ModelError, match=r"a name, a folder or a \(model, tokenizer\) pair"):
         EntropyAdaptiveBranching(model)
 
 

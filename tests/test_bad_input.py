@@ -61,7 +61,7 @@ def test_a_prompt_that_is_no_text_is_refused(twins, prompt):
 @pytest.mark.parametrize("token", [1.5, "w5", None, -1, 72, 2**33, 10**400], ids=repr)
 def test_a_token_that_the_model_does_not_have_is_refused(twins, token):
     request = Request("w5", BranchingConfig(), (token,))
-    with pytest.raises(PromptError, match=r"there is no token .*; llama knows 0 to 71"):
+    with pytest.raises(PromptError, match=r"there is no token .*; llama has 0 to 71"):
         next(generate(twins("llama").ours, request))
 
 
@@ -81,7 +81,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_with_the_numbers(twins):
     with pytest.raises(PromptError) as error:
         first_event(model, prompt, max_new_tokens=29)
     assert str(error.value) == (
-        "the prompt has 100 tokens and max_new_tokens is 29, but the model llama reads 128 in all. "
+        "the prompt has 100 tokens and max_new_tokens is 29, but the context of llama is 128 tokens. "
         "Shorten the prompt or lower max_new_tokens"
     )
 
@@ -98,7 +98,7 @@ def test_the_whole_context_can_be_used(twins):
 def test_a_prompt_without_any_token_is_refused(monkeypatch):
     model = TableModel(random_table(1, 4))
     monkeypatch.setattr(model, "encode", lambda *_: ())
-    with pytest.raises(PromptError, match="makes no token of this prompt"):
+    with pytest.raises(PromptError, match="returns no tokens for this prompt"):
         first_event(model, "?")
 
 

@@ -107,11 +107,11 @@ def test_stop_strings_may_be_given_as_a_text_or_a_list(given, kept):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (None, "it must be a list of at most 4 texts"),
-        (7, "it must be a list of at most 4 texts"),
-        (["a"] * 5, "it must be a list of at most 4 texts"),
-        ("", "has an empty text"),
-        (["a", ""], "has an empty text"),
+        (None, "it must be a list of at most 4 strings"),
+        (7, "it must be a list of at most 4 strings"),
+        (["a"] * 5, "it must be a list of at most 4 strings"),
+        ("", "has an empty string"),
+        (["a", ""], "has an empty string"),
         ([3], "a text of the setting stop is 3; it must be text"),
         (["x" * 101], "has 101 characters; at most 100 are allowed"),
         (["x\ud800"], "is not valid text at character 2"),
@@ -129,7 +129,7 @@ def test_stop_strings_that_are_not_allowed_are_refused_in_words(given, why):
     ("name", "value"), [("system", "You are a pirate."), ("chat_template_kwargs", '{"a": 1}')]
 )
 def test_what_goes_into_the_chat_template_is_refused_while_chat_is_off(name, value):
-    with pytest.raises(ConfigError, match=f"{name} is set but chat is off.*chat='auto'"):
+    with pytest.raises(ConfigError, match=f"{name} is set, but chat is off.*chat='auto'"):
         BranchingConfig(**{name: value, "chat": False})
     for chat in (True, "auto"):
         assert BranchingConfig(**{name: value, "chat": chat}).chat == chat
@@ -162,15 +162,15 @@ def test_the_arguments_of_a_chat_template_are_kept_in_one_form(given, text):
         (3, "it must be text"),
         ([1], "it must be text"),
         ("[1]", "it must be a JSON object"),
-        ("{a: 1}", "which is no JSON with plain values"),
-        ('{"a": NaN}', "which is no JSON with plain values"),
-        ('{"a": 1e999}', "which is no JSON with plain values"),
+        ("{a: 1}", "which is not JSON with plain values"),
+        ('{"a": NaN}', "which is not JSON with plain values"),
+        ('{"a": 1e999}', "which is not JSON with plain values"),
         ({"a": {1, 2}}, "it must be text"),
         ({"a": float("inf")}, "it must be text"),
-        ("[" * 900, "which is no JSON with plain values"),
+        ("[" * 900, "which is not JSON with plain values"),
         ("[" * 10**5, "has 100,000 characters; at most 1,000 are allowed"),
         ({"a": "x" * 1000}, "has 1,009 characters; at most 1,000 are allowed"),
-        ({"a": [[[[1]]]]}, "has more than 4 lists and objects inside each other"),
+        ({"a": [[[[1]]]]}, "has more than 4 nested lists and objects"),
         ('{"a": "\\ud800"}', "is not valid text at character 8"),
         ({"tokenize": True}, "has the name 'tokenize', which is reserved"),
         ({"return_dict": True}, "has the name 'return_dict', which is reserved"),

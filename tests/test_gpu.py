@@ -156,7 +156,7 @@ def test_a_run_without_memory_ends_in_words_others_go_on_and_the_memory_comes_ba
     assert [run.ended and run.ended.reason for run in runs] == ["failed", "finished"]
     assert runs[0].ended is not None
     assert runs[0].ended.message == OUT_OF_MEMORY
-    assert runs[0].steps, "what it had is kept"
+    assert runs[0].steps, "tokens so far are kept"
     assert torch.cuda.memory_allocated() == before
     after = fold(generate(model, Request("Once upon a time", SMALL)))
     assert after.ended is not None

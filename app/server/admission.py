@@ -67,7 +67,7 @@ class Admission:
         allowed, (model, _) = self._rules.models, split_name(name)
         if allowed and model not in (*allowed, "embedded-draft"):
             raise LimitError(
-                f"the model is {quoted(model)}; this server offers {', '.join(allowed)}. Run the "
+                f"the model is {quoted(model)}; this server allows {', '.join(allowed)}. Run the "
                 "explorer on your own machine for other models"
             )
 
@@ -107,12 +107,12 @@ class Admission:
         if own >= rules.runs_per_visitor:
             raise LimitError(
                 f"you already have {counted(own, 'run')} queued or running; this server allows "
-                f"{rules.runs_per_visitor:,} at a time. Stop one, or wait for its end"
+                f"{rules.runs_per_visitor:,} at a time. Stop one, or wait until one ends"
             )
         if len(active) >= rules.max_runs:
             raise LimitError(
-                f"{counted(len(active), 'run')} are queued or running, the limit of this server. "
-                "Try again in a minute"
+                f"{counted(len(active), 'run')} are queued or running, which is the limit of "
+                "this server. Try again in a minute"
             )
 
     def _check_seconds(self, owner: str, now: float) -> None:

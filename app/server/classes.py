@@ -40,13 +40,13 @@ class Classes:
             going_on = self._going_on()
             if sum(one.owner == owner for one in going_on) >= self._per_visitor:
                 raise ClassError(
-                    f"a visitor can have {counted(self._per_visitor, 'class')} here at a time; end "
+                    f"a visitor can have {counted(self._per_visitor, 'class')} at a time; end "
                     "one first, with its lecturer's link"
                 )
             if len(going_on) >= self._most:
                 raise ClassError(
-                    f"this server has {len(going_on)} classes at a time at most; try again when "
-                    "another has ended"
+                    f"this server has {len(going_on)} classes, which is its limit; try again "
+                    "when one has ended"
                 )
             room = Classroom(owner, connected=self._connected)
             self._classes.append(room)
@@ -62,9 +62,7 @@ class Classes:
         with self._lock:
             found = next((one for one in self._going_on() if one.code == given), None)
         if found is None:
-            raise ClassError(
-                f"there is no class {quoted(given)} here, or no longer; check the code"
-            )
+            raise ClassError(f"there is no class {quoted(given)} on this server; check the code")
         return found
 
     def by_key(self, key: str) -> Classroom:

@@ -100,7 +100,8 @@ class Classroom:
             self._look_around()
             if session not in self._followers and len(self._followers) >= MAX_MEMBERS:
                 raise ClassError(
-                    f"{MAX_MEMBERS} follow this class already; one of them has to leave first"
+                    f"{MAX_MEMBERS} students follow this class, which is the limit; one of them "
+                    "must leave first"
                 )
             self._followers[session] = wake
             self._count()
@@ -165,8 +166,8 @@ class Classroom:
             self._must_lead(key)
             if len(self._asked) >= MAX_QUESTIONS:
                 raise ClassError(
-                    f"the class has had {MAX_QUESTIONS} questions; download the answers and start "
-                    "another class"
+                    f"the class has had {MAX_QUESTIONS} questions, which is the limit; download "
+                    "the answers and start another class"
                 )
             self._answers.clear()
             asked = Asked(len(self._asked) + 1, question, (0,) * len(question.options))
@@ -205,7 +206,9 @@ class Classroom:
 
     def _must_have_key(self, key: str) -> None:
         if not self.leads(key):
-            raise ClassError("only the lecturer's link controls the class")
+            raise ClassError(
+                "only the lecturer controls the class; open it with the lecturer's link"
+            )
 
     def _must_lead(self, key: str) -> None:
         self._must_have_key(key)
@@ -214,7 +217,7 @@ class Classroom:
 
     def _must_go_on(self) -> None:
         if self._state.ended:
-            raise ClassError("this class is over")
+            raise ClassError("this class has ended; ask for the code of another one")
 
     def _look_around(self) -> None:
         """Forget who has lost the connection, and end a class without a lecturer."""

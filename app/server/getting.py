@@ -49,7 +49,9 @@ class Getting:
             LimitError: Visitors may not fetch it.
         """
         if not self.is_allowed:
-            raise LimitError(f"{self.model.title} cannot be fetched on this server")
+            raise LimitError(
+                f"{self.model.title} cannot be downloaded on this server; choose another model"
+            )
         with self._lock:
             if self.active or self.model.is_here:
                 return

@@ -94,7 +94,9 @@ class SideDoors:
         """Answer one request."""
         if scope["type"] == "websocket":
             if not Headers(scope=scope).get("origin"):
-                refused = PlainTextResponse("A browser names its origin.\n", status_code=403)
+                refused = PlainTextResponse(
+                    "The header Origin is missing or belongs to another site.\n", status_code=403
+                )
                 return await refused(scope, receive, send)
             return await self._app(scope, lambda: _bytes_alone(receive), send)
         if self._hides_metrics and scope.get("path", "").endswith("/_stcore/metrics"):
@@ -131,7 +133,10 @@ class KnownHosts:
         if scope["type"] in ("http", "websocket"):
             name = host_name(Headers(scope=scope).get("host", ""))
             if not (self._any or name in self._names or is_this_machine_or_number(name)):
-                words = "This server does not answer to that name. Whoever runs it can add the name"
+                words = (
+                    "This server does not answer requests for this host name. Its operator can "
+                    "add the name"
+                )
                 refused = PlainTextResponse(f"{words} to `hosts` in its rules.\n", status_code=421)
                 await refused(scope, receive, send)
                 return

@@ -48,7 +48,7 @@ def find(lesson_id: str) -> Lesson:
     found = uploaded or next((one for one in lessons() if one.id == lesson_id), None)
     if found is None:
         raise LessonError(
-            f"there is no lesson {quoted(lesson_id)} here, or no longer; upload its file again, or "
+            f"there is no lesson {quoted(lesson_id)} on this server; upload its file again, or "
             "choose another lesson"
         )
     return found

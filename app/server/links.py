@@ -74,16 +74,14 @@ def what_it_opens(link: Link) -> str:
     """What somebody who follows this link will see, in a sentence."""
     if max(len(link.prompt or ""), len(_messages_text(link))) > MAX_PROMPT:
         return (
-            f"The prompt is longer than {MAX_PROMPT:,} characters, too long for a link. Download "
+            f"The prompt is too long for a link: more than {MAX_PROMPT:,} characters. Download "
             "the run file instead."
         )
     if link.run:
-        return (
-            "It opens this run while the server remembers it; after that, its prompt and settings."
-        )
+        return "Opens this run while it is on the server, and later its prompt and settings."
     if link.saved or link.example:
-        return "It opens this run at this step."
-    return "It opens the prompt and settings; the run file itself is not in the link."
+        return "Opens this run at this step."
+    return "Opens the prompt and settings; the link does not contain the run file."
 
 
 def from_query(values: Mapping[str, str]) -> Link:
@@ -95,7 +93,7 @@ def from_query(values: Mapping[str, str]) -> Link:
     for name, text in values.items():
         if len(text) > _longest(name):
             raise LinkError(
-                f"{name} has {len(text):,} characters; a link holds at most {_longest(name):,}"
+                f"{name} has {len(text):,} characters; a link can have at most {_longest(name):,}"
             )
     settings = {name: _parsed(name, values[name]) for name in _SETTINGS if name in values}
     try:

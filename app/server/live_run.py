@@ -176,7 +176,9 @@ def explain(error: BaseException) -> str:
     if isinstance(error, EabError):
         return str(error)
     cause = ": ".join(filter(None, (type(error).__name__, str(error))))
-    return f"the run stopped with an error ({cause}). What it had is kept; try other settings"
+    return (
+        f"the run stopped with an error ({cause}). Its tokens so far are kept; try other settings"
+    )
 
 
 def explain_restart(error: BaseException) -> str:
@@ -187,10 +189,10 @@ def explain_restart(error: BaseException) -> str:
     """
     metrics.RESTARTS.inc()
     name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
-    _LOG.error("The worker stopped with %s and was started again.\n%s", name, frames)
+    _LOG.error("The worker stopped with %s and was restarted.\n%s", name, frames)
     return (
-        f"the server's worker stopped with an error ({name}) and was started again. What the run "
-        "had is kept; start it again"
+        f"the server's worker stopped with an error ({name}) and was restarted. The tokens so "
+        "far are kept; run the prompt again"
     )
 
 

@@ -9,20 +9,18 @@ from typing import Final, Protocol
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
 
 PREFIX: Final = "eab_"
-RUNS: Final = Counter(
-    "eab_runs", "Runs, sweeps and measurements that ended, by how they ended", ["reason"]
-)
-RESTARTS: Final = Counter("eab_worker_restarts", "How often the worker broke and began anew")
+RUNS: Final = Counter("eab_runs", "Ended runs, sweeps and measurements, by reason", ["reason"])
+RESTARTS: Final = Counter("eab_worker_restarts", "Restarts of the worker after an error")
 TOKENS: Final = Counter("eab_generated_tokens", "Tokens that were appended to paths")
 FIRST_TOKEN: Final = Histogram(
     "eab_first_token_seconds",
-    "Time from the press on Run to the first token, with the wait in the queue",
+    "Time from pressing Run to the first token, including the time in the queue",
     buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100),
 )
 ACTIVE: Final = Gauge("eab_active", "Runs, sweeps and measurements that are queued or running")
-WAITING: Final = Gauge("eab_waiting_runs", "Runs that wait for a slot")
+WAITING: Final = Gauge("eab_waiting_runs", "Runs waiting for a slot")
 KV_BYTES: Final = Gauge("eab_kv_bytes", "KV memory of the active runs")
-KV_LIMIT: Final = Gauge("eab_kv_limit_bytes", "KV memory that all runs may hold")
+KV_LIMIT: Final = Gauge("eab_kv_limit_bytes", "Limit of the KV memory of all runs")
 
 
 class Watched(Protocol):

@@ -101,7 +101,7 @@ class NamedStore(Generic[Kept]):
                 ).fetchone()
         one = self.kind.one
         if row is None:
-            raise StoreError(f"this {one} is not saved here, or no longer; choose another one")
+            raise StoreError(f"this {one} is not saved on this server; choose another one")
         return Saved(*row[:4]), self.kind.loads(row[4], f"the saved {one} “{row[1]}”")
 
     def rename(self, saved_id: str, name: str) -> str:
@@ -144,7 +144,10 @@ class NamedStore(Generic[Kept]):
     def _change(self, db: sqlite3.Connection, change: str, *values: str) -> None:
         """Change one row; StoreError if there is none."""
         if db.execute(f"UPDATE {self.kind.many} {change}", values).rowcount != 1:
-            raise StoreError(f"this {self.kind.one} is no longer saved here: somebody deleted it")
+            raise StoreError(
+                f"this {self.kind.one} is no longer saved here, because somebody deleted it; "
+                "choose another one"
+            )
 
     def _check_room(self, db: sqlite3.Connection, more: int) -> None:
         """StoreError if so many bytes have no room beside what is saved."""
@@ -154,8 +157,8 @@ class NamedStore(Generic[Kept]):
         ).fetchone()
         if count >= kind.most or size + more > kind.most_bytes:
             raise StoreError(
-                f"the store holds {counted(count, kind.one)} of {human_bytes(size)}; at most "
-                f"{kind.most} of {human_bytes(kind.most_bytes)} have room. Delete some, or "
+                f"the store contains {counted(count, kind.one)} of {human_bytes(size)}; at most "
+                f"{kind.most} of {human_bytes(kind.most_bytes)} are allowed. Delete some, or "
                 "download this one as a file"
             )
 

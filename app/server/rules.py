@@ -65,137 +65,136 @@ class Rules:
     """
 
     public: bool = setting(
-        False, Switch(), SERVER, "Public", "Whether strangers may be among the visitors."
+        False, Switch(), SERVER, "Public", "Whether the server is open to the public."
     )
     models: tuple[str, ...] = setting(
         (),
         Names("embedded", "any"),
         MODELS,
         "Models",
-        "The models that can be chosen: smollm2, embedded, folders, GGUF files, ids of the Hub. "
-        "The first that can run is chosen at the start, and for prompts that visitors type. With "
-        "an empty list, visitors name folders and files of this machine and ids of the Hub "
-        "themselves.",
-        more="On a public server the chat model comes first from two processor cores on.",
+        "The models that visitors can choose: smollm2, embedded, folders, GGUF files or Hub ids. "
+        "The first one that can run is the default. If the list is empty, visitors can name any "
+        "folder or file of this machine and any Hub id.",
+        more="On a public server with two or more processor cores, the chat model comes first.",
     )
     save_runs: bool = setting(
         True,
         Switch(),
         MODELS,
         "Saved runs and sweeps",
-        "Whether runs and sweeps can be saved on the server, where all visitors see, rename and "
-        "delete them.",
+        "Whether visitors can save runs and sweeps on the server. All visitors can see, rename "
+        "and delete them.",
     )
     upload_mib: int = setting(
-        32, Whole(1, 32), MODELS, "Upload", "The largest run file that can be opened, in MiB."
+        32, Whole(1, 32), MODELS, "Upload", "Maximum size of an uploaded run file, in MiB."
     )
     max_prompt_tokens: int = setting(
         MAX_PROMPT_TOKENS,
         Whole(1, MAX_PROMPT_TOKENS),
         LIMITS,
         "Prompt",
-        "The longest prompt, in tokens.",
+        "Maximum number of prompt tokens.",
     )
     max_new_tokens: int = setting(
         MAX_NEW_TOKENS,
         Whole(2, MAX_NEW_TOKENS),
         LIMITS,
         "New tokens",
-        "The most new tokens per path.",
+        "Maximum number of new tokens per path.",
     )
     max_paths: int = setting(
-        MAX_PATHS, Whole(2, MAX_PATHS), LIMITS, "Paths", "The most paths of a run."
+        MAX_PATHS, Whole(2, MAX_PATHS), LIMITS, "Paths", "Maximum number of paths of a run."
     )
     kv_limit_mib: int = setting(
         UNLIMITED,
         Whole(1, UNLIMITED),
         LIMITS,
         "KV memory",
-        "The most KV memory of a run, in MiB; a run that needs more ends there and keeps its text.",
+        "Maximum KV memory of a run, in MiB. A run that needs more ends there and keeps its text.",
     )
     kv_total_mib: KvTotal = setting(
         AUTO,
         Whole(1, UNLIMITED, or_word=AUTO),
         LIMITS,
-        "KV memory in all",
-        "The most KV memory of all runs together, in MiB; auto: a quarter of the memory of this "
-        "machine, of its container, or of a GPU. Where it runs short, the runs that were served "
+        "KV memory, total",
+        "Maximum KV memory of all runs together, in MiB. auto: a quarter of the memory of this "
+        "machine, of its container, or of a GPU. When it is full, the runs that were served "
         "longest pause.",
-        more="Sweeps and measurements, which take turns, come on top.",
+        more="Sweeps and measurements run one at a time and need additional memory.",
     )
     runs_per_visitor: int = setting(
         UNLIMITED,
-        Whole(2, UNLIMITED, hint="a tab's next run starts just before it stops the one before"),
+        Whole(2, UNLIMITED, hint="a tab's next run starts just before its previous run stops"),
         LIMITS,
         "Runs per visitor",
-        "How many runs of a visitor may be queued or running at the same time.",
+        "Maximum number of queued and running runs of a visitor.",
     )
     max_runs: int = setting(
         UNLIMITED,
         Whole(1, UNLIMITED),
         LIMITS,
-        "Runs in all",
-        "How many runs of all visitors may be queued or running at the same time.",
+        "Runs, total",
+        "Maximum number of queued and running runs of all visitors.",
     )
     seconds_per_hour: int = setting(
         UNLIMITED,
         Whole(1, UNLIMITED),
         LIMITS,
         "Time per visitor",
-        "How many seconds the runs of a visitor may take within an hour.",
+        "Maximum number of seconds per hour for the runs of a visitor.",
     )
     max_classes: int = setting(
         20,
         Whole(0, 100),
         LIMITS,
         "Classes",
-        "How many classes there can be at the same time; 0 for none.",
+        "Maximum number of classes at the same time; 0 turns classes off.",
     )
     classes_per_visitor: int = setting(
         100,
         Whole(1, 100),
         LIMITS,
         "Classes per visitor",
-        "How many classes of a visitor there can be at the same time.",
+        "Maximum number of classes of a visitor at the same time.",
     )
     visitor: Visitor = setting(
         "tab",
         Choice(("tab", "address")),
         LIMITS,
         "Visitor",
-        "Who counts as one visitor: a browser tab, or everybody at one network address.",
-        more="A class behind one address needs tab.",
+        "Who counts as one visitor: a browser tab, or everyone at one network address.",
+        more="Use tab if a class shares one address.",
     )
     ipv6_prefix: int = setting(
         64,
         Whole(1, 128),
         LIMITS,
         "IPv6 prefix",
-        "How many bits of an IPv6 address are one network address; a home or a phone has all "
-        "addresses of a /64, or of more.",
+        "Number of leading bits of an IPv6 address that count as one network address. A home or "
+        "a phone has all addresses of a /64 or a larger network.",
     )
     hosts: tuple[str, ...] = setting(
         (),
-        Names("example.org", "see its meaning"),
+        Names("example.org", "see the help text"),
         SERVER,
         "Hosts",
-        "The names under which browsers may ask for the page, beside localhost and IP addresses. "
-        "If it is empty, a server that only its own machine reaches answers to no other name, and "
-        "a server that others reach answers to any.",
+        "Host names under which browsers may request the page, in addition to localhost and IP "
+        "addresses. If the list is empty, a server that listens only on its own machine accepts "
+        "no other name, and any other server accepts every name.",
     )
     frame_ancestors: str = setting(
         "'self'",
         Text(500),
         SERVER,
         "Frames",
-        "Which sites may show the page in a frame, as in the header Content-Security-Policy.",
+        "Sites that may embed the page in a frame, as in the header Content-Security-Policy.",
     )
     key: str = setting(
         "",
         Text(500),
         SERVER,
         "Key",
-        "Opens the page Server and /metrics. If it is empty, nobody can open them.",
+        "Key for the page Server and /metrics. If it is empty, nobody can open them.",
     )
 
     @property
@@ -219,17 +218,19 @@ class Rules:
         for name, declared in RULES.items():
             declared.values.check(name, getattr(self, name))
         if any(not " " < sign <= "~" for sign in self.key):
-            raise ConfigError("key has spaces or unusual characters; use letters, digits and signs")
+            raise ConfigError(
+                "key contains spaces or unusual characters; use letters, digits and punctuation"
+            )
         for host in self.hosts:
             if not re.fullmatch(r"[A-Za-z0-9.-]+", host):
                 raise ConfigError(
-                    f"hosts has {quoted(host)}; write the name alone, such as example.org, without "
-                    "http:// and without a port"
+                    f"hosts contains {quoted(host)}; write only the name, such as example.org, "
+                    "without http:// and without a port"
                 )
         if any(sign in ";,\r\n" for sign in self.frame_ancestors):
             raise ConfigError(
-                f"frame_ancestors is {quoted(self.frame_ancestors)}; it must be 'none', 'self' or "
-                "addresses with spaces between them"
+                f"frame_ancestors is {quoted(self.frame_ancestors)}; it must be 'none', 'self' "
+                "or addresses separated by spaces"
             )
 
 

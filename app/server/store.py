@@ -24,7 +24,7 @@ RUNS: Final[Kind[Sequence[Event]]] = Kind(
     most=200,
     most_bytes=_MOST_BYTES,
     largest=_MOST_BYTES,
-    smaller="Run it shorter",
+    smaller="Make a shorter run",
     dumps=record.dumps,
     loads=record.loads,
 )

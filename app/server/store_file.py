@@ -56,8 +56,8 @@ class Kind(Generic[Kept]):
     def elsewhere(self) -> str:
         """What to do where the file cannot be used."""
         return (
-            f"Set {VARIABLE} to another file, or to {OFF}; {self.many} can always be downloaded "
-            "as files"
+            f"Set {VARIABLE} to another file, or to {OFF}; {self.many} can also be downloaded as "
+            "files"
         )
 
 
@@ -121,7 +121,7 @@ class StoreFile:
         owner, version = _owner_and_version(db)
         if owner != self._kind.application_id:
             raise StoreError(
-                f"{self._path} is no store of saved {many}; it was left unchanged. "
+                f"{self._path} is not a store of saved {many}; it was left unchanged. "
                 f"{self._kind.elsewhere}"
             )
         if version != _VERSION:

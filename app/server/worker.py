@@ -71,7 +71,7 @@ class Worker:
         try:
             loading.start()
         except RuntimeError as error:  # this process may have no more threads
-            live.fail(f"this server cannot begin another run now ({error}). Try again in a minute")
+            live.fail(f"this server cannot start another run now ({error}). Try again in a minute")
         return live
 
     def model(self, name: str) -> "LanguageModel":

@@ -83,7 +83,7 @@ def open_again(past: PastRun) -> None:
     if past.live_id:
         live = past.live
         if live is None:
-            raise LinkError("the server has forgotten this run; press Run to make it again")
+            raise LinkError("this run is no longer on the server; press Run to make it again")
         tab.open_live(live)
     else:
         tab.open_recorded(past.key, past.details)

@@ -152,7 +152,7 @@ def link() -> Link:
             st.session_state[_LINK] = links.from_query(st.query_params)
         except LinkError as error:
             st.session_state[_LINK] = Link()
-            notify(f"This link cannot be followed: {error}. The page starts as usual")
+            notify(f"This link cannot be opened: {error}. The page starts as usual")
     return cast(Link, st.session_state[_LINK])
 
 
@@ -186,7 +186,7 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
     with source.locked:
         run = source.run
         if run is None or address.run != source.key:
-            raise PromptError("the run on the screen has changed meanwhile; choose the token again")
+            raise PromptError("another run is on the screen now; choose the token again")
         continued = run.continuation(address.path, address.token, address.candidate)
         # What it is now: it may be growing.
         before = fold_prefix(source.details.events).started_run()
@@ -200,10 +200,7 @@ def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> Non
 def stop() -> None:
     """Stop the current run, if it is active; that of a class only its lecturer stops."""
     if _SLOT.filled and _SLOT.current().guest and _SLOT.current().active:
-        notify(
-            "This is the lecturer's run, and only they can stop it. Press Let go to explore on "
-            "your own"
-        )
+        notify("Only the lecturer can stop this run. Press Stop following to explore on your own")
     _SLOT.stop()
 
 
@@ -285,7 +282,7 @@ def _follow(link: Link) -> None:
             open_recording(example or bundled_runs.recordings()[0])
             if link.run or (link.example and example is None):
                 kind = "run" if link.run else "example"
-                raise LinkError(f"the {kind} of this link is not known here, or no longer")
+                raise LinkError(f"the {kind} of this link is not on this server")
     except EabError as error:
         settings = ". Its settings are set: press Run to make it again" if link.complete else ""
         notify(f"{error}{settings}")

@@ -1,4 +1,4 @@
-"""Questions to a class: asking them, answering them, and what came of it."""
+"""Questions to a class: asking them, answering them, and their results."""
 
 from functools import partial
 from typing import Final
@@ -17,7 +17,7 @@ from eab.formatting import quoted
 from eab.run import Run, Token
 
 NEXT_TOKEN: Final = "Which token comes next?"
-FORK: Final = "Will it fork here?"
+FORK: Final = "Will the text fork here?"
 MENU: Final = "class_ask"  # whether the popover is open
 _TEXT, _OPTIONS = "class_question_text", "class_question_options"
 
@@ -93,9 +93,9 @@ def student(room: Classroom, asked: Asked) -> None:
         )
     answered = room.answer_of(push.session_id(), asked.number) is not None
     st.caption(
-        "Answered. You can change it until it is revealed."
+        "Answered. You can change your answer until the result is shown."
         if answered
-        else "Nobody sees who answered what."
+        else "Your answer is anonymous."
     )
 
 
@@ -162,7 +162,7 @@ def _ask_of_lesson(room: Classroom, shown: View) -> None:
         question = lesson.question
         value = None if fed is None else question.quantity.value(fed.sources)
         if fed is None or value is None:
-            raise ClassError("your run has no such number; choose the example on the page")
+            raise ClassError("your run does not have this number; choose the example on the page")
         title, ranges = f"{lesson.title}: {question.title}", tuple(question.ranges())
         right = question.range_of(value)
         _put(room, Question(title, ranges, right=right, lesson=(lesson.id, fed.key)))

@@ -72,13 +72,16 @@ def draw(places: Places, page: str) -> None:
 
 def _entry() -> None:
     with st.popover("Class", icon=":material/co_present:", key="class_menu", width="stretch"):
-        st.caption("Students follow your screen, and answer your questions on theirs.")
+        st.caption("Students follow your screen and answer your questions on their own screens.")
         st.button(
             "Start a class", on_click=_start, type="primary", key="class_start", width="stretch"
         )
         st.divider()
         st.text_input(
-            "Join a class: its code", key="class_code", max_chars=4 * CODE_LENGTH, on_change=_join
+            "Code of the class to join",
+            key="class_code",
+            max_chars=4 * CODE_LENGTH,
+            on_change=_join,
         )
         if problem := messages.message():
             st.error(plain(problem))
@@ -102,7 +105,7 @@ def _attend(member: Membership, page: str) -> None:
         _ended(as_sentence(str(error)))
         return
     if state.ended:
-        _ended("This class is over.")
+        _ended("This class has ended.")
         return
     asked = state.question
     secret = asked is not None and asked.question.right is not None and not asked.revealed
@@ -167,8 +170,8 @@ def _invitation(code: str) -> None:
     st.image(code_picture, caption=f"QR code of the link, {code}", width=320)
     if urlsplit(link).hostname in ("localhost", "127.0.0.1", "::1"):
         st.caption(
-            "This address reaches only this machine. For a class, start with --address 0.0.0.0 "
-            "and open the page by the name or number of this machine."
+            "This link works only on this machine. For a class, start the app with --address "
+            "0.0.0.0 and open the page by the name or IP address of this machine."
         )
 
 
@@ -190,9 +193,11 @@ def _student(member: Membership, state: ClassState) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="class_student"):
         if member.following:
             st.markdown(f"You follow class **{member.room.code}**.")
-            st.button("Let go", on_click=class_of_tab.let_go, args=(member,), key="class_let_go")
+            st.button(
+                "Stop following", on_click=class_of_tab.let_go, args=(member,), key="class_let_go"
+            )
         else:
-            st.markdown(f"You explore alone. Class **{member.room.code}** goes on without you.")
+            st.markdown(f"You explore on your own. Class **{member.room.code}** continues.")
             st.button(
                 "Follow again",
                 on_click=class_of_tab.follow_again,
@@ -202,7 +207,7 @@ def _student(member: Membership, state: ClassState) -> None:
             )
         st.button("Leave the class", on_click=class_of_tab.leave, key="class_leave")
     if not state.lecturer_here:
-        st.warning("The lecturer has lost the connection. What they showed last stays.")
+        st.warning("The lecturer has lost the connection. You still see their last screen.")
     if state.question is not None and goes_along(member):
         class_questions.student(member.room, state.question)
 

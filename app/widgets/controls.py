@@ -213,7 +213,7 @@ def _reset_button() -> None:
         disabled=not changed,
         key="reset_button",
         width="stretch",
-        help="Set all settings to the defaults. The prompt and the model stay.",
+        help="Sets all settings to their defaults. The prompt and the model stay.",
     )
 
 
@@ -275,7 +275,7 @@ def changed_since(started: RunStarted | None) -> str:
     others = ["prompt"] * (asked != (started.prompt, started.messages))
     others += ["model"] * (model_choice.name() != started.model.full_name)
     if others:
-        return f"The picture shows another {listed(others)}. Press Run for yours."
+        return f"The page shows another {listed(others)}. Press Run for yours."
     chosen = _chosen()
     changed = [
         f"{SETTINGS[name].label.lower()} (was {setting_widgets.shown(name, recorded)})"

@@ -52,7 +52,7 @@ def draw_reply(run: Run) -> None:
         args=(run,),
         icon=":material/reply:",
         key="reply_button",
-        help="Take the likeliest text as the answer of the model, and write the next message.",
+        help="Takes the most likely text as the model's answer. Then write the next message.",
     )
 
 
@@ -62,7 +62,7 @@ def draw_before() -> bool:
     if not before:
         return False
     text = excerpt(" ".join(before[-1].content.split()), _LONGEST)
-    st.caption(f"Your next prompt replies to “{plain(text)}”.")
+    st.caption(f"Your next prompt answers “{plain(text)}”.")
     st.button("New chat", on_click=keep, args=((),), key="new_chat_button")
     return True
 

@@ -14,20 +14,19 @@ from eab.run import Run
 
 BLOCK_SIZES: Final = (8, 16, 32, 128)
 PAGING = """
-An operating system gives a process its memory in *pages*, wherever some are free, and a page table
-says where they lie. **PagedAttention** (Kwon et al.,
-[arXiv 2309.06180](https://arxiv.org/abs/2309.06180)) does this for KV caches, and a cache that does
-it is called *paged*:
+An operating system gives memory to a process in *pages*, and a page table maps them.
+**PagedAttention** (Kwon et al., [arXiv 2309.06180](https://arxiv.org/abs/2309.06180)) does this for
+KV caches. Compare three schemes:
 
-- **slabs**: each text reserves one piece of memory for its longest possible length. The paper
-  found that in the systems before it only 20 to 38 % of the KV memory held tokens.
-- **blocks**: a text draws a block of a few rows whenever its last one is full, and a block table
-  says where its blocks lie. Texts that begin alike share full blocks. The last block of each text
-  is its own, and partly empty.
-- **tree**: the cache of this program shares single rows, and has spare rows for up to *r* steps.
+- **slabs**: each text reserves contiguous memory for its maximum length. In the systems before the
+  paper, only 20 to 38 % of the KV memory contained tokens.
+- **blocks**: a text gets a new block of a few rows when its last block is full, and a block table
+  maps its blocks. Texts with the same prefix share full blocks. The last block of each text is
+  private and partly empty.
+- **tree**: this program's cache shares single rows, and reserves spare rows for up to *r* steps.
 
-These are the same requests under all three. Slabs and blocks are computed from the runs; the bytes
-of the tree are those of its tensors.
+All three get the same requests. Slabs and blocks are computed from the runs; the bytes of the tree
+are those of its tensors.
 """
 
 
@@ -45,7 +44,7 @@ def kv_allocation_section(
     from eab.figures import kv_allocation as figures
 
     st.header("Slabs, blocks or rows")
-    with st.expander("What paged means", expanded=True):
+    with st.expander("Slabs, blocks and rows explained"):
         glossary.markdown(PAGING)
     size = st.segmented_control(
         "Rows per block", BLOCK_SIZES, default=BLOCK_SIZE, key="block_size", required=True

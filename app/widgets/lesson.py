@@ -20,7 +20,7 @@ from eab.lessons.reading import numbers_in, with_numbers
 from eab.lessons.sources import Sources
 from eab.run import Run
 
-NOT_YET = "The picture comes after your guess."
+NOT_YET = "Guess first to see the chart."
 
 
 def draw_words(lesson: Lesson, fed: Fed, shown: Run) -> None:
@@ -94,7 +94,7 @@ def view_name(lesson: Lesson, fed: Fed) -> str:
 def _question(lesson: Lesson, question: Question, fed: Fed) -> None:
     value, unit = question.quantity.value(fed.sources), question.quantity.unit
     if value is None:
-        st.info("This run has no such number. Choose the example above.")
+        st.info("This run does not have this number. Choose the example above.")
         return
     ranges = question.ranges()
     guess = learning.guess(lesson, fed.key)

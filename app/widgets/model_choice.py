@@ -97,11 +97,11 @@ def missing(model: str, here: bool = False) -> str:
         here: Whether this machine must run it, because the page measures its caches or weights.
     """
     if not model:
-        return "Name the model first: a folder, a GGUF file or a Hub id"
+        return "No model is named; give a folder, a GGUF file or a Hub id"
     if here and operator.is_on_server(model):
         return (
-            f"{model} runs on a server, and this page measures caches and weights on this machine. "
-            "Choose another model"
+            f"{model} runs on a server, but this page measures caches and weights on this "
+            "machine. Choose a local model"
         )
     return model_cache.missing(model)
 
@@ -132,7 +132,7 @@ def draw(on_change: Callable[[], None], here: bool = False) -> None:
     if chosen == SMOLLM2.name and not SMOLLM2.is_here:
         _draw_missing()
     elif chosen and (problem := missing(name(), here)):
-        st.info(f"Replay only: {plain(problem)}. Recorded runs still open.")
+        st.info(f"Replay only: {plain(problem)}. Recorded runs can still be opened.")
 
 
 def _draw_kinds(on_change: Callable[[], None]) -> None:
@@ -178,7 +178,7 @@ def _draw_other(on_change: Callable[[], None]) -> None:
             key=_LISTED,
             format_func=here.__getitem__,
             placeholder=f"{counted(len(here), 'model')} of other programs",
-            help="What Ollama, LM Studio and the Hub's cache keep on this machine.",
+            help="Models of Ollama, LM Studio and the Hub's cache on this machine.",
             on_change=_take_listed,
             args=(on_change,),
         )
@@ -210,11 +210,13 @@ def _draw_server() -> None:
         "Model on the server",
         key="set_model_server",
         placeholder="embedded",
-        help="A Hub id, a folder on this machine, or embedded: its tokenizer is read here. The "
-        "weights are on the server that was configured for this page.",
+        help=(
+            "A Hub id, a folder on this machine, or embedded. Its tokenizer is loaded here; the "
+            "weights are on the configured server."
+        ),
         **KEPT,
     )
-    st.caption("A server names the most likely tokens only: choose a top-k of 1 to 100.")
+    st.caption("A server returns only the most likely tokens. Choose a top-k from 1 to 100.")
 
 
 def _draw_missing() -> None:
@@ -232,17 +234,19 @@ def _draw_missing() -> None:
 def _draw_getting() -> None:
     one = getting()
     if one.active:
-        st.progress(one.share, f"Getting {SMOLLM2.title}: {one.share:.0%}")
-        st.button("Stop getting it", on_click=one.stop, key="stop_getting", width="stretch")
+        st.progress(one.share, f"Downloading {SMOLLM2.title}: {one.share:.0%}")
+        st.button("Stop the download", on_click=one.stop, key="stop_getting", width="stretch")
         return
     if SMOLLM2.is_here:
         st.rerun()  # the rest of the page waits for it
     if one.problem:
         st.error(plain(one.problem))
     if one.is_allowed:
-        st.button(f"Get {SMOLLM2.offer}", on_click=_start_getting, key="get_model", width="stretch")
+        st.button(
+            f"Download {SMOLLM2.offer}", on_click=_start_getting, key="get_model", width="stretch"
+        )
     else:
-        st.info("This model is not on this server. Recorded runs still open.")
+        st.info("This model is not on this server. Recorded runs can still be opened.")
 
 
 def _start_getting() -> None:
@@ -260,6 +264,6 @@ def draw_weights() -> None:
         "Weights",
         list(WEIGHT_FORMATS),
         key="set_weights",
-        help=f"How the model's weights are stored. Fewer bits change the tokens. {formats}.",
+        help=f"Storage format of the weights. Fewer bits change the tokens. {formats}.",
         **KEPT,
     )

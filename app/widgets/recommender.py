@@ -35,15 +35,15 @@ _PILOT_SEEDS: Final = tuple(range(1, PILOT_SEEDS + 1))
 _CHECK_SEEDS: Final = tuple(range(1001, 1001 + CHECK_SEEDS))  # none of the pilot's
 HOW_IT_WORKS: Final = f"""
 The pilot runs your prompts with {PILOT_SEEDS} seeds at {len(THRESHOLDS)} thresholds, from
-{THRESHOLDS[0]:g} nats upwards. Where no path limit acted, a run at a higher threshold follows
-exactly from the one at the lowest, without the model. The mean over the prompts is taken per seed;
-the spread between the seeds gives the interval for the mean of {CHECK_SEEDS} other seeds. *Check*
-makes these, so that you see both numbers.
+{THRESHOLDS[0]:g} nats upwards. If no path limit acted, a run at a higher threshold follows exactly
+from the run at the lowest threshold, without the model. The mean over the prompts is taken per
+seed. The spread between the seeds gives the interval for the mean of {CHECK_SEEDS} other seeds.
+*Check* runs these, so that you see both numbers.
 
-A ratio of token steps is no answer to "how much does it save?": it depends on what is counted. The
-first implementation of this method left the prompt and the dropped paths out of its own count, but
-not out of that of ordinary sampling, so the ratio followed from the lengths of prompt and text
-alone. Here every token that went through the model counts, on both sides.
+A ratio of token steps does not answer "how much does it save?", because it depends on what is
+counted. The first implementation of this method did not count its prompt and its dropped paths, but
+counted the prompt for ordinary sampling. So its ratio depended only on the lengths of prompt and
+text. Here every token through the model counts, on both sides.
 """
 
 
@@ -74,7 +74,7 @@ def show(piloting: bool, checking: bool) -> None:
     with pilot.locked:
         cells = [*pilot.state.cells]
     if not cells:
-        st.info("Press Predict: a pilot of a few short runs says which threshold gives that.")
+        st.info("Press Predict. A pilot of a few short runs finds the threshold for this.")
     elif not piloting:
         _result(cells, pilot.key, pilot.state.model_name, checking)
     with st.expander("How it works"):
@@ -86,9 +86,9 @@ def _bar(active: bool) -> None:
     with prompts:
         sweep_editor.choose_prompts()
     with kind:
-        st.segmented_control("I want about", ["paths", "tokens"], key=_KIND, required=True, **KEPT)
+        st.segmented_control("Target", ["paths", "tokens"], key=_KIND, required=True, **KEPT)
     with number:
-        st.number_input("How many per run", 1, 10_000, key=_NUMBER, **KEPT)
+        st.number_input("Number per run", 1, 10_000, key=_NUMBER, **KEPT)
     words = "Run the pilot on these prompts."
     start_and_stop((predict, stop), "Predict", words, "tune_pilot", active, _stop, _predict)
 
@@ -143,7 +143,7 @@ def _result(cells: Sequence[Cell], key: str, model_name: str, checking: bool) ->
             icon=":material/fact_check:",
             disabled=checking,
             key="tune_check",
-            help=f"Run this threshold with {CHECK_SEEDS} seeds that the pilot did not have.",
+            help=f"Runs this threshold with {CHECK_SEEDS} seeds that the pilot did not use.",
         )
         first = min(cells, key=lambda one: (len(one.prompt_id), one.prompt_id))
         used = sweep_cells.use_button(

@@ -29,8 +29,8 @@ _PRESET, _SLOTS, _REPEATS, _PATHS = (
 _DEFAULTS: Final = {_PRESET: next(iter(PRESETS)), _SLOTS: 4, _REPEATS: MIN_REPEATS, _PATHS: 1}
 _BOUNDS: Final = (
     f"At most {MAX_REQUESTS} requests, {MAX_NEW_TOKENS} new tokens and {MAX_PROMPT:,} characters "
-    "each. A text may end earlier, where the model ends it. All requests arrive at once, from the "
-    "top of the table."
+    "each. The model may end a text earlier. All requests arrive at once, in the order of the "
+    "table."
 )
 
 
@@ -51,7 +51,7 @@ def choose_slots() -> None:
         "Slots",
         range(1, MAX_SLOTS + 1),
         key=_SLOTS,
-        help="How many requests may be in a forward pass.",
+        help="The most requests in one forward pass.",
         **KEPT,
     )
 
@@ -73,24 +73,27 @@ def edited() -> pd.DataFrame:
         column_config={
             "prompt": st.column_config.TextColumn("Prompt", width="large", required=True),
             "new_tokens": st.column_config.NumberColumn(
-                "New tokens, at most", default=16, step=1, required=True
+                "Max new tokens", default=16, step=1, required=True
             ),
         },
     )
     st.caption(_BOUNDS)
     left, right = st.columns(2)
     left.select_slider(
-        "Repeats of each way",
+        "Repeats per way",
         range(1, MAX_REPEATS + 1),
         key=_REPEATS,
-        help=f"The ways take turns. From {MIN_REPEATS} repeats on, their times are compared.",
+        help=(
+            f"The ways alternate. Their times are compared if there are at least {MIN_REPEATS} "
+            "repeats."
+        ),
         **KEPT,
     )
     right.select_slider(
         "Paths per request",
         range(1, MAX_PATHS + 1),
         key=_PATHS,
-        help="With more than one path, texts fork where the model is unsure.",
+        help="With more than one path, texts fork where the model hesitates.",
         **KEPT,
     )
     return table
@@ -120,7 +123,7 @@ def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
     for number, (prompt, new_tokens) in enumerate(rows, start=1):
         if pd.isna(prompt) or pd.isna(new_tokens):
             raise ConfigError(
-                f"request {number} is not complete; give a prompt and a number of new tokens, or "
+                f"request {number} is incomplete; give a prompt and a number of new tokens, or "
                 "delete the row"
             )
         found.append(Asked(str(prompt), int(new_tokens)))

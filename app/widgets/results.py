@@ -32,9 +32,9 @@ _SAME_ANSWER: Final = {
     "content": "Same content",
 }
 _SAME_ANSWER_HELP: Final = (
-    "Equal: only case, spaces, punctuation and articles may differ. Similar spelling: accents, "
-    "too, and one letter in long words. Same content: words of the prompt may be left out, and "
-    "numbers may be words."
+    "Equal: only case, spaces, punctuation and articles may differ. Similar spelling: also "
+    "accents, and one letter in long words. Same content: words of the prompt may be missing, "
+    "and numbers may be written as words."
 )
 _ENDED_BY: Final = {"stop": "the model", "length": "length limit", "unfinished": "not ended"}
 _File: TypeAlias = tuple[str, str, Callable[[], str | bytes], str]
@@ -100,10 +100,10 @@ def _answers(opened: OpenRun, run: Run) -> None:
         return
     draw("", sentence, answers_figure(answers), "answers", opened.key)
     st.caption(
-        f"The chart shows at most {DRAWN} answers, the most probable ones. The bar contains the "
-        "true probability of an answer for certain. The estimate is computed from the weights, and "
-        "chance may put it outside the bar. Texts always count as one answer if they differ only "
-        "in case, spaces, punctuation and articles."
+        f"The chart shows the {DRAWN} most probable answers. The bar is certain to contain the "
+        "true probability of an answer. The estimate is computed from the weights and may by "
+        "chance lie outside the bar. Texts count as one answer if they differ only in case, "
+        "spaces, punctuation and articles."
     )
     table = answers_table(answers)
     _data(table.assign(answer=[token_text.visible(answer) for answer in table["answer"]]))
@@ -122,8 +122,10 @@ def _answer_part() -> str:
         default="First sentence",
         key="answer_part",
         required=True,
-        help="After thinking: what follows the last </think>; the whole text if there is none. "
-        "Pattern: what the group of a regular expression finds.",
+        help=(
+            "After thinking: the text after the last </think>, or the whole text if there is "
+            "none. Pattern: the match of a regular expression's group."
+        ),
     )
     if chosen != "Pattern":
         return parts[chosen or "First sentence"]
@@ -139,7 +141,7 @@ def _uncertainty(run: Run, answers: "Answers") -> None:
     from eab.analysis.uncertainty import uncertainty
     from eab.figures.tables import forks_table, uncertainty_table
 
-    st.subheader("Uncertainty, and the forks that cause it")
+    st.subheader("Uncertainty and the forks that cause it")
     scores, forks = uncertainty(run, answers), attribute_to_forks(run, answers)
     st.text(f"{uncertainty_sentence(scores)} {forks_sentence(run, answers, forks)}")
     table, shares = uncertainty_table(scores), forks_table(run, forks)
@@ -166,7 +168,7 @@ def _tokens(_: OpenRun, run: Run) -> None:
 
     st.text(
         "Every generated token of the tree, with its probability and the entropy (nats) of the "
-        "distribution that it was drawn from."
+        "distribution from which it was drawn."
     )
     _data(tokens_table(run))
 
@@ -207,7 +209,7 @@ def _export(opened: OpenRun, run: Run) -> None:
             label, make, name, key=f"download-{name}", on_click="ignore", help=use, width="stretch"
         )
     st.caption(
-        "The board's own buttons download its charts as SVG and PNG. The same run in Python:"
+        "The buttons on the board download its charts as SVG and PNG. The same run in Python:"
     )
     st.code(as_python(run.started), language="python")
 
@@ -229,7 +231,7 @@ def _files(opened: OpenRun, run: Run) -> list[_File]:
             "Replay (HTML)",
             "run.html",
             lambda: to_html(run),
-            "The board as one page that needs no network and no Python.",
+            "The board as an HTML page that works without network and Python.",
         ),
         ("Tree (GraphML)", "tree.graphml", lambda: to_graphml(run), "For Gephi, yEd, networkx."),
         (

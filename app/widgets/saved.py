@@ -63,7 +63,7 @@ class Gallery(Generic[Kept]):
         self._undo(store)
         if to_save is not None:
             self._save(store, to_save, name)
-        st.caption("Stored on the server: everyone with access can see, rename and delete these.")
+        st.caption("Stored on the server. Everyone with access can see, rename and delete these.")
 
     def _key(self, part: str) -> str:
         return f"{part}_{self.kind.one}"

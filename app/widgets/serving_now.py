@@ -1,4 +1,4 @@
-"""Who this server serves right now, redrawn every second; no prompts of others."""
+"""The runs that this server serves now, redrawn every second; no prompts of others."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
 EVERY: Final = 1.0  # seconds between redraws
 _WHAT: Final = (
-    "The runs of all open tabs share forward passes. A row is a slot of the "
-    "batch, a bar is a run: striped while its prompt is read, then plain. Only the numbers of runs "
-    "are shown, no prompts."
+    "The runs of all open tabs share forward passes. Each row is a slot of the batch, and each "
+    "bar is a run: striped during prefill, then plain. Only run numbers are shown, no prompts."
 )
 
 
 def draw() -> None:
     """Draw it here, and again every second."""
-    st.caption(_WHAT)
     polling.fragment(lambda: _redraw(), polling.interval(EVERY))  # a name of its own
+    st.caption(_WHAT)
 
 
 def _redraw() -> None:
@@ -80,4 +79,7 @@ def _own(now: ServingNow) -> str:
 
 def _beside(now: ServingNow) -> str:
     tasks = counted(now.taking_turns, "other task")
-    return f"{tasks} (sweeps, measurements) of all tabs: they time themselves and share no pass."
+    return (
+        f"{tasks} (sweeps, measurements) of all tabs, which measure times and share no forward "
+        "passes."
+    )

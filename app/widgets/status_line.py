@@ -87,7 +87,7 @@ def _draw_back(on_open: Callable[[history.PastRun], None]) -> None:
             args=(before,),
             icon=":material/arrow_back:",
             key="back",
-            help="Show the run that this one was grown from.",
+            help="Shows the run from which this one was grown.",
         )
 
 

@@ -70,7 +70,7 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
     missing = model_cache.missing(model_name)
     chosen = _found(cells, points[number], asked)
     if chosen is None:
-        st.text("This cell is not made yet.")
+        st.text("This cell has not run yet.")
         return
     st.caption(plain(_words(chosen)))
     with st.container(horizontal=True, key="tune_cell_buttons"):
@@ -81,14 +81,14 @@ def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str)
             icon=":material/account_tree:",
             key="tune_open",
             disabled=bool(missing),
-            help=missing or "Makes this run again on Explore: the same seed gives the same tree.",
+            help=missing or "Repeats this run on Explore; the same seed gives the same tree.",
         )
         used = use_button("tune_use", chosen.prompt, chosen.config, model_name)
     if (opened or used) and not messages.message():
         st.switch_page(EXPLORE)
     other, button = st.columns([5, 2], vertical_alignment="bottom")
     second = other.selectbox(
-        "Compare with, same prompt and seed",
+        "Compare with (same prompt and seed)",
         range(len(points)),
         format_func=labels.__getitem__,
         key=_OTHER,
@@ -157,7 +157,7 @@ def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) 
         args=(prompt, config, model_name),
         icon=":material/tune:",
         key=key,
-        help="Sets Explore's controls to these settings and this prompt.",
+        help="Opens Explore with these settings and this prompt.",
     )
 
 

@@ -192,4 +192,4 @@ def draw_parallel(
             f"{key}-{cost.column}-{gain.column}-{len(points)}",
             white,
         )
-    st.caption("Drag along an axis to keep only the lines that pass there.")
+    st.caption("Drag along an axis to select the lines that pass there.")

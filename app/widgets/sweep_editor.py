@@ -85,7 +85,7 @@ def own_prompts() -> None:
             "Prompts, one per line",
             key=_OWN,
             height=96,
-            help=f"At most {MAX_PROMPTS}. They have only the metrics that need no right answers.",
+            help=f"At most {MAX_PROMPTS}. Metrics that need known answers are not available.",
             **KEPT,
         )
 
@@ -126,7 +126,7 @@ def choose_ranges() -> None:
         1,
         9,
         key=_COUNT,
-        help="How many values in this range, at equal ratios.",
+        help="Number of values in this range, evenly spaced on a log scale.",
         **KEPT,
     )
     for key, name, values in (
@@ -143,13 +143,13 @@ def choose_ranges() -> None:
             help=declared.help,
             **KEPT,
         )
-    st.markdown("**For all**")
+    st.markdown("**For all settings**")
     st.slider(
         "Prompts of a set",
         1,
         MAX_PROMPTS,
         key=_NUMBER,
-        help="How many prompts to take from the set, evenly spaced. Your own prompts are all used.",
+        help="Number of prompts from the set, evenly spaced. Your own prompts are all used.",
         **KEPT,
     )
     st.slider(
@@ -157,7 +157,10 @@ def choose_ranges() -> None:
         1,
         12,
         key=_SEEDS,
-        help="Every setting runs each prompt once per seed. The spread between them is the error.",
+        help=(
+            "Every setting runs each prompt once per seed. The spread between the seeds gives "
+            "the error bars."
+        ),
         **KEPT,
     )
     st.slider("Max new tokens", 4, 96, key=_TOKENS, help=SETTINGS["max_new_tokens"].help, **KEPT)
@@ -204,7 +207,7 @@ def grid() -> Grid:
         values[name] = tuple(sorted(st.session_state[key]))
         if not values[name]:
             raise ConfigError(
-                f"nothing is chosen for {SETTINGS[name].label.lower()}; choose at least one value"
+                f"no value is chosen for {SETTINGS[name].label.lower()}; choose at least one"
             )
     return Grid(values, base(), tuple(range(1, st.session_state[_SEEDS] + 1)))
 
@@ -219,13 +222,13 @@ def needs_words(chosen: Grid, asked: Sequence[TuningPrompt], model_name: str) ->
     cells = sum(len(item.configs) for item in items)
     if cells > MAX_CELLS:
         raise ConfigError(
-            f"there are {cells:,} cells; at most {MAX_CELLS:,} are run here. Choose fewer values, "
-            "prompts or seeds, or use eab sweep"
+            f"there are {cells:,} cells; at most {MAX_CELLS:,} are allowed here. Choose fewer "
+            "values, prompts or seeds, or use eab sweep"
         )
     runs = (
         counted(cells, "run")
         if cells == len(items)
-        else f"{len(items):,} runs at least, and one for each cell that a path limit acted on"
+        else f"{len(items):,} runs at least, and one more for each cell that reaches a path limit"
     )
     seconds = estimate.sweep_seconds(
         len(items), cells, chosen.base, model_name, worker().remembered

@@ -36,7 +36,7 @@ def draw(
     unit: ThresholdUnit = st.session_state.set_threshold_unit
     if unit == "normalised":
         _slider(unit, mark("entropy_threshold", f"set_threshold_{unit}", defaults))
-        st.caption("Branches at this share of ln V, the largest possible entropy.")
+        st.caption("Forks at this share of ln V, the largest possible entropy.")
         return
     if unit == "quantile" and probe is not None:
         found = quantile_in_nats(probe, st.session_state.set_threshold_quantile)
@@ -45,7 +45,7 @@ def draw(
     if unit == "quantile" and probe is None:  # until Run, if the model is not loaded here
         share = 1 - st.session_state.set_threshold_quantile
         name = presets.chosen() or "This setting"
-        takes = f"Run takes the highest {share:.0%} of the entropies that your prompt meets"
+        takes = f"Run takes the highest {share:.0%} of the entropies along a greedy continuation"
         st.html(entropy_histogram.empty(f"{name}: {takes}."))
     else:
         st.html(entropy_histogram.html(*_entropies(shown, probe), value, _note(shown, value)))
@@ -86,7 +86,7 @@ def _slider(unit: ThresholdUnit, mark: str) -> float:
 
 
 def _show(nats: float) -> None:
-    """Move the slider to what the quantile comes to."""
+    """Move the slider to the value of the quantile."""
     before = st.session_state.get("set_threshold_nats")
     if nats != before:
         st.session_state[_SHOWN_BEFORE] = before

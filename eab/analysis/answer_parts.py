@@ -55,8 +55,8 @@ def reader(part: Part) -> Callable[[str], str | None]:
             found = pattern.search(text, timeout=left, concurrent=True)
         except TimeoutError as error:
             raise ConfigError(
-                f"the pattern {quoted(pattern.pattern)} searches the texts for more than "
-                f"{MOST_SECONDS:g} s; write one with fewer repeats inside each other"
+                f"the pattern {quoted(pattern.pattern)} takes more than {MOST_SECONDS:g} s to "
+                "search the texts; write one with fewer nested repeats"
             ) from error
         answer: str | None = found[1] if found else None
         return answer
@@ -79,12 +79,12 @@ def _compiled(pattern: str) -> Any:
         compiled = regex.compile(pattern)
     except (regex.error, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(
-            f"{quoted(pattern)} is no regular expression ({error}); write one such as "
+            f"{quoted(pattern)} is not a regular expression ({error}); write one such as "
             r"answer is (\w+)"
         ) from error
     if compiled.groups != 1:
         raise ConfigError(
-            f"the pattern {quoted(pattern)} has {compiled.groups} groups; it must have one, which "
-            r"is the answer, as in: answer is (\w+). Others are written as (?:...)"
+            f"the pattern {quoted(pattern)} has {compiled.groups} groups; it must have exactly "
+            r"one, for the answer, as in: answer is (\w+). Write other groups as (?:...)"
         )
     return compiled

@@ -101,8 +101,8 @@ def kv_allocation(
     for run, begin in zip(runs, begins or [0] * len(runs), strict=True):
         if run.started.config.cache != "tree":
             raise ConfigError(
-                f"this run used the cache {run.started.config.cache!r}; KV allocation is computed "
-                "for runs of the cache 'tree'"
+                f"this run used the cache {run.started.config.cache!r}; KV allocation needs a "
+                "run with the cache 'tree'"
             )
         for step, reserved in _steps_of(run, block_size):
             missing = begin + step + 1 - len(steps)
@@ -174,8 +174,8 @@ def _set_lengths(ledger: BlockLedger, run: Run, now: Mapping[int, int]) -> None:
     for path, length in now.items():
         if path not in ledger.paths or length > longest:
             raise RecordError(
-                f"path {path} is measured with {counted(length, 'row')}, which the tree of the run "
-                "does not allow; the run file is damaged"
+                f"path {path} has {counted(length, 'row')}, which contradicts the tree of the "
+                "run; the run file is damaged"
             )
         ledger.trim(path, length)
         ledger.append(path, length - ledger.length(path))

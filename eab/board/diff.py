@@ -34,7 +34,7 @@ def graft_message(source: Run, grown: Run, key: str) -> dict[str, Any]:
         grown: Drawn as side B.
         key: Names both.
     """
-    words = f"Grown from the token that you chose: {tree_sentence(grown)}"
+    words = f"Grown from the chosen token: {tree_sentence(grown)}"
     live = {"mode": "replay" if grown.ended else "live", "graft": True}
     return _message(graft(source, grown), key, {"tree": words, "entropy": ""}) | live
 

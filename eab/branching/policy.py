@@ -178,6 +178,7 @@ def log_prob_of(member: Member) -> float:
 def drawn_token(token: int | None) -> int:
     if token is None:
         raise ValueError(
-            "no token can be drawn from this distribution; its logits contain NaN or are all -inf"
+            "no token can be drawn, because the logits contain NaN or are all -inf; try dtype "
+            "float32"
         )
     return token

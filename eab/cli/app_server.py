@@ -17,12 +17,14 @@ def open_app(
         str,
         typer.Option(
             help="Network address to listen on. 127.0.0.1: only this machine can open the page. "
-            "0.0.0.0: anyone who reaches this machine can."
+            "0.0.0.0: everyone on the network can."
         ),
     ] = "127.0.0.1",
     public: Annotated[
         bool,
-        typer.Option("--public", help="Serve strangers: listed models only, limits, no store."),
+        typer.Option(
+            "--public", help="Open the server to the public: listed models only, limits, no store."
+        ),
     ] = False,
     rules: Annotated[
         Path | None, typer.Option(help="TOML file with the rules of the server (also EAB_RULES).")
@@ -33,8 +35,10 @@ def open_app(
     store: Annotated[
         str,
         typer.Option(
-            help="File of the saved runs, with one for sweeps beside it; off: none (also "
-            "EAB_STORE)."
+            help=(
+                "File of the saved runs; a file for sweeps is created next to it. off: none "
+                "(also EAB_STORE)."
+            )
         ),
     ] = "",
 ) -> None:

@@ -28,12 +28,14 @@ def batch(
     prompts: Annotated[
         str,
         typer.Argument(
-            help="JSON lines, each an object with a prompt, perhaps an id and any settings; or a "
-            ".txt file with a prompt per line; - reads JSON lines from standard input."
+            help=(
+                "JSON lines: objects with a prompt, an optional id and any settings. Or a .txt "
+                "file with one prompt per line. - reads JSON lines from standard input."
+            )
         ),
     ],
     out: Annotated[
-        Path, typer.Option(help="The folder for a run file per prompt, and a table of all samples.")
+        Path, typer.Option(help="Folder for one run file per prompt and a table of all samples.")
     ],
     config: BranchingConfig,
     source: options.ModelOptions,
@@ -142,17 +144,17 @@ def _report(folder: BatchFolder, made: _Made) -> None:
     """
     if made.finished or made.there:
         samples = folder.save_table()
-        before = f" ({made.there:,} of them before)" if made.there else ""
+        before = f" ({made.there:,} of them earlier)" if made.there else ""
         print(
             f"{counted(made.there + made.finished, 'run')}{before} in {folder.path}, with "
             f"{counted(samples, 'sample')} in {folder.path / TABLE}."
         )
     failed = "\n  ".join([f"{counted(len(made.failures), 'run')} failed:", *made.failures])
     if made.stopped:
-        words = f"Stopped before {counted(made.stopped, 'run')} had finished. The same command "
-        words += "goes on with them."
+        words = f"Stopped with {counted(made.stopped, 'run')} unfinished. The same command "
+        words += "continues with them."
         text = f"{failed}\n{words}" if made.failures else words
         Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(progress.STOPPED)
     if made.failures:
-        raise RunsError(f"{failed}\n  The same command tries them again")
+        raise RunsError(f"{failed}\n  Repeat the command to try them again")

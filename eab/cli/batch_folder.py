@@ -78,7 +78,7 @@ class BatchFolder:
         other = _other_than_asked(run, line, model)
         if other:
             raise RecordError(
-                f"{file} was made with another {listed(other)}. Name another folder or id, or "
+                f"{file} was made with another {listed(other)}. Choose another folder or id, or "
                 "delete the file to make it again"
             )
         return run.ended is not None and run.ended.reason == "finished"

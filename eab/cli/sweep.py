@@ -48,32 +48,35 @@ def sweep(
     prompts: Annotated[
         str,
         typer.Argument(
-            help=f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt and "
-            "perhaps an id, a group, answers or a distribution; .csv with the same columns; .txt "
-            "with a prompt per line; - reads JSON lines from standard input."
+            help=(
+                f"A bundled set ({', '.join(SETS)}), or a file: JSON lines with a prompt and "
+                "optionally an id, a group, answers or a distribution; .csv with the same "
+                "columns; .txt with one prompt per line; - reads JSON lines from standard input."
+            )
         ),
     ],
     out: Annotated[
-        Path, typer.Option(help="The folder for the journal, the table of cells, and run files.")
+        Path, typer.Option(help="Folder for the journal, the table of cells and the run files.")
     ],
     grid: Grid,
     source: options.ModelOptions,
     draft: options.Draft = "embedded-draft",
-    every: Annotated[
-        int, typer.Option(min=1, help="Take one prompt of this many, to save time.")
-    ] = 1,
+    every: Annotated[int, typer.Option(min=1, help="Take every n-th prompt, to save time.")] = 1,
     answers: options.AnswerPart = PART,
     same_answer: options.SameAnswer = SAME_ANSWER,
-    runs: Annotated[bool, typer.Option(help="Keep the run of every cell as a run file.")] = False,
+    runs: Annotated[bool, typer.Option(help="Save the run of every cell as a run file.")] = False,
     ray: Annotated[
         str,
         typer.Option(
-            help="Run on a Ray cluster: its address, or auto for the one that is running here; "
-            "auto starts one on this machine if there is none."
+            help=(
+                "Run on a Ray cluster: its address, or auto for the running one; auto starts one "
+                "on this machine if there is none."
+            )
         ),
     ] = "",
     workers: Annotated[
-        int, typer.Option(min=1, help="With --ray: how many workers load the model.")
+        int,
+        typer.Option(min=1, help=("With --ray: number of workers, each of which loads the model.")),
     ] = 2,
 ) -> None:
     """Try many settings on many prompts. The same command again makes only what is missing.
@@ -171,7 +174,7 @@ def _report(out: Path, made: _Made, stopped: bool) -> None:
     assert last is not None  # a sweep has at least one step
     if made.cells:
         Console().print(summary(made.cells))
-        before = f" ({made.before:,} of them before)" if made.before else ""
+        before = f" ({made.before:,} of them earlier)" if made.before else ""
         print(
             f"{counted(last.done, 'cell')}{before} in {out / TABLE}; {last.resimulated:,} of them "
             f"({last.resimulated / last.done:.0%}) without the model."
@@ -179,12 +182,12 @@ def _report(out: Path, made: _Made, stopped: bool) -> None:
     problems = "\n  ".join([f"{counted(last.failed, 'cell')} could not be made:", *made.problems])
     if stopped:
         words = f"Stopped with {counted(last.total - last.done - last.failed, 'cell')} left. "
-        words += "The same command goes on with them."
+        words += "Repeat the command to continue."
         text = f"{problems}\n{words}" if made.problems else words
         Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(progress.STOPPED)
     if made.problems:
-        raise RunsError(f"{problems}\n  The same command tries them again")
+        raise RunsError(f"{problems}\n  Repeat the command to try them again")
 
 
 def summary(cells: Sequence[Cell]) -> RenderableType:
@@ -197,7 +200,7 @@ def summary(cells: Sequence[Cell]) -> RenderableType:
     for number, (values, group) in enumerate(groups):
         if number < MAX_ROWS:
             rows.add_row(*map(str, values), *_means(group, shown), str(len(group)))
-    notes = "Means over prompts and seeds; seconds only of cells that the model ran."
+    notes = "Means over prompts and seeds; seconds only for cells that the model ran."
     return Group(rows, Text(notes, style="dim"))
 
 

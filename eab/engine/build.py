@@ -114,12 +114,12 @@ def encode(model: LanguageModel, request: Request) -> tuple[int, ...]:
     prompt = request.messages or request.prompt
     tokens = (*model.encode(prompt, request.config), *request.continued)
     if len(tokens) == len(request.continued):
-        raise PromptError("the tokenizer makes no token of this prompt; write some words")
+        raise PromptError("the tokenizer returns no tokens for this prompt; write a few words")
     new_tokens = request.config.max_new_tokens
     if len(tokens) > model.context - new_tokens:
         raise PromptError(
             f"the prompt has {len(tokens)} tokens and max_new_tokens is {new_tokens}, but the "
-            f"model {model.card.name} reads {model.context} in all. Shorten the prompt or lower "
+            f"context of {model.card.name} is {model.context} tokens. Shorten the prompt or lower "
             "max_new_tokens"
         )
     return tokens
@@ -146,9 +146,13 @@ def _check_prompt(prompt: str) -> None:
 def _check_messages(request: Request) -> None:
     first = read_messages(request.messages)[0]
     if request.config.chat is False:
-        raise ConfigError("messages need the model's chat template, but chat is off; turn it on")
+        raise ConfigError(
+            "messages require the chat template of the model, but chat is off; turn it on"
+        )
     if request.config.system and first.role == "system":
-        raise PromptError("system is set, and messages[0] is a system message; give one of them")
+        raise PromptError(
+            "system is set, and messages[0] is a system message; give only one of them"
+        )
 
 
 def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
@@ -156,9 +160,9 @@ def _check_continued(model: LanguageModel, continued: tuple[int, ...]) -> None:
     unknown = [token for token in continued if not isinstance(token, int) or token not in known]
     if unknown:
         raise PromptError(
-            f"there is no token {quoted(unknown[0])}; {model.card.name} knows 0 to {known[-1]}"
+            f"there is no token {quoted(unknown[0])}; {model.card.name} has 0 to {known[-1]}"
         )
     if any(token in model.stop_ids for token in continued):
         raise PromptError(
-            "the text has ended there: nothing grows after a stop token. Choose another token"
+            "the text ends there with a stop token, so it cannot grow. Choose another token"
         )

@@ -29,8 +29,8 @@ def continue_from(
     same = same and max(started.prompt_tokens, default=0) < card.vocab_size
     if not same or tuple(map(model.text, started.prompt_tokens)) != started.prompt_texts:
         raise ModelError(
-            f"this run was made by {card.name} ({card.vocab_size} tokens); to {model.card.name} "
-            f"({model.card.vocab_size} tokens) its ids mean other text. Choose the model that "
-            "made it"
+            f"this run was made by {card.name} ({card.vocab_size} tokens); the vocabulary of "
+            f"{model.card.name} ({model.card.vocab_size} tokens) is different. Choose the model "
+            "that made the run"
         )
     return Request(started.prompt, config, tuple(continued), started.messages)

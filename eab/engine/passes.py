@@ -21,7 +21,7 @@ from eab.run.threshold import threshold_in_nats
 Passes: TypeAlias = Generator[Generation, list[Event], None]
 
 OUT_OF_MEMORY: Final = (
-    "the memory of this machine does not suffice for the run. What it had is kept; use fewer paths "
+    "this machine has too little memory for the run. Its tokens so far are kept; use fewer paths "
     "or new tokens, or a smaller model"
 )
 

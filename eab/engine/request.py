@@ -33,5 +33,5 @@ class Request:
         if self.messages:
             title = title_of(self.messages)
             if self.prompt not in ("", title):
-                raise PromptError("a prompt and messages are given; give one of them")
+                raise PromptError("a prompt and messages are given; give only one of them")
             object.__setattr__(self, "prompt", title)

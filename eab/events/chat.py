@@ -30,7 +30,7 @@ def read_messages(given: object) -> tuple[Message, ...]:
         raise PromptError(f"messages are {quoted(given)}; give a list such as {_EXAMPLE}")
     if not 1 <= len(given) <= MAX_MESSAGES:
         raise PromptError(
-            f"there are {len(given):,} messages; a chat has 1 to {MAX_MESSAGES}. Give others"
+            f"there are {len(given):,} messages; a chat has 1 to {MAX_MESSAGES}. Add or remove some"
         )
     messages = tuple(_message(f"messages[{index}]", one) for index, one in enumerate(given))
     characters = sum(len(message.content) for message in messages)
@@ -47,8 +47,7 @@ def _message(name: str, given: object) -> Message:
         given = {"role": given.role, "content": given.content}
     if not isinstance(given, Mapping) or set(given) != {"role", "content"}:
         raise PromptError(
-            f"{name} is {quoted(given)}; a message has a role and a content, and nothing else, as "
-            f"in {_EXAMPLE}"
+            f"{name} is {quoted(given)}; a message has only a role and a content, as in {_EXAMPLE}"
         )
     role, content = given["role"], given["content"]
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
@@ -58,8 +57,8 @@ def _message(name: str, given: object) -> Message:
         )
     if not isinstance(content, str) or not content.strip():
         raise PromptError(
-            f"the content of {name} is {quoted(content)}; it must be text. Write some words, or "
-            "leave the message out"
+            f"the content of {name} is {quoted(content)}; it must be text, not empty. Write some "
+            "words, or leave the message out"
         )
     try:
         content.encode("utf-8")
@@ -80,7 +79,7 @@ def parse_messages(text: str) -> tuple[Message, ...]:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise PromptError(
-            f"the messages are no JSON that can be read ({error}); write a list such as {_EXAMPLE}"
+            f"the messages are not valid JSON ({error}); write a list such as {_EXAMPLE}"
         ) from error
     return read_messages(given)
 
@@ -107,7 +106,7 @@ def prompt_or_messages(prompt: Any, messages: Any) -> tuple[str, tuple[Message, 
     """
     if (prompt is None) == (messages is None):
         both = "a prompt and messages are given" if messages is not None else "there is no prompt"
-        raise PromptError(f"{both}; give a prompt or messages, one of them")
+        raise PromptError(f"{both}; give either a prompt or messages")
     if messages is None:
         return prompt, ()
     chat = read_messages(messages)

@@ -16,7 +16,7 @@ def answers_figure(answers: Answers) -> go.Figure:
     drawn = answers.ranked[:DRAWN]
     rows = list(range(len(drawn)))
     certain = go.Bar(
-        name="certain: the probability lies in here",
+        name="certain bounds of the probability",
         orientation="h",
         y=rows,
         base=[100 * answer.low for answer in drawn],

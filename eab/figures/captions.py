@@ -16,7 +16,7 @@ from eab.speculation.stats import speculation_stats
 ENDINGS: Final[dict[EndReason, str]] = {
     "finished": "Done",
     "stopped": "Stopped",
-    "unwatched": "Stopped (no open tab watched it)",
+    "unwatched": "Stopped (its tab was closed)",
     "failed": "Failed",
 }
 _MAX_QUOTE: Final = 60  # characters
@@ -79,7 +79,7 @@ def _limit_words(run: Run, step: int) -> str:
     if first is None or first > step:
         return ""
     limit = counted(run.started.config.max_paths, "path")
-    return f" From step {first} on, the limit of {limit} cuts off branches."
+    return f" From step {first} on, the limit of {limit} drops branches."
 
 
 def limit_sentence(run: Run) -> str:
@@ -89,12 +89,12 @@ def limit_sentence(run: Run) -> str:
     """
     if run.started.config.policy == "stochastic-beam":
         return (
-            "Under the policy stochastic-beam a text is weighed by its probability and by its "
-            "chance to be drawn, so its weight is not the product of its shares."
+            "With the policy stochastic-beam, the weight of a text depends on its probability "
+            "and on the chance of drawing it, so it is not the product of its shares."
         )
     if run.started.config.policy == "original":
         return (
-            "Under the policy original every text counts the same, so its weight is not the "
+            "With the policy original, all texts have equal weight, so a weight is not the "
             "product of its shares."
         )
     steps = {step for path in run.paths for step in path.limited_steps}
@@ -115,23 +115,23 @@ def _no_fork_words(run: Run, highest: Token | None, complete: bool) -> str:
         return "No fork yet."
     threshold, config = run.started.threshold_nats, run.started.config
     if config.policy not in ("fair", "original"):
-        return f"No fork: the policy {config.policy} does not look at the threshold."
+        return f"No fork: the policy {config.policy} does not use the threshold."
     reached = f"{highest.entropy:.2f} nats"
     if highest.entropy >= threshold and run.is_what_if:
         return (
-            f"No fork was recorded, but the entropy reached {reached} (threshold {threshold:.2f}): "
-            "only a run can tell what would follow."
+            f"No fork was recorded, but the entropy reached {reached} (threshold {threshold:.2f}). "
+            "Run the model to see these forks."
         )
     if highest.entropy >= threshold:
         return (
             f"No fork, although the entropy reached {reached} (threshold {threshold:.2f}): the "
             f"policy ({config.policy}), the limit of {counted(config.max_paths, 'path')} or the "
-            f"minimum weight to branch ({config.min_fork_weight:.1%}) did not allow one."
+            f"minimum weight to branch ({config.min_fork_weight:.1%}) prevented it."
         )
     compared = f"the highest entropy was {reached}, the threshold is {threshold:.2f}."
     if not complete:
         return f"No fork so far: {compared}"
-    return f"No fork: {compared} Lower the threshold to see the tree branch."
+    return f"No fork: {compared} Lower the threshold to get forks."
 
 
 def _entropy_words(run: Run, highest: Token | None) -> str:
@@ -150,8 +150,8 @@ def _whole_words(highest: Token) -> str:
         return ""
     low, high = highest.whole
     return (
-        f" The server named only its most likely tokens: over all tokens, before temperature, the "
-        f"entropy there is between {low:.2f} and {high:.2f} nats for certain (the band)."
+        " The server returned only its most likely tokens. Over all tokens, before temperature, "
+        f"this entropy is certain to be between {low:.2f} and {high:.2f} nats (the band)."
     )
 
 
@@ -214,7 +214,7 @@ def traffic_sentence(run: Run) -> str:
 def answers_sentence(answers: Answers, policy: str) -> str:
     """What the answers come to, and how much of it is certain."""
     undecided = (
-        f" {counted(len(answers.undecided), 'path')} had not come to an answer yet."
+        f" {counted(len(answers.undecided), 'path')} had no answer yet."
         if answers.undecided
         else ""
     )
@@ -231,9 +231,9 @@ def answers_sentence(answers: Answers, policy: str) -> str:
         else ""
     )
     return (
-        f"{count}. The {first_is}, “{_quoted(first.text)}”, has {first.weight:.1%} ({share}). The "
-        f"texts seen hold {answers.explored:.1%} of all probability, so for certain it has at "
-        f"least {first.low:.1%} and at most {first.high:.1%}.{certain} "
+        f"{count}. The {first_is}, “{_quoted(first.text)}”, has {first.weight:.1%} ({share}). "
+        f"The texts seen have {answers.explored:.1%} of all probability, so its probability is "
+        f"certain to be from {first.low:.1%} to {first.high:.1%}.{certain} "
         f"{_answer_entropy_sentence(answers)}{undecided}"
     )
 
@@ -242,8 +242,8 @@ def _answer_entropy_sentence(answers: Answers) -> str:
     low, high = answers.entropy_bounds
     return (
         f"Semantic entropy, over the answers: {answers.entropy:.2f} nats, "
-        f"{_options(answers.entropy, 'answer')} (for certain from {low:.2f} to {high:.2f} nats, if "
-        "all unseen answers count as one)."
+        f"{_options(answers.entropy, 'answer')} (certain bounds: {low:.2f} to {high:.2f} nats, "
+        "if all unseen answers count as one)."
     )
 
 
@@ -260,9 +260,9 @@ def _weight_words(samples: Sequence[Sample], policy: str) -> str:
     if len(samples) == 1:
         return "The only text"
     if policy == "original":
-        return f"Each of the {texts} counts the same ({most}); the first is"
+        return f"The {texts} have equal weight ({most} each); the first is"
     if math.isclose(samples[0].weight, samples[-1].weight):
-        return f"Each of the {texts} has the same weight (about {most}, estimated); the first is"
+        return f"The {texts} have equal weight (about {most} each, estimated); the first is"
     return f"Most likely of {texts} (about {most}, estimated weight)"
 
 

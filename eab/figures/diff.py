@@ -14,8 +14,8 @@ from eab.formatting import counted, human_bytes, times
 from eab.run import Run
 
 NOTE: Final = (
-    "Seconds, tokens and bytes are measured (of a what-if run: computed, without times); separate "
-    "caches and the probability seen are computed. Do not compare seconds of runs made on "
+    "Seconds, tokens and bytes are measured; for a what-if run they are computed, without times. "
+    "Separate caches and the probability seen are computed. Do not compare seconds of runs from "
     "different days or machines."
 )
 _NO_VALUE: Final = "–"
@@ -144,8 +144,8 @@ def diff_tree_sentence(both: Merged) -> str:
         for side in ("both", "a", "b")
     }
     return (
-        f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} in A alone, "
-        f"{tokens['b']:,} in B alone."
+        f"{counted(tokens['both'], 'token')} in both, drawn once; {tokens['a']:,} only in A, "
+        f"{tokens['b']:,} only in B."
     )
 
 
@@ -156,7 +156,7 @@ def diff_entropy_sentence(a: Run, b: Run) -> str:
         entropies = [token.entropy for path in run.paths for token in path.tokens]
         mean = sum(entropies) / max(1, len(entropies))
         words.append(
-            f"{name} chose {counted(len(entropies), 'token')} at {mean:.2f} nats on average"
+            f"{name} chose {counted(len(entropies), 'token')} at a mean entropy of {mean:.2f} nats"
         )
     return f"{words[0]}, {words[1]}."
 
@@ -164,13 +164,10 @@ def diff_entropy_sentence(a: Run, b: Run) -> str:
 def takeaway_sentence(a: Run, b: Run) -> str:
     """How much of all probability each run saw, and for how many tokens."""
     if not same_prompt(a, b):
-        return (
-            "The runs continue different prompts, or with different models: compare what they "
-            "took, not their texts."
-        )
+        return "The runs have different prompts or models: compare their costs, not their texts."
     of_a, of_b = measures_of(a), measures_of(b)
     note = (
-        " Each long text is improbable, so a few of them hold little of all probability."
+        " Every long text is improbable, so a few texts cover little of all probability."
         if max(of_a.explored, of_b.explored) < _LITTLE
         else ""
     )

@@ -77,8 +77,8 @@ def allocation_sentence(found: KvAllocation) -> str:
     ]
     waste = [f"{_SHORT[scheme]} {found.wasted_share(scheme):.0%}" for scheme in (first, *others)]
     return (
-        f"At the peak, {'; '.join(reserve)}. Wasted over all steps: {listed(waste)}. Wasted bytes "
-        "are empty, or hold a token that is stored elsewhere, too."
+        f"At the peak, {'; '.join(reserve)}. Wasted over all steps: {listed(waste)}. Wasted "
+        "bytes are empty or duplicate a token that is stored elsewhere."
     )
 
 
@@ -90,7 +90,7 @@ def allocation_table(found: KvAllocation) -> pd.DataFrame:
         (f"{name}, over all steps", *(_share(getattr(one, field), one.total) for one in sums))
         for name, field, _, _ in _PARTS
     ]
-    rows.append(("how it is known", *(_source(found, scheme) for scheme in SCHEMES)))
+    rows.append(("source", *(_source(found, scheme) for scheme in SCHEMES)))
     return text_table(rows, ["Measure", *(_name(found, scheme) for scheme in SCHEMES)])
 
 

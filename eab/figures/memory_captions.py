@@ -63,7 +63,7 @@ def memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
     reserved = human_bytes(kv.rows_spare * run.started.model.row_bytes)
     if len(kv.paths) == 1:
         part = f" ({reserved} of it reserved)" if kv.rows_spare else ""
-        return f"{when}{paths} in {held}{part}: with one path there is nothing to share."
+        return f"{when}{paths} in {held}{part}. One path has nothing to share."
     if kv.bytes_held <= separate:
         return (
             f"{when}{paths} in {held}; separate caches would need {human_bytes(separate)}: "
@@ -71,7 +71,7 @@ def memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
         )
     return (
         f"{when}{paths} in {held}, {reserved} of it reserved: more than the "
-        f"{human_bytes(separate)} that separate caches would hold. {_reason(run, kv)}"
+        f"{human_bytes(separate)} of separate caches. {_reason(run, kv)}"
     )
 
 
@@ -97,11 +97,11 @@ def _reason(run: Run, kv: KVUsage) -> str:
     """Why the tree cache holds more than separate caches would."""
     config = run.started.config
     if config.r != AUTO and config.r >= config.max_new_tokens:
-        return f"r = {config.r} reserves all rows of the run at its start."
+        return f"r = {config.r} reserves all rows of the run at the start."
     before = takewhile(lambda step: step.kv is not kv, run.steps)
     if any(step.kv is not None and len(step.kv.paths) > len(kv.paths) for step in before):
         return "The rows of paths that ended stay reserved."
-    return "So short a text needs few of the reserved rows."
+    return "A short text needs few of the reserved rows."
 
 
 def memory_detail(run: Run) -> str:

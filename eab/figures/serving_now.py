@@ -12,7 +12,7 @@ from eab.figures.schedule import Lane, add_steps, add_work
 from eab.formatting import counted, human_bytes
 
 NOTHING_SERVED: Final = (
-    "Nothing is being served. Press Run on Explore in several tabs, and watch the batch fill here."
+    "Nothing is being served. Press Run on Explore in several tabs to see the batch fill here."
 )
 WINDOW: Final = 20.0  # seconds on the x axis
 RATE_WINDOW: Final = 5.0  # seconds over which tokens are counted

@@ -126,7 +126,11 @@ def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
     """A row per score. Columns: its name, its value in nats, what it is."""
     rows = [
         ("semantic entropy, weighted", scores.semantic, "over answers, by the weights"),
-        ("semantic entropy, discrete", scores.discrete, "over answers, each text counts the same"),
+        (
+            "semantic entropy, discrete",
+            scores.discrete,
+            "over answers, all texts with equal weight",
+        ),
         (
             "semantic entropy, Rao-Blackwellised",
             scores.rao_blackwellised,

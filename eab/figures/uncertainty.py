@@ -37,8 +37,8 @@ def forks_sentence(
     """
     if run.started.config.policy == "independent":
         return (
-            "Independent texts share no fork. Under the policy fair it is seen where the answers "
-            "part."
+            "Independent texts share no fork. Choose the policy fair to see where the answers "
+            "diverge."
         )
     if not forks:
         return "No fork leads to two answers."

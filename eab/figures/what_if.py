@@ -15,20 +15,20 @@ from eab.what_if.trace import Unknown, Why
 # In this order they are listed; eab.what_if.trace.Unknown says what each means.
 _REASONS: Final[dict[Why, tuple[str, str]]] = {  # what is counted, and the words around it
     "fork": ("place", "{} would fork too"),
-    "limit": ("fork", "at {}, the path limit cut off some branches"),
-    "heir": ("place", "at {}, another token may come, because the path limit cut off branches"),
-    "dropped": ("path", "{} that the path limit cut off would continue"),
+    "limit": ("fork", "at {}, the path limit dropped some branches"),
+    "heir": ("place", "at {}, another token may follow, because the path limit dropped branches"),
+    "dropped": ("path", "{} that the path limit dropped would continue"),
     "ended": ("path", "{} would continue after the end of the recorded run"),
 }
 _MARKS: Final[dict[Why, str]] = {
-    "fork": "Would fork here: unknown until run.",
-    "limit": "The path limit cut off some branches here: unknown until run.",
-    "heir": "Another token may come here: unknown until run.",
+    "fork": "Would fork here. Run the model to see the branches.",
+    "limit": "The path limit dropped some branches here. Run the model to see them.",
+    "heir": "Another token may follow here. Run the model to see it.",
     "dropped": (
-        "The path limit cut off this path in the recorded run; how it continues is unknown until "
-        "run."
+        "The path limit dropped this path in the recorded run. Run the model to see how it "
+        "continues."
     ),
-    "ended": "The recorded run ended here: unknown until run.",
+    "ended": "The recorded run ended here. Run the model to continue.",
 }
 
 
@@ -59,7 +59,7 @@ def exactness_sentence(
         )
     remedy = f"so this is an approximation; {how_to_run} for the exact tree."
     if not unknowns:
-        return f"The run that it was recomputed from is an approximation itself, {remedy}"
+        return f"The source run is itself an approximation, {remedy}"
     counts = Counter(unknown.why for unknown in unknowns)
     reasons = [
         words.format(f"{counted(counts[why], thing)} (◇)")

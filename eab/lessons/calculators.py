@@ -110,13 +110,13 @@ CALCULATORS: Final[dict[str, Calculator]] = {
         {"block": Knob("Rows per block", (1, 2, 4, 8, 16, 32, 64, 128), 64)},
         {"waste": "share"},
         _blocks,
-        "computed from this run by the rules of a paged cache",
+        "computed from this run with the rules of a paged cache",
     ),
     "static batches": Calculator(
         {"slots": Knob("Slots", (1, 2, 3, 4, 5, 6, 8, 10), 8)},
         {"passes": "", "idle slots": "share"},
         _static_batches,
-        "passes = the longest text of each batch, added up; reading prompts is left out",
+        "passes = sum over the batches of the longest text; prefill is not counted",
     ),
     "rounding": Calculator(
         {
@@ -125,6 +125,6 @@ CALCULATORS: Final[dict[str, Calculator]] = {
         },
         {"error": "share", "bits per weight": ""},
         _rounding,
-        "error = size of the change over the size of the weights, for one matrix of the model",
+        "error = size of the change / size of the weights, for one matrix of the model",
     ),
 }

@@ -110,7 +110,7 @@ def parse(text: str) -> Quantity:
         fitting = [one for one, (_, has) in PARTS.items() if has is kind]
         if part not in fitting:
             raise LessonError(
-                f"{quoted(name)} cannot be read off {quoted(part)}; choose one of: "
+                f"{quoted(name)} is not available for {quoted(part)}; choose one of: "
                 f"{', '.join(fitting)}"
             )
     return quantity

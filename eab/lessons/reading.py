@@ -85,8 +85,8 @@ def loads(data: bytes, lesson_id: str) -> Lesson:
     """
     if not _ID.fullmatch(lesson_id):
         raise LessonError(
-            f"a lesson is named {quoted(lesson_id)}; a name has 1 to 60 small letters, digits and "
-            "hyphens"
+            f"a lesson is named {quoted(lesson_id)}; a name has 1 to 60 lowercase letters, "
+            "digits and hyphens"
         )
     front = _FRONT.match(_decoded(data))
     if front is None:
@@ -139,9 +139,11 @@ def _decoded(data: bytes) -> str:
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise LessonError(f"the lesson is no text in UTF-8: {error.reason}") from error
+        raise LessonError(
+            f"the lesson is not UTF-8 text ({error.reason}); save it as UTF-8"
+        ) from error
     if found := _CONTROL.search(text):
-        raise LessonError(f"the lesson holds the control character {found[0]!r}; remove it")
+        raise LessonError(f"the lesson contains the control character {found[0]!r}; remove it")
     return text if text.endswith("\n") else f"{text}\n"
 
 
@@ -155,9 +157,9 @@ def _toml(text: str, where: str) -> dict[str, Any]:
 def _words(text: str, where: str) -> str:
     """Markdown of a lesson: no HTML, no pictures from elsewhere, only known quantities."""
     if _HTML.search(text):
-        raise LessonError(f"{where} holds HTML; only Markdown is allowed. Write &lt; for <")
+        raise LessonError(f"{where} contains HTML; only Markdown is allowed. Write &lt; for <")
     if _PICTURE.search(text):
-        raise LessonError(f"{where} holds a picture; lessons load nothing from elsewhere")
+        raise LessonError(f"{where} contains a picture, which lessons cannot load; remove it")
     for name in numbers_in(text):
         try:
             parse(name)
@@ -208,7 +210,9 @@ def _script(table: Table) -> Script:
     if table.has("picture"):
         return Script(picture=table.choice("picture", tuple(PICTURES)))
     if table.has("select") and table.has("show"):
-        raise LessonError(f"{table.where}: give select or show; both open the same drawer")
+        raise LessonError(
+            f"{table.where}: give only one of select and show, because both open the same drawer"
+        )
     shown: Any = table.choice("show", get_args(Drawer)) if table.has("show") else None
     return Script(
         cursor=_place(table, "cursor"),
@@ -259,8 +263,8 @@ def _exercise(part: _Part, script: Script, table: Table) -> Exercise:
     goals = tuple(_goal(one, calculator) for one in table.tables("goals", GOALS))
     if not calculator and script.picture:
         raise LessonError(
-            f"section {quoted(part.title)}: without a calculator the board is moved, so no other "
-            "picture can be shown"
+            f"section {quoted(part.title)}: an exercise without a calculator uses the board, so "
+            "it cannot show another picture"
         )
     if not part.after:
         raise LessonError(f"section {quoted(part.title)} needs an explanation after its script")
@@ -274,7 +278,7 @@ def _goal(table: Table, calculator: str) -> Goal:
     else:
         quantity = table.refused_in_words(lambda: parse(table.text("measure", MAX_LINE)))
         if quantity.part != "run" or quantity.over:
-            raise LessonError(f"{table.where}: a goal on the board is about its own run")
+            raise LessonError(f"{table.where}: a goal on the board must be about the board's run")
         relative = table.truth("relative") if table.has("relative") else False
         low, high = _limit(table, "at_least"), _limit(table, "at_most")
         goal = Goal(quantity, low, high, relative)
@@ -307,7 +311,4 @@ def _check_order(sections: tuple[Section, ...]) -> None:
             )
     readings = [isinstance(one, Reading) for one in sections]
     if sum(readings) != 1 or not readings[-1]:
-        raise LessonError(
-            "the last section, and only that one, has no script: where it is in the code and in "
-            "the papers"
-        )
+        raise LessonError("only the last section has no script: it names the code and the papers")

@@ -35,7 +35,7 @@ class Table:
         unknown = sorted(self.values.keys() - self._taken)
         if unknown:
             raise LessonError(
-                f"{self.where}: {quoted(unknown[0])} means nothing here; remove it, or correct it"
+                f"{self.where}: {quoted(unknown[0])} is unknown here; remove it, or correct it"
             )
 
     def text(self, key: str, longest: int) -> str:

@@ -93,11 +93,11 @@ def refuse_other_attention(model: PreTrainedModel, tokens: list[int], shape: KVS
     placed = _plain_logits(model, tokens, position_ids=positions)
     reason = None
     if not record.layers or record.layers != list(range(shape.layers)):
-        reason = "does not use the attention of transformers once in each layer"
+        reason = "does not call the attention of transformers exactly once per layer"
     elif record.rows != {(shape.kv_heads, shape.head_dim)}:
-        reason = "has keys and values of other sizes than its configuration says (latent attention)"
+        reason = "has keys and values whose sizes differ from its configuration (latent attention)"
     elif not record.is_causal:
-        reason = "lets a token read later ones, or adds to its attention scores"
+        reason = "lets a token attend to later tokens, or adds to its attention scores"
     elif not (placed - plain).abs().max() <= _POSITION_ERROR * plain.abs().max():
         reason = "does not number the positions of a text from 0"
     if reason:
@@ -124,8 +124,8 @@ def _plain_logits(model: PreTrainedModel, tokens: list[int], **arguments: Any) -
         ) from error
     if logits.isnan().any():
         raise ModelError(
-            f"the model family {model.config.get_text_config().model_type!r} computes logits that "
-            f"are no numbers in {model.dtype}: its weights are damaged"
+            f"the model family {model.config.get_text_config().model_type!r} computes NaN logits "
+            f"in {model.dtype}: its weights are damaged"
             + (", or too large for it. Choose bfloat16" if model.dtype == torch.float16 else "")
         )
     return logits.float()

@@ -23,7 +23,7 @@ from eab.settings import MAX_TEXT
 
 MOST_CHARACTERS: Final = 4 * MAX_TEXT  # that a template may make of a chat
 MOST_SECONDS = 3.0  # of computing
-_TOO_MANY: Final = f"it makes more than {MOST_CHARACTERS:,} characters"
+_TOO_MANY: Final = f"its output has more than {MOST_CHARACTERS:,} characters"
 _MOST_BITS: Final = 4096  # of a power
 _END: Final = "END_OF_THE_LAST_MESSAGE "  # the space at the end tells whether a template strips
 
@@ -66,7 +66,7 @@ def _before_end(text: str, content: str) -> str:
     """The text up to the mark after the last message; ValueError if the message is not in it."""
     place = text.rfind(_END.strip())
     if place < 0 or content.strip() not in text:
-        raise ValueError("the last message is not in what the template makes")
+        raise ValueError("the last message is not in the output of the template")
     kept = text[place:].startswith(_END)
     return text[:place] if kept else text[:place].rstrip()
 

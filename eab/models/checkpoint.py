@@ -34,8 +34,8 @@ def refuse_other_shards(folder: str) -> None:
         raise ModelError(f"{_INDEX} in {quoted(folder)} cannot be read: {error}") from error
     if strange:
         raise ModelError(
-            f"{_INDEX} in {quoted(folder)} names {quoted(strange[0])}; only weights in "
-            "safetensors of the same folder are loaded"
+            f"{_INDEX} in {quoted(folder)} names {quoted(strange[0])}; only safetensors weights "
+            "in the same folder are loaded"
         )
 
 

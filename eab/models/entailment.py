@@ -94,6 +94,6 @@ def _entailment_label(labels: dict[int, str], name: str) -> int:
             return int(number)
     known = ", ".join(labels.values())
     raise ModelError(
-        f"the model {quoted(name)} has the labels {known:.200}; comparing answers needs one named "
-        f"{ENTAILMENT!r}, so choose a model that was trained for natural language inference"
+        f"the model {quoted(name)} has the labels {known:.200}; one must be {ENTAILMENT!r}. "
+        "Choose a model that was trained for natural language inference"
     )

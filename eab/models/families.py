@@ -23,11 +23,13 @@ def refuse_by_config(model: PreTrainedModel) -> None:
     if model.config.is_encoder_decoder:
         reason = "is an encoder-decoder model; the engine needs a decoder-only one"
     elif not model.can_generate() or not getattr(model, "_supports_attention_backend", False):
-        reason = "has no attention that can be given another cache (recurrent, or its own kernel)"
+        reason = (
+            "has no attention that accepts another cache (it is recurrent, or has its own kernel)"
+        )
     elif others:
         reason = f"has layers of kind {', '.join(sorted(others))}"
     elif getattr(config, "attn_logit_softcapping", None) is not None:
-        reason = "caps its attention scores, which the fused attention kernels do not do"
+        reason = "caps its attention scores, which the fused attention kernels do not support"
     if reason:
         raise ModelError(f"the model family {family!r} {reason}. {ADVICE}")
 
@@ -40,6 +42,6 @@ def refuse_uneven_layers(config: PreTrainedConfig) -> None:
     """
     if config.is_heterogeneous:
         raise ModelError(
-            f"the model family {config.model_type!r} has layers that differ, such as in the size "
-            f"of their heads; a cache needs the same rows in every layer. {ADVICE}"
+            f"the model family {config.model_type!r} has layers that differ, for example in the "
+            f"size of their heads; a cache needs equal rows in every layer. {ADVICE}"
         )

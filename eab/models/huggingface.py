@@ -115,7 +115,7 @@ class HuggingFaceModel:
             if isinstance(error, ModelError) or is_out_of_memory(error):
                 raise
             raise ModelError(
-                f"{name} ({self.card.family}) cannot be driven through a tree cache: {error}"
+                f"{name} ({self.card.family}) does not work with a tree cache: {error}"
             ) from error
 
     @property
@@ -191,8 +191,8 @@ class HuggingFaceModel:
         """
         if not (error := self._cache_error()) < self._max_error:
             raise ModelError(
-                f"{self.card.name} ({self.card.family}) computes other logits through a tree cache "
-                f"(relative error {error:.2g}); only ordinary causal attention is supported"
+                f"{self.card.name} ({self.card.family}) computes different logits with a tree "
+                f"cache (relative error {error:.2g}); only ordinary causal attention is supported"
             )
 
     @property

@@ -113,8 +113,8 @@ def refuse_absurd_size(
         raise
     except Exception as error:  # transformers raises anything for a hostile configuration
         raise ModelError(
-            f"the model {quoted(name)} cannot be loaded: its configuration describes no model that "
-            f"can be built ({reason_of(error)})"
+            f"the model {quoted(name)} cannot be loaded: no model can be built from its "
+            f"configuration ({reason_of(error)})"
         ) from error
     is_quantized = getattr(config, "quantization_config", None) is not None
     bits = _BITS_OF_QUANTIZED if is_quantized else 8 * dtype.itemsize
@@ -175,5 +175,5 @@ class _CountedTensors(TorchFunctionMode):
             raise ModelError(
                 f"the model {quoted(self._name)} cannot be loaded: its configuration describes "
                 f"more than {self._limit.tensors:,} tensors or {self._limit.numbers:,} numbers, "
-                "far more than its files hold or any model has. Copy or download it again"
+                "far more than its files contain. Copy or download it again"
             )

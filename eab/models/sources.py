@@ -146,8 +146,8 @@ def _packaged(name: str) -> Source:
 def _file(name: str, place: str) -> Source:
     if not is_gguf(place):
         raise ModelError(
-            f"the file {quoted(name)} is no model in GGUF; give a .gguf file, or the folder that "
-            "holds a model with its config.json"
+            f"the file {quoted(name)} is not a GGUF model; give a .gguf file, or the folder of a "
+            "model with its config.json"
         )
     return Source("gguf", place)
 
@@ -162,9 +162,9 @@ def _folder(name: str, place: str) -> Source:
         return Source("gguf", str(firsts[0]))
     if firsts:
         raise ModelError(
-            f"the folder {quoted(name)} holds {len(firsts)} models in GGUF; give one of the files, "
-            f"such as {quoted(firsts[0].name)}"
+            f"the folder {quoted(name)} contains {len(firsts)} GGUF models; give one of the "
+            f"files, such as {quoted(firsts[0].name)}"
         )
     raise ModelError(
-        f"the folder {quoted(name)} holds no model: neither a config.json nor a GGUF file"
+        f"the folder {quoted(name)} contains no model: neither a config.json nor a GGUF file"
     )

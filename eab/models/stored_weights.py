@@ -48,7 +48,7 @@ def store_weights(
         device: Where linear layers that are quantized go, one by one; None for where they are.
 
     Raises:
-        ModelError: The checkpoint is quantized already, or the layout cannot be had.
+        ModelError: The checkpoint is already quantized, or the layout is not available.
     """
     if method := quantized_by(model):
         refuse_other_storage(method, weights, layout)
@@ -68,9 +68,9 @@ def refuse_other_storage(method: str, weights: str, layout: str) -> None:
     """
     if weights != AS_LOADED or layout not in (AUTO, PLAIN):
         raise ModelError(
-            f"the weights of this model are quantized already ({method}), and weights {weights!r} "
-            f"with layout {layout!r} would store them anew; choose weights {AS_LOADED} and layout "
-            f"{AUTO}"
+            f"the weights of this model are already quantized ({method}) and cannot be "
+            f"stored as weights {weights!r} with layout {layout!r}; choose weights {AS_LOADED} "
+            f"and layout {AUTO}"
         )
 
 

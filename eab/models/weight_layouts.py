@@ -114,8 +114,8 @@ def apply_layout(model: nn.Module, name: str) -> str:
     linears = _linears(model)
     if name != PLAIN and not _all_cpu_float32(linears):
         raise ModelError(
-            f"the layout is {name!r}; it is for float32 weights on the CPU. Leave the layout at "
-            f"auto, or choose {PLAIN}"
+            f"the layout is {name!r}; it works only for float32 weights on the CPU. Choose auto "
+            f"or {PLAIN}"
         )
     try:
         _apply(model, linears, name)

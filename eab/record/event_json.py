@@ -77,7 +77,7 @@ def _check_consistency(event: Event) -> None:
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ValueError(f"{name} is {quoted(value)}; it must lie between {low:g} and {high:g}")
+        raise ValueError(f"{name} is {quoted(value)}; it must be from {low:g} and {high:g}")
 
 
 def _reasons(error: BaseException) -> list[str]:

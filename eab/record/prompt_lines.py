@@ -48,7 +48,7 @@ def read_text(name: str) -> str:
     except OSError as error:
         raise RecordError(f"{name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise RecordError(f"{name} is no UTF-8 text ({error.reason}); save it as UTF-8") from error
+        raise RecordError(f"{name} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
 
 
 def lines_of(name: str) -> Iterator[Line]:
@@ -107,7 +107,7 @@ def _parsed_object(text: str) -> dict[str, Any]:
             f"{_EXAMPLE}, or name the file .txt for a prompt per line"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"it is not JSON that can be read: {error}") from error
+        raise ConfigError(f"it is not readable JSON: {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"it is {text!r:.40}; it must be an object such as {_EXAMPLE}")
     return value
@@ -146,9 +146,7 @@ def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
     """
     other = numbers.setdefault(id.casefold(), number)  # names of files may not differ by case alone
     if other != number:
-        raise ConfigError(
-            f"the id {id!r} is that of line {other}, too; ids must differ, and not by case alone"
-        )
+        raise ConfigError(f"line {other} has the id {id!r}, too; ids must differ, not only in case")
 
 
 def raise_if_wrong(name: str, problems: Sequence[str]) -> None:

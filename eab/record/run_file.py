@@ -112,7 +112,7 @@ def _read(file: BinaryIO, name: str, most_tokens: int) -> list[Event]:
             if state.run is not None:
                 amounts.check("paths", len(state.run.paths), amounts.limits.paths)
     if not events:
-        raise RecordError(f"{name} holds no events")
+        raise RecordError(f"{name} contains no events")
     _check_run(state.run, amounts)
     return events
 
@@ -137,7 +137,7 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
             packed = unpacker.unconsumed_tail or file.read(_CHUNK)
             text = unpacker.decompress(packed, _CHUNK)  # it may hold some that did not fit before
             if not (packed or text or unpacker.eof):
-                raise RecordError(f"{name} is cut short; copy or download it again")
+                raise RecordError(f"{name} is incomplete; copy or download it again")
             yield len(packed) - len(unpacker.unconsumed_tail), text.decode("ascii")
     except (zlib.error, UnicodeDecodeError) as error:
         raise RecordError(

@@ -84,6 +84,5 @@ class Amounts:
         """
         if count > allowed:
             raise RecordError(
-                f"{self._name} has more than {allowed:,} {what}; no run with its settings has so "
-                "many"
+                f"{self._name} has more than {allowed:,} {what}, more than its settings allow"
             )

@@ -43,10 +43,10 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(
-            f"the folder {path} cannot be made: {error.strerror}. Name another one"
+            f"the folder {path} cannot be created: {error.strerror}. Choose another one"
         ) from error
     if not os.access(path, os.W_OK):
-        raise RecordError(f"the folder {path} is read-only. Name another one")
+        raise RecordError(f"the folder {path} is read-only. Choose another one")
 
 
 def write_table(path: Path, table: "pd.DataFrame") -> None:

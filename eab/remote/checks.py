@@ -42,12 +42,12 @@ def check_tokenizer(
     """
     if served.vocab_size not in (None, vocab_size):
         raise ModelError(
-            f"the server's model has {served.vocab_size} tokens and the one named here has "
+            f"the server's model has {served.vocab_size} tokens, but the model named here has "
             f"{vocab_size}; name the model that the server runs"
         )
     if server.tokenize(PROBE) != list(tokenizer.encode(PROBE)):
         raise ModelError(
-            "the server reads a text as other tokens than the tokenizer named here; name the model "
+            "the server's tokenizer differs from the one of the model named here; name the model "
             "that the server runs"
         )
 
@@ -67,8 +67,8 @@ def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
         except ServerError as error:
             refusal = error
     raise ModelError(
-        f"the server does not name the {TOPS[-1]} most likely tokens of a prompt of token ids, "
-        f"which exact runs need: {refusal}"
+        f"the server does not return the {TOPS[-1]} most likely tokens for a prompt of token "
+        f"ids, which exact runs require: {refusal}"
     )
 
 
@@ -82,12 +82,14 @@ def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) 
     both = _continue(server, texts, top)
     alone = [_continue(server, [text], top, temperature=0.5)[0] for text in texts]
     if any(max(one.tops[0]) >= vocab_size for one in both):
-        raise ModelError(f"the server names tokens beyond the {vocab_size} of the model named here")
+        raise ModelError(
+            f"the server returns tokens beyond the {vocab_size} of the model named here"
+        )
     for one, other in zip(both, alone, strict=True):
         if _difference(one, other) > MAX_DIFFERENCE:
             raise ModelError(
                 "the server's log-probabilities depend on the temperature, or on the other texts "
-                "of the request; start it so that it gives raw ones (vLLM: --logprobs-mode "
+                "of the request; start it with raw log-probabilities (vLLM: --logprobs-mode "
                 "raw_logprobs)"
             )
 

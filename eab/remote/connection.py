@@ -112,7 +112,7 @@ class Connection:
                     if future.done() and isinstance(future.exception(), TimeoutError):
                         raise ServerError(
                             f"the server gave no answer within {self._seconds:g} seconds. It may "
-                            "be busy; try fewer paths, or later"
+                            "be busy; try fewer paths, or try again later"
                         ) from None
         finally:
             future.cancel()  # nothing, if it is done; else the connection is closed
@@ -123,7 +123,7 @@ async def _send(client: httpx2.AsyncClient, method: str, path: str, body: Any) -
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ServerError("the server's answer is not JSON, or only a part of it", 0.0) from error
+        raise ServerError("the server's answer is not JSON, or is incomplete", 0.0) from error
 
 
 async def _read(client: httpx2.AsyncClient, method: str, path: str, body: Any) -> bytes:
@@ -134,15 +134,17 @@ async def _read(client: httpx2.AsyncClient, method: str, path: str, body: Any) -
                 content += part
                 if len(content) > MAX_ANSWER:
                     raise ServerError(
-                        f"the server's answer has more than {MAX_ANSWER // 2**20} MiB; there is "
-                        "something else behind this address"
+                        f"the server's answer has more than {MAX_ANSWER // 2**20} MiB; this "
+                        "address may belong to another program"
                     )
     except httpx2.TimeoutException as error:
-        raise ServerError("the server did not answer in time; it may be busy") from error
+        raise ServerError(
+            "the server did not answer in time. It may be busy; try again later"
+        ) from error
     except httpx2.ConnectError as error:
         raise ServerError("the server cannot be reached; is it running?", PAUSE) from error
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise ServerError("the connection to the server broke", PAUSE) from error
+        raise ServerError("the connection to the server was lost", PAUSE) from error
     if not answer.is_success:
         key = client.headers.get("Authorization", "").removeprefix("Bearer ").encode()
         hidden = content.replace(key, b"(key)") if key else content
@@ -153,7 +155,9 @@ async def _read(client: httpx2.AsyncClient, method: str, path: str, body: Any) -
 def _refuse(status: int, headers: Any, content: bytes) -> None:
     """Raise what an answer without success means."""
     if status in (401, 403):
-        raise ServerError("the server refuses the key; the person who runs this program sets it")
+        raise ServerError(
+            "the server refuses the key; the operator of this program must set another one"
+        )
     if status in _BUSY:
         wait = _seconds_to_wait(headers.get("Retry-After", ""))
         words = "asks to wait" if status == 429 else "is not ready"

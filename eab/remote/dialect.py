@@ -150,7 +150,7 @@ def checked_tops(pairs: Sequence[tuple[Any, Any]], top: int) -> dict[int, float]
             raise bad_answer(f"a log-probability is {quoted(log_prob)}")
         found[token] = float(log_prob)
     if len(found) < top:
-        raise bad_answer(f"it names {len(found)} tokens where {top} were asked for")
+        raise bad_answer(f"it returns {len(found)} tokens, but {top} were requested")
     if sum(map(math.exp, found.values())) > 1.01:
         raise bad_answer("the probabilities add up to more than 1")
     return found

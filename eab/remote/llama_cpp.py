@@ -97,15 +97,15 @@ class LlamaCpp:
         if field_of(answer, "model", str) != self._model:
             raise bad_answer("another model has answered")
         if field_of(answer, "tokens_evaluated", int) != len(text):
-            raise bad_answer("it read another number of tokens than were sent")
+            raise bad_answer("it read a different number of tokens than was sent")
         tokens = field_of(answer, "tokens", list)
         named = answer.get("completion_probabilities") or []
         if not isinstance(named, list):
-            raise bad_answer("completion_probabilities is no list")
+            raise bad_answer("completion_probabilities is not a list")
         pairs = zip(tokens, named, strict=False)
         whole = list(takewhile(lambda pair: pair[0] == field_of(pair[1], "id", int), pairs))
         if not whole:
-            raise bad_answer("it names no probabilities")
+            raise bad_answer("it contains no probabilities")
         return Continuation(
             [_tops(entry, top) for _, entry in whole],
             [token for token, _ in whole],

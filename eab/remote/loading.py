@@ -48,14 +48,14 @@ def load_model(
         return loading.load_model(name, device, dtype, weights, layout)
     if found[1] not in DIALECTS:
         raise ModelError(
-            f"there is no kind of server {quoted(found[1])}. Give llama.cpp: or vllm: and the name "
-            "of a model; the server must take prompts as token ids and name the log-probabilities "
-            "of the most likely tokens. Its address comes from EAB_REMOTE"
+            f"there is no kind of server {quoted(found[1])}. Give llama.cpp: or vllm: and the "
+            "name of a model. The server must accept prompts as token ids and return the "
+            "log-probabilities of the most likely tokens. EAB_REMOTE sets its address"
         )
     if (device, dtype, weights, layout) != (AUTO, AUTO, AS_LOADED, AUTO):
         raise ModelError(
-            f"{quoted(name)} runs on a server, which was started with its device and number "
-            "formats; leave device, dtype, weights and layout out"
+            f"{quoted(name)} runs on a server, which has its own device and number formats; "
+            "leave out device, dtype, weights and layout"
         )
     return connect(found[1], found[2])
 

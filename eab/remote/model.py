@@ -99,14 +99,14 @@ class RemoteModel:
         """
         if not 0 < config.top_k <= self.top:
             raise ConfigError(
-                f"top_k is {config.top_k}, but the server names the {self.top} most likely tokens "
-                f"only; choose a top_k from 1 to {self.top}, so that the run is exact"
+                f"top_k is {config.top_k}, but the server returns only the {self.top} most "
+                f"likely tokens; choose a top_k from 1 to {self.top}"
             )
         for name in _SERVERS_OWN:
             if (given := getattr(config, name)) != SETTINGS[name].default:
                 raise ConfigError(
-                    f"{name} is {given}, but {self.card.name} has a KV cache of its own; leave "
-                    f"{name} at {SETTINGS[name].default}"
+                    f"{name} is {given}, but {self.card.name} has its own KV cache; leave {name} "
+                    f"at {SETTINGS[name].default}"
                 )
         return encode_prompt(self._tokenizer, self.card.name, prompt, config)
 
@@ -185,7 +185,7 @@ class RemoteModel:
             raise Stopped
         found = self._server.continue_texts(texts, top, length, given_up)
         if any(max(top) >= self.card.vocab_size for one in found for top in one.tops):
-            raise bad_answer("it names a token that the model does not have")
+            raise bad_answer("it returns a token that the model does not have")
         return found
 
     def _logits(self, rows: Sequence[Mapping[int, float]]) -> Tensor:
@@ -197,7 +197,7 @@ class RemoteModel:
 
 def _server_cache(batch: ForwardBatch) -> ServerCache:
     if not isinstance(batch.cache, ServerCache):
-        raise ModelError("this needs a model on this machine, and the chosen one is on a server")
+        raise ModelError("this needs a model on this machine, but the chosen one is on a server")
     return batch.cache
 
 

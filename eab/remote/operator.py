@@ -51,8 +51,8 @@ def configured_address() -> Address:
     url = os.environ.get(ADDRESS, "").strip()
     if not url:
         raise ModelError(
-            f"no server is named. Whoever runs this program sets {ADDRESS}, such as "
-            f"{ADDRESS}=http://127.0.0.1:8080, and {KEY} if the server wants a key"
+            f"no server is configured. The operator of this program must set {ADDRESS}, for "
+            f"example {ADDRESS}=http://127.0.0.1:8080, and {KEY} if the server requires a key"
         )
     try:
         parts = urlsplit(url)
@@ -65,10 +65,10 @@ def configured_address() -> Address:
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ModelError(
-            f"{ADDRESS} holds a user, a question mark or a #; give the plain address there, and "
-            f"the key in {KEY}"
+            f"{ADDRESS} contains a user, a question mark or a #; set it to the plain address, "
+            f"and {KEY} to the key"
         )
     key = os.environ.get(KEY, "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise ModelError(f"{KEY} holds signs that cannot be sent; copy the key again")
+        raise ModelError(f"{KEY} contains characters that cannot be sent; copy the key again")
     return Address(url.rstrip("/"), key)

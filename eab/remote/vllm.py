@@ -97,11 +97,11 @@ def _read(choice: Any, top: int, cached: int | None) -> Continuation:
     tokens = [_token_id(name) for name in field_of(named, "tokens", list)]
     tops = field_of(named, "top_logprobs", list)
     if not tokens or len(tokens) != len(tops):
-        raise bad_answer("it names no probabilities, or not for each token")
+        raise bad_answer("it does not contain probabilities for every token")
     found = []
     for entry in tops:
         if not isinstance(entry, dict):
-            raise bad_answer("top_logprobs holds no objects")
+            raise bad_answer("top_logprobs contains no objects")
         pairs = [(_token_id(name), log_prob) for name, log_prob in entry.items()]
         found.append(checked_tops(pairs, top))
     return Continuation(found, tokens, cached)
@@ -110,7 +110,7 @@ def _read(choice: Any, top: int, cached: int | None) -> Continuation:
 def _token_id(name: Any) -> int:
     found = _TOKEN.fullmatch(name) if isinstance(name, str) else None
     if found is None:
-        raise bad_answer("it names tokens by their texts; it is no vLLM, or an old one")
+        raise bad_answer("it names tokens by their text; the server is not vLLM, or an old version")
     return int(found[1])
 
 

@@ -50,7 +50,7 @@ class RunFold:
         if self.run is not None:
             self.run.apply(event)
         elif self._ended is not None:
-            raise RecordError(f"the run goes on with {type(event).__name__} after its end")
+            raise RecordError(f"the run continues with {type(event).__name__} after its end")
         elif isinstance(event, RunStarted):
             self.run = Run(event, self.probe)
         elif isinstance(event, Probed):

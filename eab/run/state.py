@@ -67,19 +67,20 @@ class Run:
             RecordError: The event cannot follow what came before.
         """
         if self.ended is not None:
-            raise RecordError(f"the run goes on with {type(event).__name__} after its end")
+            raise RecordError(f"the run continues with {type(event).__name__} after its end")
         try:
             self._apply(event)
         except (IndexError, KeyError) as error:
             raise RecordError(
-                f"event {self.events_seen} ({type(event).__name__}) names a path that is not born"
+                f"event {self.events_seen} ({type(event).__name__}) names a path that does not "
+                "exist yet"
             ) from error
         self.events_seen += 1
 
     def _apply(self, event: Event) -> None:
         match event:
             case Probed() | RunStarted():
-                raise RecordError("the run starts twice; a run file holds one run")
+                raise RecordError("the run starts twice; a run file contains one run")
             case Predicted():
                 self._live(event.path, event.step)
                 self._predicted[event.path] = event
@@ -160,7 +161,8 @@ class Run:
             )
         if event.children != tuple(range(len(self.paths), len(self.paths) + len(event.children))):
             raise RecordError(
-                f"path {parent.id} forks into {event.children}; ids must follow the order of birth"
+                f"path {parent.id} forks into {event.children}; ids must follow the order of "
+                "creation"
             )
         parent.status, parent.children = "forked", event.children
         parent.fork_entropy = self._predicted[parent.id].entropy
@@ -183,7 +185,7 @@ class Run:
     def _live(self, path: int, step: int) -> Path:
         found = self._leaf(path, step)
         if found.status != "live":
-            raise RecordError(f"path {path} is {found.status}; it cannot go on")
+            raise RecordError(f"path {path} is {found.status}; it cannot continue")
         return found
 
     def _leaf(self, path: int, step: int) -> Path:
@@ -200,8 +202,8 @@ class Run:
             self.steps.append(Step(step))
         if not 0 <= step < len(self.steps):
             raise RecordError(
-                f"step {step} is measured after step {len(self.steps) - 1}; steps must follow each "
-                "other"
+                f"step {step} is measured after step {len(self.steps) - 1}; steps must be "
+                "consecutive"
             )
         return self.steps[step]
 

@@ -25,8 +25,8 @@ from eab.lessons.reading import numbers_in, with_numbers
 from eab.run import fold
 from eab.share.widget import BoardWidget
 
-NOT_YET: Final = "The picture comes after your guess."
-IN_THE_APP: Final = "*It is checked on the page Learn of the app, which has the sliders for it.*"
+NOT_YET: Final = "Guess first to see the chart."
+IN_THE_APP: Final = "*The page Learn of the app has the sliders and checks the result.*"
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
 
 
@@ -98,7 +98,7 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
         """What is said after the guess."""
         value = question.quantity.value(self._sources)
         if value is None:
-            return ["This run has no such number. Show the lesson without a run of your own."]
+            return ["This run does not have this number. Show the lesson without your own run."]
         if self.guess is None:
             return []
         said = f"{written(value, question.quantity.unit)}."

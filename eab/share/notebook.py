@@ -88,6 +88,6 @@ def _need_anywidget() -> None:
         import anywidget  # noqa: F401
     except ImportError as error:
         raise NotebookError(
-            "notebooks need anywidget, which is not installed: pip install anywidget. Without it, "
-            "eab.save_html(run, 'run.html') writes a page that any browser opens"
+            "notebooks require anywidget, which is not installed: pip install anywidget. Without "
+            "it, eab.save_html(run, 'run.html') writes a page for any browser"
         ) from error

@@ -141,7 +141,7 @@ def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
     if size != other or differs is not None:
         found = f"{other} tokens instead of {size}" if size != other else f"another token {differs}"
         raise ModelError(
-            f"the draft model {draft.card.name} has {found}; it must have the vocabulary of "
+            f"the draft model {draft.card.name} has {found}; it must have the same vocabulary as "
             f"{target.card.name}"
         )
     known.add(draft)

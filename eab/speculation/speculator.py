@@ -114,7 +114,7 @@ def make_speculator(
         case "run-ahead":
             if not isinstance(cache, ServerCache):
                 raise ConfigError(
-                    "drafter is 'run-ahead', which needs a model on a server; choose a lookup"
+                    "drafter is 'run-ahead', which requires a model on a server; choose a lookup"
                 )
             drafter = RunAhead(cache)
         case _:

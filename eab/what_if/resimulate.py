@@ -105,15 +105,15 @@ def _started(
     )
     if config.r == AUTO and config.attention == "padded":
         raise ConfigError(
-            "with padded attention r = auto depends on measured times; choose a number for r"
+            "with padded attention, r = auto depends on measured times; choose a number for r"
         )
     recorded = replace(recorded, draft=None)
     if threshold_nats is None:
         return replace(recorded, config=config)
     if config.policy == "original" and threshold_nats != recorded.threshold_nats:
         raise ConfigError(
-            "under the policy original the number of children depends on how many paths live, so a "
-            "run at another threshold cannot be computed from this one; make it with the model"
+            "with the policy original, the number of children depends on the number of live "
+            "paths, so another threshold cannot be computed from this run; run the model"
         )
     config = replace(config, entropy_threshold=float(threshold_nats), threshold_unit="nats")
     return replace(recorded, config=config, threshold_nats=float(threshold_nats))
@@ -153,7 +153,7 @@ def _kv_shape(card: ModelCard) -> KVShape:
     if card.dtype not in DTYPES or min(sizes) < 1 or card.layers > MAX_LAYERS:
         raise RecordError(
             f"the run's model has {sizes} layers, heads and sizes of {card.dtype}; no cache has "
-            "such rows"
+            "rows of this size"
         )
     shape = KVShape(
         *sizes,

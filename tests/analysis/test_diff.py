@@ -95,7 +95,7 @@ def test_a_run_beside_itself_is_all_in_both_and_costs_the_same() -> None:
     assert len(both.run.paths) == len(run.paths)
     tokens = sum(len(path.tokens) for path in run.paths)
     assert diff_tree_sentence(both) == (
-        f"{tokens} tokens in both, drawn once; 0 in A alone, 0 in B alone."
+        f"{tokens} tokens in both, drawn once; 0 only in A, 0 only in B."
     )
     assert {row.difference for row in diff_rows(run, run)} <= {"±0", "±0.00", "±0 B"}
 

@@ -153,5 +153,5 @@ def test_a_measurement_that_the_tree_does_not_allow_is_refused(rows: PathRows) -
     damaged = fold([run.started])
     damaged.paths = run.paths
     damaged.apply(KvMeasured(0, KVUsage(0, 0, 9, 0, 9, (rows,))))
-    with pytest.raises(RecordError, match=f"path {rows.path} is measured with"):
+    with pytest.raises(RecordError, match=f"path {rows.path} has"):
         kv_allocation([damaged])

@@ -325,7 +325,7 @@ def test_a_cache_that_reads_differently_is_not_taken_for_rounding(twins, monkeyp
     assert other.explained
     assert last.explained
     assert not compared.agreed
-    assert "deep-copy computes something else" in variants_sentence(compared)
+    assert "deep-copy gives other results" in variants_sentence(compared)
 
 
 def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events):

@@ -65,7 +65,7 @@ def test_a_measurement_here_and_its_download(
     expect(page.locator(CHART).first).to_be_visible(timeout=60 * SECONDS)
     choose(page, "Requests", "All equal")
     choose(page, "Slots", "8")
-    page.get_by_text("Edit the requests").click()
+    page.get_by_text("Edit requests").click()
     table = page.get_by_test_id("stDataFrame")
     page.wait_for_timeout(2 * SECONDS)  # it opens, and that of the set before goes
     expect(page.locator("[data-test-script-state=notRunning]")).to_be_visible()
@@ -82,7 +82,7 @@ def test_a_measurement_here_and_its_download(
     )
     expect(page.get_by_text("Measured here: embedded")).to_be_visible()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_disabled()
-    expect(page.get_by_text("or there is only one batch")).to_be_visible()
+    expect(page.get_by_text("no time is lost")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Requests (CSV)").click()
     file = tmp_path / "requests.csv"

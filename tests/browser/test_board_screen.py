@@ -29,7 +29,7 @@ SHIFTS = """() => {
   const watch = (list) => shifts.push(...list.getEntries().filter((one) => !one.hadRecentInput));
   new PerformanceObserver(watch).observe({ type: "layout-shift" });
 }"""
-LINK = {"query": "example=one.eab", "words": "It opens this run."}
+LINK = {"query": "example=one.eab", "words": "Opens this run."}
 
 
 def outside(page: Page, width: int, height: int) -> list[str]:
@@ -290,7 +290,7 @@ def test_the_link_is_copied_with_the_step(board: Callable[..., BoardPage]) -> No
     shown.root.focus()
     shown.press("Home", "ArrowRight", "ArrowRight")
     shown.page.get_by_role("button", name="Copy link").click()
-    expect(shown.page.locator(".copied")).to_have_text("Copied. It opens this run.")
+    expect(shown.page.locator(".copied")).to_have_text("Copied. Opens this run.")
     assert shown.page.evaluate("copied") == f"{shown.page.url}?example=one.eab&cursor=2"
 
 
@@ -326,7 +326,7 @@ def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_box
     waiting.value.save_as(file)
     words = [text.text or "" for text in ElementTree.parse(file).getroot().iter(f"{SVG}text")]
     assert "Tree of texts, step 19 of 19" in words
-    assert {"sure", "fairly sure", "◆ fork"} <= set(words)
+    assert {"sure", "less uncertain", "◆ fork"} <= set(words)
     alone = shown.page.context.new_page()
     alone.goto(file.as_uri())
     alone.evaluate("document.documentElement.style.fontFamily = 'serif'")

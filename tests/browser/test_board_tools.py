@@ -128,7 +128,7 @@ def test_a_band_shows_what_is_certain_of_the_entropy_of_all_tokens(
     expect(entry).to_be_visible()
     grown = [path for path in bounded.paths if path.tokens]
     expect(shown.page.locator("svg.entropy polygon.band")).to_have_count(len(grown))
-    expect(shown.page.locator(".entropy-panel .sentence")).to_contain_text("for certain (the band)")
+    expect(shown.page.locator(".entropy-panel .sentence")).to_contain_text("nats (the band)")
     # The band ends at the right of its path's line, above it; its two ends are 0.4 nats apart.
     band, line = (
         shown.page.locator(f"svg.entropy {name}").first.evaluate(

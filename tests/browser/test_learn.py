@@ -52,7 +52,7 @@ def test_every_lesson_from_its_first_stage_to_its_last(open_page: Callable[..., 
 
 def guess_and_read(page: Page, lesson: Lesson) -> None:
     """The answer on the page is that of the recording."""
-    expect(page.get_by_text("The picture comes after your guess.")).to_be_visible()
+    expect(page.get_by_text("Guess first to see the chart.")).to_be_visible()
     answer(page)
     truth = ANSWERS[lesson.id](example_events(lesson))
     unit = lesson.question.quantity.unit

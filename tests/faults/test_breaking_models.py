@@ -21,7 +21,7 @@ from eab.labs.variants.results import cache_variants
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
 PROMPT = "1 2 3"
-OUT_OF_MEMORY = "the memory of this machine does not suffice for the run. What it had is kept; use"
+OUT_OF_MEMORY = "this machine has too little memory for the run. Its tokens so far are kept; use"
 ENDINGS = [
     (RuntimeError("a kernel failed"), "stopped with an error (RuntimeError: a kernel failed)"),
     (ModelError("its logits are no numbers"), "its logits are no numbers"),
@@ -65,7 +65,7 @@ def test_a_forward_pass_that_raises_ends_its_run_in_words(
     reason, why = run.ending
     assert reason == "failed"
     assert words in why
-    assert len(run.state.started_run().steps) == 4, "what it had is kept"
+    assert len(run.state.started_run().steps) == 4, "tokens so far are kept"
     following = worker.start(run_job(PROMPT, CONFIG, "0"))
     ended(following)
     assert following.ending == ("finished", "")
@@ -121,7 +121,7 @@ def test_a_server_without_another_thread_says_so(workers: list[Worker]) -> None:
     finally:
         threading.stack_size(usual)
     assert refused.ending[0] == "failed"
-    assert "cannot begin another run now (can't start new thread). Try again" in refused.ending[1]
+    assert "cannot start another run now (can't start new thread). Try again" in refused.ending[1]
     following = worker.start(run_job(PROMPT, CONFIG, "1"))
     ended(following)
     assert following.ending == ("finished", "")

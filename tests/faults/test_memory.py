@@ -24,6 +24,6 @@ def test_a_run_that_uses_up_the_memory_ends_in_words_and_the_next_one_works() ->
     assert before == after == ["finished", "", 8]
     reason, why, steps = large
     assert reason == "failed"
-    assert why.startswith("the memory of this machine does not suffice for the run. What it had")
+    assert why.startswith("this machine has too little memory for the run. Its tokens")
     assert 0 < steps < 200
     assert not process.stderr

@@ -66,7 +66,7 @@ def test_a_file_that_has_vanished_ends_in_words(
     aside = (llama_folder / file).rename(llama_folder / "aside")
     reason, why = ended(worker.start(run_job(PROMPT, CONFIG, str(llama_folder))))
     assert reason == "failed"
-    assert why.startswith(f"the model folder '{llama_folder}'") or "holds no model" in why
+    assert why.startswith(f"the model folder '{llama_folder}'") or "contains no model" in why
     aside.rename(llama_folder / file)
     assert texts(worker, llama_folder)
 

@@ -141,7 +141,7 @@ def test_a_run_whose_browser_was_closed_ends_and_the_next_visitor_is_served(
 
 
 def test_a_worker_that_breaks_tells_every_tab_and_the_next_runs_work(tmp_path: Path) -> None:
-    told = "The worker stopped with Panic and was started again."
+    told = "The worker stopped with Panic and was restarted."
     command = (sys.executable, str(ROOT / "tests" / "support" / "breaking_server.py"))
     with logging_server(tmp_path, *command, expected=told) as address:
         tabs = [RawSession(address, urlencode(LONG | {"max_new_tokens": 256})) for _ in range(2)]
@@ -166,7 +166,7 @@ def test_a_tab_outlives_a_server_that_is_killed_and_started_again() -> None:
     with serving(serve_command(port), port, cwd=ROOT):
         tab.come_back()
         tab.until(lambda: bool(tab.problems))
-        assert "The run of this link is not known here, or no longer" in tab.problems[-1]
+        assert "The run of this link is not on this server" in tab.problems[-1]
         run(tab)
         tab.close()
 

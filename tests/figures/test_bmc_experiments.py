@@ -111,7 +111,7 @@ def rejection_report(ours: float, theirs: float, offsets: Sequence[float]) -> Re
 
 def test_rejected_drafts_are_compared_where_a_difference_was_measured():
     report = rejection_report(1.0, 1.5, AROUND)
-    assert "in tokens per second: 1.5× at 50% rejected" in figures.rejection_sentence(report)
+    assert "1.5× at 50% rejected" in figures.rejection_sentence(report)
     assert objections(figures.rejection_claims(report)) == []
     same = rejection_report(1.0, 1.005, AROUND)
     assert f"{NO_DIFFERENCE} at 50% rejected" in figures.rejection_sentence(same)

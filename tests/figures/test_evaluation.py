@@ -29,7 +29,7 @@ def recorded(gain: Interval, best: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("gain", "words"),
     [
-        (Interval(-0.02, -0.05, 0.01), "shows no difference that could be measured"),
+        (Interval(-0.02, -0.05, 0.01), "shows no measurable difference"),
         (Interval(-0.10, -0.15, -0.05), "is worse than that of independent texts"),
         (Interval(0.10, 0.05, 0.15), "is better than that of independent texts"),
     ],

@@ -92,7 +92,7 @@ def test_the_answers_sentence_says_what_is_certain_and_what_is_estimated() -> No
     sentence = answers_sentence(answers, "fair")
     assert "2 answers" in sentence
     assert "(estimated)" in sentence
-    assert f"at least {answers.ranked[0].low:.1%}" in sentence
+    assert f"from {answers.ranked[0].low:.1%}" in sentence
     assert f"{answers.entropy:.2f} nats" in sentence
     assert "No other answer can be more likely" in sentence
     assert "of the paths" in answers_sentence(answers, "original")

@@ -8,7 +8,7 @@ def test_the_sentence_counts_what_appeared_and_vanished():
     moved = Moved(7, (ForkChange(" a", 0.6, 0.7),), (ForkChange("", 0.9, None),) * 2, 0.25)
     assert moved_sentence(moved, "int4") == (
         "With int4, the trees differ from token 7 on. 2 forks of A vanish, and 1 fork of B appears. "
-        "25.0% of the weight lies on other texts. The first such fork, after “ a”: the entropy is "
+        "25.0% of the weight is on other texts. The first such fork, after “ a”: the entropy is "
         "0.6000 nats in A and 0.7000 in B."
     )
     assert moved_rows(moved) == [

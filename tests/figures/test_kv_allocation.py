@@ -96,7 +96,7 @@ def test_a_what_if_run_has_measured_nothing() -> None:
     what_if = fold(resimulate(list(events), r=8).events)
     both = kv_allocation([run, what_if])
     assert not both.measured
-    assert set(allocation_table(both).loc["how it is known"]) == {"computed"}
+    assert set(allocation_table(both).loc["source"]) == {"computed"}
 
 
 def test_nothing_is_said_about_no_run() -> None:

@@ -127,7 +127,7 @@ def test_settings_outside_of_the_line_are_not_compared() -> None:
     line = [point for point in points() if point.is_baseline]
     far = SettingPoint(first.config, {1: 900.0, 2: 900.0}, {1: 1.0, 2: 1.0}, 2)
     words = tuning_words.pareto_sentence([far, *line], TOKENS, ANSWERS)
-    assert "No setting costs what independent sampling was tried at" in words
+    assert "No setting has the same cost as independent sampling" in words
     words = tuning_words.pareto_sentence([first, far, *line], TOKENS, ANSWERS)
     assert words.endswith("1 lies outside of its range.")
     assert len(baseline(line)) == 2

@@ -27,7 +27,7 @@ def test_the_takeaway_names_levels_error_and_bytes():
     assert f"{one.error:.1%}" in words
     assert "0.625 bytes" in words
     assert "64.0 KiB" in words
-    assert "10.0 KiB, 6.4× fewer bytes" in words
+    assert "10.0 KiB, 6.4× smaller" in words
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_error_chart_has_a_line_per_group_size_and_the_chosen_grid():
     words = pictures.error_sentence(found, one)
     assert f"{at_four[MATRIX]:.1%}" in words
     assert f"{at_four[32]:.1%}" in words
-    assert "No grid of this method errs less" in pictures.error_sentence(
+    assert "No grid of this method has a smaller error" in pictures.error_sentence(
         found, rounded(Grid("absmax", 8, 32))
     )
     assert list(pictures.error_table(found)["error"]) == [error for _, _, error in found]
@@ -74,7 +74,7 @@ def test_the_sentence_names_a_better_grid_of_no_more_bytes():
     found = [(Grid("absmax", 2, MATRIX), 0.25, 0.0), (one.grid, 0.375, 0.5)]
     chosen = Rounding(one.grid, one.weight, 0 * one.rounded, one.scale, one.zero)
     words = pictures.error_sentence(found, chosen)
-    assert "2 bits and one scale err less: 0.0% at 0.250 bytes" in words
+    assert "2 bits and one scale have a smaller error: 0.0% at 0.250 bytes" in words
 
 
 def test_double_quantization_is_weighed():

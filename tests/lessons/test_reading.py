@@ -57,19 +57,19 @@ CHANGES = {
     "a lesson begins with a line +++": ("+++\ntitle", "title"),
     "title is missing": ('title = "Small"\n', ""),
     "title is 7; it must be a text": ('title = "Small"', "title = 7"),
-    "'colour' means nothing here": ('run = "coin', 'colour = "red"\nrun = "coin'),
+    "'colour' is unknown here": ('run = "coin', 'colour = "red"\nrun = "coin'),
     "the top of the file is not valid TOML": ('title = "Small"', "title = Small"),
     "needs an introduction": ("What you will see: little.", ""),
-    "the introduction holds HTML": ("little.", "<script>alert(1)</script>"),
-    "holds a picture": ("little.", "![it](https://example.org/a.png)"),
-    "the title holds HTML": ('"Small"', '"<b>Small</b>"'),
+    "the introduction contains HTML": ("little.", "<script>alert(1)</script>"),
+    "contains a picture": ("little.", "![it](https://example.org/a.png)"),
+    "the title contains HTML": ('"Small"', '"<b>Small</b>"'),
     "page is 'nowhere'; it must be one of: explore": (
         'run = "coin',
         'page = "nowhere"\nrun = "coin',
     ),
     "there is no measure 'luck'": ("{{forks}}", "{{luck}}"),
-    "cannot be read off 'nobody'": ("of deep-copy over tree", "of nobody"),
-    "'forks' cannot be read off 'continuous'": (
+    "is not available for 'nobody'": ("of deep-copy over tree", "of nobody"),
+    "'forks' is not available for 'continuous'": (
         'measure = "forks"\nb',
         'measure = "forks of continuous"\nb',
     ),
@@ -80,13 +80,13 @@ CHANGES = {
     "cursor is -1; it must be a whole number": ('"first fork"', "-1"),
     "threshold is 99; it must be a number from 0 to 20": ("0.4", "99"),
     "r is 0; it must be a whole number": ("threshold = 0.4", "r = 0"),
-    "give select or show": ("threshold = 0.4", 'show = "tables"'),
+    "give only one of select and show": ("threshold = 0.4", 'show = "tables"'),
     "picture is 'a cat'; it must be one of": ('cursor = "first fork"', 'picture = "a cat"'),
     "needs words before its script": ("Look.\n", "\n"),
     "needs an explanation after its script": ("{{forks}} forks.", ""),
     "a goal needs at_least or at_most": ("at_most = 0", ""),
     "at_least is 2, more than at_most": ("at_most = 0", "at_most = 0\nat_least = 2"),
-    "a goal on the board is about its own run": (
+    "a goal on the board must be about the board's run": (
         'measure = "forks"\nat',
         'measure = "forks of tree"\nat',
     ),
@@ -126,12 +126,12 @@ def test_a_lesson_has_one_question_one_exercise_and_two_to_five_steps() -> None:
 def test_a_file_is_limited_and_must_be_text() -> None:
     for data, words in (
         (b"x" * (MAX_BYTES + 1), "bytes; it can have at most"),
-        (b"\xff\xfe\x00", "no text in UTF-8"),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
         (b"", "a lesson begins with"),
     ):
         with pytest.raises(LessonError, match=words):
             loads(data, "small")
-    with pytest.raises(LessonError, match="small letters"):
+    with pytest.raises(LessonError, match="lowercase letters"):
         loads(SMALL.encode(), "../../etc")
 
 

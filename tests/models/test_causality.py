@@ -11,10 +11,10 @@ from eab.models.huggingface import HuggingFaceModel
 from eab.models.loading import wrap_model
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-NOT_CAUSAL = "lets a token read later ones, or adds to its attention scores"
-OTHER_LAYERS = "does not use the attention of transformers once in each layer"
+NOT_CAUSAL = "lets a token attend to later tokens, or adds to its attention scores"
+OTHER_LAYERS = "does not call the attention of transformers exactly once per layer"
 OTHER_POSITIONS = "does not number the positions of a text from 0"
-OTHER_ROWS = "has keys and values of other sizes than its configuration says"
+OTHER_ROWS = "has keys and values whose sizes differ from its configuration"
 MHA = {"num_key_value_heads": 4}
 REFUSED = {
     "an encoder": ("BertConfig", MHA, NOT_CAUSAL),
@@ -74,7 +74,9 @@ def test_in_16_bits_the_logits_alone_would_not_show_it(words, monkeypatch):
 def test_layers_that_differ_in_the_size_of_their_heads_are_refused_in_words(kind, words):
     sizes = {"head_dim": 8, "global_head_dim": 16, "pad_token_id": 0, "num_hidden_layers": 6}
     sizes |= {"vocab_size_per_layer_input": 72, "hidden_size_per_layer_input": 8}
-    with pytest.raises(ModelError, match="has layers that differ, such as in the size of their h"):
+    with pytest.raises(
+        ModelError, match="has layers that differ, for example in the size of their h"
+    ):
         wrap_model(causal(kind, **sizes), words)
 
 

@@ -58,7 +58,7 @@ def test_it_gives_what_transformers_gives(tokenizer, template, chat) -> None:
 
 def test_a_last_message_that_the_template_drops_cannot_be_continued(tokenizer) -> None:
     tokenizer.chat_template = "{{ messages[0].content }}"
-    with pytest.raises(ValueError, match="the last message is not in what the template makes"):
+    with pytest.raises(ValueError, match="the last message is not in the output of the template"):
         render(tokenizer, CHATS["open"], {})
 
 

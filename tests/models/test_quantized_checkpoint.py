@@ -104,7 +104,7 @@ def test_outlier_columns_of_bitsandbytes_are_refused_and_can_be_switched_off(by_
 
 @pytest.mark.parametrize("given", [{"weights": "int8-weight-only"}, {"layout": "transposed"}])
 def test_they_are_not_stored_in_another_way(by_bitsandbytes, given):
-    with pytest.raises(ModelError, match=r"quantized already \(bitsandbytes\).*choose weights as-"):
+    with pytest.raises(ModelError, match=r"already quantized \(bitsandbytes\).*choose weights as-"):
         load_model(by_bitsandbytes(NF4), "cpu", "float32", **given)
 
 

@@ -137,7 +137,7 @@ def test_more_bits_and_smaller_groups_err_less():
         ({"method": "nf4", "bits": 8}, "4 to 4"),
         ({"method": "absmax", "share": 1}, "at least 2"),
         ({"method": "absmax", "share": "column"}, "matrix, row"),
-        ({"method": "affine", "double": True}, "only those of nf4"),
+        ({"method": "affine", "double": True}, "only nf4 supports it"),
     ],
 )
 def test_a_grid_that_cannot_be_is_refused_in_words(settings, words):

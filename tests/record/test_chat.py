@@ -34,7 +34,7 @@ def test_messages_come_back_from_json(messages: tuple[Message, ...]) -> None:
         ([USER] * 257, "there are 257 messages; a chat has 1 to 256"),
         ([USER, "Hi"], "messages[1] is 'Hi'; a message has a role and a content"),
         ([{"role": "user"}], "messages[0] is {'role': 'user'}; a message has a role and a content"),
-        ([USER | {"name": "x"}], "a message has a role and a content, and nothing else"),
+        ([USER | {"name": "x"}], "a message has only a role and a content"),
         ([USER | {"role": ""}], "the role of messages[0] is ''; it must be a name"),
         ([USER | {"role": "the user"}], "the role of messages[0] is 'the user'; it must be"),
         ([USER | {"role": "x" * 33}], "at most 32 letters"),
@@ -75,5 +75,5 @@ def test_there_is_a_prompt_or_there_are_messages() -> None:
     assert prompt_or_messages("Hi", None) == ("Hi", ())
     assert prompt_or_messages(None, [USER]) == ("Hi", (Message("user", "Hi"),))
     for both in [("Hi", [USER]), (None, None), ("", [])]:
-        with pytest.raises(PromptError, match="give a prompt or messages, one of them"):
+        with pytest.raises(PromptError, match="give either a prompt or messages"):
             prompt_or_messages(*both)

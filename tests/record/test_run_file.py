@@ -121,7 +121,7 @@ def test_the_bundled_runs_load_and_fold(path):
         (packed([{"format": "eab-run", "version": 3}]), "version 3; this program reads version 2"),
         (packed([{"format": "eab-run", "version": "1"}]), "version '1'"),
         (packed([{"format": "eab-run"}]), "version None"),
-        (packed([{"format": "eab-run", "version": 2}]), "holds no events"),
+        (packed([{"format": "eab-run", "version": 2}]), "contains no events"),
         (packed(["[" * 900]), "line 1 is not JSON"),
         (packed(["[" * 100_000]), "its first line is too long"),
         (packed([{"format": "eab-run", "version": 2}, "[" * 100_000]), "line 2 is not JSON"),

@@ -18,7 +18,7 @@ def test_fewer_log_probabilities_are_used_or_refused(fake: FakeServer, dialect: 
     fake.max_top = 20
     assert connected(dialect).top == 20
     fake.max_top = 5
-    with pytest.raises(ModelError, match="does not name the 20 most likely tokens"):
+    with pytest.raises(ModelError, match="does not return the 20 most likely tokens"):
         connected(dialect)
 
 
@@ -45,7 +45,7 @@ def test_log_probabilities_after_the_temperature_are_refused(
 def test_another_tokenizer_is_refused(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eab.remote.checks.PROBE", "")
     fake.model = _Reversed(fake.model)  # type: ignore[assignment]
-    with pytest.raises(ModelError, match="reads a text as other tokens"):
+    with pytest.raises(ModelError, match="tokenizer differs"):
         connected("vllm")
 
 
@@ -68,12 +68,12 @@ def test_a_model_that_the_server_does_not_run_is_refused(fake: FakeServer) -> No
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("", "no server is named"),
+        ("", "no server is configured"),
         ("127.0.0.1:9", "it must be an address"),
         ("file:///etc/passwd", "it must be an address"),
         ("http://", "it must be an address"),
         ("http://[::1", "it must be an address"),
-        ("http://user:secret@127.0.0.1:9", "holds a user"),
+        ("http://user:secret@127.0.0.1:9", "contains a user"),
         ("http://127.0.0.1:9", "the server cannot be reached"),
     ],
 )

@@ -185,7 +185,7 @@ def test_the_entropy_of_all_tokens_lies_within_its_bounds(
             assert token.whole.low - ROUNDING <= whole <= token.whole.high + ROUNDING
             narrow += token.whole.high - token.whole.low < 2.0
     assert narrow > 10
-    assert "nats for certain (the band)" in entropy_sentence(run)
+    assert "nats (the band)" in entropy_sentence(run)
     save(events, tmp_path / "run.eab")
     assert load(tmp_path / "run.eab") == events
 
@@ -210,12 +210,12 @@ def test_runs_that_would_not_be_exact_are_refused(llama: RemoteModel, top_k: int
 
 
 def test_what_the_server_decides_cannot_be_chosen(llama: RemoteModel) -> None:
-    with pytest.raises(ConfigError, match="KV cache of its own; leave cache at tree"):
+    with pytest.raises(ConfigError, match="its own KV cache; leave cache at tree"):
         run_of(llama, PROMPTS[0], replace(BASE, cache="deep-copy"))
 
 
 def test_run_ahead_needs_a_server(embedded: HuggingFaceModel) -> None:
-    with pytest.raises(ConfigError, match="needs a model on a server"):
+    with pytest.raises(ConfigError, match="requires a model on a server"):
         run_of(embedded, PROMPTS[0], replace(BASE, drafter="run-ahead"))
 
 
@@ -225,7 +225,7 @@ def test_the_server_withholds_the_numbers_of_half_a_character_only(llama: Remote
     server = LlamaCpp(llama._connection, half)
     server.served()
     text = list(llama.encode(PROMPTS[0], BASE))
-    with pytest.raises(ServerError, match="names no probabilities"):
+    with pytest.raises(ServerError, match="probabilities"):
         server.continue_texts([text], 20, 1, always_wanted)
     [found] = llama._server.continue_texts([text], 20, 1, always_wanted)
     assert len(found.tops[0]) == 20

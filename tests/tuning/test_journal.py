@@ -124,7 +124,7 @@ def test_another_model_or_rule_is_refused_in_words(tmp_path: Path) -> None:
     other = saying_model(3)
     other.card = replace(other.card, name="other")
     with pytest.raises(
-        RecordError, match=r"holds a sweep with another model\. Name another folder"
+        RecordError, match=r"contains a sweep with another model\. Choose another folder"
     ):
         next(sweep(other, PROMPTS, GRID, folder=tmp_path))
     with pytest.raises(RecordError, match="another part of the answers and same-answer rule"):
@@ -163,15 +163,15 @@ def test_a_line_that_is_none_of_ours_is_named(tmp_path: Path, line: str) -> None
     steps_of(tmp_path)
     with (tmp_path / JOURNAL).open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(RecordError, match=r"line 10.*delete the line to make its cells again"):
+    with pytest.raises(RecordError, match=r"line 10.*delete the line to run its cells again"):
         steps_of(tmp_path)
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="holds no sweep"):
+    with pytest.raises(RecordError, match="contains no sweep"):
         read_cells(tmp_path)
     (tmp_path / JOURNAL).write_text('{"a": 1}\n')
-    with pytest.raises(RecordError, match="is no journal of a sweep of this version"):
+    with pytest.raises(RecordError, match="is not a journal of a sweep of this version"):
         steps_of(tmp_path)
     assert (tmp_path / JOURNAL).read_text() == '{"a": 1}\n'
     (tmp_path / "file").touch()

@@ -29,7 +29,7 @@ def test_the_stories_are_those_that_the_script_writes() -> None:
 
 
 def test_a_set_that_is_not_there_is_explained() -> None:
-    with pytest.raises(ConfigError, match="no prompt set 'coins'; there are: facts, chances"):
+    with pytest.raises(ConfigError, match="no prompt set 'coins'; choose one of: facts, chances"):
         bundled_prompts("coins")
 
 
@@ -52,8 +52,8 @@ def test_json_lines_csv_and_text_say_the_same(tmp_path: Path) -> None:
 BAD = {
     '{"prompt": "a"': "it is not JSON: Expecting ',' delimiter",
     "[]": "it is '[]'; it must be an object",
-    '{"id": "a"}': "it needs a JSON object with a prompt that is not empty",
-    '{"prompt": "  "}': "it needs a JSON object with a prompt that is not empty",
+    '{"id": "a"}': "it must be a JSON object with a non-empty prompt",
+    '{"prompt": "  "}': "it must be a JSON object with a non-empty prompt",
     '{"prompt": "a", "id": "../a"}': "id is '../a'",
     '{"prompt": "a", "seed": 1}': "there is no field 'seed'; a prompt has: prompt, id, group",
     '{"prompt": "a", "answers": [1]}': "it: answers must be a list of texts",
@@ -61,8 +61,8 @@ BAD = {
     '{"prompt": "a", "answers": ["b"], "distribution": {"b": 1}}': "it has answers and a distrib",
     '{"prompt": "\\ud800"}': "a text of it is not valid text at character 1",
     '{"prompt": "a", "answers": ["\\ud800"]}': "a text of it is not valid text at character 1",
-    '{"prompt": "a", "id": "ONE"}': "the id 'ONE' is that of line 1, too",
-    "[" * 100_000: "it is not JSON that can be read",
+    '{"prompt": "a", "id": "ONE"}': "line 1 has the id 'ONE', too",
+    "[" * 100_000: "it is not readable JSON",
 }
 
 
@@ -84,12 +84,12 @@ def test_every_bad_line_is_named_with_its_number_and_reason(tmp_path: Path) -> N
         ("text\na\n", "has no column prompt"),
         ("prompt\n", "has no prompts; write one per line"),
         ("prompt\na,b\n", "line 2: it has more fields than the first line"),
-        ('prompt\n"a\n', "is no CSV after line .: unexpected end of data"),
-        ("prompt,distribution\na,b\n", "line 2: a distribution needs JSON lines"),
+        ('prompt\n"a\n', "is not CSV after line .: unexpected end of data"),
+        ("prompt,distribution\na,b\n", "line 2: a CSV file cannot contain a distribution"),
         ("prompt,seed\na,1\n", "line 2: there is no field 'seed'"),
         (
             "prompt\n" + "a" * 200_000 + "\n",
-            "is no CSV after line 1: field larger than field limit",
+            "is not CSV after line 1: field larger than field limit",
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_files_that_cannot_be_read_are_explained(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot be read: No such file"):
         read_prompts(str(tmp_path / "none.jsonl"))
     (tmp_path / "a.csv").write_bytes(b"prompt\n\xff\n")
-    with pytest.raises(RecordError, match="is no UTF-8 text"):
+    with pytest.raises(RecordError, match="is not UTF-8 text"):
         read_prompts(str(tmp_path / "a.csv"))
 
 

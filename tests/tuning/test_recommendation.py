@@ -65,7 +65,7 @@ def test_an_interval_contains_its_ends_and_no_more() -> None:
 
 
 def test_a_pilot_without_cells_is_explained() -> None:
-    with pytest.raises(ConfigError, match="let it run on"):
+    with pytest.raises(ConfigError, match="let it continue"):
         recommend([], "paths", 5)
 
 

@@ -1,4 +1,4 @@
-"""What serving the same requests in three ways showed: sentences and a table."""
+"""The results of serving the same requests in three ways: sentences and a table."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -40,6 +40,10 @@ def _seconds(one: Schedule) -> float:
     return one.seconds
 
 
+def _pass_tokens(one: Schedule) -> float:
+    return sum(part.tokens for part in one.passes) / len(one.passes) if one.passes else 0.0
+
+
 def _share(value: float) -> str:
     return f"{value:.0%}"
 
@@ -60,14 +64,14 @@ MEASURES: Final = (
     Measure("time per output token, p50 (ms)", _output_token(0.5), _ms),
     Measure("time per output token, p95 (ms)", _output_token(0.95), _ms),
     Measure("forward passes", lambda one: len(one.passes), "{:,.0f}".format),
+    Measure("tokens per forward pass, mean", _pass_tokens, "{:.1f}".format),
     Measure("slot-steps idle", lambda one: one.idle_share, _share),
     Measure("idle while a request waits", lambda one: one.awaited_idle_share, _share),
     Measure("most KV bytes held", lambda one: one.peak_kv_bytes, human_bytes),
 )
 TABLE_NOTE: Final = (
-    "Measured: medians of the repeats, with quartiles in brackets. Counts are the same in every "
-    "repeat. p50 and p95 are taken over the requests; a slot-step is one slot in one "
-    "forward pass. All requests arrive at the start, and waiting counts."
+    "Measured: medians of the repeats, with quartiles in brackets. p50 and p95 are taken over the "
+    "requests; times include waiting. A slot-step is one slot in one forward pass."
 )
 
 
@@ -106,8 +110,8 @@ def _waiting(comparison: BatchingComparison) -> str:
     if not differs(ours, theirs):
         return ""
     return (
-        f"The last request had its first token after {ours.median:.2f} s with continuous "
-        f"batching, after {theirs.median:.2f} s with static batches."
+        f"The last request got its first token after {ours.median:.2f} s with continuous "
+        f"batching and after {theirs.median:.2f} s with static batches."
     )
 
 
@@ -133,75 +137,27 @@ def way_sentences(comparison: BatchingComparison) -> dict[Way, str]:
 
 
 def _continuous_words(one: Schedule) -> str:
-    waited = (
-        "No slot was idle while a request waited"
-        if one.awaited_idle_share == 0
-        else f"{one.awaited_idle_share:.0%} of the slot-steps were idle while a request waited"
-    )
     tail = one.idle_share - one.awaited_idle_share
-    end = f"; {tail:.0%} of the slot-steps were idle with nothing left to begin" if tail else ""
-    return f"a request takes a free slot at the next pass. {waited}{end}."
+    end = f" and {tail:.0%} after the last request had begun" if tail else ""
+    return f"a request takes a free slot in the next pass. {_idle(one)}{end}."
 
 
 def _static_words(one: Schedule) -> str:
-    rule = "a batch begins when all of the batch before have ended"
+    rule = "a batch begins when all texts of the previous batch have ended"
     if one.awaited_idle_share < 0.005:
-        return (
-            f"{rule}. Here the texts of a batch end at about the same time, or there is only one "
-            "batch, so nothing is lost by that."
-        )
-    return (
-        f"{rule}, so a slot whose text is complete stays idle until the longest text ends: "
-        f"{one.awaited_idle_share:.0%} of the slot-steps were idle while a request waited. Many "
-        "servers compute padding there; this engine leaves the slot empty, which is cheaper."
-    )
+        return f"{rule}. Here the texts of a batch end at about the same time, so no time is lost."
+    return f"{rule}. {_idle(one)}."
+
+
+def _idle(one: Schedule) -> str:
+    return f"{one.awaited_idle_share:.0%} of the slot-steps were idle while a request waited"
 
 
 def _single_words(one: Schedule) -> str:
     if one.slots == 1:
         return "with one slot there is nothing to batch."
     stays = "stays" if one.slots == 2 else "stay"
-    return (
-        f"{counted(one.slots - 1, 'slot')} of {one.slots} {stays} empty. A pass reads all weights "
-        "of the model, here for one request."
-    )
-
-
-def tokens_sentence(comparison: BatchingComparison) -> str:
-    """How full the passes were."""
-    means = [
-        f"{sum(part.tokens for part in one.passes) / len(one.passes):.1f} ({way})"
-        for way, one in comparison.shown().items()
-    ]
-    return f"Mean number of tokens in a forward pass: {listed(means)} (counted)."
-
-
-def memory_sentence(comparison: BatchingComparison) -> str:
-    """What serving more requests at once needs in memory."""
-    peaks = {way: one.peak_kv_bytes for way, one in comparison.shown().items()}
-    words = listed([f"{human_bytes(peak)} ({way})" for way, peak in peaks.items()])
-    most = max(peaks.values(), default=0)
-    price = (
-        " More requests at the same time need more memory."
-        if peaks and peaks.get("continuous") == most > min(peaks.values())
-        else ""
-    )
-    return f"The most KV bytes held in a pass: {words} (measured).{price}"
-
-
-def pace_sentence(comparison: BatchingComparison) -> str:
-    """What a shared pass costs each of its texts, if that was measured."""
-    if "one by one" not in comparison.shown():
-        return ""
-    shared, alone = (
-        comparison.timing(way, _output_token(0.5)) for way in ("continuous", "one by one")
-    )
-    if not differs(shared, alone) or shared.median < alone.median:
-        return ""
-    return (
-        f"A pass with more tokens takes longer: the next token of a text takes "
-        f"{_ms(shared.median)} ms in the batch, {_ms(alone.median)} ms alone."
-    )
+    return f"{counted(one.slots - 1, 'slot')} of {one.slots} {stays} empty."
 
 
 def agreement_sentence(comparison: BatchingComparison) -> str:
@@ -212,9 +168,8 @@ def agreement_sentence(comparison: BatchingComparison) -> str:
     if not differing:
         return "All ways wrote the same texts, token by token."
     return (
-        f"{count - differing} of {counted(count, 'text')} are the same in all servings, token by "
-        "token. Logits are rounded differently in another batch, so a draw next to a boundary may "
-        "take another token."
+        f"{count - differing} of {counted(count, 'text')} are the same in all repeats, token by "
+        "token. Rounding of the logits depends on the batch and can change a token."
     )
 
 
@@ -248,8 +203,8 @@ def noise_sentence(comparison: BatchingComparison) -> str:
     if not alike:
         return ""
     if len(alike) == len(MEASURES):
-        return "No difference measured between continuous and static batches in any of this."
-    return f"No difference measured between continuous and static batches: {listed(alike)}."
+        return "No difference measured between continuous and static batches."
+    return f"No difference measured between continuous and static batches in {listed(alike)}."
 
 
 def passes_table(comparison: BatchingComparison) -> pd.DataFrame:

@@ -121,7 +121,7 @@ def _others(measured: Mapping[int, Timing], best: int) -> list[int]:
 def _beside(r: int, timing: Timing, ours: Timing) -> str:
     """How the time at another r stands beside that at r*."""
     if timing.median <= 0:
-        return f"at r = {r} they are lost in the noise of the measurement"
+        return f"at r = {r} the difference is within the noise"
     words = f"at r = {r}, {in_ms(timing)}"
     if are_too_few(timing, ours):
         return words
@@ -159,8 +159,8 @@ def lengths_sentence(report: Report) -> str:
         return NOTHING_YET
     first, last, whole = min(growth), max(growth), max(step, default=0)
     context = (
-        f" The whole step is measured only up to {counted(whole, 'row')}: the next length no "
-        "longer fits in the context of this model."
+        f" The whole step is measured only up to {counted(whole, 'row')}, because the next "
+        "length exceeds the context of this model."
         if 0 < whole < last
         else ""
     )
@@ -219,9 +219,9 @@ def rejection_sentence(report: Report) -> str:
     ]
     rates = [rate for pair in pairs.values() for rate in pair]
     return (
-        f"With {counted(drafts, 'draft token')} per pass in the spare rows, r* beside "
-        f"concatenating and cropping, in tokens per second: {listed(beside)} "
-        f"({repeats_words(rates)}; rejections simulated; the time for drafting is not counted)."
+        f"Speed of r* with {counted(drafts, 'draft token')} per pass in the spare rows, compared "
+        f"with concatenating and cropping: {listed(beside)} ({repeats_words(rates)}; rejections "
+        "simulated; drafting time not counted)."
     )
 
 
@@ -276,9 +276,9 @@ def tensor_memory_sentence(report: Report) -> str:
     )
     return (
         f"With {counted(shortest, 'row')} in use ({human_bytes(low.bytes_used)}), r = {low.r} "
-        f"holds {human_bytes(low.bytes_held)}, and {human_bytes(low.peak_bytes)} at its peak, "
-        f"while a growth copies; r = {high.r} holds {human_bytes(high.bytes_held)}, spare rows "
-        "included (measured from the tensors)."
+        f"holds {human_bytes(low.bytes_held)}, with a peak of {human_bytes(low.peak_bytes)} "
+        f"while a growth copies; r = {high.r} holds {human_bytes(high.bytes_held)}, including "
+        "spare rows (measured from the tensors)."
     )
 
 

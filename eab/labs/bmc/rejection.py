@@ -124,7 +124,7 @@ def _caches_by_way(
         "concatenate and crop": (_concatenating_cache(shape, prompt), verified),
         "r = 1": (tree(1), verified),
         "r*": (tree(drafting), verified),
-        "all rows up front": (tree(rows + verified), verified),
+        "all rows at the start": (tree(rows + verified), verified),
     }
 
 

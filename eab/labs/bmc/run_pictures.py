@@ -44,7 +44,7 @@ def strip_figure(steps: Sequence[Held]) -> go.Figure:
         )
     figure.update_layout(barmode="relative", bargap=0)
     figure.update_xaxes(title="step")
-    figure.update_yaxes(title="rows (counted); copied ones below 0")
+    figure.update_yaxes(title="rows (counted); copied rows below 0")
     return laid_out(figure)
 
 
@@ -75,7 +75,7 @@ def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) ->
             [copying for copying, _ in curve.values()],
         ),
         (
-            "spare rows, if attention visits them",
+            "spare rows, if attention reads them",
             LineStyle(GREY, "dot", "square"),
             [visiting for _, visiting in curve.values()],
         ),
@@ -108,9 +108,9 @@ def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
     ]
     beside = f"; {listed(ends)} as much" if ends else ""
     return (
-        f"With padded attention r = {best} is best for this run: {1000 * total[best]:.1f} ms of "
-        f"overhead{beside} (rows counted, time predicted by the fitted constants). With sliced "
-        "attention only the copies cost time."
+        f"With padded attention, r = {best} is best for this run: {1000 * total[best]:.1f} ms of "
+        f"overhead{beside} (rows counted, time predicted with the fitted constants). With sliced "
+        "attention, only copies cost time."
     )
 
 

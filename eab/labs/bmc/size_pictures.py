@@ -80,8 +80,8 @@ def sizes_sentence(report: Report) -> str:
     words = [f"{one.name}: {_predicted_words(one)}" for one in results if one.comparable]
     noisy = [one.name for one in results if not one.comparable]
     left_out = (
-        f" Not shown: {listed(noisy)}, because the overhead there is too small to be told from the "
-        "noise of the measurement."
+        f" Not shown: {listed(noisy)}, because their overhead is within the noise of the "
+        "measurement."
         if noisy
         else ""
     )

@@ -28,7 +28,7 @@ def moved_sentence(moved: Moved, name: str) -> str:
         f"With {name}, the trees differ from token {moved.first:,} on. "
         f"{counted(len(moved.vanished), 'fork')} of A {_verb(moved.vanished, 'vanish')}, and "
         f"{counted(len(moved.appeared), 'fork')} of B {_verb(moved.appeared, 'appear')}. "
-        f"{moved.weight:.1%} of the weight lies on other texts.{_cause(moved)}"
+        f"{moved.weight:.1%} of the weight is on other texts.{_cause(moved)}"
     )
 
 

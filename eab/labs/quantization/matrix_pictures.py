@@ -56,9 +56,9 @@ def takeaway_sentence(rounding: Rounding, shape: tuple[int, int]) -> str:
     shared = "a scale for the whole matrix" if grid.share == MATRIX else _scales(grid.share)
     return (
         f"{len(grid.unit)} levels with {shared} move the weights by {rounding.error:.1%} of their "
-        f"size (Frobenius norm). A weight takes {per_weight:.3f} bytes with its share of the "
-        f"scales, so the matrix shrinks from {human_bytes(size * _FLOAT32)} in float32 to "
-        f"{human_bytes(size * per_weight)}, {times(_FLOAT32 / per_weight)} fewer bytes."
+        f"size (Frobenius norm). A weight takes {per_weight:.3f} bytes including its share of "
+        f"the scales, so the matrix shrinks from {human_bytes(size * _FLOAT32)} in float32 to "
+        f"{human_bytes(size * per_weight)}, {times(_FLOAT32 / per_weight)} smaller."
     )
 
 
@@ -72,7 +72,7 @@ def grid_sentence(rounding: Rounding) -> str:
     verb = "is" if rounding.outliers == 1 else "are"
     words = (
         f"{outliers} of {rounding.weight.size:,} {verb} outliers, more than {OUTLIER:g} standard "
-        f"deviations from the mean; the farthest is at {rounding.largest_deviation:.1f}."
+        f"deviations from the mean; the largest is at {rounding.largest_deviation:.1f}."
     )
     if rounding.grid.method != "affine":  # whose grids need not have the level 0
         words += f" {rounding.zeroed:.1%} of the weights become 0."
@@ -80,7 +80,7 @@ def grid_sentence(rounding: Rounding) -> str:
         return f"{words} The outermost weight stretches the grid of all others."
     widest, typical = (rounding.scale[rounding.group_at(at)] for at in (1.0, 0.5))
     if widest <= typical:
-        return f"{words} All grids are equally fine."
+        return f"{words} All grids have the same step size."
     return (
         f"{words} The coarsest grid has steps {times(float(widest / typical))} as wide as those of "
         "a typical one: an outlier stretches only the grid that it shares."
@@ -184,11 +184,11 @@ def _best_sentence(errors: Errors, chosen: Rounding) -> str:
     fitting = [one for one in errors if one[1] <= chosen.bytes_per_weight]
     grid, size, error = min(fitting, key=lambda one: one[2])
     if error >= chosen.error:
-        return "No grid of this method errs less with as few bytes as the chosen one."
+        return "No grid of this method has a smaller error with the same number of bytes."
     return (
         f"With no more bytes than the chosen grid, {grid.bits} bits and "
-        f"{_scales(grid.share) if grid.share != MATRIX else 'one scale'} err less: {error:.1%} at "
-        f"{size:.3f} bytes."
+        f"{_scales(grid.share) if grid.share != MATRIX else 'one scale'} have a smaller error: "
+        f"{error:.1%} at {size:.3f} bytes."
     )
 
 

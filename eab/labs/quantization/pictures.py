@@ -37,12 +37,12 @@ HEADINGS: Final = (
     "Entropy error",
 )
 NOTE: Final = (
-    "Steps: medians of interleaved repeats, quartiles in brackets. KL: divergence of the "
-    "next-token distribution from that of the model as loaded, in nats; over a held-out text, and "
-    "after the prompt. Forks that flip: tokens of that text at which only one of both models is "
-    "unsure enough to fork. Entropy error: mean distance from the known entropies, in bits. All "
-    "measured. The held-out text is 24 of Aesop's Fables, older in style than what the embedded "
-    "model knows."
+    "All measured. Steps: medians of alternating repeats, with quartiles in brackets. KL: "
+    "divergence of the next-token distribution from the model as loaded, in nats, over a "
+    "held-out text and after the prompt. Forks that flip: tokens of that text at which only one "
+    "of the two models would fork. Entropy error: mean distance from the known entropies, in "
+    "bits. The held-out text is 24 of Aesop's Fables, older in style than the embedded model's "
+    "training data."
 )
 _PATTERNS: Final = ("", "/", ".", "x")
 
@@ -75,8 +75,8 @@ def formats_sentence(report: FormatReport) -> str:
         f"{small.weights} stores the weights in {human_bytes(small.total_bytes)} instead of "
         f"{human_bytes(full.total_bytes)} (embeddings stay as loaded). The held-out text costs "
         f"{abs(extra):.4f} nats per character {'more' if extra > 0 else 'less'}, and "
-        f"{small.flipped:.2%} of its tokens change sides of the threshold "
-        f"({_threshold(report)} nats), where forks begin. {_faster_sentence(report)}"
+        f"{small.flipped:.2%} of its tokens cross the fork threshold ({_threshold(report)} "
+        f"nats). {_faster_sentence(report)}"
     )
 
 
@@ -92,7 +92,7 @@ def _faster_sentence(report: FormatReport) -> str:
     words = (
         "With one row, " + listed([f"{one.weights} is {_against(one.steps[0])}" for one in faster])
         if faster
-        else "With one row, no format was measured to be faster than the weights as loaded"
+        else "With one row, no format is measurably faster than the weights as loaded"
     )
     return (
         f"{words}; {listed(slower)} {'is' if len(slower) == 1 else 'are'} slower."
@@ -176,9 +176,10 @@ def steps_sentence(report: FormatReport) -> str:
             words.append(f"{one.weights} {listed(faster)}")
     if not words:
         return (
-            f"Speed against the weights as loaded, in turns with them: {NO_DIFFERENCE}, or slower."
+            "Speed compared with the weights as loaded, in alternating repeats: "
+            f"{NO_DIFFERENCE}, or slower."
         )
-    return f"Faster than the weights as loaded, in turns with them: {'; '.join(words)}."
+    return f"Faster than the weights as loaded, in alternating repeats: {'; '.join(words)}."
 
 
 def quality_figure(report: FormatReport) -> go.Figure:

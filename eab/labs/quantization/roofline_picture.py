@@ -72,13 +72,11 @@ def roofline_sentence(report: FormatReport, run: RunPoint | None = None) -> str:
         return NOTHING_YET
     full = report.formats[0]
     words = (
-        "In one second, the machine of this measurement reads "
-        f"{median(machine.bytes_per_second) / 1e9:.1f} GB and makes "
+        f"This machine reads {median(machine.bytes_per_second) / 1e9:.1f} GB and makes "
         f"{median(machine.operations_per_second) / 1e9:.0f} billion {report.began.dtype} "
-        f"operations. So up to {ridge(full, machine):.0f} rows, reading the weights as loaded "
-        f"({human_bytes(full.read_bytes)}) takes longer than multiplying with them, and more rows "
-        "need not take longer. Batching and speculation fill these rows; fewer bits shorten the "
-        "reading."
+        f"operations per second. So up to {ridge(full, machine):.0f} rows, a step is limited by "
+        f"reading the weights as loaded ({human_bytes(full.read_bytes)}), and additional rows cost "
+        "little."
     )
     first = full.steps[0]
     over = first.timing.median / bound(full, machine, first.rows)

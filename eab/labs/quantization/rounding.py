@@ -18,7 +18,7 @@ from eab.errors import ConfigError
 from eab.weight_formats import NF4
 
 Method = Literal["absmax", "affine", "nf4"]
-Share: TypeAlias = Literal["matrix", "row"] | int  # which weights share a scale; a group's size
+Share: TypeAlias = Literal["matrix", "row"] | int  # which weights share a scale; a group size
 Floats: TypeAlias = NDArray[np.float32]
 
 MATRIX: Final = "matrix"
@@ -61,11 +61,14 @@ class Grid:
                 f"{self.method} has {self.bits!r} bits; it can have {allowed[0]} to {allowed[-1]}"
             )
         if isinstance(self.share, str) and self.share not in (MATRIX, ROW):
-            raise ConfigError(f"share is {self.share!r}; it must be matrix, row or a group's size")
+            raise ConfigError(f"share is {self.share!r}; it must be matrix, row or a group size")
         if isinstance(self.share, int) and self.share < 2:
             raise ConfigError(f"a group has {self.share} weights; it needs at least 2")
         if self.double and self.method != "nf4":
-            raise ConfigError(f"the scales of {self.method} are not rounded; only those of nf4 are")
+            raise ConfigError(
+                f"double quantization is set for {self.method}; only nf4 supports it, so turn it "
+                "off"
+            )
 
     @property
     def unit(self) -> Floats:

@@ -99,8 +99,8 @@ def report(questions: Sequence[Question], ways: Sequence[Way]) -> Report:
     one_sided = not wrong.any() or wrong.all()
     if one_sided and not chances:
         raise QuestionsError(
-            f"the model answers {len(facts) - int(wrong.sum())} of {len(facts)} questions right; "
-            "a comparison needs both right and wrong answers, so add other questions"
+            f"the model answers {len(facts) - int(wrong.sum())} of {len(facts)} questions "
+            "correctly; a comparison needs right and wrong answers, so add other questions"
         )
     rows = [] if one_sided else _score_rows(ways, facts, wrong)
     gains = [] if one_sided else _gains(by_name, facts, wrong)
@@ -186,7 +186,7 @@ def verdict(found: Report) -> str:
     gain = next((one.auroc for one in found.gains if one.score == SEMANTIC), None)
     if gain is not None:
         words.append(
-            f"Wrong answers: the tree's semantic entropy {_compared(gain, 'better', 'worse')} "
+            f"Wrong answers: the semantic entropy of the tree {_compared(gain, 'better', 'worse')} "
             f"(difference of AUROC {_signed(gain)})."
         )
     if found.error_gain is not None:
@@ -200,7 +200,7 @@ def verdict(found: Report) -> str:
 
 def _compared(difference: Interval, above: str, below: str) -> str:
     if not difference.excludes_zero:
-        return "shows no difference that could be measured against independent texts"
+        return "shows no measurable difference from independent texts"
     return f"is {above if difference.low > 0 else below} than that of independent texts"
 
 

@@ -54,11 +54,14 @@ class Grid:
     def __post_init__(self) -> None:
         for name, values in self.varied.items():
             if name == "seed":
-                raise ConfigError("seeds vary by seeds, not by varied; give seeds=[...]")
+                raise ConfigError("the seed is in varied; give seeds=[...] instead")
             _check_values(name, values)
         _check_values("seed", self.seeds)
         if len(self.seeds) > MAX_SEEDS:
-            raise ConfigError(f"there are {len(self.seeds):,} seeds; at most {MAX_SEEDS:,} are run")
+            raise ConfigError(
+                f"there are {len(self.seeds):,} seeds; at most {MAX_SEEDS:,} are allowed. Give "
+                "fewer"
+            )
         if not isinstance(self.sample, int) or isinstance(self.sample, bool) or self.sample < 0:
             raise ConfigError(
                 f"the sample is {quoted(self.sample)}; it must be a whole number from 0 (all "
@@ -67,7 +70,7 @@ class Grid:
         if self._tried > MAX_CONFIGS:
             raise ConfigError(
                 f"the grid has {self.combinations:,} combinations; at most {MAX_CONFIGS:,} are "
-                "run. Give fewer values, or run a sample of them"
+                "allowed. Give fewer values, or run a sample"
             )
 
     @property
@@ -136,4 +139,6 @@ def _check_values(name: str, values: Sequence[Any]) -> None:
     counts = Counter(getattr(config, name) for config in read)
     doubled = [value for value, count in counts.items() if count > 1]
     if doubled:
-        raise ConfigError(f"the values of {name} have {quoted(doubled[0])} twice; give each once")
+        raise ConfigError(
+            f"the values of {name} have {quoted(doubled[0])} twice; give each value once"
+        )

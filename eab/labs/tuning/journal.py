@@ -128,7 +128,7 @@ def read_cells(folder: Path) -> list[Cell]:
     lines = _whole_lines(path)
     if not lines:
         raise RecordError(
-            f"the folder {folder} holds no sweep; name one that eab sweep has written"
+            f"the folder {folder} contains no sweep; choose a folder that eab sweep has written"
         )
     found = [
         cell
@@ -149,14 +149,14 @@ def _whole_lines(path: Path) -> list[bytes]:
 def _check_header(found: dict[str, Any], header: dict[str, Any], folder: Path) -> None:
     if {name: found.get(name) for name in _FORMAT} != _FORMAT:
         raise RecordError(
-            f"{folder / JOURNAL} is no journal of a sweep of this version. Name another folder"
+            f"{folder / JOURNAL} is not a journal of a sweep of this version. Choose another folder"
         )
     names = {"model": "model", "part": "part of the answers", "same_answer": "same-answer rule"}
     other = [words for name, words in names.items() if found.get(name) != header[name]]
     if other:
         raise RecordError(
-            f"the folder {folder} holds a sweep with another {listed(other)}. Name another folder, "
-            "or delete this one to start anew"
+            f"the folder {folder} contains a sweep with another {listed(other)}. Choose another "
+            "folder, or delete this one to start again"
         )
 
 
@@ -170,14 +170,14 @@ def _cells(line: bytes, where: str) -> list[Cell]:
         raise RecordError(f"{where}: {error}; {_REMEDY}") from error
 
 
-_REMEDY: Final = "delete the line to make its cells again"
+_REMEDY: Final = "delete the line to run its cells again"
 
 
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{where} is no JSON ({error}); {_REMEDY}") from error
+        raise RecordError(f"{where} is not JSON ({error}); {_REMEDY}") from error
     if not isinstance(value, dict):
         raise RecordError(f"{where} is {quoted(value)}; {_REMEDY}")
     return value

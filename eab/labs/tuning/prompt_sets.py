@@ -74,7 +74,9 @@ def bundled_prompts(name: str) -> list[TuningPrompt]:
         ConfigError: There is no such set.
     """
     if name not in SETS:
-        raise ConfigError(f"there is no prompt set {quoted(name)}; there are: {', '.join(SETS)}")
+        raise ConfigError(
+            f"there is no prompt set {quoted(name)}; choose one of: {', '.join(SETS)}"
+        )
     if name == "stories":
         return read_prompts(str(STORIES))
     questions = [one for one in load_questions(BUNDLED) if one.group in SETS[name]]
@@ -107,14 +109,14 @@ def _csv_rows(name: str) -> Iterator[Line]:
         for row in rows:
             yield rows.line_num, partial(_from_csv, row)
     except csv.Error as error:
-        raise ConfigError(f"{name} is no CSV after line {rows.line_num}: {error}") from error
+        raise ConfigError(f"{name} is not CSV after line {rows.line_num}: {error}") from error
 
 
 def _from_csv(row: Mapping[str | None, Any]) -> dict[str, Any]:
     if None in row:
-        raise ConfigError("it has more fields than the first line; put texts with commas in quotes")
+        raise ConfigError("it has more fields than the first line; put text with commas in quotes")
     if row.get("distribution"):
-        raise ConfigError("a distribution needs JSON lines; a CSV file has only answers")
+        raise ConfigError("a CSV file cannot contain a distribution; use JSON lines")
     given: dict[str, Any] = {str(name): value for name, value in row.items() if value}
     if "answers" in given:
         given["answers"] = [text.strip() for text in given["answers"].split("|")]
@@ -130,7 +132,7 @@ def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
         )
     question = question_of(given, "it")
     if question.answers and question.distribution:
-        raise ConfigError("it has answers and a distribution; give one of them")
+        raise ConfigError("it has answers and a distribution; give only one of them")
     for text in (question.prompt, question.group, *question.answers, *question.distribution):
         Text().check("a text of it", text)
     return TuningPrompt(checked_id(given.get("id", default_id(number))), question)

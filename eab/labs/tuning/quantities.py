@@ -38,22 +38,21 @@ COSTS: Final = {
             "Tokens through the model",
             "tokens",
             False,
-            "Every token that a forward pass took, the prompt and dropped paths included.",
+            "All tokens in forward passes, including the prompt and dropped paths.",
         ),
         Quantity(
             "kv_bytes",
             "Peak of the KV cache",
             "bytes",
             False,
-            "The most bytes that the KV cache held at once.",
+            "The largest size of the KV cache during the run.",
         ),
         Quantity(
             "seconds",
             "Time",
             "seconds",
             False,
-            "Wall time while other runs shared the forward passes; only runs that the model made "
-            "have one.",
+            "Wall time, with forward passes shared by other runs. Resimulated cells have none.",
         ),
     )
 }
@@ -65,37 +64,37 @@ GAINS: Final = {
             "Error of the answer distribution",
             "RMSE",
             False,
-            "Root mean square distance from the known probabilities of the answers.",
+            "Root mean square error of the probabilities of the answers, where these are known.",
         ),
         Quantity(
             "distinct_answers",
             "Distinct answers",
             "answers",
             True,
-            "Texts that give the same answer count once.",
+            "Number of different answers.",
         ),
-        Quantity("distinct_texts", "Distinct texts", "texts", True, "Different texts of a run."),
+        Quantity("distinct_texts", "Distinct texts", "texts", True, "Number of different texts."),
         Quantity(
             "probability_seen",
             "Probability seen",
             "",
             True,
-            "The probability of all texts that were seen, together.",
+            "Total probability of all texts of the run.",
         ),
         Quantity(
             "correct",
             "Weight of right answers",
             "",
             True,
-            "Of all weight, what stands on right answers; for prompts with a known answer.",
+            "Share of the weight on right answers, for prompts with a known answer.",
         ),
         Quantity(
             "brier",
             "Brier score of the answers",
             "",
             False,
-            "Calibration: how far the weights of the answers are from the truth, from 0 (best) to "
-            "2; for prompts with a known answer.",
+            "Calibration: squared distance of the answers' weights from the truth, from 0 (best) "
+            "to 2, for prompts with a known answer.",
         ),
     )
 }
@@ -105,14 +104,14 @@ QUANTITIES: Final = (
     | {
         one.column: one
         for one in (
-            Quantity("paths", "Paths", "paths", True, "Texts of a run."),
-            Quantity("forks", "Forks", "forks", True, "Where the paths of a run branched."),
+            Quantity("paths", "Paths", "paths", True, "Number of texts."),
+            Quantity("forks", "Forks", "forks", True, "Number of forks."),
             Quantity(
                 "semantic_entropy",
                 "Semantic entropy",
                 "nats",
                 True,
-                "Entropy over the answers, an estimate that is too low on average.",
+                "Entropy over the answers; the estimate is too low on average.",
             ),
         )
     }

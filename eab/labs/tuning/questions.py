@@ -59,7 +59,7 @@ def _question(line: str, where: str) -> Question:
     try:
         given = json.loads(line)
     except ValueError as error:
-        raise QuestionsError(f"{where} is no JSON: {error}") from error
+        raise QuestionsError(f"{where} is not JSON: {error}") from error
     question = question_of(given, where)
     if bool(question.answers) == bool(question.distribution):
         raise QuestionsError(f"{where} needs either answers or a distribution")
@@ -77,7 +77,7 @@ def question_of(given: Any, where: str) -> Question:
         QuestionsError: They describe none.
     """
     if not isinstance(given, dict) or not _is_text(given.get("prompt")):
-        raise QuestionsError(f"{where} needs a JSON object with a prompt that is not empty")
+        raise QuestionsError(f"{where} must be a JSON object with a non-empty prompt")
     answers, distribution = given.get("answers", []), given.get("distribution", {})
     if not (_are_texts(answers) and _is_distribution(distribution)):
         raise QuestionsError(

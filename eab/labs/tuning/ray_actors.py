@@ -194,8 +194,8 @@ class RayActors:
             raise ModelError(f"a Ray worker cannot load the model: {reason}") from error
         if any(card != cards[0] for card in cards):
             raise RunsError(
-                "the Ray workers run the model in different ways (device or number format). Name "
-                "them with --device and --dtype"
+                "the Ray workers have different devices or number formats. Set them with "
+                "--device and --dtype"
             )
         return cards[0]
 
@@ -203,8 +203,8 @@ class RayActors:
 def _lost_words(item: Item, error: Exception | None) -> str:
     reason = "" if error is None else f" ({str(error).splitlines()[0]})"
     return (
-        f"{item.prompt.id}, seed {item.configs[0].seed}: {MAX_LOSSES} workers were lost while they "
-        f"ran it{reason}"
+        f"{item.prompt.id}, seed {item.configs[0].seed}: {MAX_LOSSES} workers were lost during "
+        f"its run{reason}"
     )
 
 

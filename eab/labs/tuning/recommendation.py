@@ -95,7 +95,7 @@ def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> Bran
     """
     most = MAX_PATHS // 2 if wanted == "paths" else MAX_PATHS * config.max_new_tokens
     if not 1 <= number <= most:
-        raise ConfigError(f"{number:,.0f} {wanted} are wanted; choose from 1 to {most:,}")
+        raise ConfigError(f"the target is {number:,.0f} {wanted}; choose from 1 to {most:,}")
     paths = number if wanted == "paths" else number / config.max_new_tokens
     limit = min(MAX_PATHS, max(_LEAST_LIMIT, round(_SPARE * paths)))
     return replace(
@@ -128,7 +128,9 @@ def recommend(
     """
     points = setting_points(pilot, quantity("tokens"), quantity("paths"))
     if not points:
-        raise ConfigError("the pilot has no threshold at which every prompt ran; let it run on")
+        raise ConfigError(
+            "the pilot has no threshold yet at which every prompt ran; let it continue"
+        )
     found = {
         point.config: {"paths": mean(point.gains), "tokens": mean(point.costs)} for point in points
     }

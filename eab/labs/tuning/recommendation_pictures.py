@@ -13,7 +13,7 @@ from eab.labs.tuning.quantities import quantity
 from eab.labs.tuning.recommendation import Prediction, Recommendation, Wanted
 from eab.labs.tuning.seed_means import Mean
 
-CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside of the interval")
+CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside the interval")
 
 
 def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
@@ -64,9 +64,9 @@ def recommendation_sentence(found: Recommendation) -> str:
     )
     if found.beyond is not None:
         threshold, mean = found.beyond
-        beginning += f" The nearest one beyond, {threshold:g} nats, gives {mean:,.0f} {wanted}."
+        beginning += f" The next threshold, {threshold:g} nats, gives {mean:,.0f} {wanted}."
     elif not found.reached:
-        beginning += " No threshold of the pilot comes nearer to what you want."
+        beginning += " No threshold of the pilot is closer to your target."
     return f"{beginning} Predicted from {counted(found.prompts, 'prompt')} and " + (
         f"{counted(found.seeds, 'seed')}; the interval is for the mean over other seeds (95 %)."
         if found.paths.low is not None
@@ -101,18 +101,21 @@ def check_rows(
 def check_sentence(found: Recommendation, measured: Mapping[Wanted, Mean]) -> str:
     """Whether the prediction held."""
     if not measured:
-        return "Not measured yet: Check runs this threshold with seeds that the pilot did not have."
+        return "Not measured yet. Check runs this threshold with seeds that the pilot did not use."
     inside = {
         name: predicted.contains(measured[name].value) for name, predicted in _predictions(found)
     }
     if None in inside.values():
-        return "A pilot of one seed states no interval, so nothing is confirmed or refuted."
+        return "A pilot with one seed has no interval, so the check cannot confirm or refute it."
     held = [name for name, within in inside.items() if within]
     seeds = counted(measured["paths"].seeds, "other seed")
     if len(held) == 2:
-        return f"With {seeds}, paths and tokens both lie inside of the predicted interval."
+        return f"With {seeds}, paths and tokens are both inside the predicted interval."
     missed = listed([name for name in inside if name not in held])
-    return f"With {seeds}, {missed} lie outside of the predicted interval; one time in twenty will."
+    return (
+        f"With {seeds}, {missed} are outside the predicted interval; this happens by chance once "
+        "in twenty times."
+    )
 
 
 def _predictions(found: Recommendation) -> tuple[tuple[Wanted, Prediction], ...]:

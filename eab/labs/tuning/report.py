@@ -59,7 +59,7 @@ def dumps(report: TuningReport) -> bytes:
         RecordError: It has not begun.
     """
     if report.began is None:
-        raise RecordError("the sweep has not begun, so there is nothing to write")
+        raise RecordError("the sweep has not started, so there is nothing to save")
     rows = [cell.row() for cell in report.cells]
     content = _HEAD | {
         "began": asdict(report.began),
@@ -119,7 +119,7 @@ def _unpacked(data: bytes, name: str) -> bytes:
     unpacking = zlib.decompressobj(wbits=31)  # gzip
     found = unpacking.decompress(data, MAX_BYTES)
     if unpacking.unconsumed_tail:
-        raise RecordError(f"the sweep {name} holds more than {MAX_BYTES // 2**20} MiB")
+        raise RecordError(f"the sweep {name} has more than {MAX_BYTES // 2**20} MiB")
     return found
 
 

@@ -69,7 +69,7 @@ def over_words(points: Sequence[SettingPoint]) -> str:
     prompts = first.cells // max(1, first.gain.seeds)
     each = counted(min(seeds), "seed") if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} seeds"
     interval = (
-        "One seed has no interval, so no difference is settled."
+        "One seed has no interval, so no difference can be shown."
         if seeds == {1}
         else "± is half a 95 % interval over the seeds (Student's t)."
     )
@@ -126,8 +126,8 @@ def pareto_sentence(points: Sequence[SettingPoint], cost: Quantity, gain: Quanti
     front = pareto_front(points, gain)
     found = (
         f"{len(front)} of {counted(len(points), 'setting')} "
-        f"{'is' if len(front) == 1 else 'are'} on the Pareto front: no other costs less and gains "
-        "as much."
+        f"{'is' if len(front) == 1 else 'are'} on the Pareto front: no other setting costs less "
+        "and gains as much."
     )
     line = baseline(points)
     if not line:
@@ -146,8 +146,8 @@ def _against(
     inside = [one for one in differences if one is not None]
     if not inside:
         return (
-            "No setting costs what independent sampling was tried at, so they are not compared: "
-            "vary the path limit more widely."
+            "No setting has the same cost as independent sampling, so they are not compared. "
+            "Vary the path limit more widely."
         )
     better = sum(one.excludes_zero and sign * one.value > 0 for one in inside)
     worse = sum(one.excludes_zero and sign * one.value < 0 for one in inside)
@@ -171,8 +171,8 @@ def unknown_sentence(cells: Sequence[Cell], cost: Quantity) -> str:
     if not without:
         return ""
     return (
-        f"{counted(without, 'cell')} of {len(cells):,} {'is' if without == 1 else 'are'} left out: "
-        "resimulated cells have no time of their own."
+        f"{counted(without, 'cell')} of {len(cells):,} {'is' if without == 1 else 'are'} left "
+        "out, because resimulated cells have no time."
     )
 
 
@@ -191,7 +191,7 @@ def effects_sentence(points: Sequence[SettingPoint], names: Sequence[str], gain:
     )
     if difference.excludes_zero:
         return moved
-    return f"Over all settings that vary: {NO_DIFFERENCE} within the noise of the seeds."
+    return f"For all settings that vary: {NO_DIFFERENCE} within the noise of the seeds."
 
 
 def _effect(points: Sequence[SettingPoint], name: str) -> tuple[Any, Any, Mean] | None:

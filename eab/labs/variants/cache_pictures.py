@@ -190,9 +190,9 @@ def paths_sentence(run: Run) -> str:
     used, see = kv.rows_shared + kv.rows_private, "sees" if len(kv.paths) == 1 else "see"
     return (
         f"At step {step}, {counted(len(kv.paths), 'path')} {see} "
-        f"{human_bytes(kv.rows_independent * row)} in all, {shared / kv.rows_independent:.0%} of "
-        f"it shared. Stored once, that is {human_bytes(used * row)} used; another "
-        f"{human_bytes(kv.rows_spare * row)} are reserved (counted rows)."
+        f"{human_bytes(kv.rows_independent * row)} in total, {shared / kv.rows_independent:.0%} "
+        f"of it shared. With shared rows stored once, {human_bytes(used * row)} are used and "
+        f"{human_bytes(kv.rows_spare * row)} more are reserved (counted rows)."
     )
 
 

@@ -31,10 +31,10 @@ _COUNTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 )
 _CLEARLY_MORE: Final = 1.1  # times; less is not worth a word
 COST_NOTE: Final = (
-    "All measured. Times: medians over the repeats of the runs, which take turns, with quartiles "
-    "in brackets. Two times differ if their medians are further apart than the wider of these "
-    "spreads. The peak includes temporary tensors; bytes held are those between steps. In brackets "
-    "after bytes and counts: as a multiple of the first column."
+    "All measured. Times are medians over alternating repeats, with quartiles in brackets. Two "
+    "times differ if their medians are further apart than the wider spread. The peak includes "
+    "temporary tensors; bytes held are those between steps. Brackets after bytes and counts give "
+    "multiples of the first column."
 )
 
 
@@ -146,10 +146,11 @@ def variants_sentence(compared: VariantRuns) -> str:
 def _difference_words(agreement: Agreement) -> str:
     if agreement.explained:
         return (
-            f"{agreement.variant} takes another token at step {agreement.first_difference}, by "
-            f"rounding: up to there, the entropies agree to {agreement.entropy_gap:.1g} nats."
+            f"{agreement.variant} takes another token at step {agreement.first_difference} "
+            "because of rounding: before it, the entropies agree to "
+            f"{agreement.entropy_gap:.1g} nats."
         )
     return (
-        f"{agreement.variant} computes something else: its entropies differ by up to "
-        f"{agreement.entropy_gap:.2g} nats, which rounding does not explain."
+        f"{agreement.variant} gives other results: its entropies differ by up to "
+        f"{agreement.entropy_gap:.2g} nats, more than rounding can explain."
     )

@@ -25,8 +25,8 @@ LENGTHS: Final = tuple(range(MAX_DRAFT + 1))  # draft lengths on the axes
 NOTHING_DRAFTED: Final = "No draft tokens: the drafter found nothing to propose."
 LENGTH_AXIS: Final = "draft length (draft tokens per pass)"
 _OF_A_TREE: Final = (
-    "A step of a tree ends only when all paths have reached it, so its slowest path decides. The "
-    "formula holds for one path and is not drawn here."
+    "A step of a tree ends only when all paths have reached it, so the slowest path decides. The "
+    "formula is valid for one path only and is not drawn here."
 )
 _NO_VALUE: Final = "–"
 # What a row is called, the column of `outcome_table`, and how its numbers are written.
@@ -205,7 +205,7 @@ def tokens_sentence(compared: VariantRuns) -> str:
         gained = "no more than 1 step with any draft length (measured)"
     of_a_tree = "" if is_one_path(compared) else f" {_OF_A_TREE}"
     return (
-        f"A draft token is accepted with probability {alpha:.2f} if those before it were "
+        f"A draft token is accepted with probability {alpha:.2f} if all earlier ones were "
         f"(measured). A forward pass gives {gained}.{of_a_tree}"
     )
 

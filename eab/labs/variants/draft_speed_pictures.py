@@ -30,8 +30,7 @@ from eab.timing import NO_DIFFERENCE, Claim, Timing, are_too_few, comparison, di
 # The cost of a draft token, in passes of the model, where the model is a hundred times larger.
 SMALL_DRAFT: Final = 0.05
 ONE_PATH_ONLY: Final = (
-    "When drafting pays is computed with a formula for one path, and this run has several. Choose "
-    "One text to see it."
+    "This chart uses a formula for one path, but the run has several. Choose One text to see it."
 )
 
 
@@ -134,7 +133,7 @@ def speed_sentence(compared: VariantRuns) -> str:
     if faster:
         told = [listed([f"{one.name}: {comparison(one.seconds, plain.seconds)}" for one in faster])]
     elif len(slower) == len(drafted):
-        told = ["every draft length is slower: here, draft tokens do not pay"]
+        told = ["every draft length is slower"]
         slower = []
     else:
         told = ["no draft length is measurably faster"]
@@ -235,16 +234,15 @@ def surface_sentence(compared: VariantRuns) -> str:
         return ONE_PATH_ONLY
     costs, alpha = pass_costs(compared), acceptance_rate(compared)
     if costs is None or alpha is None:
-        return "There is nothing to compute a speed-up from yet."
+        return "No speed-up can be computed yet. Press Run to measure."
     here = _best_words(alpha, costs, repeated_costs(compared))
     large = PassCosts(SMALL_DRAFT, further_token=0.0)
     small = _best_words(alpha, large, [large])
     return (
         f"A draft token costs {costs.draft_token:.2f} of a forward pass of the model, and one more "
         f"token in a pass {costs.further_token:.2f} ({_cost_words(compared)}). "
-        f"With these costs, {here} (computed). If a draft token cost {SMALL_DRAFT} of a pass, and "
-        f"a longer pass no more than a short one, as for a large model on a GPU, {small} "
-        "(computed). A small model gains little, because no much smaller model can draft for it."
+        f"With these costs, {here}; at {SMALL_DRAFT} per draft token and equal costs for longer "
+        f"passes, as for a large model on a GPU, {small} (computed)."
     )
 
 

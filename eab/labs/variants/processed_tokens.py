@@ -42,8 +42,8 @@ def processed_sentence(compared: VariantRuns) -> str:
         return NOTHING_YET
     with_cache, without = (runs[name].tokens_through_model() for name in _COMPARED)
     return (
-        f"With a KV cache {with_cache:,} tokens go through the model, without one {without:,}, "
-        f"{times(without / with_cache)} as many (measured)."
+        f"With a KV cache, {with_cache:,} tokens go through the model; without one, {without:,}, "
+        f"or {times(without / with_cache)} as many (measured)."
     )
 
 

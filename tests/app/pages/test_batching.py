@@ -17,7 +17,6 @@ from eab.figures.serving_now import NOTHING_SERVED
 from eab.labs.batching.results import MAX_REPEATS, WAYS, Asked
 from eab.labs.batching.sentences import (
     headline,
-    memory_sentence,
     way_sentences,
 )
 from eab.lessons import bundled_runs
@@ -46,7 +45,6 @@ def test_the_first_visit_shows_the_recorded_comparison(page: AppTest) -> None:
     assert words(page)[0] == headline(recorded)
     for sentence in way_sentences(recorded).values():
         assert sentence in words(page)
-    assert any(memory_sentence(recorded) in text for text in words(page))
     assert len(page.get("plotly_chart")) == 2  # the three ways, and the allocation of KV memory
     assert list(page.table[0].value.columns) == list(WAYS)
     assert "Recorded: embedded, float32, on " in captions(page)
@@ -78,7 +76,7 @@ def test_measure_serves_the_requests_here_and_a_reload_finds_that(page: AppTest)
     assert not page.error
     assert words(page)[0].startswith("8 requests in 4 slots: continuous batching took 64 passes")
     assert "Measured here: embedded" in captions(page)
-    assert any("nothing is lost by that" in text for text in words(page))
+    assert any("no time is lost" in text for text in words(page))
     reloaded = opened("batching", batching=str(page.query_params["batching"]))
     assert words(reloaded) == words(page)
     assert "Measured here" in captions(reloaded)
@@ -88,11 +86,11 @@ def test_the_slots_are_those_that_were_chosen(page: AppTest) -> None:
     page.selectbox(key="batching_slots").set_value(8)
     run_to_its_end(measure(page), "batching_stop")
     assert words(page)[0].startswith("8 requests in 8 slots: continuous batching took 32 passes")
-    assert any("or there is only one batch" in text for text in words(page))
+    assert any("no time is lost" in text for text in words(page))
 
 
 def test_other_requests_than_the_picture_shows_are_pointed_out(page: AppTest) -> None:
-    other = "The picture shows other requests, slots or paths."
+    other = "The chart shows other requests, slots or paths."
     assert other not in captions(page)
     page.select_slider(key="batching_repeats").set_value(1).run()
     assert other not in captions(page)
@@ -130,7 +128,7 @@ def test_a_model_that_cannot_be_loaded_is_explained(page: AppTest) -> None:
 @pytest.mark.parametrize("row", [(None, 8), ("a", None)])
 def test_a_row_that_is_not_complete_is_explained(row: tuple[object, object]) -> None:
     table = pd.DataFrame([("a", 8), row], columns=["prompt", "new_tokens"])
-    with pytest.raises(ConfigError, match="request 2 is not complete; give a prompt"):
+    with pytest.raises(ConfigError, match="request 2 is incomplete; give a prompt"):
         requests(table)
     assert requests(table[:1]) == (Asked("a", 8),)
 

@@ -91,7 +91,7 @@ def test_a_run_that_nobody_watched_says_so_to_whoever_comes_back(
     run_to_its_end(page)
     assert not page.exception
     assert not page.error
-    assert status(page).startswith("Stopped (no open tab watched it) after ")
+    assert status(page).startswith("Stopped (its tab was closed) after ")
     assert not page.get("progress")
 
 
@@ -246,7 +246,7 @@ def test_an_answer_is_what_a_pattern_finds(page: AppTest) -> None:
     assert any("1 answer." in text.value and "Paris" in text.value for text in page.text)
     page.text_input(key="answer_pattern").set_value("(").run()
     assert not page.exception
-    assert any("no regular expression" in error.value for error in page.error)
+    assert any("not a regular expression" in error.value for error in page.error)
 
 
 def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: AppTest) -> None:
@@ -339,7 +339,7 @@ def test_a_run_of_a_chat_runs_again_with_its_messages_while_its_prompt_is_not_ch
     page.button(key="run_button").click().run()
     run_to_its_end(page)
     assert messages_of_the_last_run() == CHAT
-    assert "has no chat template, which messages need" in status(page)
+    assert "has no chat template, which messages require" in status(page)
 
     linked = opened(**dict(parse_qsl(query)))
     linked.button(key="run_button").click().run()

@@ -59,7 +59,7 @@ def test_a_run_that_the_server_forgot_is_explained(
     monkeypatch.setattr("app.server.registry.RunRegistry.find", lambda *_: None)
     page.button(key=f"open-{live}").click().run()
     assert not page.exception
-    assert "forgotten this run" in page.error[0].value
+    assert "no longer on the server" in page.error[0].value
     assert board_message(page)["run"] == "recorded-coin.eab"
 
 

@@ -141,7 +141,7 @@ def test_a_failure_to_fetch_is_explained(
     while getting().active:
         page.run()
     page.run()
-    assert "cannot be fetched" in page.sidebar.error[0].value
+    assert "cannot be downloaded" in page.sidebar.error[0].value
     assert page.button(key="get_model"), "it can be tried again"
 
 

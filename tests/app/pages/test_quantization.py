@@ -102,7 +102,7 @@ def test_the_run_of_explore_is_made_again_in_fewer_bits_and_is_a_point() -> None
     page = run_to_its_end(start(opened(), "The cat sat on the", 6))
     page.switch_page("../pages/quantization.py").run()
     assert (
-        "There is no run of this prompt in fewer bits yet. Press Run in this format to make one."
+        "This prompt has no run in fewer bits yet. Press Run in this format to make one."
         in words(page)
     )
     assert any("Your run:" in sentence for sentence in words(page))

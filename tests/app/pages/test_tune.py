@@ -348,7 +348,7 @@ def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
     assert "Predicted from 3 prompts and 6 seeds" in sentence
     assert any(one.startswith("Not measured yet") for one in words(page))
     run_to_its_end(page.button(key="tune_check").click().run(), PILOT_STOP).run()
-    assert any("both lie inside of the predicted interval" in one for one in words(page))
+    assert any("both inside the predicted interval" in one for one in words(page))
     page.button(key="tune_use_recommended").click().run()
     assert not page.exception
     assert f"Threshold {page.session_state['set_threshold_nats']:g} nats" in sentence

@@ -72,7 +72,7 @@ def test_a_prompt_that_is_too_long_is_refused_in_words():
 
 @pytest.mark.parametrize("name", ["/root/.ssh", "gpt2", "../x@int8", "embedded@", "a" * 300])
 def test_only_listed_models_are_served_whatever_their_weights(name):
-    with pytest.raises(LimitError, match="this server offers smollm2, embedded"):
+    with pytest.raises(LimitError, match="this server allows smollm2, embedded"):
         admit(Admission(PUBLIC), task(model=name))
 
 

@@ -100,7 +100,7 @@ def test_an_answer_may_change_until_the_reveal() -> None:
     room.reveal(room.key)
     with pytest.raises(ClassError, match="no longer"):
         room.answer("bob", 1, 1)
-    room.ask(room.key, Question("Will it fork here?", ("Yes", "No")))
+    room.ask(room.key, Question("Will the text fork here?", ("Yes", "No")))
     with pytest.raises(ClassError, match="no longer"):
         room.answer("bob", 1, 1)
     asked = room.state.question
@@ -227,7 +227,7 @@ def test_classes_are_found_by_code_and_key_while_they_go_on() -> None:
 def test_a_visitor_cannot_start_all_classes() -> None:
     classes = Classes(20, 2, connected=lambda _: True)
     first, _ = classes.start("ada"), classes.start("ada")
-    with pytest.raises(ClassError, match="a visitor can have 2 classes here at a time"):
+    with pytest.raises(ClassError, match="a visitor can have 2 classes at a time"):
         classes.start("ada")
     classes.start("bob")
     first.end(first.key)

@@ -66,10 +66,16 @@ HOSTILE = [
     ({"max_paths": "100000"}, "max_paths is 100000; it must be a whole number from 1 to 256"),
     ({"cursor": "-3"}, "cursor is -3"),
     ({"prompt": "x" * 2001}, "prompt has 2,001 characters"),
-    ({"messages": "["}, "the messages are no JSON that can be read"),
-    ({"messages": '[{"role": "user"}]'}, "messages[0] is {'role': 'user'}; a message has a role"),
+    ({"messages": "["}, "the messages are not valid JSON"),
+    (
+        {"messages": '[{"role": "user"}]'},
+        "messages[0] is {'role': 'user'}; a message has only a role",
+    ),
     ({"messages": '[{"role":"user","content":"\\ud800"}]'}, "not valid text at character 1"),
-    ({"messages": '[{"role":"user","content":"a"}]', "prompt": "b"}, "give a prompt or messages"),
+    (
+        {"messages": '[{"role":"user","content":"a"}]', "prompt": "b"},
+        "give either a prompt or messages",
+    ),
     ({"messages": "x" * 2001}, "messages has 2,001 characters"),
     ({"model": "x" * 400}, "model has 400 characters"),
 ]
@@ -178,7 +184,7 @@ def test_a_link_to_a_saved_run_opens_it() -> None:
 def test_the_page_explains_a_bad_link_and_starts_as_usual(values: dict[str, str], why: str) -> None:
     page = opened(**values)
     assert not page.exception
-    assert "This link cannot be followed" in page.error[0].value
+    assert "This link cannot be opened" in page.error[0].value
     first = bundled_runs.events_of(bundled_runs.recordings()[0])[0]
     assert page.slider(key="set_max_paths").value == first.config.max_paths  # type: ignore[union-attr]
     assert boards(page)

@@ -58,7 +58,7 @@ def test_a_file_changes_single_rules(tmp_path):
         ('hosts = "example.org"', r'hosts is .* list such as \["example.org"\]'),
         ('hosts = ["http://example.org"]', "hosts has 'http://example.org'; write the name alone"),
         ('hosts = ["example.org:443"]', "without http:// and without a port"),
-        ('key = "a b"', "key has spaces"),
+        ('key = "a b"', "key contains spaces"),
         ("max_paths = ", "cannot be read"),
         ("[limits]\nmax_paths = 3", "no rule 'limits'"),
         ("\x00", "cannot be read"),

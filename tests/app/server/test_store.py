@@ -43,7 +43,7 @@ def test_rename_delete_and_undo(store: RunStore) -> None:
     store.rename(one.id, "first")
     store.delete(two.id)
     assert [run.name for run in store.all()] == ["first"]
-    with pytest.raises(StoreError, match="not saved here"):
+    with pytest.raises(StoreError, match="not saved on this server"):
         store.load(two.id)
     store.restore(two.id)
     assert tuple(store.load(two.id)[1]) == EVENTS
@@ -140,7 +140,7 @@ def test_a_file_of_something_else_is_left_unchanged(store: RunStore) -> None:
     store.path.parent.mkdir()
     with closing(sqlite3.connect(store.path)) as db:
         db.execute("CREATE TABLE accounts (name TEXT)")
-    _refuses_and_leaves(store, "no store of saved runs")
+    _refuses_and_leaves(store, "not a store of saved runs")
 
 
 @pytest.mark.parametrize("version", [1, 3])

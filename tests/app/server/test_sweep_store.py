@@ -57,7 +57,7 @@ def test_rename_delete_and_undo(store: NamedStore[TuningReport]) -> None:
 
 def test_limits_speak_of_sweeps(store: NamedStore[TuningReport]) -> None:
     size = store.save("one", report()).size
-    with pytest.raises(StoreError, match=r"the store holds 1 sweep of .*; at most 1 of"):
+    with pytest.raises(StoreError, match=r"the store contains 1 sweep of .*; at most 1 of"):
         NamedStore(store.path, replace(SWEEPS, most=1)).save("two", report())
     with pytest.raises(StoreError, match=r"the sweep takes .* Sweep fewer values"):
         NamedStore(store.path, replace(SWEEPS, largest=size - 1)).save("two", report())
@@ -95,7 +95,7 @@ def test_runs_and_sweeps_do_not_take_each_others_files(
         NamedStore(store.path, RUNS).all()
     runs = NamedStore(tmp_path / "runs.sqlite", RUNS)
     runs.save("one", EVENTS)
-    with pytest.raises(StoreError, match="is no store of saved sweeps; it was left unchanged"):
+    with pytest.raises(StoreError, match="is not a store of saved sweeps; it was left unchanged"):
         NamedStore(runs.path, SWEEPS).save("one", report())
     assert len(store.all()) == len(runs.all()) == 1
 

@@ -127,7 +127,7 @@ def test_a_run_that_nobody_watches_is_stopped(
     assert steps(run) < 400
     assert run.state.ended is not None
     assert run.state.ended.reason == "unwatched"
-    assert "(no open tab watched it)" in cost_sentence(run.state.started_run())
+    assert "(its tab was closed)" in cost_sentence(run.state.started_run())
 
 
 def test_a_run_that_breaks_says_why_and_leaves_the_others_alone(worker: Worker) -> None:

@@ -28,9 +28,9 @@ def test_the_counts_of_the_steps_give_what_lies_above_a_threshold() -> None:
 def test_the_sentence_says_what_forks_and_whose_tokens_they_are() -> None:
     drawn = html([0.1, 0.7, 1.2], " of a greedy run", 0.69, ", about 2 texts")
     assert text(drawn) == (
-        "Forks at 2.0 likely words or more: 2 of 3 tokens of a greedy run, about 2 texts."
+        "Forks at 2.0 likely tokens or more: 2 of 3 tokens of a greedy run, about 2 texts."
     )
-    assert text(html([], "", 0.0, "")) == "Forks at 1.0 likely words or more."
+    assert text(html([], "", 0.0, "")) == "Forks at 1.0 likely tokens or more."
     assert text(empty("Not known.")) == "Not known."
 
 

@@ -153,7 +153,7 @@ def test_a_file_without_an_ending_and_a_folder_with_one_file_are_opened(tmp_path
     blob.rename(tmp_path / "blobs" / "b.gguf")
     assert load_model(str(tmp_path / "blobs"), "cpu").card.family == "llama"
     write(plain, tmp_path / "blobs" / "c.gguf")
-    with pytest.raises(ModelError, match=r"holds 2 models in GGUF; give one .* such as 'b.gguf'"):
+    with pytest.raises(ModelError, match=r"contains 2 GGUF models; give one .* such as 'b.gguf'"):
         load_model(str(tmp_path / "blobs"))
 
 

@@ -37,13 +37,13 @@ def test_a_file_that_is_cut_anywhere_is_refused(raw: RawFile, tmp_path: Path) ->
         assert "ends inside of its header" in message or "its tensors take more" in message
     for length in range(4):
         (tmp_path / "a.gguf").write_bytes(data[:length])
-        assert "is no model in GGUF" in refusal(tmp_path / "a.gguf")
+        assert "is not a GGUF model" in refusal(tmp_path / "a.gguf")
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"magic": b"GGML"}, "is no model in GGUF"),
+        ({"magic": b"GGML"}, "is not a GGUF model"),
         ({"version": 0}, "its version is 0"),
         ({"version": 1}, "its version is 1"),
         ({"version": 4}, "its version is 4"),

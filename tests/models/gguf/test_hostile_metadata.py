@@ -55,7 +55,7 @@ def test_a_setting_that_is_no_number_is_refused(
     ("change", "reason"),
     [
         ({"llama.block_count": 2}, "is incomplete: 9 weights missing"),
-        ({"llama.block_count": 60_000}, "far more than its files hold"),
+        ({"llama.block_count": 60_000}, "far more than its files contain"),
         ({"llama.embedding_length": 64}, "72 tokens of 64 numbers, and its tensor token_embd"),
         ({"llama.attention.head_count": 8}, "blk.0.attn_k.weight"),
         ({"llama.attention.head_count": 3}, "not a multiple"),

@@ -263,7 +263,7 @@ def test_weights_that_are_quantized_already_are_not_quantized_again(monkeypatch,
     model = causal("LlamaConfig")
     model.config.quantization_config = {"quant_method": "gptq", "bits": 4}
     monkeypatch.setattr("eab.models.loading._load", lambda *_: (words, model))
-    with pytest.raises(ModelError, match=r"quantized already \(gptq\), .*choose weights as-"):
+    with pytest.raises(ModelError, match=r"already quantized \(gptq\), .*choose weights as-"):
         load_model("embedded", "cpu", weights="int8")
 
 
