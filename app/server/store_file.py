@@ -1,9 +1,9 @@
-"""A SQLite file that this program made: its transactions, and what becomes of a file that is
-damaged, somebody else's, or newer than the program.
+"""A SQLite file that this program made: its transactions, and the handling of files that are
+damaged, of another program, or newer than this one.
 
 The file of an older program can be read as it is; the first change brings it up to date. A damaged
-file is set aside under another name, and a new one begins; a file that this program did
-not make is left unchanged. Knows nothing of Streamlit.
+file is renamed, and a new one is used; a file that this program did not make is left unchanged.
+Knows nothing of Streamlit.
 """
 
 import sqlite3
@@ -50,7 +50,7 @@ class Kind(Generic[Kept]):
         many: Several; also the name of the table.
         application_id: Marks the file as one of this program, with things of this kind.
         most: How many a store holds.
-        most_bytes: How many bytes they may take in all.
+        most_bytes: The maximum of their total bytes.
         largest: How many bytes one of them may take.
         smaller: How to get a smaller one, as a sentence.
         dumps: Its bytes.

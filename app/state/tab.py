@@ -79,7 +79,7 @@ class Details:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run as Explore shows it: what the slot holds, and what only Explore needs."""
+    """A run as Explore shows it: the entry of the slot, and data that only Explore needs."""
 
     entry: Entry[RunFold]
     details: Details

@@ -1,4 +1,4 @@
-"""What each variant took, beside each other: the same table for the terminal and the page."""
+"""The costs of the variants side by side: the same table for the terminal and the page."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
