@@ -1,4 +1,4 @@
-"""Numbers and messages in words, the same on the page and in the terminal."""
+"""Numbers and messages as text, the same on the page and in the terminal."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -172,7 +172,7 @@ def no_comparison(a: Timing, b: Timing) -> str:
 
 
 class Claim(NamedTuple):
-    """Two timings that a page compares in words.
+    """Two timings that a page compares in a sentence.
 
     Attributes:
         what: What is compared.

@@ -1,6 +1,6 @@
 """A class: what the lecturer shows, who follows, and what was asked.
 
-Whoever has the key leads the class; the code lets others follow and answer, and nothing else. All
+The key is for leading the class; the code is for following and answering only. All
 of it is in memory and ends with the class. Knows nothing of Streamlit, nor of what is shown: that
 is a frozen value of the pages, which the class passes on.
 """
@@ -36,7 +36,7 @@ class ClassState:
         question: The question on the screens of the class, if there is one.
         following: How many follow.
         lecturer_here: Whether a tab of the lecturer is connected.
-        ended: Whether the class is over.
+        ended: Whether the class has ended.
     """
 
     version: int = 0

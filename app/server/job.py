@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Folded(Protocol):
-    """What the events of a job come to."""
+    """The result of the events of a job."""
 
     @property
     def ended(self) -> RunEnded | None:

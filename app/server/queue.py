@@ -1,4 +1,4 @@
-"""How long what waits has to wait."""
+"""Estimated waiting times in the queue."""
 
 import heapq
 from collections.abc import Sequence

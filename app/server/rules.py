@@ -1,7 +1,7 @@
-"""What the person who runs this server allows its visitors.
+"""What the operator of this server allows its visitors.
 
-The rules stand in a TOML file that the environment variable EAB_RULES names; EAB_PUBLIC=1 starts
-from the rules of a public server instead of those of one's own machine. They are read once, when
+The rules are in a TOML file that the environment variable EAB_RULES names; EAB_PUBLIC=1 starts
+from the rules of a public server instead of those of a private machine. They are read once, when
 the server starts. Knows nothing of Streamlit.
 """
 

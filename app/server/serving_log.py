@@ -1,4 +1,4 @@
-"""The newest shared passes of this server, for everybody to watch: numbers of runs, no prompts.
+"""The newest shared passes of this server, visible to everyone: run numbers, no prompts.
 
 Knows nothing of Streamlit.
 """
@@ -35,13 +35,13 @@ class LoggedPass:
 
 @dataclass(frozen=True, slots=True)
 class ServingNow:
-    """Who is served at one moment.
+    """The served runs at one moment.
 
     Attributes:
         passes: The newest passes, the oldest first.
         running: How many runs are in the batch.
         waiting: How many runs wait for a slot.
-        taking_turns: How many sweeps and measurements wait or take turns of their own.
+        taking_turns: How many sweeps and measurements wait or take turns.
         at: The moment, on the clock of `time.monotonic`.
     """
 

@@ -35,7 +35,7 @@ class Kind(Generic[Kept]):
         many: Several; also the name of the table.
         application_id: Marks the file as one of this program, with things of this kind.
         most: How many a store holds.
-        most_bytes: How many bytes they may take in all.
+        most_bytes: The maximum of their total bytes.
         largest: How many bytes one of them may take.
         smaller: How to get a smaller one, as a sentence.
         dumps: Its bytes.

@@ -1,4 +1,4 @@
-"""Saved sweeps: a file beside that of the saved runs, under the same rules.
+"""Saved sweeps: a file next to that of the saved runs, under the same rules.
 
 Knows nothing of Streamlit.
 """

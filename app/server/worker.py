@@ -3,7 +3,7 @@
 Runs of one model share their forward passes, so that all trees grow at the same time. Comparisons,
 sweeps and measurements take turns with them. Beyond a limit, runs wait. An error in a run ends only
 that run; after one that would end the thread, all runs end and the thread goes on with new ones.
-Models load in threads of their own. A run that nobody watches is stopped.
+Models load in their own threads. A run that nobody watches is stopped.
 
 Knows nothing of Streamlit.
 """

@@ -1,5 +1,5 @@
-"""The greedy probe of what Run would run, made before Run is pressed: what a quantile threshold
-comes to, and which entropies one in nats stands among.
+"""The greedy probe of what Run would run, made before Run is pressed: the value of a quantile
+threshold, and the entropies around a threshold in nats.
 
 Made by loaded models on this machine only: a probe must not load a model, or cost money.
 """

@@ -21,7 +21,7 @@ class Entry(Generic[State]):
         key: Names it for the board and the charts.
         state: Its events, folded.
         live: What makes it or made it; None if it was recorded.
-        guest: Whether it is somebody else's, whom this tab follows: it cannot be stopped here.
+        guest: Whether it belongs to the lecturer whom this tab follows; it cannot be stopped here.
     """
 
     key: str

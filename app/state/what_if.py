@@ -1,8 +1,8 @@
 """What a finished run would have been at another threshold or r, recomputed without a model.
 
-The board asks: the user drags its threshold line, or chooses another growth step. What was asked
-for stays in the session until the user resets it or another run is opened.
-`eab.what_if.resimulate` needs torch for its tensors without content; it is imported when asked.
+The board asks: the user drags its threshold line, or chooses another growth step. The request stays
+in the session until the user resets it or opens another run. `eab.what_if.resimulate` needs torch
+for its tensors without content; it is imported when asked.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The sliders of an exercise, and what they give."""
+"""The sliders of an exercise, and their results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from eab.lessons.sources import Sources
 
 @dataclass(frozen=True)
 class Numbers:
-    """What the sliders stand at, and what they give.
+    """The values of the sliders, and the results.
 
     Attributes:
         calculator: The calculator.

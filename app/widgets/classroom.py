@@ -1,4 +1,4 @@
-"""A class on the page: the way in, the bar over every page, and the board that goes along."""
+"""A class on the page: the entry, the bar above every page, and the board that follows."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""A chat of several messages: what stands before the prompt, and a reply to a text of the model."""
+"""A chat of several messages: the messages before the prompt, and a reply to a text of the
+model."""
 
 from typing import Final
 

@@ -3,10 +3,10 @@
 Leaves whose texts, or parts of them (`eab.analysis.answer_parts`), are the same by a rule
 (`eab.analysis.same_answer`) give one answer. The sum of their weights estimates its probability.
 
-Beside the estimate there are certain bounds. The probabilities of the texts seen are known; their
-sum is `explored`. An answer has at least the probability of its own texts, and at most that plus
-1 - explored. These bounds hold for every policy and every seed, up to the rounding of the model's
-log-probabilities.
+In addition to the estimate there are certain bounds. The probabilities of the texts seen are known;
+their sum is `explored`. An answer has at least the probability of its own texts, and at most that
+plus 1 - explored. These bounds hold for every policy and every seed, up to the rounding of the
+model's log-probabilities.
 
 Everything here is about the processed distribution (after temperature, top-k, top-p) and about
 texts of at most max_new_tokens tokens. No model is needed.

@@ -1,8 +1,8 @@
 """How much of the semantic entropy each fork of a tree causes.
 
 By the chain rule, the entropy over the answers is a sum over the forks: the share of the weight
-that comes to a fork, times the mutual information there between the branch taken and the answer.
-The parts add up to the weighted semantic entropy exactly, also after pruning.
+that reaches a fork, times the mutual information between the branch taken and the answer. The parts
+add up to the weighted semantic entropy exactly, also after pruning.
 
 The information at a fork is the Jensen-Shannon divergence between the answers of its branches. With
 few texts below each branch it is too high on average, so early forks get too much.

@@ -25,7 +25,7 @@ SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What the bytes that are reserved in one step hold.
+    """The contents of the bytes that are reserved in one step.
 
     Attributes:
         used: Tokens, each token of the tree once.

@@ -31,7 +31,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the tensors hold in one step, at some r.
+    """The contents of the tensors in one step, at some r.
 
     Attributes:
         step: The step.

@@ -1,5 +1,5 @@
-"""What a scheduler served in each of its forward passes, and what follows from it: who waited, how
-long, and which slots stayed idle.
+"""What a scheduler served in each of its forward passes, and the results: which requests waited,
+how long, and which slots stayed idle.
 
 A slot is a place in the batch; a run holds one from its first pass to its last. The records are
 made from the events that each pass gave its runs, and never become part of a run.

@@ -1,4 +1,4 @@
-"""What the live paths of a run would hold if each had a KV cache of its own.
+"""The bytes that the live paths of a run would hold with separate KV caches.
 
 A separate cache is a tree cache with a single path: it holds the prompt, and grows by the same r as
 the cache of the run. So both sides of the comparison have reserved rows. With r = auto it grows as

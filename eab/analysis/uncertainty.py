@@ -1,4 +1,4 @@
-"""How uncertain a model is about its answer: semantic entropy and the scores beside it.
+"""How uncertain a model is about its answer: semantic entropy and related scores.
 
 Semantic entropy is the entropy over answers instead of texts (Kuhn et al., 2023, arXiv 2302.09664;
 Farquhar et al., Nature 630, 2024). Three estimators differ in what an answer's probability is

@@ -2,9 +2,9 @@
 their children.
 
 Units are CSS pixels at scale 1. A box begins where its parent ends, plus a gap, and each subtree
-has rows of its own, so boxes never overlap. Pruned leaves are stubs in lower rows.
-This is for still pictures; `eab/board/static/layout.js` does the same in the browser, where widths
-are measured and the tree is fitted into its panel.
+has its own rows, so boxes never overlap. Pruned leaves are stubs in lower rows. This is for still
+pictures; `eab/board/static/layout.js` does the same in the browser, where widths are measured and
+the tree is fitted into its panel.
 """
 
 import unicodedata

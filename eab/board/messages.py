@@ -1,5 +1,5 @@
-"""What the board in the browser is sent: records of paths and steps, and the sentences over the
-pictures.
+"""Messages to the board in the browser: records of paths and steps, and the sentences above the
+charts.
 
 Records are idempotent: a message may be lost or come twice. `board_message(run, since_step)` holds
 the paths that changed at or after that step, with their tokens, and the steps from about then on.

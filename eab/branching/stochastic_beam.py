@@ -42,7 +42,7 @@ class _Continuations:
 class StochasticBeamPolicy(Seeded):
     """Stochastic beam search: the max_paths texts of highest perturbed log-probability.
 
-    The log-probability of every text is perturbed by Gumbel noise of its own, so that the max_paths
+    The log-probability of every text is perturbed by its own Gumbel noise, so that the max_paths
     highest are a sample without replacement (the Gumbel-top-k trick). A prefix has the highest of
     all its texts. Top-down, then, the continuations of a prefix are drawn under the condition that
     the highest of them is that of the prefix, here in decreasing order and only as many as are

@@ -1,9 +1,9 @@
-"""The books of a KV cache in blocks of rows, as vLLM has it: which blocks each path holds.
+"""Bookkeeping of a KV cache in blocks of rows, as in vLLM: which blocks each path uses.
 
 A path's rows lie in blocks of a fixed number of rows, listed in its block table (PagedAttention,
-arXiv 2309.06180). Paths that begin alike list the same full blocks. The last block of a path, which
-is not full, belongs to this path alone: a fork copies it for every child but the first. There are
-no tensors; all rows and bytes are computed.
+arXiv 2309.06180). Paths with the same prefix list the same full blocks. The last block of a path,
+which is not full, belongs to this path alone: a fork copies it for every child but the first. There
+are no tensors; all rows and bytes are computed.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ BLOCK_SIZE: Final = 16  # rows; vLLM's default on CUDA
 
 
 class BlockLedger:
-    """Which blocks the paths of one run hold. Paths are named, and end, as in `KVCache`.
+    """The blocks that the paths of one run use. Paths are named, and end, as in `KVCache`.
 
     Path 0 exists from the start, without rows.
 

@@ -1,7 +1,7 @@
 """Copy-on-write by concatenation: a path is a chain of segments, some shared with other paths.
 
 The first implementation of EAB works this way. A fork copies nothing: the children refer to their
-parent's segments, which no longer change. New tokens of a path go into a segment of its own, which
+parent's segments, which no longer change. New tokens of a path go into its own segment, which
 becomes a new, longer tensor at every step (torch.cat). For attention, the segments of the chain
 are concatenated to one temporary tensor, in every layer and for every path. These copies count as
 copied bytes, and the temporary tensors count for the peak.

@@ -1,4 +1,4 @@
-"""A cache of its own for each path, copied as a whole at a fork: nothing is shared.
+"""One cache per path, copied completely at a fork: nothing is shared.
 
 Each cache grows by concatenation at every step, in every layer, as the DynamicCache of
 transformers does. At a fork the first child takes over the parent's tensors, and each further

@@ -1,7 +1,7 @@
 """The common part of caches that store and attend path by path.
 
 All live paths still share one forward pass per step; only the attention is computed separately for
-each path, over K and V of its own.
+each path, over its own K and V.
 """
 
 from abc import abstractmethod

@@ -1,4 +1,5 @@
-"""The KV cache of a model on a server: its texts, and books of the blocks that hold their rows.
+"""The KV cache of a model on a server: its texts, and the bookkeeping of the blocks with their
+rows.
 
 The server has K and V. It finds the beginning of a text in its prefix cache by the tokens alone, so
 a fork sends nothing. Rows and bytes are computed from the texts; how many tokens the server did not

@@ -1,4 +1,4 @@
-"""A run in words, tables and JSON values: what the command line prints and what scripts read."""
+"""A run as text, tables and JSON values, for the command line and for scripts."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""A run that a scheduler serves: its events, what it holds and was served, and how to stop it."""
+"""A run that a scheduler serves: its events, its memory and served tokens, and how to stop it."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property

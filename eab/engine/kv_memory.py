@@ -1,4 +1,4 @@
-"""The KV memory of many runs: what a run takes, and who goes on when memory runs short.
+"""The KV memory of many runs: the need of each run, and which runs continue when memory is full.
 
 A run with a tree cache takes what its tensors hold, and what its next pass may add. Another cache,
 or that of a draft model, counts from the start with the most that it may hold.

@@ -1,4 +1,4 @@
-"""What the fields of events may hold: the range of each number, the length of each text and list.
+"""The limits of the fields of events: the range of each number, the length of each text and list.
 
 Run files are untrusted: `eab.record.event_json` checks these limits on reading. They are wider
 than what the engine makes.

@@ -80,7 +80,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class KVUsage:
-    """What a KV cache holds: distinct rows by use, their bytes, and totals since the run began.
+    """The contents of a KV cache: distinct rows by use, their bytes, and totals since the run
+    began.
 
     Shared, private and spare rows add up to all rows held.
 

@@ -1,4 +1,4 @@
-"""What a class answered, beside what the model says."""
+"""The answers of a class, compared with the probabilities of the model."""
 
 from collections.abc import Sequence
 

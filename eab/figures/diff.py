@@ -1,4 +1,4 @@
-"""Two runs beside each other: sentences about their common tree, and a table of what each took."""
+"""Two runs side by side: sentences about their common tree, and a table of their costs."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a run's KV cache holds, beside what separate caches would hold, in sentences."""
+"""The bytes of a run's KV cache, compared with separate caches, in sentences."""
 
 from collections.abc import Sequence
 from itertools import takewhile

@@ -1,6 +1,6 @@
 """Runs, comparisons and measurements as tables: for reading, and for downloads.
 
-Together the tables of a run hold everything that its pictures show.
+Together the tables of a run contain all data of its charts.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Timings in words and as error bars: medians of repeats with their quartiles."""
+"""Timings as text and as error bars: medians of repeats with their quartiles."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final

@@ -118,7 +118,7 @@ class Exercise:
         title: Its title.
         text: The task.
         script: What is shown.
-        calculator: The sliders beside the picture; empty where the board is moved instead.
+        calculator: The sliders next to the picture; empty if the user moves the board instead.
         goals: All of them must be met.
         explanation: Shown when they are.
     """

@@ -1,4 +1,4 @@
-"""Whether a checkpoint holds what it should: all weights of its model, and safetensors only."""
+"""Whether a checkpoint is complete: all weights of its model, and only safetensors."""
 
 import json
 import os

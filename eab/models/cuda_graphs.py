@@ -132,7 +132,7 @@ def _tolerance(logits: Tensor) -> float:
 
 
 class GraphCapture:
-    """Captures the graphs of one buffer epoch, on a stream and in a memory pool of their own.
+    """Captures the graphs of one buffer epoch, on their own stream and in their own memory pool.
 
     The graphs are reset together, before the stream is reused: when the first graph of a stream is
     destroyed, PyTorch frees the cuBLAS workspace that the other graphs of the stream still use

@@ -1,6 +1,6 @@
-"""Whether the model that a config.json describes can be loaded, found out before it is built.
+"""Whether the model that a config.json describes can be loaded, checked before it is built.
 
-The configuration of a stranger may ask for a million layers. Its model is built without numbers, on
+An untrusted configuration may have a million layers. Its model is built without numbers, on
 the `meta` device, until it is more than its files can hold.
 """
 

@@ -1,7 +1,7 @@
-"""Files of prompts, line by line: what all of them share, and what is wrong with them.
+"""Files of prompts, line by line: their common parts, and their errors.
 
-JSON lines hold an object each. A file whose name ends in .txt holds a prompt per line. Empty lines
-count, but are no prompts.
+JSON lines contain one object each. A file whose name ends in .txt contains one prompt per line.
+Empty lines count, but are no prompts.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""How much a run file may hold: what every run has room in that its settings allow, and no more.
+"""The size limits of a run file: enough for every run that its settings allow, and no more.
 
-A file may come from a stranger, and what it holds costs time and memory to read and to show.
+A file is not trusted, and its contents cost time and memory to read and to show.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ OF_A_TOKEN: Final = Limits(4096, 16, 200, 2, 64)
 
 
 class Amounts:
-    """Counts what a file holds, line by line, and refuses what is too much.
+    """Counts the contents of a file, line by line, and refuses files that exceed a limit.
 
     Args:
         name: The file, for messages.

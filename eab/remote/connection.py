@@ -1,8 +1,7 @@
 """Requests to a server and their answers, as JSON.
 
-Connections are kept open between requests. A request runs in a thread of its own, so that whoever
-waits for it can give up at any moment; its connection is closed then, which tells the server to end
-the work.
+Connections are kept open between requests. A request runs in its own thread, so that the caller can
+give up at any moment; then its connection is closed, which makes the server stop.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Stop strings: texts that end a path where its text comes to contain one.
+"""Stop strings: a path ends when its text contains one of them.
 
 The search is in exact bytes (see eab.token_text), so a character that is split over tokens is
 found, and it needs no more of the text than its end.

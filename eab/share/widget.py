@@ -29,7 +29,7 @@ class BoardWidget(anywidget.AnyWidget):
 
     Attributes:
         message: What the board in the browser is sent.
-        status: How far a live run is, in words.
+        status: The progress of a live run, as text.
         running: Whether a live run goes on.
     """
 
@@ -58,7 +58,7 @@ class BoardWidget(anywidget.AnyWidget):
 
 
 class LiveWidget(BoardWidget):
-    """A run that is being made in a thread of its own.
+    """A run that is generated in its own thread.
 
     Attributes:
         events: The events so far, for `eab.save`.

@@ -1,4 +1,4 @@
-"""Draft tokens by a smaller model with a tree cache of its own, for all paths in the same forward
+"""Draft tokens by a smaller model with its own tree cache, for all paths in the same forward
 passes.
 
 The draft model uses the random number that the target will use at that step. Where both models

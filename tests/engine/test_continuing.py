@@ -87,7 +87,7 @@ def test_nothing_grows_after_the_end_or_from_a_token_that_is_not_there(run):
 
 
 def test_another_model_is_named_in_words(run, twins):
-    with pytest.raises(ModelError, match="Choose the model that made it"):
+    with pytest.raises(ModelError, match="Choose the model that made the run"):
         continue_from(
             twins("gpt2").ours,
             run.started,

@@ -30,7 +30,7 @@ def test_a_recommendation_says_what_it_rests_on_and_whether_it_held() -> None:
     assert "both inside" in words_of.check_sentence(found, near)
     assert [row[3] for row in words_of.check_rows(found, near)] == ["yes", "yes"]
     far = measured_means([cell(1.0, seed, paths=40, tokens=220) for seed in (7, 8, 9)])
-    assert "paths lie outside" in words_of.check_sentence(found, far)
+    assert "paths are outside" in words_of.check_sentence(found, far)
     one = recommend(pilot[:1], "paths", 12)
     assert "which has no interval" in words_of.recommendation_sentence(one)
     assert "has no interval" in words_of.check_sentence(one, near)

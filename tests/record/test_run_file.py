@@ -78,7 +78,7 @@ def test_a_file_is_the_same_in_pieces_of_any_size(chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eab.record.run_file._CHUNK", chunk)
         assert loads(dumps(EVENTS)) == EVENTS
-        with pytest.raises(RecordError, match="cut short"):
+        with pytest.raises(RecordError, match="incomplete"):
             loads(dumps(EVENTS)[:-1])
 
 
@@ -109,9 +109,9 @@ def test_the_bundled_runs_load_and_fold(path):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "cut short|not a run file"),
+        (b"", "incomplete|not a run file"),
         (b"not gzip at all", "not a run file"),
-        (b"\x1f\x8b", "cut short"),
+        (b"\x1f\x8b", "incomplete"),
         (gzip.compress(b""), "line 1 is not JSON"),
         (gzip.compress("é".encode()), "not a run file"),
         (gzip.compress(b"{"), "line 1 is not JSON"),

@@ -175,5 +175,5 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         steps_of(tmp_path)
     assert (tmp_path / JOURNAL).read_text() == '{"a": 1}\n'
     (tmp_path / "file").touch()
-    with pytest.raises(RecordError, match="cannot be made"):
+    with pytest.raises(RecordError, match="cannot be created"):
         steps_of(tmp_path / "file" / "sweep")

@@ -20,7 +20,7 @@ class Measure(NamedTuple):
     Attributes:
         name: What it is called, with its unit.
         of: The number of one serving.
-        written: A number in words.
+        written: A number as text.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One rounded weight matrix as charts and sentences: its weights beside the grid, and the error by
+"""One rounded weight matrix as charts and sentences: its weights with the grid, and the error by
 bits and group size.
 """
 

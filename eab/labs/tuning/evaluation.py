@@ -1,4 +1,4 @@
-"""What an evaluation comes to: a row per score, the tree against independent texts, a verdict."""
+"""The results of an evaluation: a row per score, the tree against independent texts, a verdict."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What a sweep of settings found, in sentences and tables.
+"""The results of a sweep of settings, in sentences and tables.
 
-Inside of the error of the seeds there is no difference.
+Within the error of the seeds there is no difference.
 """
 
 from collections import defaultdict

@@ -1,5 +1,5 @@
-"""Whether draft tokens pay: the time of each draft length beside plain decoding, what a draft token
-costs, and what the formula computes from that.
+"""Whether draft tokens save time: the time of each draft length compared with plain decoding, the
+cost of a draft token, and the result of the formula.
 """
 
 from collections.abc import Sequence

@@ -77,7 +77,7 @@ _InFile: TypeAlias = Began | RunTimed | Progressed | RunEnded
 
 
 class VariantTimes(Report[Began, RunTimed]):
-    """The recorded repeats of a comparison; the runs themselves are in run files beside it."""
+    """The recorded repeats of a comparison; the runs themselves are in run files next to it."""
 
     beginning = Began
 

@@ -367,4 +367,4 @@ def test_the_page_sets_what_goes_into_a_chat_template(page: AppTest) -> None:
     assert "Changed since" not in status(page)
     page.text_input(key="set_chat_template_kwargs").set_value("{a").run()
     page.button(key="run_button").click().run()
-    assert "which is no JSON with plain values" in page.error[0].value
+    assert "which is not JSON with plain values" in page.error[0].value

@@ -56,7 +56,10 @@ def test_a_file_changes_single_rules(tmp_path):
         ('visitor = "me"', "visitor is 'me'; it must be one of: tab, address"),
         ('frame_ancestors = "x; script-src *"', "must be 'none', 'self' or addresses"),
         ('hosts = "example.org"', r'hosts is .* list such as \["example.org"\]'),
-        ('hosts = ["http://example.org"]', "hosts has 'http://example.org'; write the name alone"),
+        (
+            'hosts = ["http://example.org"]',
+            "hosts contains 'http://example.org'; write only the name",
+        ),
         ('hosts = ["example.org:443"]', "without http:// and without a port"),
         ('key = "a b"', "key contains spaces"),
         ("max_paths = ", "cannot be read"),

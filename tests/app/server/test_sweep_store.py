@@ -49,7 +49,7 @@ def test_rename_delete_and_undo(store: NamedStore[TuningReport]) -> None:
     store.rename(one.id, "first")
     store.delete(two.id)
     assert [sweep.name for sweep in store.all()] == ["first"]
-    with pytest.raises(StoreError, match=r"this sweep is not saved here, or no longer"):
+    with pytest.raises(StoreError, match=r"this sweep is not saved on this server"):
         store.load(two.id)
     store.restore(two.id)
     assert len(store.load(two.id)[1].cells) == 2
@@ -64,7 +64,7 @@ def test_limits_speak_of_sweeps(store: NamedStore[TuningReport]) -> None:
 
 
 def test_a_sweep_that_has_not_begun_is_not_saved(store: NamedStore[TuningReport]) -> None:
-    with pytest.raises(RecordError, match="has not begun"):
+    with pytest.raises(RecordError, match="has not started"):
         store.save("none", TuningReport())
     assert not store.path.exists()
 
