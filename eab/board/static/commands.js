@@ -93,7 +93,7 @@ export class Commands {
   select(path, token) {
     this.view.selection = { path, token: Math.max(0, token) };
     this.view.drawer = "token";
-    this.view.hover(null);
+    this.hover(null);
     this.render();
   }
 
@@ -105,7 +105,7 @@ export class Commands {
 
   deselect() {
     this.view.deselect();
-    this.view.hover(null);
+    this.hover(null);
     this.render();
   }
 
