@@ -98,6 +98,7 @@ def test_a_step_that_fails_leaves_an_older_store_as_it_is(
     assert [run.name for run in old.all()] == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
 def test_a_process_that_is_killed_while_it_brings_a_store_up_to_date_leaves_it_whole(
     old: Store,
