@@ -43,8 +43,9 @@ from app.state import process
 from page_walk import opened
 
 process.WARM_UP_AFTER = 600.0
+tab = opened()
 for name in {names}:
-    page = opened(name)
+    page = tab.switch_page(f"../pages/{{name}}.py").run()
     assert not page.exception, (name, page.exception)
     assert page.main.children, name
     assert not {{'torch', 'transformers'}} & set(sys.modules), name
@@ -257,6 +258,23 @@ def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: AppTes
     page.segmented_control(key="same_answer").set_value("content").run()
     assert not page.exception
     assert any("All texts give one answer" in text.value for text in page.text)
+
+
+def test_reset_and_presets_set_the_settings_and_the_marks_follow(page: AppTest) -> None:
+    open_example(page, bundled_runs.named("ball.eab"))
+    paths = "Max paths ● default 10"
+    assert page.slider(key="set_max_paths").label == paths
+    assert page.button(key="reset_button").label.startswith("Reset ")
+    page.button(key="reset_button").click().run()
+    assert (page.slider(key="set_max_paths").value, page.button(key="reset_button").label) == (
+        10,
+        "Reset",
+    )
+    assert page.slider(key="set_max_paths").label == "Max paths"
+    page.segmented_control(key="preset").set_value("Wide").run()
+    assert page.slider(key="set_max_paths").value == 32
+    assert page.slider(key="set_max_paths").label == paths
+    assert not page.exception
 
 
 def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:

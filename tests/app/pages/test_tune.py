@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from app.server import default_sweep
 from app.server.named_store import NamedStore
 from app.server.sweep_store import default_sweep_store
+from app.state.process import worker
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.figures.charts import NOTHING_YET
@@ -277,10 +278,16 @@ def test_saving_sweeps_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> N
 def test_stop_keeps_what_is_there(page: AppTest) -> None:
     page.button(key="tune_start").click().run()
     assert not page.button(key=STOP).disabled
+    live = worker().remembered[-1]
+    while not live.state.cells:
+        assert live.active, live.message
+        page.run()
     page.button(key=STOP).click().run()
     run_to_its_end(page, STOP).run()
     assert not page.exception
+    assert 0 < len(live.state.cells) < len(bundled_runs.tuning().cells)
     assert "Stopped after" in captions(page)
+    assert "Measured here: embedded" in captions(page)
     assert page.get("plotly_chart")
 
 
