@@ -133,20 +133,23 @@ def test_the_package_offers_its_names_and_names_them_when_one_is_wrong():
         _ = eab.generat
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import eab",
-        "import eab.run, eab.events, eab.record, eab.config, eab.token_text, eab.errors",
-        "import importlib, pkgutil, eab.figures as f\n"
-        "for m in pkgutil.iter_modules(f.__path__): importlib.import_module('eab.figures.' + m.name)",
-        "from eab import BranchingConfig, fold, load, save, Run, Sample",
-    ],
-    ids=["package", "shell", "figures", "names"],
-)
-def test_reading_and_drawing_a_run_imports_no_torch(statement):
-    code = f"import sys\n{statement}\nassert not {{'torch', 'transformers', 'streamlit'}} & set(sys.modules), 'torch'"
+WITHOUT_TORCH = [
+    "import eab",
+    "import eab.run, eab.events, eab.record, eab.config, eab.token_text, eab.errors",
+    "import eab.models.installed, eab.models.packaged, eab.models.sources, eab.models.ollama",
+    "from eab import BranchingConfig, fold, load, save, Run, Sample",
+    "from eab.lessons import bundled_runs; from eab.what_if.trace import Trace",
+    "Trace(bundled_runs.events_of(bundled_runs.recordings()[0]))",
+    "import importlib, pkgutil, eab.figures as f",
+    "for m in pkgutil.iter_modules(f.__path__): importlib.import_module('eab.figures.' + m.name)",
+]
+
+
+def test_looking_for_models_and_reading_and_drawing_a_run_import_no_torch():
+    check = "assert not {'torch', 'transformers', 'streamlit'} & set(sys.modules)"
+    lines = [line for statement in WITHOUT_TORCH for line in (statement, check)]
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+        [sys.executable, "-c", "\n".join(["import sys", *lines])],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr

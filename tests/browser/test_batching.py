@@ -1,5 +1,5 @@
 """The page Batching in a real Chromium: what the first screen shows, a measurement with edited
-requests, Stop, and Now while somebody else runs.
+requests, and Now while somebody else runs.
 """
 
 import csv
@@ -92,19 +92,6 @@ def test_a_measurement_here_and_its_download(
     assert len(rows) == 3 * 8
     assert [row["new_tokens"] for row in rows] == ["4", *["32"] * 7] * 3
     assert all(float(row["ended_s"]) >= float(row["first_token_s"]) for row in rows)
-
-
-def test_stop_ends_a_measurement_and_the_recorded_one_stays(
-    open_page: Callable[..., Page],
-) -> None:
-    page = opened(open_page)
-    page.get_by_role("button", name="Measure", exact=True).click()
-    stop = page.get_by_role("button", name="Stop", exact=True)
-    expect(stop).to_be_enabled(timeout=60 * SECONDS)
-    stop.click()
-    expect(page.get_by_text("Stopped after")).to_be_visible(timeout=60 * SECONDS)
-    expect(stop).to_be_disabled()
-    expect(page.get_by_text("Recorded: embedded")).to_be_visible()
 
 
 def test_one_cursor_goes_through_all_parts_of_the_picture(open_page: Callable[..., Page]) -> None:

@@ -1,6 +1,4 @@
-"""The page Memory in a real Chromium: recorded comparison, run, Stop, reload, download, dark mode,
-print view.
-"""
+"""The page Memory in a real Chromium: recorded comparison, run, reload, download, dark mode, print."""
 
 import csv
 from collections.abc import Callable
@@ -64,31 +62,6 @@ def test_a_comparison_from_the_first_page_to_the_download(
     assert [row["variant"] for row in rows if row["step"] == "7"] == list(CACHES)
     page.get_by_role("link", name="Explore").click()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
-
-
-def test_settings_keep_their_values_from_page_to_page(open_page: Callable[..., Page]) -> None:
-    page = open_page()
-    sliders = {
-        name: page.get_by_role("slider", name=name)
-        for name in ("Entropy threshold", "Max paths", "Max new tokens")
-    }
-    values = {name: one.input_value() for name, one in sliders.items()}
-    heading = {"Memory": "What does a KV cache save?", "Explore": "EAB Explorer"}
-    for link, title in heading.items():
-        page.get_by_role("link", name=link).click()
-        expect(page.get_by_role("heading", name=title)).to_be_visible()
-        for name, slider in sliders.items():
-            expect(slider).to_have_value(values[name])
-
-
-def test_stop_acts_and_progress_names_the_cache(open_page: Callable[..., Page]) -> None:
-    page = open_page("/memory")
-    wait_for_charts(page)
-    start(page, "Once upon a time", "End")
-    expect(page.get_by_text("tree (1 of 4 caches): step")).to_be_visible(timeout=60 * SECONDS)
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Stopped after ")).to_be_visible(timeout=10 * SECONDS)
-    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
 
 
 def test_charts_are_readable_in_both_themes_and_white_for_print(

@@ -72,7 +72,10 @@ def test_the_header_is_one_line_and_nothing_covers_it(
     assert place(page, ".eab")["y"] + height_left <= height
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [SIZES[0], SIZES[-1], *(pytest.param(*size, marks=pytest.mark.slow) for size in SIZES[1:-1])],
+)
 def test_all_pictures_and_the_scrubber_are_in_the_window(
     open_page: Callable[..., Page], width: int, height: int
 ) -> None:
@@ -197,17 +200,3 @@ def test_the_theme_can_be_chosen_in_the_menu(open_page: Callable[..., Page]) -> 
         page.keyboard.press("Escape")
         board = "dark" if dark else ":not(.dark)"
         expect(page.locator(f".eab.{board}" if dark else f".eab{board}")).to_have_count(1)
-
-
-def test_reset_and_presets_set_the_settings_and_the_marks_follow(
-    open_page: Callable[..., Page],
-) -> None:
-    page = opened(open_page, query="?example=ball.eab")
-    paths = page.get_by_role("slider", name="Max paths")
-    expect(page.get_by_text("Max paths ● default 10")).to_be_visible()
-    page.get_by_role("button", name=re.compile("Reset . settings")).click()
-    expect(paths).to_have_value("10")
-    expect(page.get_by_text("Max paths ● default 10")).to_have_count(0)
-    page.get_by_role("radio", name="Wide").click()
-    expect(paths).to_have_value("32")
-    expect(page.get_by_text("Max paths ● default 10")).to_be_visible()

@@ -1,5 +1,5 @@
-"""The page Tune in a real Chromium: the first screen, a sweep, a click on a tile, its tree on Explore,
-its settings in the controls, Stop, a reload, and the recommender.
+"""The page Tune in a real Chromium: the first screen, its widths, and a walk: a sweep, a click on a
+tile, a reload, its tree on Explore.
 """
 
 import re
@@ -107,28 +107,6 @@ def test_a_wide_chart_scrolls_by_itself_on_a_phone(open_page: Callable[..., Page
     assert wide > 800 > 390 > room
 
 
-def test_a_sweep_is_saved_opened_deleted_and_brought_back(open_page: Callable[..., Page]) -> None:
-    page = opened(open_page)
-    page.locator("[data-testid=stPopoverButton]", has_text="Open").click()
-    page.get_by_role("tab", name="Saved sweeps").click()
-    name = page.get_by_role("textbox", name="Save as")
-    name.fill("coins and dice")
-    name.blur()
-    settled(page)
-    page.get_by_role("button", name="Save this sweep").click()
-    settled(page)
-    page.get_by_role("combobox", name="Open").click()
-    page.get_by_role("option", name=re.compile("^coins and dice · ")).click()
-    expect(page.get_by_role("textbox", name="Name of this sweep")).to_have_value("coins and dice")
-    expect(page.locator(".st-key-tune_line").get_by_text("coins and dice")).to_be_visible()
-    page.get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("Deleted: coins and dice")).to_be_visible()
-    page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_text("Deleted: coins and dice")).to_be_hidden()
-    page.get_by_role("combobox", name="Open").click()
-    expect(page.get_by_role("option", name=re.compile("^coins and dice · "))).to_be_visible()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("query", ["/tune", "/tune?view=threshold"])
 def test_readable_by_all(open_page: Callable[..., Page], scheme: str, query: str) -> None:
@@ -159,39 +137,3 @@ def test_a_sweep_a_click_on_a_tile_its_tree_and_a_reload(open_page: Callable[...
     page.get_by_role("button", name="Open its tree").click()
     expect(page.locator(".eab .box.path").first).to_be_visible(timeout=60 * SECONDS)
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("My favorite color is")
-
-
-def test_the_settings_of_a_cell_go_to_explore(open_page: Callable[..., Page]) -> None:
-    page = opened(open_page)
-    expect(page.get_by_text("This cell (")).to_be_visible(timeout=60 * SECONDS)
-    page.get_by_role("button", name="Use these settings").click()
-    expect(page.get_by_role("slider", name="Max new tokens")).to_have_value(
-        "12", timeout=60 * SECONDS
-    )
-    expect(page.get_by_role("textbox", name="Prompt")).to_have_value(
-        "I tossed a coin and it landed on"
-    )
-
-
-def test_stop_keeps_what_is_there(open_page: Callable[..., Page]) -> None:
-    page = opened(open_page)
-    page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text(re.compile(r"^[1-9]\d* of 2,160 cells"))).to_be_visible(
-        timeout=60 * SECONDS
-    )
-    page.get_by_role("button", name="Stop", exact=True).click()
-    expect(page.get_by_text("Stopped after")).to_be_visible(timeout=60 * SECONDS)
-    expect(page.get_by_text("Measured here: embedded")).to_be_visible(timeout=60 * SECONDS)
-    expect(page.locator(CHART).first).to_be_visible()
-
-
-def test_the_prediction_of_the_recommender_holds(open_page: Callable[..., Page]) -> None:
-    page = opened(open_page, "/tune?view=threshold")
-    slide_to(page, "Max new tokens", 6)
-    choose_own_prompts(page, "My favorite color is\nI have a pet")
-    page.get_by_role("button", name="Predict").click()
-    expect(page.get_by_text("for about 12 paths")).to_be_visible(timeout=120 * SECONDS)
-    page.get_by_role("button", name="Check").click()
-    expect(page.get_by_text("both inside the predicted interval")).to_be_visible(
-        timeout=120 * SECONDS
-    )

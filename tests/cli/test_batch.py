@@ -345,6 +345,7 @@ def test_ctrl_c_keeps_what_has_finished_and_says_how_to_go_on(tmp_path: Path) ->
     assert done(*arguments[1:]).startswith("4 runs (1 of them earlier) in")
 
 
+@pytest.mark.slow
 def test_a_killed_batch_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
     lines = [{"prompt": f"I saw {n} birds", "max_new_tokens": 4 + 8 * n} for n in range(12)]
     prompts, folder = write(tmp_path / "a.jsonl", lines), tmp_path / "runs"

@@ -30,16 +30,8 @@ def invoke(*arguments: str, columns: int = 120) -> Result:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("cli")
-    out = eab(
-        "run",
-        PROMPT,
-        "--max-new-tokens",
-        "6",
-        "--json",
-        str(folder / "a.json"),
-        "--record",
-        str(folder / "a.eab"),
-    )
+    saved = ("--json", str(folder / "a.json"), "--record", str(folder / "a.eab"))
+    out = eab_here("run", PROMPT, "--max-new-tokens", "6", *saved)
     assert out.returncode == 0, out.stderr
     assert not out.stderr, "no progress bar where nobody sees it"
     assert "weight" in out.stdout
@@ -67,15 +59,15 @@ def test_a_recorded_run_replays_to_the_same_samples(files: tuple[Path, Path]) ->
     run = fold(record.load(files[1]))
     samples = json.loads(files[0].read_text())["samples"]
     assert [sample.text for sample in run.samples()] == [sample["text"] for sample in samples]
-    shown = eab("replay", str(files[1]))
+    shown = eab_here("replay", str(files[1]))
     assert shown.returncode == 0
     assert PROMPT in shown.stdout
 
 
 @pytest.mark.parametrize("part", ["text", "sentence"])
 def test_answers_are_grouped_when_asked(files: tuple[Path, Path], part: str) -> None:
-    assert "at least" not in eab("replay", str(files[1])).stdout
-    shown = eab("replay", str(files[1]), "--answers", part)
+    assert "at least" not in eab_here("replay", str(files[1])).stdout
+    shown = eab_here("replay", str(files[1]), "--answers", part)
     assert shown.returncode == 0, shown.stderr
     assert "certain" in " ".join(shown.stdout.split())
     assert "at least" in shown.stdout
@@ -83,7 +75,9 @@ def test_answers_are_grouped_when_asked(files: tuple[Path, Path], part: str) -> 
 
 def test_json_holds_the_answers_when_asked() -> None:
     value = json.loads(
-        eab("run", PROMPT, "--max-new-tokens", "6", "--json", "-", "--answers", "sentence").stdout
+        eab_here(
+            "run", PROMPT, "--max-new-tokens", "6", "--json", "-", "--answers", "sentence"
+        ).stdout
     )
     answers = value["answers"]
     assert sum(answer["weight"] for answer in answers["ranked"]) + len(answers["undecided"]) > 0.99
@@ -92,7 +86,7 @@ def test_json_holds_the_answers_when_asked() -> None:
 
 
 def test_export_writes_a_page_that_holds_the_run(files: tuple[Path, Path], tmp_path: Path) -> None:
-    out = eab("export", str(files[1]), "--html", str(tmp_path / "run.html"))
+    out = eab_here("export", str(files[1]), "--html", str(tmp_path / "run.html"))
     assert out.returncode == 0, out.stderr
     assert (tmp_path / "run.html").read_text(encoding="utf-8") == to_html(record.load(files[1]))
     assert out.stdout.startswith(f"Wrote {tmp_path / 'run.html'} (")
@@ -129,7 +123,7 @@ def test_every_setting_is_an_option_in_its_group(command: str, without: tuple[st
 
 
 def test_an_option_of_each_kind_sets_its_setting() -> None:
-    out = eab(
+    out = eab_here(
         *("run", PROMPT, "--json", "-", "--max-new-tokens", "2", "--threshold", "0.5"),
         *("--unit", "normalised", "--r", "auto", "--policy", "independent", "--top-p", "0.9"),
     )
@@ -207,7 +201,7 @@ def test_json_to_standard_output_is_json_alone() -> None:
 
 
 def test_the_prompt_may_come_from_standard_input() -> None:
-    out = eab("run", "-", "--max-new-tokens", "1", "--json", "-", input="Once upon a time")
+    out = eab_here("run", "-", "--max-new-tokens", "1", "--json", "-", input="Once upon a time")
     assert json.loads(out.stdout)["prompt"] == "Once upon a time"
 
 
@@ -290,23 +284,15 @@ def test_a_terminal_that_does_not_know_all_signs_gets_others(encoding: str) -> N
 
 
 def test_wrong_usage_has_exit_code_2() -> None:
-    assert eab("run").returncode == 2
-    assert eab("fly").returncode == 2
-    assert eab("compare-caches", "x", "--cache", "tree").returncode == 2, "it runs all caches"
-    assert eab("run", "x", "--seed", "many").returncode == 2
+    assert eab_here("run").returncode == 2
+    assert eab_here("fly").returncode == 2
+    assert eab_here("compare-caches", "x", "--cache", "tree").returncode == 2, "it runs all caches"
+    assert eab_here("run", "x", "--seed", "many").returncode == 2
 
 
 def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
-    out = eab(
-        "run",
-        PROMPT,
-        "--max-new-tokens",
-        "3",
-        "--cache",
-        "deep-copy",
-        "--json",
-        str(tmp_path / "a.json"),
-    )
+    options = ("--max-new-tokens", "3", "--cache", "deep-copy", "--json", str(tmp_path / "a.json"))
+    out = eab_here("run", PROMPT, *options)
     assert out.returncode == 0, out.stderr
     assert "Cache deep-copy" in " ".join(out.stdout.split())
     value = json.loads((tmp_path / "a.json").read_text())
@@ -326,7 +312,7 @@ def test_a_run_may_name_its_cache(tmp_path: Path) -> None:
     ],
 )
 def test_where_the_page_cannot_be_served_it_says_so(options: list[str], words: str) -> None:
-    ended = eab("app", *options)
+    ended = eab("app", *options)  # the server takes the place of its process
     assert ended.returncode != 0
     assert words in " ".join(ended.stderr.replace("│", " ").split())
     assert "Traceback" not in ended.stderr

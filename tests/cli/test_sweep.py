@@ -176,6 +176,7 @@ def lines_in(journal: Path) -> int:
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_at_random_moments_loses_only_what_was_in_work(
     prompts: str, tmp_path: Path
 ) -> None:

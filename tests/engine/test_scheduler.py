@@ -9,7 +9,13 @@ import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from policies import EVERY
 from served import (
     BASE,
@@ -146,10 +152,19 @@ class ServedInLittleMemory(Served):
     kv_rows = 100
 
 
-TestServed = Served.TestCase
-TestServedInLittleMemory = ServedInLittleMemory.TestCase
-for case in (TestServed, TestServedInLittleMemory):
-    case.settings = settings(max_examples=25, stateful_step_count=30)
+@pytest.mark.parametrize(
+    ("machine", "examples"),
+    [
+        (Served, 8),
+        (ServedInLittleMemory, 8),
+        pytest.param(Served, 40, marks=pytest.mark.slow),
+        pytest.param(ServedInLittleMemory, 40, marks=pytest.mark.slow),
+    ],
+)
+def test_runs_that_come_and_go_have_the_events_that_they_have_alone(machine, examples):
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples, stateful_step_count=30)
+    )
 
 
 def test_a_run_that_cannot_begin_says_why_and_the_others_go_on():

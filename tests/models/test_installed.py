@@ -2,15 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from command_line import eab
 from hostile_gguf import tiny_file
 from model_keepers import WEIGHTS, add_manifest, add_to_hub_cache, add_to_ollama
-from places import ROOT
 
 from eab.errors import ModelError
 from eab.models import installed, ollama
@@ -195,12 +192,3 @@ def test_the_command_lists_all_of_them_with_names_to_copy(home: Path, blob: byte
     folded = "".join(line[:width].split("  ")[0].strip() for line in lines)
     assert str(long / "tiny.gguf") in folded
     assert lines[-1] == "SmolLM2 135M (93 MB, Apache-2.0) can be downloaded: eab models get smollm2"
-
-
-@pytest.mark.parametrize("module", ["installed", "packaged", "sources", "ollama"])
-def test_looking_for_models_needs_no_torch(module: str) -> None:
-    code = f"import sys, eab.models.{module}; print('torch' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout == "False\n"

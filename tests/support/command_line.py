@@ -13,14 +13,24 @@ def eab(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     """One command, to its end."""
     command = [sys.executable, "-m", "eab", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, **options
+        command,
+        capture_output=True,
+        text=True,
+        timeout=600,  # a busy machine is no failure
+        check=False,
+        **options,
     )  # type: ignore[call-overload, no-any-return]
 
 
-def eab_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+def eab_here(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
     """The same in this process; an exception that a user would see as a traceback is raised."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    with patch.object(sys, "argv", ["eab", *arguments]), redirect_stdout(out), redirect_stderr(err):
+    with (
+        patch.object(sys, "argv", ["eab", *arguments]),
+        patch.object(sys, "stdin", io.StringIO(input)),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
         try:
             main()
         except SystemExit as end:

@@ -3,8 +3,6 @@ differ, it says so.
 """
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
@@ -365,15 +363,6 @@ def test_the_what_if_of_a_what_if_that_was_not_exact_is_not_exact() -> None:
     once = resimulate(events, 1.5).events
     again = resimulate(once, 20.0)
     assert fold(again.events).started.what_if == "approximate"
-
-
-def test_a_trace_of_a_recorded_run_needs_no_torch() -> None:
-    code = (
-        "import sys; from eab.what_if.trace import Trace; from eab.lessons import bundled_runs; "
-        "events = bundled_runs.events_of(bundled_runs.recordings()[0]); Trace(events); "
-        "assert events[0].what_if == ''; assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
 
 
 def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Path) -> None:

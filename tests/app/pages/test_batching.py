@@ -23,7 +23,10 @@ from eab.lessons import bundled_runs
 
 
 @pytest.fixture
-def page() -> AppTest:
+def page(monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    """Its equal requests are shorter than those that it offers, so that serving them is quick."""
+    short = tuple(one._replace(new_tokens=8) for one in PRESETS["All equal"])
+    monkeypatch.setitem(PRESETS, "All equal", short)
     return opened("batching")
 
 
@@ -74,19 +77,12 @@ def test_measure_serves_the_requests_here_and_a_reload_finds_that(page: AppTest)
     run_to_its_end(measure(page), "batching_stop")
     assert not page.exception
     assert not page.error
-    assert words(page)[0].startswith("8 requests in 4 slots: continuous batching took 64 passes")
+    assert words(page)[0].startswith("8 requests in 4 slots: continuous batching took 16 passes")
     assert "Measured here: embedded" in captions(page)
     assert any("no time is lost" in text for text in words(page))
     reloaded = opened("batching", batching=str(page.query_params["batching"]))
     assert words(reloaded) == words(page)
     assert "Measured here" in captions(reloaded)
-
-
-def test_the_slots_are_those_that_were_chosen(page: AppTest) -> None:
-    page.selectbox(key="batching_slots").set_value(8)
-    run_to_its_end(measure(page), "batching_stop")
-    assert words(page)[0].startswith("8 requests in 8 slots: continuous batching took 32 passes")
-    assert any("no time is lost" in text for text in words(page))
 
 
 def test_other_requests_than_the_picture_shows_are_pointed_out(page: AppTest) -> None:
@@ -99,8 +95,11 @@ def test_other_requests_than_the_picture_shows_are_pointed_out(page: AppTest) ->
     page.selectbox(key="batching_slots").set_value(4).run()
     page.selectbox(key="batching_preset").set_value("All equal").run()
     assert other in captions(page)
+    page.selectbox(key="batching_slots").set_value(8)
     run_to_its_end(measure(page), "batching_stop")
     assert other not in captions(page)
+    assert words(page)[0].startswith("8 requests in 8 slots: continuous batching took 8 passes")
+    assert any("or there is only one batch" in text for text in words(page))
 
 
 def test_stop_leaves_the_recorded_one(page: AppTest) -> None:

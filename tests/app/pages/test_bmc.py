@@ -85,16 +85,6 @@ def test_moving_r_recomputes_the_run_without_running_anything(page: AppTest) -> 
     assert any(text.startswith("At r = auto") for text in words(page))
 
 
-def test_an_experiment_runs_here_and_replaces_the_recorded_one(page: AppTest) -> None:
-    measure(page, "memory")
-    run_to_its_end(page, "bmc_stop")
-    assert not page.exception
-    assert not page.error
-    captions = [caption.value for caption in page.main.caption if "Measured here" in caption.value]
-    assert len(captions) == 1
-    assert "embedded" in captions[0]
-
-
 def test_a_reload_finds_what_was_measured_here(page: AppTest) -> None:
     measure(page, "memory")
     run_to_its_end(page, "bmc_stop")
@@ -112,6 +102,10 @@ def test_a_reload_finds_what_was_measured_here(page: AppTest) -> None:
         caption.value for caption in page.main.caption if "Measured here" in caption.value
     ]
     assert len(measured) == 1
+    found = str(page.query_params["bmc_memory"])
+    elsewhere = opened("bmc", bmc_growth=found, bmc_sizes="<b>", experiment="<b>")
+    assert not elsewhere.exception
+    assert words(elsewhere) == words(opened("bmc")), "it is found in its own slot only"
 
 
 def test_a_reload_finds_the_measurement_that_is_being_made(page: AppTest) -> None:
@@ -125,15 +119,6 @@ def test_a_reload_finds_the_measurement_that_is_being_made(page: AppTest) -> Non
         assert not tab.exception
         captions = [caption.value.replace("\\", "") for caption in tab.caption]
         assert any(one.startswith("Other model sizes: Stopped.") for one in captions)
-
-
-def test_a_measurement_is_found_in_its_own_slot_only(page: AppTest) -> None:
-    measure(page, "memory")
-    run_to_its_end(page, "bmc_stop")
-    found = str(page.query_params["bmc_memory"])
-    elsewhere = opened("bmc", bmc_growth=found, bmc_sizes="<b>", experiment="<b>")
-    assert not elsewhere.exception
-    assert words(elsewhere) == words(opened("bmc"))
 
 
 def test_stop_leaves_the_recorded_one(page: AppTest) -> None:
@@ -205,7 +190,7 @@ def test_the_table_of_a_run_counts_what_the_strip_shows() -> None:
     assert list(table["rows_copied"]) == sorted(table["rows_copied"], reverse=True)
 
 
-def test_a_measurement_does_not_ask_for_the_settings_of_a_run() -> None:
+def test_an_experiment_runs_here_and_does_not_ask_for_the_settings_of_a_run() -> None:
     page = opened()
     page.segmented_control(key="set_chat").set_value(
         True
@@ -216,4 +201,5 @@ def test_a_measurement_does_not_ask_for_the_settings_of_a_run() -> None:
     run_to_its_end(page, "bmc_stop")
     assert not page.exception
     assert not page.error
-    assert "Measured here" in " ".join(caption.value for caption in page.main.caption)
+    [caption] = [one.value for one in page.main.caption if "Measured here" in one.value]
+    assert "embedded" in caption

@@ -43,8 +43,9 @@ from app.state import process
 from page_walk import opened
 
 process.WARM_UP_AFTER = 600.0
+tab = opened()
 for name in {names}:
-    page = opened(name)
+    page = tab.switch_page(f"../pages/{{name}}.py").run()
     assert not page.exception, (name, page.exception)
     assert page.main.children, name
     assert not {{'torch', 'transformers'}} & set(sys.modules), name
@@ -59,13 +60,11 @@ for name in {names}:
     )
 
 
-@pytest.mark.parametrize(
-    "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
-)
-def test_every_bundled_run_opens(page: AppTest, recording: bundled_runs.Recording) -> None:
-    open_example(page, recording)
-    assert not page.exception
-    assert recording.title in status(page)
+def test_every_bundled_run_opens(page: AppTest) -> None:
+    for recording in bundled_runs.recordings():
+        open_example(page, recording)
+        assert not page.exception, recording.file
+        assert recording.title in status(page)
 
 
 def test_run_generates_from_the_prompt(page: AppTest) -> None:
@@ -185,6 +184,7 @@ def test_a_run_file_with_settings_beyond_the_sliders_opens_and_says_what_the_pag
     assert status(page).startswith("Changed since this run: ")
     page.button(key="run_button").click().run()  # the nearest settings are valid ones
     assert not page.exception
+    process.worker().remembered[-1].stop()
 
 
 def test_the_same_recording_can_be_chosen_again_after_a_run(page: AppTest) -> None:
@@ -260,6 +260,23 @@ def test_the_answers_follow_the_rule_and_name_the_fork_that_decides(page: AppTes
     assert any("All texts give one answer" in text.value for text in page.text)
 
 
+def test_reset_and_presets_set_the_settings_and_the_marks_follow(page: AppTest) -> None:
+    open_example(page, bundled_runs.named("ball.eab"))
+    paths = "Max paths ● default 10"
+    assert page.slider(key="set_max_paths").label == paths
+    assert page.button(key="reset_button").label.startswith("Reset ")
+    page.button(key="reset_button").click().run()
+    assert (page.slider(key="set_max_paths").value, page.button(key="reset_button").label) == (
+        10,
+        "Reset",
+    )
+    assert page.slider(key="set_max_paths").label == "Max paths"
+    page.segmented_control(key="preset").set_value("Wide").run()
+    assert page.slider(key="set_max_paths").value == 32
+    assert page.slider(key="set_max_paths").label == paths
+    assert not page.exception
+
+
 def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:
     page.slider(key="set_threshold_nats").set_value(1.25).run()
     page.selectbox(key="set_threshold_unit").set_value("quantile").run()
@@ -270,16 +287,16 @@ def test_a_threshold_survives_a_look_at_another_unit(page: AppTest) -> None:
     assert page.slider(key="set_threshold_quantile").value == 0.9
 
 
-@pytest.mark.parametrize("name", ["./my-model", "gpt2", "ollama:llama3.2:1b"])
-def test_the_model_of_a_recorded_run_is_chosen_again(page: AppTest, name: str) -> None:
+def test_the_model_of_a_recorded_run_is_chosen_again(page: AppTest) -> None:
     events = list(bundled_runs.events_of(bundled_runs.recordings()[1]))
     assert isinstance(events[0], RunStarted)
-    events[0] = replace(events[0], model=replace(events[0].model, name=name))
-    open_file(page, "other.eab", record.dumps(events))
-    assert page.segmented_control(key="set_model_kind").value == "Other"
-    assert page.text_input(key="set_model_other").value == name
-    open_example(page, bundled_runs.recordings()[0])
-    assert page.segmented_control(key="set_model_kind").value == "Stories"
+    for name in ("./my-model", "gpt2", "ollama:llama3.2:1b"):
+        events[0] = replace(events[0], model=replace(events[0].model, name=name))
+        open_file(page, "other.eab", record.dumps(events))
+        assert page.segmented_control(key="set_model_kind").value == "Other"
+        assert page.text_input(key="set_model_other").value == name
+        open_example(page, bundled_runs.recordings()[0])
+        assert page.segmented_control(key="set_model_kind").value == "Stories"
 
 
 def test_weights_in_fewer_bits_are_used_and_are_part_of_the_link(page: AppTest) -> None:

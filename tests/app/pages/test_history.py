@@ -87,7 +87,10 @@ def test_of_three_pinned_runs_the_first_is_let_go(page: AppTest) -> None:
     assert page.session_state["pinned_runs"] == ["recorded-coin.eab", "recorded-count.eab"]
 
 
-def test_at_most_twelve_runs_are_kept_and_pinned_ones_stay(page: AppTest) -> None:
+def test_only_so_many_runs_are_kept_and_pinned_ones_stay(
+    page: AppTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MAX_RUNS", 4)
     recordings = bundled_runs.recordings()
     open_example(page, recordings[1])
     oldest = keys(page)[-1]

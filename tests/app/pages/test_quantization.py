@@ -78,6 +78,7 @@ def test_formats_are_measured_here(page: AppTest, monkeypatch: pytest.MonkeyPatc
     fables = held_out.texts()[:1]
     monkeypatch.setattr(held_out, "texts", lambda: fables)
     monkeypatch.setattr(experiments, "WEIGHT_FORMATS", (AS_LOADED, "int8"))
+    monkeypatch.setattr(experiments, "ROWS", (1, 3))
     monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**22, 256, 2))
     page.text_input(key="formats_prompt").set_value("The cat sat on the")
     page.button(key="formats_run").click().run()

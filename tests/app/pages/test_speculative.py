@@ -46,8 +46,15 @@ def test_the_recorded_draft_lengths_agree_and_their_draft_tokens_save_passes() -
     assert sum(file.stat().st_size for file in bundled_runs.DRAFT_LENGTHS.iterdir()) < 300_000
 
 
-@pytest.mark.parametrize("drafter", ["model", "sibling-lookup"])
-@pytest.mark.parametrize("paths", ["One text", "Whole tree"])
+@pytest.mark.parametrize(
+    ("drafter", "paths"),
+    [
+        ("model", "One text"),
+        ("sibling-lookup", "Whole tree"),
+        pytest.param("model", "Whole tree", marks=pytest.mark.slow),
+        pytest.param("sibling-lookup", "One text", marks=pytest.mark.slow),
+    ],
+)
 def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) -> None:
     page.selectbox(key="drafter_varied").set_value(drafter)
     page.segmented_control(key="decode_varied").set_value(paths)

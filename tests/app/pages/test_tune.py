@@ -2,6 +2,7 @@
 recommender, and the ways to Explore and Compare.
 """
 
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from app.server import default_sweep
 from app.server.named_store import NamedStore
 from app.server.sweep_store import default_sweep_store
+from app.state.process import worker
 from app.widgets import sweep_editor
 from app.widgets.sweep_editor import OWN
 from eab.figures.charts import NOTHING_YET
@@ -95,22 +97,33 @@ def test_every_bundled_set_is_on_offer_and_gives_as_many_prompts_as_asked() -> N
         assert len(default_sweep.some_prompts(name, 1000)) == len(bundled_prompts(name))
 
 
-@pytest.mark.parametrize("gain", [name for name in GAINS if name not in NEED_ANSWERS])
-@pytest.mark.parametrize("cost", list(COSTS))
-def test_every_cost_and_gain_has_its_pictures(page: AppTest, cost: str, gain: str) -> None:
-    page.selectbox(key="tune_cost").set_value(cost)
-    page.selectbox(key="tune_gain").set_value(gain).run()
-    assert not page.exception
-    assert NOTHING_YET not in words(page)
-    assert ("resimulated cells have no time" in captions(page)) == (cost == "seconds")
+def test_every_cost_and_every_gain_has_its_pictures(page: AppTest) -> None:
+    gains = [name for name in GAINS if name not in NEED_ANSWERS]
+    for cost, gain in zip(cycle(COSTS), gains, strict=False):
+        page.selectbox(key="tune_cost").set_value(cost)
+        page.selectbox(key="tune_gain").set_value(gain).run()
+        assert not page.exception
+        assert NOTHING_YET not in words(page)
+        assert ("resimulated cells have no time" in captions(page)) == (cost == "seconds")
+
+
+def test_the_recorded_sweep_has_points_for_every_cost_and_gain() -> None:
+    cells = bundled_runs.tuning().cells
+    settings = len(setting_points(cells, COSTS["tokens"], GAINS["distinct_texts"]))
+    for cost, gain in product(COSTS.values(), GAINS.values()):
+        found = setting_points(cells, cost, gain)
+        assert bool(found) == (gain.column not in NEED_ANSWERS)
+        assert len(found) in (0, settings) or cost.column == "seconds"
 
 
 def test_a_sweep_of_ones_own_and_a_reload_finds_it(page: AppTest) -> None:
     small(page, "My favorite color is\nI tossed a coin. It")
     assert "Run: 24 cells; the model makes 16 runs at least" in captions(page)
-    page = run_to_its_end(page.button(key="tune_start").click().run(), STOP).run()
+    page = run_to_its_end(page.button(key="tune_start").click().run(), STOP)
+    listing(page)
     assert not page.exception
     assert not page.error
+    assert page.radio(key="tune_shown").value == "Sweep 1"
     assert "Means over 2 prompts and 2 seeds." in captions(page)
     assert "Measured here: embedded" in captions(page)
     assert any("of 6 settings" in text for text in words(page))
@@ -149,8 +162,8 @@ def test_where_right_answers_are_known_calibration_can_be_weighed(page: AppTest)
 
 
 def test_sweeps_are_kept_under_names(page: AppTest) -> None:
-    listing(swept(page))
-    assert page.radio(key="tune_shown").value == "Sweep 1"
+    upload_some(page)
+    assert page.radio(key="tune_shown").value == "mine.json.gz"
     page.text_input(key="tune_name").set_value("colours").run()
     assert page.radio(key="tune_shown").options == ["Recorded sweep", "colours"]
     page.text_input(key="tune_name").set_value("Recorded sweep").run()
@@ -159,16 +172,23 @@ def test_sweeps_are_kept_under_names(page: AppTest) -> None:
     assert not page.exception
     assert "Recorded: embedded" in captions(page)
     page.radio(key="tune_shown").set_value("colours").run()
-    assert "Measured here: embedded" in captions(page)
+    assert "500 cells" in captions(page)
 
 
-def test_a_downloaded_sweep_is_opened_again_and_anything_else_is_refused(page: AppTest) -> None:
+def some_cells() -> TuningReport:
     some = TuningReport()
     for event in (bundled_runs.tuning().began, *bundled_runs.tuning().cells[:500]):
         some.apply(event)
-    listing(page).file_uploader(key="tune_upload").set_value(
-        ("mine.json.gz", dumps(some), "")
-    ).run()
+    return some
+
+
+def upload_some(page: AppTest) -> AppTest:
+    upload = listing(page).file_uploader(key="tune_upload")
+    return upload.set_value(("mine.json.gz", dumps(some_cells()), "")).run()
+
+
+def test_a_downloaded_sweep_is_opened_again_and_anything_else_is_refused(page: AppTest) -> None:
+    upload_some(page)
     assert not page.exception
     assert page.radio(key="tune_shown").value == "mine.json.gz"
     assert "500 cells" in captions(page)
@@ -186,10 +206,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamedStore[TuningR
 
 
 def save_some(store: NamedStore[TuningReport], name: str) -> str:
-    some = TuningReport()
-    for event in (bundled_runs.tuning().began, *bundled_runs.tuning().cells[:500]):
-        some.apply(event)
-    return store.save(name, some).id
+    return store.save(name, some_cells()).id
 
 
 def test_a_sweep_is_saved_and_opened_in_another_tab(store: NamedStore[TuningReport]) -> None:
@@ -261,10 +278,16 @@ def test_saving_sweeps_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> N
 def test_stop_keeps_what_is_there(page: AppTest) -> None:
     page.button(key="tune_start").click().run()
     assert not page.button(key=STOP).disabled
+    live = worker().remembered[-1]
+    while not live.state.cells:
+        assert live.active, live.message
+        page.run()
     page.button(key=STOP).click().run()
     run_to_its_end(page, STOP).run()
     assert not page.exception
+    assert 0 < len(live.state.cells) < len(bundled_runs.tuning().cells)
     assert "Stopped after" in captions(page)
+    assert "Measured here: embedded" in captions(page)
     assert page.get("plotly_chart")
 
 
@@ -311,16 +334,15 @@ def test_a_cell_opens_on_explore_as_the_tree_that_it_was(page: AppTest) -> None:
 
 
 def test_the_settings_of_a_cell_go_into_the_controls_of_explore(page: AppTest) -> None:
-    swept(page)
     page.selectbox(key="tune_cell_setting").set_value(1).run()
     page.button(key="tune_use").click().run()
     assert not page.exception
-    assert page.session_state["set_max_new_tokens"] == 6
-    assert page.session_state["prompt"] == "My favorite color is"
+    recorded = bundled_runs.tuning().cells[0]
+    assert page.session_state["set_max_new_tokens"] == recorded.config.max_new_tokens == 12
+    assert page.session_state["prompt"] == default_sweep.prompts()[0].question.prompt
 
 
 def test_two_cells_are_compared_as_one_tree(page: AppTest) -> None:
-    swept(page)
     assert page.button(key="tune_compare").disabled
     page.selectbox(key="tune_cell_other").set_value(3).run()
     page.button(key="tune_compare").click().run()
@@ -337,15 +359,15 @@ def test_two_cells_are_compared_as_one_tree(page: AppTest) -> None:
 
 def test_the_recommender_predicts_and_the_check_lies_in_its_interval() -> None:
     page = opened("tune", view="threshold")
-    page.slider(key="tune_max_new_tokens").set_value(10)
+    page.slider(key="tune_max_new_tokens").set_value(6)
     page.selectbox(key="tune_set").set_value(OWN).run()
-    page.text_area(key="tune_own").set_value("My favorite color is\nI have a pet\nThe box was")
+    page.text_area(key="tune_own").set_value("My favorite color is\nI have a pet")
     page.number_input(key="tune_wanted_number").set_value(6).run()
     run_to_its_end(page.button(key="tune_pilot_start").click().run(), PILOT_STOP).run()
     assert not page.exception
     [sentence] = [one for one in words(page) if one.startswith("Threshold ")]
     assert "for about 6 paths" in sentence
-    assert "Predicted from 3 prompts and 6 seeds" in sentence
+    assert "Predicted from 2 prompts and 6 seeds" in sentence
     assert any(one.startswith("Not measured yet") for one in words(page))
     run_to_its_end(page.button(key="tune_check").click().run(), PILOT_STOP).run()
     assert any("both inside the predicted interval" in one for one in words(page))

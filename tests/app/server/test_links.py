@@ -180,9 +180,9 @@ def test_a_link_to_a_saved_run_opens_it() -> None:
     assert page.text_area(key="prompt").value == "Again"
 
 
-@pytest.mark.parametrize(("values", "why"), HOSTILE, ids=lambda value: str(value)[:30])
-def test_the_page_explains_a_bad_link_and_starts_as_usual(values: dict[str, str], why: str) -> None:
-    page = opened(**values)
+@pytest.mark.parametrize("name", ["temperature", "policy", "messages", "model"])
+def test_the_page_explains_a_bad_link_and_starts_as_usual(name: str) -> None:
+    page = opened(**next(values for values, why in reversed(HOSTILE) if [*values] == [name]))
     assert not page.exception
     assert "This link cannot be opened" in page.error[0].value
     first = bundled_runs.events_of(bundled_runs.recordings()[0])[0]

@@ -1,4 +1,4 @@
-"""After more than a hundred runs in one process, only those of the registry stay in memory."""
+"""After many runs in one process, only those of the registry stay in memory."""
 
 import gc
 import time
@@ -21,8 +21,8 @@ from eab.labs.variants.results import cache_variants
 from eab.models.huggingface import HuggingFaceModel
 from eab.run import Run, RunFold
 
-RUNS = 120
-KEPT = 20
+RUNS = 60
+KEPT = 10
 CONFIG = BranchingConfig(max_new_tokens=2, max_paths=4)
 
 
@@ -44,7 +44,7 @@ def test_only_the_kept_runs_stay_in_memory(
     before = alive()
     runs = []
     for number in range(RUNS):
-        compared = number % 40 == 0
+        compared = number % 20 == 0
         asked, owner = ("Once upon a time", CONFIG, "embedded"), str(number % 7)
         run = (
             worker.start(comparison_job(*asked, cache_variants()), owner)

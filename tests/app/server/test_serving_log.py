@@ -16,7 +16,7 @@ from eab.events import StepTimed
 from eab.labs.batching.results import Asked, BatchingComparison, Workload
 from eab.models.loading import load_model
 
-CONFIG = BranchingConfig(max_new_tokens=40, max_paths=2, seed=1)
+CONFIG = BranchingConfig(max_new_tokens=20, max_paths=2, seed=1)
 SECRET = "Once upon a time, there was a secret prompt. It"
 
 
@@ -75,7 +75,7 @@ def test_the_worker_tells_who_is_served_and_who_waits_but_no_prompt(worker: Work
 
 
 def test_a_comparison_takes_turns_and_is_counted_beside_the_runs(worker: Worker) -> None:
-    workload = Workload((Asked("Once upon a time", 60),) * 2, repeats=2)
+    workload = Workload((Asked("Once upon a time", 30),) * 2, repeats=1)
     compared = worker.start(serving_job(workload, "embedded"), "a")
     deadline, seen = time.monotonic() + 60, 0
     while compared.active:

@@ -45,7 +45,7 @@ def test_a_higher_threshold_where_the_limit_acts_early(embedded: HuggingFaceMode
         top_p=0.9,
     )
     early = still = 0
-    for prompt in ("The king asked the old wizard what", "Two birds sat on a wall.", "My pet is"):
+    for prompt in ("The king asked the old wizard what", "Two birds sat on a wall."):
         for seed in range(4):
             request = Request(prompt, replace(busy, seed=seed))
             for suggestion in suggestions(list(generate(embedded, request))):
@@ -74,7 +74,7 @@ def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -
     # The path limit acts, but at a higher threshold nothing of what it changed is left.
     config = BranchingConfig(entropy_threshold=0.3, max_paths=2, branch_factor=2, max_new_tokens=30)
     known = 0
-    for seed in range(40):
+    for seed in range(16, 30):
         at = replace(config, seed=seed)
         events = list(generate(embedded, Request("Two birds sat on a wall.", at)))
         for suggestion in suggestions(events):
@@ -91,14 +91,14 @@ def test_a_tree_that_is_known_exactly_needs_no_run(embedded: HuggingFaceModel) -
 def test_no_suggestion_where_the_limit_acts_late(embedded: HuggingFaceModel) -> None:
     calm = BranchingConfig(entropy_threshold=3.0, max_paths=6, branch_factor=2, max_new_tokens=30)
     late = 0
-    for seed in range(20):
+    for seed in range(6):
         events = list(generate(embedded, Request("Once upon a time", replace(calm, seed=seed))))
         run = fold(events)
         limited = [step for path in run.paths for step in path.limited_steps]
         if limited and min(limited) * 3 >= len(run.steps):
             late += 1
             assert suggestions(events) == []
-    assert late
+    assert late > 1
 
 
 def test_less_of_both_where_memory_ran_out() -> None:

@@ -404,9 +404,9 @@ def test_the_runs_of_all_models_share_one_limit_of_kv_memory(
     monkeypatch.setattr(BatchedRuns, "serve", noted)
     two = ModelCache(lambda _: load_model())
     worker = Worker(two, rules=replace(PRIVATE, kv_total_mib=total_mib))
-    config = BranchingConfig(entropy_threshold=0.2, max_paths=16, max_new_tokens=60)
+    config = BranchingConfig(entropy_threshold=0.2, max_paths=16, max_new_tokens=40)
     prompt = "Once upon a time there was a little girl who"
-    runs = [worker.start(run_job(prompt, config, name), name) for name in ("one", "two") * 3]
+    runs = [worker.start(run_job(prompt, config, name), name) for name in ("one", "two") * 2]
     for run in runs:
         run.mark_watched()
         wait_until(lambda run=run: finished(run), 120)
