@@ -63,7 +63,7 @@ def draw_before() -> bool:
     if not before:
         return False
     text = excerpt(" ".join(before[-1].content.split()), _LONGEST)
-    st.caption(f"Your next prompt answers “{plain(text)}”.")
+    st.caption(f"Your next prompt replies to “{plain(text)}”.")
     st.button("New chat", on_click=keep, args=((),), key="new_chat_button")
     return True
 

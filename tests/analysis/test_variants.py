@@ -344,7 +344,9 @@ def test_a_token_at_which_the_trees_diverge_is_found_and_rounding_is_said(events
         4,
         True,
     )
-    assert "concat-cow takes another token at step 4, by rounding" in variants_sentence(compared)
+    assert "concat-cow takes another token at step 4 because of rounding" in variants_sentence(
+        compared
+    )
 
 
 def test_charts_show_the_figures_of_the_runs(compared):

@@ -252,7 +252,7 @@ def test_lines_that_the_model_cannot_run_are_named_before_any_is_run(tmp_path: P
     assert "line 1" not in message
     assert "line 2: the prompt is empty; write a few words" in message
     assert "line 3: the prompt has " in message
-    assert "max_new_tokens is 4000, but the model embedded reads 512 in all" in message
+    assert "max_new_tokens is 4000, but the context of embedded is 512 tokens" in message
     assert not list(tmp_path.glob("*.eab"))
 
 

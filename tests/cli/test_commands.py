@@ -229,7 +229,7 @@ def test_the_prompt_may_come_from_standard_input() -> None:
         (["run", "x", "--model", "./nowhere"], "there is no such folder"),
         (["run", "x", "--model", "a" * 300], "there is no such folder"),
         (["run", "x", "--model", "openai:http://127.0.0.1:9/none"], "no kind of server 'openai'"),
-        (["run", "x", "--model", "vllm:embedded"], "No server is named"),
+        (["run", "x", "--model", "vllm:embedded"], "No server is configured"),
         (["run", "x", "--model", "vllm:embedded", "--weights", "int8"], "leave out device, dtype"),
         (["run", "x", "--drafter", "run-ahead"], "run-ahead', which requires a model on a server"),
         (["run", "x", "--device", "warp"], "device is 'warp'"),

@@ -64,7 +64,7 @@ def test_nothing_to_compare_is_refused_in_words() -> None:
         replace(way, readings=[replace(one, right=True) for one in way.readings])
         for way in ways([0.0] * 60, [0.0] * 60)
     ]
-    with pytest.raises(QuestionsError, match="60 of 60 questions right"):
+    with pytest.raises(QuestionsError, match="60 of 60 questions correctly"):
         report(QUESTIONS, right)
 
 

@@ -30,7 +30,7 @@ def test_the_bundled_questions_have_known_answers() -> None:
     ("line", "words"),
     [
         ("", "has no question"),
-        ("{", "line 1 is no JSON"),
+        ("{", "line 1 is not JSON"),
         ("[1]", "must be a JSON object with a non-empty prompt"),
         ('{"prompt": " "}', "must be a JSON object with a non-empty prompt"),
         ('{"prompt": "a"}', "needs either answers or a distribution"),

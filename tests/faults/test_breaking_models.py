@@ -98,10 +98,10 @@ def test_a_worker_that_breaks_tells_everybody_and_goes_on(
     ended(beside, broken, compared)  # type: ignore[arg-type]
     for run in (broken, beside, compared):
         assert run.ending[0] == "failed"
-        assert "worker stopped with an error (Panic) and was started again" in run.ending[1]
+        assert "worker stopped with an error (Panic) and was restarted" in run.ending[1]
     assert restarts() == before + 1
     [noted] = [one for one in caplog.records if one.levelno == logging.ERROR]
-    assert "The worker stopped with Panic and was started again" in noted.getMessage()
+    assert "The worker stopped with Panic and was restarted" in noted.getMessage()
     assert "breaking_model.py" in noted.getMessage()
     assert "prompt" not in noted.getMessage()
     following = [worker.start(run_job(PROMPT, CONFIG, name)) for name in "01"]

@@ -196,7 +196,7 @@ def test_chat_without_a_template_is_refused_in_words(twins, settings, why):
         ("{{ messages[9].content }}", "UndefinedError"),
         ("{%", "TemplateSyntaxError"),
         ("{{ range(10 ** 9) }}", "OverflowError"),
-        ("{{ 'w5 ' * 10 ** 7 }}", "it makes more than 800,000 characters"),
+        ("{{ 'w5 ' * 10 ** 7 }}", "its output has more than 800,000 characters"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_said_in_words(template, why, words):

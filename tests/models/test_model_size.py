@@ -78,7 +78,7 @@ def test_a_model_that_its_files_cannot_hold_is_refused(
     change: dict[str, Any], llama_folder: Path, never_built: None
 ) -> None:
     message = refusal(with_config(llama_folder, change))
-    assert "cannot be loaded: its config" in message
+    assert "cannot be loaded: " in message
 
 
 @pytest.mark.parametrize("layers", [0, -1, 3])

@@ -118,7 +118,9 @@ def test_a_layout_can_be_forced(name):
 
 
 def test_a_layout_of_other_weights_is_refused_in_words():
-    with pytest.raises(ModelError, match="'transposed'; it is for float32 weights on the CPU"):
+    with pytest.raises(
+        ModelError, match="'transposed'; it works only for float32 weights on the CPU"
+    ):
         apply_layout(nn.Sequential(nn.Linear(8, 8).double()), "transposed")
 
 

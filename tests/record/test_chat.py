@@ -32,8 +32,11 @@ def test_messages_come_back_from_json(messages: tuple[Message, ...]) -> None:
         (USER, "messages are {'content': 'Hi', 'role': 'user'}; give a list"),
         ([], "there are 0 messages; a chat has 1 to 256"),
         ([USER] * 257, "there are 257 messages; a chat has 1 to 256"),
-        ([USER, "Hi"], "messages[1] is 'Hi'; a message has a role and a content"),
-        ([{"role": "user"}], "messages[0] is {'role': 'user'}; a message has a role and a content"),
+        ([USER, "Hi"], "messages[1] is 'Hi'; a message has only a role and a content"),
+        (
+            [{"role": "user"}],
+            "messages[0] is {'role': 'user'}; a message has only a role and a content",
+        ),
         ([USER | {"name": "x"}], "a message has only a role and a content"),
         ([USER | {"role": ""}], "the role of messages[0] is ''; it must be a name"),
         ([USER | {"role": "the user"}], "the role of messages[0] is 'the user'; it must be"),

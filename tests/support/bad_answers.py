@@ -91,7 +91,7 @@ BAD_ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "above 1": (mangled(no_probability), "log-probability is 0.5"),
     "sum above 1": (mangled(too_sure), "add up to more than 1"),
     "unknown token": (mangled(unknown_token), "token that the model does not have"),
-    "too few": (mangled(too_few), "names 5 tokens where 20"),
+    "too few": (mangled(too_few), "returns 5 tokens, but 20 were requested"),
     "wrong index": (mangled(two_of_one), "continuation is missing"),
     "a list of nothing": (lambda _: [None], "cannot be used"),
     "a number": (lambda _: 3, "cannot be used"),

@@ -56,7 +56,7 @@ def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
 
 def test_what_has_not_begun_is_not_written() -> None:
     assert TuningReport().model_name == ""
-    with pytest.raises(RecordError, match="has not begun"):
+    with pytest.raises(RecordError, match="has not started"):
         dumps(TuningReport())
 
 

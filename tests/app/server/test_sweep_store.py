@@ -91,7 +91,7 @@ def test_runs_and_sweeps_do_not_take_each_others_files(
     store: NamedStore[TuningReport], tmp_path: Path
 ) -> None:
     store.save("one", report())
-    with pytest.raises(StoreError, match="is no store of saved runs; it was left unchanged"):
+    with pytest.raises(StoreError, match="is not a store of saved runs; it was left unchanged"):
         NamedStore(store.path, RUNS).all()
     runs = NamedStore(tmp_path / "runs.sqlite", RUNS)
     runs.save("one", EVENTS)
