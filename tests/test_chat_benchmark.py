@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from places import ROOT
 
 
+@pytest.mark.slow
 def test_without_the_model_it_says_how_to_get_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "benchmarks/chat_model.py", "--quick"],

@@ -171,6 +171,7 @@ def test_the_bmc_laboratory_measures_on_the_device(waits, experiment):
     assert report.began.machine.startswith("Fake GPU, ")
 
 
+@pytest.mark.slow
 def test_weight_formats_are_compared_on_the_device(waits, monkeypatch):
     fables = held_out.texts()[:1]
     monkeypatch.setattr(held_out, "texts", lambda: fables)

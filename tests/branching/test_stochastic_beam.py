@@ -62,6 +62,7 @@ def gumbel_top(texts: list[tuple[Text, float]], count: int, runs: int) -> NDArra
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "seeds"), CASES_AND_SEEDS)
 def test_importance_weights_are_unbiased_and_all_is_as_with_all_texts_at_once(case, seeds) -> None:
     estimates, found = [], []
@@ -103,6 +104,7 @@ def test_as_many_different_texts_as_there_can_be_and_weights_that_sum_to_one(
             assert leaf.weight == pytest.approx(exact[text], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_normalised_weights_are_biased_the_less_the_more_texts_are_drawn() -> None:
     def bias(count: int) -> float:
         totals = Counter[Text]()

@@ -170,6 +170,7 @@ def test_the_prompt_grows_with_its_text_over_the_page_and_enter_runs(
     assert not page.locator("html[data-eab-prompt-edited]").count()
 
 
+@pytest.mark.slow
 def test_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
     open_page: Callable[..., Page],
 ) -> None:
@@ -186,6 +187,7 @@ def test_enter_waits_for_the_button_of_a_page_that_is_being_drawn(
     expect(page).to_have_url(re.compile("run="))
 
 
+@pytest.mark.slow
 def test_a_double_click_on_run_does_not_stop_the_run(open_page: Callable[..., Page]) -> None:
     page = opened(open_page)
     run_button(page).dblclick()

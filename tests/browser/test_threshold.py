@@ -43,6 +43,7 @@ def test_a_typed_prompt_is_probed_and_the_slider_shows_what_the_preset_comes_to(
     assert page.locator(SLIDER).input_value() == value, "what the controls show is what runs"
 
 
+@pytest.mark.slow
 def test_the_sentence_and_the_bars_follow_the_slider_while_it_is_dragged(
     open_page: Callable[..., Page],
 ) -> None:

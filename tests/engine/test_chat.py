@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from command_line import eab as command
+from command_line import eab_here
 from tiny_models import chat_pair
 
 from eab import EntropyAdaptiveBranching, Message, Request, record
@@ -150,9 +150,9 @@ def test_the_command_line_reads_messages_from_a_file_or_from_standard_input(tmp_
     file, text = tmp_path / "chat.json", json.dumps(as_dicts(SYSTEM, USER))
     file.write_text(text)
     found = []
-    for name, given in ((str(file), None), ("-", text)):
+    for name, given in ((str(file), ""), ("-", text)):
         out = ("run", "--model", str(tmp_path / "model"), "--messages", name, "--json", "-")
-        result = command(*out, "--max-new-tokens", "3", "--dtype", "float64", input=given)
+        result = eab_here(*out, "--max-new-tokens", "3", "--dtype", "float64", input=given)
         assert result.returncode == 0, result.stderr
         found.append(json.loads(result.stdout))
     assert found[0]["messages"] == as_dicts(SYSTEM, USER)
@@ -161,6 +161,6 @@ def test_the_command_line_reads_messages_from_a_file_or_from_standard_input(tmp_
 
 @pytest.mark.parametrize("arguments", [["Hi", "--messages", "x.json"], []], ids=str)
 def test_the_command_line_wants_a_prompt_or_messages(arguments: list[str]) -> None:
-    result = command("run", *arguments)
+    result = eab_here("run", *arguments)
     assert result.returncode == 2
     assert "--messages; give one of them" in result.stderr

@@ -18,7 +18,7 @@ from eab.events import TokenAppended
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("rows", [40, 90])
+@pytest.mark.parametrize("rows", [40, pytest.param(90, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("newcomers_first", [False, True])
 def test_preempted_runs_have_the_same_events_as_alone(
     monkeypatch, twins, family, rows, newcomers_first

@@ -92,6 +92,7 @@ def limited_early(run: Run) -> bool:
     return bool(acted) and min(acted) < len(run.steps) / 3
 
 
+@pytest.mark.slow
 def test_balanced_forks_throughout_the_text(embedded: HuggingFaceModel) -> None:
     runs = [
         fold(generate(embedded, Request(prompt, config(seed=seed, max_new_tokens=48))))

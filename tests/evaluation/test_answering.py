@@ -45,6 +45,7 @@ def ways(tree: list[float], independent: list[float]) -> list[Way]:
     ]
 
 
+@pytest.mark.slow
 def test_a_score_that_knows_the_wrong_answers_beats_one_that_does_not() -> None:
     knows, constant = [float(number % 3 == 0) for number in range(60)], [0.5] * 60
     found = report(QUESTIONS, ways(knows, constant))

@@ -9,6 +9,7 @@ import pytest
 from places import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is that of Linux")
 def test_a_run_that_uses_up_the_memory_ends_in_words_and_the_next_one_works() -> None:
     process = subprocess.run(

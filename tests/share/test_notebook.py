@@ -140,6 +140,7 @@ def test_the_still_picture_of_nothing_says_so() -> None:
     assert "Nothing generated yet" in tree_svg(fold(STORY[:1]))
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_the_board(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,9 @@ def speculated(events: list[Event]) -> list[Speculated]:
     return [event for event in events if isinstance(event, Speculated)]
 
 
-@pytest.mark.parametrize("length", [0, 1, 4])
+@pytest.mark.parametrize(
+    "length", [4, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, 1))]
+)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 def test_speculation_changes_no_decision(twins, settings, drafter, length):
@@ -155,6 +157,7 @@ def test_a_draft_token_never_ends_a_text(twins):
         assert not any(set(one.draft_tokens) & model.stop_ids for one in speculated(events))
 
 
+@pytest.mark.slow
 def test_the_texts_have_the_distribution_of_the_target():
     target, draft = TableModel(random_table(5, 6)), TableModel(random_table(8, 6))
     exact = dict(target.all_texts(first=2, length=3))

@@ -237,6 +237,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
 def test_refusing_takes_little_memory(raw: RawFile, tmp_path: Path) -> None:
     raw.fields["general.a"] = Packed(struct.pack("<IIQ", ARRAY, 12, 4_000_000) + bytes(32 * 10**6))

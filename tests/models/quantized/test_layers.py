@@ -122,7 +122,16 @@ def test_the_result_of_a_row_does_not_depend_on_the_rows_beside_it(
 
 
 @pytest.mark.parametrize(
-    "shape", [(688, 256), (256, 688), (896, 4864), (4864, 896), (64, 11008)], ids=str
+    "shape",
+    [
+        (688, 256),
+        (256, 688),
+        *(
+            pytest.param(shape, marks=pytest.mark.slow)
+            for shape in ((896, 4864), (4864, 896), (64, 11008))
+        ),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("kind", LAYERS)
 @torch.inference_mode()
