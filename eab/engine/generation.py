@@ -14,7 +14,6 @@ from eab.caches.base import ForwardBatch, KVCache
 from eab.caches.recomputation import Recomputation
 from eab.caches.tree import TreeCache
 from eab.config import MAX_DRAFT
-from eab.engine.lookahead import MAX_AHEAD
 from eab.engine.paths import Paths
 from eab.engine.predicted import predicted_events
 from eab.errors import MemoryLimitError, ModelError
@@ -127,7 +126,7 @@ class Generation:
         if self._recomputation is not None:
             return self._recomputation.prepare(min(prefill_limit, PREFILL_CHUNK)), []
         first = self.cache.reserve(self._initial_rows(), self.config.max_new_tokens - self.step)
-        self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf, MAX_AHEAD)]
+        self._in_pass = [leaf for leaf in self.live if self.paths.needs_pass(leaf)]
         chunk = self._chunk(prefill_limit)
         pending = [self.paths.lookahead[leaf.path].pending(chunk) for leaf in self._in_pass]
         self._draft()

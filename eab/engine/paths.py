@@ -7,7 +7,7 @@ from itertools import groupby
 from eab.branching.policy import Child, Leaf, Member, grown
 from eab.branching.random_streams import ROOT
 from eab.caches.base import KVCache
-from eab.engine.lookahead import Lookahead
+from eab.engine.lookahead import MAX_AHEAD, Lookahead
 from eab.events import (
     Event,
     Forked,
@@ -59,12 +59,9 @@ class Paths:
         """The paths that still grow, in tree order."""
         return [leaf for leaf in self.leaves if not leaf.finished]
 
-    def needs_pass(self, leaf: Leaf, max_ahead: int) -> bool:
-        """Whether the path has pending tokens, and it matters what follows them.
-
-        Args:
-            leaf: A live path.
-            max_ahead: With so many undecided predictions it waits for the others.
+    def needs_pass(self, leaf: Leaf) -> bool:
+        """Whether the live path has pending tokens, and it matters what follows them. One that is
+        far ahead of the others waits for them.
         """
         state = self.lookahead[leaf.path]
         state.search(self._stop, self._text_of)
@@ -75,7 +72,7 @@ class Paths:
             or new >= self._config.max_new_tokens
         )
         pending = state.num_computed < len(state.tokens)
-        return pending and not ends and len(state.predictions) < max_ahead
+        return pending and not ends and len(state.predictions) < MAX_AHEAD
 
     def measure(self) -> KvMeasured:
         """The KV cache now, for the live paths."""
