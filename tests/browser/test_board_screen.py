@@ -326,7 +326,7 @@ def test_a_picture_carries_title_step_and_legend_and_its_texts_stay_in_their_box
     waiting.value.save_as(file)
     words = [text.text or "" for text in ElementTree.parse(file).getroot().iter(f"{SVG}text")]
     assert "Tree of texts, step 19 of 19" in words
-    assert {"sure", "less uncertain", "◆ fork"} <= set(words)
+    assert {"sure", "fairly sure", "◆ fork"} <= set(words)
     alone = shown.page.context.new_page()
     alone.goto(file.as_uri())
     alone.evaluate("document.documentElement.style.fontFamily = 'serif'")

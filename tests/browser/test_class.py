@@ -190,7 +190,7 @@ def test_a_lecturer_is_missed_comes_back_and_ends_the_class(open_page: Callable[
     expect(lecturer.get_by_text("1 student following")).to_be_visible()
     lecturer.get_by_role("button", name="End the class").click()
     for page in (lecturer, ada):
-        expect(page.get_by_text("This class has ended.")).to_be_visible()
+        expect(page.get_by_text("This class has ended")).to_be_visible()
     late = open_page(f"/?class={code}", **OPTIONS)
     expect(late.get_by_text(re.compile(f"There is no class .?{code}")).first).to_be_visible()
     ada.get_by_role("button", name="Close").click()

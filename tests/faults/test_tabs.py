@@ -149,7 +149,7 @@ def test_a_worker_that_breaks_tells_every_tab_and_the_next_runs_work(tmp_path: P
             tab.press("run_button")
         for tab in tabs:
             tab.until(lambda tab=tab: bool(tab.problems))
-            assert "worker stopped with an error (Panic) and was started again" in tab.problems[-1]
+            assert "worker stopped with an error (Panic) and was restarted" in tab.problems[-1]
         for tab in tabs:
             run(tab)
             tab.press("stop_button")
