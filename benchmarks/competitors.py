@@ -169,7 +169,7 @@ class Engine:
             max_new_tokens=job.new_tokens,
             cache=cache,
         )
-        if cuda_graphs:  # captured again at each growth, which takes longer than any copy
+        if cuda_graphs:  # each growth means new captures, of several forward passes each
             self._config = replace(self._config, attention="padded", r=job.new_tokens)
         self._full = False
         self.kv_shape = model.kv_shape

@@ -42,7 +42,7 @@ SECONDS_IN_GRID = {
     "deep-copy": "engine, cache deep-copy",
     "recompute": "engine, cache recompute",
 }
-LARGEST = "8b"  # a job with one of the caches that copy takes minutes
+LARGEST = "8b"  # a job one by one, or with a cache that copies, takes minutes
 EDGE = 8  # steps at the start and the end of a job whose medians are compared
 console = Console(stderr=True)
 
@@ -82,7 +82,7 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
         job: The job.
         everybody: Include the competitors that take minutes, if the model is small enough.
     """
-    tree = Engine(pair.ours, job)
+    tree, on_cuda = Engine(pair.ours, job), pair.ours.kv_shape.uses_static_buffers
     competitors: list[Competitor] = [
         tree,
         BarePass(pair.plain, job),
@@ -92,15 +92,15 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
     ]
     if pair.shape != LARGEST:
         competitors += [Engine(pair.ours, job, "concat-cow"), Engine(pair.ours, job, "deep-copy")]
-    if pair.ours.kv_shape.uses_static_buffers:
+    if on_cuda:
         competitors += [
             Engine(pair.ours, job, cuda_graphs=True),
             Generate(pair.plain, job, job.paths, static=True),
         ]
     if job.paths > 1:
         competitors.append(Generate(pair.plain, job, job.paths, shared_prompt=True))
-    if everybody and job.paths > 1 and pair.ours.kv_shape.device.type == "cpu":
-        competitors.append(Generate(pair.plain, job, 1))
+    if everybody and job.paths > 1 and pair.shape != LARGEST and not on_cuda:
+        competitors.append(Generate(pair.plain, job, 1))  # on a GPU: twenty times the batch
     if everybody and pair.shape == "embedded":
         competitors.append(Engine(pair.ours, job, "recompute"))
     return competitors

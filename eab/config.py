@@ -132,10 +132,8 @@ class BranchingConfig:
         "Entropy threshold",
         "A path forks where the entropy of the next-token distribution reaches this value. A "
         "lower threshold gives more forks.",
-        more=(
-            "The entropy is that of the sampling distribution, after temperature, top_k and "
-            "top_p. 0.65 nats is about two equally likely tokens."
-        ),
+        more="The entropy is that of the sampling distribution, after temperature, top_k and "
+        "top_p. 0.65 nats is about two equally likely tokens.",
         option="threshold",
         advanced=False,
     )
@@ -146,11 +144,9 @@ class BranchingConfig:
         "Threshold unit",
         "nats: the entropy itself. normalised: its share of the largest possible entropy. "
         "quantile: its rank among the entropies along a greedy continuation of the prompt.",
-        more=(
-            "The largest possible entropy is ln V for a vocabulary of V tokens; the first "
-            "implementation of EAB used this unit. With quantile, the threshold is this quantile "
-            "of the entropies of one greedy probe of the prompt, but at least 0.3 nats."
-        ),
+        more="The largest possible entropy is ln V for a vocabulary of V tokens; the first "
+        "implementation of EAB used this unit. With quantile, the threshold is this quantile "
+        "of the entropies of one greedy probe of the prompt, but at least 0.3 nats.",
         widget=Menu(get_args(ThresholdUnit)),
         option="unit",
     )
@@ -181,10 +177,8 @@ class BranchingConfig:
         "Minimum weight to branch",
         "A path forks only if its weight is at least this, so that unlikely texts do not fill "
         "the tree (policy fair). The weights stay unbiased; 0 lets every path fork.",
-        more=(
-            "Only with 0, the tree at a higher threshold is a subtree of the tree at a lower "
-            "threshold."
-        ),
+        more="Only with 0, the tree at a higher threshold is a subtree of the tree at a lower "
+        "threshold.",
         widget=Steps(
             (0.0, 0.001, 0.003, 0.01, 0.03, 0.05, 0.08, 0.1, 0.2),
             {0.0: "any weight"},
@@ -247,11 +241,9 @@ class BranchingConfig:
         "Stop strings",
         "A path ends when its text contains one of these strings. The text is cut before the "
         "string.",
-        more=(
-            "Only generated text is searched, not the prompt. A list in Python and JSON; on the "
-            "command line, repeat the option. On the page, write one per line, with `\\n` for a "
-            "line break."
-        ),
+        more="Only generated text is searched, not the prompt. A list in Python and JSON; on the "
+        "command line, repeat the option. On the page, write one per line, with `\\n` for a "
+        "line break.",
         widget=Lines("\\n\\n"),
     )
     seed: int = setting(
@@ -287,9 +279,7 @@ class BranchingConfig:
         CHAT,
         "Arguments of the chat template",
         'A JSON object with variables for the chat template, such as {"enable_thinking": false}.',
-        more=(
-            "The template defines which arguments exist and ignores others. In Python, pass a dict."
-        ),
+        more="The template defines which arguments exist and ignores others. In Python, a dict.",
         widget=TextLine('{"enable_thinking": false}'),
     )
 
@@ -334,11 +324,9 @@ class BranchingConfig:
         KV_CACHE,
         "KV limit (MiB)",
         "The run ends before its KV cache exceeds this many MiB. Its tree is kept.",
-        more=(
-            "The cache of a draft model has the same limit; drafting ends when it is reached. "
-            "With a drafter, a run may reach the limit earlier, because a path ahead of the "
-            "others needs rows of later steps."
-        ),
+        more="The cache of a draft model has the same limit; drafting ends when it is reached. "
+        "With a drafter, a run may reach the limit earlier, because a path ahead of the "
+        "others needs rows of later steps.",
     )
 
     drafter: DrafterName = setting(
@@ -350,10 +338,8 @@ class BranchingConfig:
         "draft model. prompt-lookup: the tokens that followed the same words earlier in this "
         "text. sibling-lookup: the same, also in the other paths. run-ahead: the most likely "
         "tokens of the server, several per request.",
-        more=(
-            "Drafting changes the time, never the tokens. run-ahead requires a model on a server "
-            "(see [Models on a server](remote.md))."
-        ),
+        more="Drafting changes the time, never the tokens. run-ahead requires a model on a server "
+        "(see [Models on a server](remote.md)).",
         widget=Menu(get_args(DrafterName)),
     )
     draft_length: int = setting(

@@ -42,7 +42,7 @@ def _preset(help: str, quantile: float, branches: int, paths: int, weight: float
 PRESETS: Final[Mapping[str, Preset]] = {
     "focused": _preset("few texts: forks only where the model is most uncertain", 0.97, 2, 6, 0.1),
     "balanced": _preset("up to ten texts, which fit on one screen", 0.9, 2, 10, 0.1),
-    "wide": _preset("many texts: forks also where the model is less uncertain", 0.75, 3, 32, 0.03),
+    "wide": _preset("many texts: forks also where the model is fairly sure", 0.75, 3, 32, 0.03),
 }
 OF_PRESETS: Final = tuple(PRESETS["balanced"].settings)  # the settings that a preset sets
 

@@ -31,6 +31,7 @@ class Paths:
         leaves: Live and finished paths, in tree order.
         lookahead: The decoding state of each live path.
         step: How many tokens are decided on every live path.
+        prompt_length: Tokens of the prompt.
     """
 
     def __init__(
