@@ -2,12 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 from table_model import TableModel, random_table
+from waiting import finished, wait_until
 
 from app.server import estimate, metrics
 from app.server.batched_runs import BatchedRuns
@@ -16,43 +17,16 @@ from app.server.live_run import LiveRun
 from app.server.model_cache import ModelCache
 from app.server.rules import PRIVATE
 from app.server.worker import Worker
-from app.state.variants import comparison_job
 from eab.caches.base import ForwardBatch
 from eab.config import BranchingConfig
 from eab.engine.probe import PROBED
-from eab.errors import ModelError
 from eab.events import RunEnded
 from eab.figures.captions import cost_sentence
-from eab.labs.variants.results import CACHES, VariantRuns, cache_variants
 from eab.models.loading import load_model
 from eab.run import RunFold, fold
 from eab.run.threshold import probe_config
 
 CONFIG = BranchingConfig(max_new_tokens=12, max_paths=4)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.01)
-
-
-@pytest.fixture(scope="module")
-def models() -> ModelCache:
-    model = load_model()
-
-    def load(name: str) -> object:
-        if name == "missing":
-            raise ModelError("there is no such model")
-        return model
-
-    return ModelCache(load)  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def worker(models: ModelCache) -> Worker:
-    return Worker(models)
 
 
 @pytest.fixture
@@ -61,10 +35,6 @@ def narrow(models: ModelCache) -> Iterator[Worker]:
     worker = Worker(models, max_running=1)
     yield worker
     worker.close()
-
-
-def finished(run: LiveRun) -> bool:
-    return not run.active
 
 
 def steps(run: LiveRun) -> int:
@@ -291,54 +261,6 @@ def test_a_waiting_run_that_nobody_watches_leaves_the_queue(
     assert waiting.state.ended == RunEnded(0, "unwatched")
     assert first.active
     first.stop()
-
-
-def test_a_comparison_runs_all_caches_while_a_run_takes_its_turns(worker: Worker) -> None:
-    compared = worker.start(
-        comparison_job("Once upon a time", CONFIG, "embedded", cache_variants())
-    )
-    run = worker.start(run_job("The cat sat on", CONFIG, "embedded"))
-    wait_until(lambda: finished(compared) and finished(run))
-    assert compared.status == run.status == "ended"
-    assert [one.started.config.cache for one in compared.state.runs] == list(CACHES)
-    assert compared.state.agreed
-
-
-def test_stop_ends_a_comparison_at_its_step_and_no_further_cache_starts(worker: Worker) -> None:
-    compared = worker.start(
-        comparison_job(
-            "Once upon a time", BranchingConfig(max_new_tokens=400), "embedded", cache_variants()
-        )
-    )
-    wait_until(lambda: bool(compared.state.runs) and len(compared.state.runs[0].steps) > 3)
-    compared.stop()
-    wait_until(lambda: finished(compared), seconds=10)
-    assert compared.state.ended is not None
-    assert compared.state.ended.reason == "stopped"
-    assert len(compared.state.runs) == 1
-    assert len(compared.state.runs[0].steps) < 400
-
-
-def test_a_comparison_that_cannot_start_says_why(worker: Worker) -> None:
-    missing, empty = (
-        worker.start(comparison_job("x", CONFIG, "missing", cache_variants())),
-        worker.start(comparison_job("  ", CONFIG, "embedded", cache_variants())),
-    )
-    wait_until(lambda: finished(missing) and finished(empty))
-    assert (missing.status, missing.message) == ("failed", "there is no such model")
-    assert "the prompt is empty" in empty.message
-    assert not empty.state.runs
-
-
-def test_a_run_is_not_found_as_a_comparison_nor_the_other_way_round(worker: Worker) -> None:
-    run, compared = (
-        worker.start(run_job(" ", CONFIG, "embedded")),
-        worker.start(comparison_job(" ", CONFIG, "embedded", cache_variants())),
-    )
-    assert worker.find(run.id, RunFold) is run
-    assert worker.find(compared.id, VariantRuns) is compared
-    assert worker.find(compared.id, RunFold) is None
-    assert worker.find(run.id, VariantRuns) is None
 
 
 def test_many_threads_may_start_runs_at_once(worker: Worker) -> None:
