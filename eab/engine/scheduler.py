@@ -27,7 +27,9 @@ from eab.models.base import LanguageModel
 from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
-BESIDE_STARTING: Final = 64  # tokens of a pass for the other runs while one has no token yet
+# While a run has no token yet, the runs that have some are in every fourth pass, with so many tokens.
+BESIDE_STARTING: Final = 64
+STARTING_ALONE: Final = 4
 MAX_RUNNING: Final = 32
 KV_LIMIT_MIB: Final = 8192  # of all running runs
 GPU_SHARE: Final = 0.8  # of the free memory of a GPU; activations need the rest
@@ -73,6 +75,7 @@ class Scheduler:
         self._running: list[Handle] = []
         self._fitting: list[Handle] = []  # the running runs that do not pause
         self._served = TokensServed()
+        self._passes_awaited = 0  # in which a run had no token yet, one after the other
 
     @property
     def waiting(self) -> list[Handle]:
@@ -230,9 +233,9 @@ class Scheduler:
             prompts.sort(key=lambda handle: handle.generation.pending_tokens)
         left, reserved = self.token_budget, self._reserved(prompts)
         chosen: dict[Handle, Part] = {}
-        decoding = [handle for handle in order if handle not in prompts]
-        owners = {handle.owner for handle in order}
         share, begun = self._share_of_begun(order), 0
+        decoding = [one for one in order if one not in prompts and (one.starting or share)]
+        owners = {handle.owner for handle in order}
         for handle in within_shares(decoding, alone=len(owners) == 1):
             tokens = handle.generation.pending_tokens
             in_share = handle.starting or not begun or begun + tokens <= share
@@ -250,12 +253,15 @@ class Scheduler:
         return chosen
 
     def _share_of_begun(self, fitting: Sequence[Handle]) -> int:
-        """Tokens of a pass for the runs that have tokens already. While another one has none, they
-        get few, so that passes are short: the probe of a threshold takes many. A run with more
-        paths is alone in its turn.
+        """Tokens of a pass for the runs that have tokens already. While another one has none, most
+        passes leave them out, so that they are short: the probe of a threshold takes many. A run
+        with more paths is alone in its turn.
         """
-        is_awaited = self._newcomers_first and any(handle.starting for handle in fitting)
-        return BESIDE_STARTING if is_awaited else self.token_budget
+        if not (self._newcomers_first and any(handle.starting for handle in fitting)):
+            self._passes_awaited = 0
+            return self.token_budget
+        self._passes_awaited += 1
+        return 0 if self._passes_awaited % STARTING_ALONE else BESIDE_STARTING
 
     def _reserved(self, prompts: Sequence[Handle]) -> int:
         """Tokens of a pass that decoding leaves to prompts; else many paths would stall them."""
