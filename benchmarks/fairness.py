@@ -34,6 +34,7 @@ from app.server.rules import PUBLIC
 from app.widgets.starting_values import START
 from eab.config import BranchingConfig
 from eab.engine.handle import Handle
+from eab.engine.probe import PROBED
 from eab.engine.request import Request
 from eab.engine.scheduler import KV_LIMIT_MIB, Scheduler
 from eab.events import TokenAppended
@@ -165,6 +166,7 @@ def newcomer_seconds(
             crowd[number] = ask(number) if handle.ended else handle
     seconds = {}
     for name, config in NEWCOMERS.items():
+        PROBED.pop(model, None)  # nobody has asked this before
         asked = Request(QUESTIONS[seed % len(QUESTIONS)], replace(config, seed=seed))
         new, began = scheduler.submit(asked, owner=name), clock()
         while not any(isinstance(one, TokenAppended) for one in new.new_events()):

@@ -27,7 +27,7 @@ from eab.models.base import LanguageModel
 from eab.models.machine import free_memory
 
 TOKEN_BUDGET: Final = 512  # per pass; enough to keep a CPU's matrix products efficient
-# While a run has no token yet, the runs that have some are in every fourth pass, with so many tokens.
+# While a run has no token yet, those that have some are in every fourth pass, with so many tokens.
 BESIDE_STARTING: Final = 64
 STARTING_ALONE: Final = 4
 MAX_RUNNING: Final = 32

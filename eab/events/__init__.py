@@ -148,7 +148,7 @@ class Predicted:
     """
 
     step: fields.StepIndex
-    path: int
+    path: fields.PathId
     entropy: fields.Nats
     candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
     whole: EntropyBounds | None = None
@@ -170,11 +170,11 @@ class Speculated:
     """
 
     step: fields.StepIndex
-    path: int
+    path: fields.PathId
     draft_tokens: Annotated[tuple[fields.TokenId, ...], fields.PER_DRAFT]
     draft_texts: Annotated[tuple[fields.TokenText, ...], fields.PER_DRAFT]
-    accepted: int
-    verified: int
+    accepted: fields.Whole
+    verified: fields.Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class TokenAppended:
     """
 
     step: fields.StepIndex
-    path: int
+    path: fields.PathId
     token: fields.TokenId
     text: fields.TokenText
     log_prob: fields.LogProb
@@ -211,10 +211,10 @@ class Forked:
     """
 
     step: fields.StepIndex
-    path: int
-    children: Annotated[tuple[int, ...], fields.PER_STEP]
+    path: fields.PathId
+    children: Annotated[tuple[fields.PathId, ...], fields.PER_STEP]
     weights: Annotated[tuple[fields.Weight, ...], fields.PER_STEP]
-    heir: int
+    heir: fields.PathId
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ class LimitActed:
     """
 
     step: fields.StepIndex
-    path: int
-    dropped: Annotated[tuple[int, ...], fields.PER_STEP]
+    path: fields.PathId
+    dropped: Annotated[tuple[fields.Whole, ...], fields.PER_STEP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class Pruned:
     """The path limit pruned a path; its private KV rows are free again."""
 
     step: fields.StepIndex
-    path: int
+    path: fields.PathId
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class Reweighted:
     """
 
     step: fields.StepIndex
-    path: int
+    path: fields.PathId
     weight: fields.Weight
 
 
@@ -256,7 +256,7 @@ class PathFinished:
     """
 
     step: fields.StepIndex
-    path: int
+    path: fields.PathId
     reason: FinishReason
 
 

@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
 
     token: fields.TokenId
     text: fields.TokenText
-    probability: float
+    probability: fields.Real
 
 
 class EntropyBounds(NamedTuple):
@@ -54,9 +54,9 @@ class PathRows(NamedTuple):
         private: Rows that only this path reads.
     """
 
-    path: int
-    shared: int
-    private: int
+    path: fields.PathId
+    shared: fields.Whole
+    private: fields.Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,9 @@ class ModelCard:
     name: fields.ModelName
     family: fields.Word
     vocab_size: fields.Size
-    layers: int
-    kv_heads: int
-    head_dim: int
+    layers: fields.Whole
+    kv_heads: fields.Whole
+    head_dim: fields.Whole
     dtype: fields.Word
     device: fields.Word
     row_bytes: fields.Size

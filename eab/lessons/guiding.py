@@ -35,7 +35,7 @@ def step_of(place: Place, run: Run) -> int:
     return last if token is None else run.paths[token[0]].tokens[token[1]].step
 
 
-def token_of(place: Place | tuple[int, int], run: Run) -> tuple[int, int] | None:
+def token_of(place: Place | tuple[int, ...], run: Run) -> tuple[int, int] | None:
     """Path and index of the token at a place; None in a run without tokens."""
     if isinstance(place, tuple):
         path = run.paths[min(place[0], len(run.paths) - 1)]

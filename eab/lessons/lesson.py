@@ -2,14 +2,19 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
+
+from msgspec import Meta
 
 from eab.board.guide import Drawer
-from eab.config import AllocationStep
 from eab.lessons.measures import Quantity, written
 
 NamedPlace = Literal["first fork", "highest entropy", "most paths", "first step", "last step"]
-Place: TypeAlias = NamedPlace | int
+MAX_STEP: Final = 1_000_000
+StepNumber = Annotated[int, Meta(ge=0, le=MAX_STEP)]
+Place: TypeAlias = NamedPlace | StepNumber
+# tuple[StepNumber, StepNumber] in a union with words crashes msgspec 0.22 at a garbage collection.
+PathAndIndex = Annotated[tuple[StepNumber, ...], Meta(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +32,10 @@ class Script:
 
     picture: str = ""
     cursor: Place | None = None
-    select: Place | tuple[int, int] | None = None
+    select: Place | PathAndIndex | None = None
     show: Drawer | None = None
-    threshold: float | None = None
-    r: AllocationStep | None = None
+    threshold: Annotated[float, Meta(ge=0, le=20)] | None = None
+    r: Annotated[int, Meta(ge=1, le=MAX_STEP)] | Literal["auto"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

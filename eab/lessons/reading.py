@@ -7,11 +7,12 @@ names its section. `docs/lessons.md` describes the format.
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from eab.board.guide import Drawer
-from eab.config import AUTO, AllocationStep
+from msgspec import Meta
+
 from eab.errors import LessonError
 from eab.formatting import counted, quoted
 from eab.lessons.calculators import CALCULATORS
@@ -19,28 +20,20 @@ from eab.lessons.lesson import (
     Exercise,
     Goal,
     Lesson,
-    NamedPlace,
-    Place,
     Question,
     Reading,
     Script,
     Section,
     Step,
 )
-from eab.lessons.measures import parse
+from eab.lessons.measures import Quantity, parse
 from eab.lessons.pictures import PICTURES
-from eab.lessons.table import Table
+from eab.typed_json import NotDeclaredError, read
 
 MAX_BYTES: Final = 64 * 1024
 MAX_SECTIONS: Final = 12
 MAX_LINE: Final = 120  # characters of a title
-MAX_SUMMARY: Final = 300
-MAX_STEP: Final = 1_000_000
-MAX_VALUE: Final = 1e15
 STEPS: Final = range(2, 6)
-BOUNDS: Final = range(1, 6)
-GOALS: Final = range(1, 6)
-PAGES: Final = ("explore", "compare", "memory", "bmc", "speculative", "batching", "quantization")
 _FRONT: Final = re.compile(r"\A\+\+\+\n(?P<toml>.*?)\n\+\+\+\n(?P<body>.*)\Z", re.DOTALL)
 _HEADING: Final = re.compile(r"^## +(.+)$", re.MULTILINE)
 _BLOCK: Final = re.compile(r"^```(step|predict|exercise)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
@@ -49,6 +42,48 @@ _HTML: Final = re.compile(r"<[a-zA-Z/!?]")
 _PICTURE: Final = re.compile(r"!\[")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
+
+
+Line = Annotated[str, Meta(min_length=1, max_length=MAX_LINE)]
+Value = Annotated[float, Meta(ge=0, le=1e15)]
+Page = Literal["explore", "compare", "memory", "bmc", "speculative", "batching", "quantization"]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """The top of the file."""
+
+    title: Line
+    summary: Annotated[str, Meta(min_length=1, max_length=300)]
+    run: Line
+    page: Page = "explore"
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """What a section with a question has besides its script."""
+
+    measure: Line
+    bounds: Annotated[tuple[Value, ...], Meta(min_length=1, max_length=5)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """A goal of an exercise."""
+
+    measure: Line
+    at_least: Value | None = None
+    at_most: Value | None = None
+    relative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a section with an exercise has besides its script."""
+
+    goals: Annotated[tuple[_Goal, ...], Meta(min_length=1, max_length=5)]
+    calculator: str = ""
 
 
 class _Part(NamedTuple):
@@ -93,7 +128,7 @@ def loads(data: bytes, lesson_id: str) -> Lesson:
         raise LessonError(
             "a lesson begins with a line +++, then its title and summary in TOML, then +++ again"
         )
-    table = Table(_toml(front["toml"], "the top of the file"), "the top of the file")
+    top = _read(_toml(front["toml"], "the top of the file"), _Front, "the top of the file")
     pieces = _HEADING.split(front["body"])
     introduction = _words(pieces[0], "the introduction")
     if not introduction:
@@ -105,17 +140,15 @@ def loads(data: bytes, lesson_id: str) -> Lesson:
         _section(_split(title.strip(), body)) for title, body in zip(titles, bodies, strict=True)
     )
     _check_order(sections)
-    lesson = Lesson(
+    return Lesson(
         lesson_id,
-        title=_words(table.text("title", MAX_LINE), "the title"),
-        summary=_words(table.text("summary", MAX_SUMMARY), "the summary"),
-        run=table.text("run", MAX_LINE),
-        page=table.choice("page", PAGES, "explore"),
+        title=_words(top.title, "the title"),
+        summary=_words(top.summary, "the summary"),
+        run=top.run,
+        page=top.page,
         introduction=introduction,
         sections=sections,
     )
-    table.finish()
-    return lesson
 
 
 def numbers_in(text: str) -> list[str]:
@@ -189,110 +222,104 @@ def _section(part: _Part) -> Section:
         if not part.before:
             raise LessonError(f"{where} is empty")
         return Reading(part.title, part.before)
-    table = Table(_toml(part.script, f"the script of {where}"), where)
-    script = _script(table)
+    table = _toml(part.script, f"the script of {where}")
+    guess = _taken(table, _Guess, where) if part.kind == "predict" else None
+    task = _taken(table, _Task, where) if part.kind == "exercise" else None
+    script = _read(table, Script, where)
+    _check_script(script, where)
     if not part.before:
         raise LessonError(f"{where} needs words before its script")
-    section: Section
-    match part.kind:
-        case "step":
-            text = "\n\n".join(filter(None, (part.before, part.after)))
-            section = Step(part.title, text, script)
-        case "predict":
-            section = _question(part, script, table)
-        case _:
-            section = _exercise(part, script, table)
-    table.finish()
-    return section
+    if guess is not None:
+        return _question(part, script, guess, where)
+    if task is not None:
+        return _exercise(part, script, task, where)
+    return Step(part.title, "\n\n".join(filter(None, (part.before, part.after))), script)
 
 
-def _script(table: Table) -> Script:
-    if table.has("picture"):
-        return Script(picture=table.choice("picture", tuple(PICTURES)))
-    if table.has("select") and table.has("show"):
+def _taken(table: dict[str, Any], kind: type[_T], where: str) -> _T:
+    """The entries of this kind, which are removed from the table."""
+    names = [field.name for field in fields(kind) if field.name in table]  # type: ignore[arg-type]
+    return _read({name: table.pop(name) for name in names}, kind, where)
+
+
+def _read(table: dict[str, Any], kind: type[_T], where: str) -> _T:
+    try:
+        return read(table, kind)
+    except NotDeclaredError as error:
+        raise LessonError(f"{where}: {error}") from error
+
+
+def _check_script(script: Script, where: str) -> None:
+    if script.picture and script.picture not in PICTURES:
         raise LessonError(
-            f"{table.where}: give only one of select and show, because both open the same drawer"
+            f"{where}: picture is {quoted(script.picture)}; it must be one of: "
+            f"{', '.join(PICTURES)}"
         )
-    shown: Any = table.choice("show", get_args(Drawer)) if table.has("show") else None
-    return Script(
-        cursor=_place(table, "cursor"),
-        select=_select(table),
-        show=shown,
-        threshold=table.number("threshold", 0, 20) if table.has("threshold") else None,
-        r=_growth_step(table),
-    )
+    if script.picture and script != Script(picture=script.picture):
+        raise LessonError(f"{where}: a picture stands alone; remove the other lines")
+    if script.select is not None and script.show is not None:
+        raise LessonError(
+            f"{where}: give only one of select and show, because both open the same drawer"
+        )
 
 
-def _place(table: Table, key: str) -> Place | None:
-    if not table.has(key):
-        return None
-    if isinstance(table.values[key], str):
-        return cast(NamedPlace, table.choice(key, get_args(NamedPlace)))
-    return table.whole(key, 0, MAX_STEP)
-
-
-def _select(table: Table) -> Place | tuple[int, int] | None:
-    if isinstance(table.values.get("select"), list):
-        path, index = (int(one) for one in table.numbers("select", range(2, 3), 0, MAX_STEP))
-        return path, index
-    return _place(table, "select")
-
-
-def _growth_step(table: Table) -> AllocationStep | None:
-    if not table.has("r"):
-        return None
-    if table.values["r"] == AUTO:
-        table.text("r", MAX_LINE)
-        return AUTO
-    return table.whole("r", 1, MAX_STEP)
-
-
-def _question(part: _Part, script: Script, table: Table) -> Question:
-    where = f"section {quoted(part.title)}"
-    quantity = table.refused_in_words(lambda: parse(table.text("measure", MAX_LINE)))
-    bounds = table.numbers("bounds", BOUNDS, 0, MAX_VALUE)
-    if list(bounds) != sorted(set(bounds)):
+def _question(part: _Part, script: Script, guess: _Guess, where: str) -> Question:
+    if list(guess.bounds) != sorted(set(guess.bounds)):
         raise LessonError(f"{where}: bounds must ascend, such as [0.1, 0.5, 1]")
+    _check_explained(part, where)
+    quantity = _quantity(guess.measure, where)
+    return Question(part.title, part.before, script, quantity, guess.bounds, part.after)
+
+
+def _exercise(part: _Part, script: Script, task: _Task, where: str) -> Exercise:
+    if task.calculator and task.calculator not in CALCULATORS:
+        raise LessonError(
+            f"{where}: calculator is {quoted(task.calculator)}; it must be one of: "
+            f"{', '.join(CALCULATORS)}"
+        )
+    if not task.calculator and script.picture:
+        raise LessonError(
+            f"{where}: an exercise without a calculator uses the board, so it cannot show another "
+            "picture"
+        )
+    _check_explained(part, where)
+    goals = tuple(
+        _goal(goal, task.calculator, f"{where}, goal {number}")
+        for number, goal in enumerate(task.goals, 1)
+    )
+    return Exercise(part.title, part.before, script, task.calculator, goals, part.after)
+
+
+def _check_explained(part: _Part, where: str) -> None:
     if not part.after:
         raise LessonError(f"{where} needs an explanation after its script")
-    return Question(part.title, part.before, script, quantity, bounds, part.after)
 
 
-def _exercise(part: _Part, script: Script, table: Table) -> Exercise:
-    calculator = table.choice("calculator", tuple(CALCULATORS)) if table.has("calculator") else ""
-    goals = tuple(_goal(one, calculator) for one in table.tables("goals", GOALS))
-    if not calculator and script.picture:
-        raise LessonError(
-            f"section {quoted(part.title)}: an exercise without a calculator uses the board, so "
-            "it cannot show another picture"
-        )
-    if not part.after:
-        raise LessonError(f"section {quoted(part.title)} needs an explanation after its script")
-    return Exercise(part.title, part.before, script, calculator, goals, part.after)
-
-
-def _goal(table: Table, calculator: str) -> Goal:
-    if calculator:
-        of = table.choice("measure", CALCULATORS[calculator].names)
-        goal = Goal(of, _limit(table, "at_least"), _limit(table, "at_most"))
-    else:
-        quantity = table.refused_in_words(lambda: parse(table.text("measure", MAX_LINE)))
-        if quantity.part != "run" or quantity.over:
-            raise LessonError(f"{table.where}: a goal on the board must be about the board's run")
-        relative = table.truth("relative") if table.has("relative") else False
-        low, high = _limit(table, "at_least"), _limit(table, "at_most")
-        goal = Goal(quantity, low, high, relative)
+def _goal(goal: _Goal, calculator: str, where: str) -> Goal:
     low, high = goal.at_least, goal.at_most
     if low is None and high is None:
-        raise LessonError(f"{table.where}: a goal needs at_least or at_most")
+        raise LessonError(f"{where}: a goal needs at_least or at_most")
     if low is not None and high is not None and low > high:
-        raise LessonError(f"{table.where}: at_least is {low:g}, more than at_most, {high:g}")
-    table.finish()
-    return goal
+        raise LessonError(f"{where}: at_least is {low:g}, more than at_most, {high:g}")
+    if calculator:
+        names = CALCULATORS[calculator].names
+        if goal.measure not in names or goal.relative:
+            raise LessonError(
+                f"{where}: the measure of a calculator must be one of: {', '.join(names)}, and not "
+                "relative"
+            )
+        return Goal(goal.measure, low, high)
+    quantity = _quantity(goal.measure, where)
+    if quantity.part != "run" or quantity.over:
+        raise LessonError(f"{where}: a goal on the board must be about the board's run")
+    return Goal(quantity, low, high, goal.relative)
 
 
-def _limit(table: Table, key: str) -> float | None:
-    return table.number(key, 0, MAX_VALUE) if table.has(key) else None
+def _quantity(measure: str, where: str) -> Quantity:
+    try:
+        return parse(measure)
+    except LessonError as error:
+        raise LessonError(f"{where}: {error}") from error
 
 
 def _check_order(sections: tuple[Section, ...]) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import psutil
 import torch
 
 from eab.formatting import counted
@@ -41,31 +42,20 @@ def _processor() -> str:
 
 
 def free_memory(device: torch.device = CPU) -> int:
-    """Bytes of memory that are free now, in a container below its limit, or on this GPU; 0 if the
-    system does not say.
-    """
+    """Bytes of memory that are free now, in a container below its limit, or on this GPU."""
     if device.type == "cuda":
         # PyTorch keeps what was freed, for itself.
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
-    free = _memory("SC_AVPHYS_PAGES")
-    return max(0, min(free, _container_limit() - _held())) if free else 0
+    held = psutil.Process().memory_info().rss
+    return max(0, min(psutil.virtual_memory().available, _container_limit() - held))
 
 
 def total_memory(device: torch.device = CPU) -> int:
-    """Bytes of memory of this machine, of this container, or of this GPU; 0 if the system does not
-    say.
-    """
+    """Bytes of memory of this machine, of this container, or of this GPU."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
-    return min(_memory("SC_PHYS_PAGES"), _container_limit())
-
-
-def _memory(pages: str) -> int:
-    try:
-        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return 0
+    return min(psutil.virtual_memory().total, _container_limit())
 
 
 def _container_limit() -> int:
@@ -77,12 +67,3 @@ def _container_limit() -> int:
             continue
         return int(words) if words.isdigit() else sys.maxsize
     return sys.maxsize
-
-
-def _held() -> int:
-    """Bytes of memory that this process holds; 0 if the system does not say."""
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")

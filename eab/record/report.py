@@ -8,14 +8,14 @@ import gzip
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, get_args
 
-import cattrs
-from cattrs.strategies import configure_tagged_union
+import msgspec
 
 from eab.errors import RecordError
-from eab.events import Progressed, RunEnded
+from eab.events import Progressed, RunEnded, fields
 from eab.formatting import counted
+from eab.typed_json import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Began:
         machine: Processor or GPU, threads, versions.
     """
 
-    model: str
-    dtype: str
-    machine: str
+    model: fields.ModelName
+    dtype: fields.Word
+    machine: fields.Message
 
 
 Beginning = TypeVar("Beginning", bound=Began)
@@ -106,8 +106,11 @@ class ReportFormat(Generic[_R]):
     def dumps(self, report: _R) -> str:
         """The report as JSON."""
         events = [report.began, *report.points, report.ended]
-        converter = self._converter()
-        lines = [converter.unstructure(event, self.events) for event in events if event is not None]
+        lines = [
+            {"event": type(event).__name__} | msgspec.to_builtins(event)
+            for event in events
+            if event is not None
+        ]
         return json.dumps(self._head | {"events": lines}, indent=1) + "\n"
 
     def load(self, path: Path) -> _R:
@@ -116,14 +119,15 @@ class ReportFormat(Generic[_R]):
         Raises:
             RecordError: Says what is wrong with the file.
         """
-        head, converter, report = self._head, self._converter(), self.report()
+        head, report = self._head, self.report()
+        kinds = {kind.__name__: kind for kind in get_args(self.events)}
         try:
             data = path.read_bytes()
             value = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
             if not isinstance(value, dict) or {name: value.get(name) for name in head} != head:
                 raise RecordError(f"{path} is not a report of this version")
-            events = [converter.structure(line, self.events) for line in value["events"]]
-        except (OSError, EOFError, ValueError, KeyError, cattrs.BaseValidationError) as error:
+            events = [read(line, kinds[line.pop("event")]) for line in value["events"]]
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
             raise RecordError(f"the report {path} cannot be read: {error}") from error
         for event in events:
             report.apply(event)
@@ -132,8 +136,3 @@ class ReportFormat(Generic[_R]):
     @property
     def _head(self) -> dict[str, Any]:
         return {"format": self.name, "version": self.version}
-
-    def _converter(self) -> cattrs.Converter:
-        converter = cattrs.Converter(forbid_extra_keys=True)
-        configure_tagged_union(self.events, converter, tag_name="event")
-        return converter

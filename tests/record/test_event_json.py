@@ -10,11 +10,11 @@ from any_config import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 from invented_runs import invented_run
+from msgspec import Meta
 
 from eab.config import MAX_SEED, BranchingConfig
 from eab.errors import RecordError
 from eab.events import EntropyBounds, Event, Message, Predicted, RunStarted, Speculated
-from eab.events.fields import AtMost, Within
 from eab.record.event_json import from_json, to_json
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -48,17 +48,17 @@ def in_range(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
     return st.from_type(kind)
 
 
-def declared(kind: Any, limit: Within | AtMost, name: str) -> st.SearchStrategy[Any]:
+def declared(kind: Any, limit: Meta, name: str) -> st.SearchStrategy[Any]:
     """Values within a declared range or length."""
-    if isinstance(limit, Within):
+    if limit.max_length is None:
         numbers = st.integers if kind is int else st.floats
-        return numbers(limit.low, limit.high)
+        return numbers(limit.ge, limit.le)
     if kind is str:
         characters = st.characters(exclude_categories=["Cs"])
         if name not in ENCODABLE:
             characters |= st.integers(0xDC80, 0xDCFF).map(chr)
-        return st.text(characters, max_size=limit.length)
-    return st.lists(in_range(get_args(kind)[0]), max_size=min(5, limit.length)).map(tuple)
+        return st.text(characters, max_size=limit.max_length)
+    return st.lists(in_range(get_args(kind)[0]), max_size=min(5, limit.max_length)).map(tuple)
 
 
 def consistent(event: Event) -> Event:
@@ -128,7 +128,7 @@ def test_every_text_and_every_list_declares_its_longest():
     assert len(PLACES) == 27
     for event, path, kind in PLACES:
         assert get_origin(kind) is Annotated, (event, path)
-        assert isinstance(kind.__metadata__[0], AtMost), (event, path)
+        assert kind.__metadata__[0].max_length is not None, (event, path)
 
 
 @pytest.mark.parametrize(
@@ -137,43 +137,30 @@ def test_every_text_and_every_list_declares_its_longest():
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_text_or_list_that_is_too_long_is_refused_before_its_elements_are_read(path, kind):
-    longest = kind.__metadata__[0].length
+    longest = kind.__metadata__[0].max_length
     value = json.loads(json.dumps(STARTED)) | {"draft": dict(STARTED["model"])}
     place = value
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = "x" * (longest + 1) if kind.__origin__ is str else [None] * (longest + 1)
-    with pytest.raises(RecordError, match=f"{longest + 1:,}.*at most {longest:,} are allowed"):
+    with pytest.raises(
+        RecordError, match=f"of length <= {longest}, got a length of {longest + 1:,}"
+    ):
         from_json(value)
-
-
-@pytest.mark.parametrize("name", ["prompt_tokens", "prompt_texts"])
-@pytest.mark.parametrize("bad", ["y" * 200_000, [None] * 200_000, {"y": 1}])
-def test_reading_ends_at_the_first_bad_element(name, bad):
-    with pytest.raises(RecordError, match=r"expected .* @ \$\." + name) as error:
-        from_json(STARTED | {name: bad})
-    assert len(leaves(error.value.__cause__)) == 1, "an error for each element takes minutes"
-
-
-def leaves(error: BaseException | None) -> list[BaseException | None]:
-    """The errors in a group of errors."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
-    return [error]
 
 
 @pytest.mark.parametrize(
     ("messages", "prompt", "why"),
     [
-        ([{"role": "user"}], "Hi", "messages"),
-        ([{"role": "user", "content": 3}], "Hi", "expected a text, got 3"),
-        ([{"role": "user", "content": "Hi", "name": "x"}], "Hi", "extra fields found"),
-        ([{"role": "x" * 33, "content": "Hi"}], "Hi", "33 characters; at most 32"),
+        ([{"role": "user"}], "Hi", r"messages\[0\]: object missing required field content"),
+        ([{"role": "user", "content": 3}], "Hi", r"messages\[0\].content: expected str, got 3"),
+        ([{"role": "user", "content": "Hi", "name": "x"}], "Hi", "'name' is unknown here"),
+        ([{"role": "x" * 33, "content": "Hi"}], "Hi", "of length <= 32, got a length of 33"),
         ([{"role": "<b>", "content": "Hi"}], "Hi", r"role of messages\[0\] is '<b>'"),
         ([{"role": "user", "content": "\udc80"}], "\udc80", "surrogates"),
         ([{"role": "user", "content": " "}], " ", r"content of messages\[0\] is ' '"),
         ([{"role": "user", "content": "Hi"}], "Ho", "prompt is not the title of the messages"),
-        ("Hi", "Hi", "expected a list"),
+        ("Hi", "Hi", "expected array"),
     ],
     ids=str,
 )
@@ -192,7 +179,7 @@ def test_a_header_without_messages_is_read():
 @pytest.mark.parametrize("name", ["policy", "cache", "threshold_unit", "system", "max_paths"])
 def test_a_message_that_quotes_a_lone_surrogate_can_be_encoded(name, text):
     config = STARTED["config"] | {name: text, "chat": True}
-    with pytest.raises(RecordError, match=name) as error:
+    with pytest.raises(RecordError, match="is not valid text") as error:
         from_json(STARTED | {"config": config})
     str(error.value).encode("utf-8")
 

@@ -1,21 +1,26 @@
 """The result of one cell of a sweep: what one prompt gave under one setting with one seed."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from msgspec import Meta
 
 from eab.config import SETTINGS, BranchingConfig
-from eab.errors import ConfigError, RecordError
+from eab.errors import RecordError
+from eab.events.fields import Count, PromptText, Seconds
 from eab.formatting import quoted
 from eab.record import SUFFIX
-from eab.settings import Choice, Real, Text, Values, Whole
+from eab.typed_json import NotDeclaredError, read
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Made = Literal["run", "resimulated"]
-_KEY: Final = re.compile("[0-9a-f]{24}")
+Key = Annotated[str, Meta(pattern="^[0-9a-f]{24}$")]
+Share = Annotated[float, Meta(ge=0.0, le=1.001)]  # rounding may lift a sum slightly above 1
+Nats = Annotated[float, Meta(ge=-1e-3, le=100.0)]  # ... or an entropy slightly below 0
+Brier = Annotated[float, Meta(ge=0.0, le=2.001)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +55,25 @@ class Cell:
         run_file: Name of the file with its run; None if there is none.
     """
 
-    key: str
-    prompt_id: str
-    group: str
-    prompt: str
+    key: Key
+    prompt_id: PromptText
+    group: PromptText
+    prompt: PromptText
     config: BranchingConfig
     made: Made
-    seconds: float | None
-    tokens: int
-    forks: int
-    paths: int
-    kv_bytes: int
-    distinct_texts: int
-    distinct_answers: int
-    probability_seen: float
-    semantic_entropy: float
-    semantic_entropy_error: float | None
-    distribution_error: float | None
-    correct: float | None
-    brier: float | None
+    seconds: Seconds | None
+    tokens: Count
+    forks: Count
+    paths: Count
+    kv_bytes: Count
+    distinct_texts: Count
+    distinct_answers: Count
+    probability_seen: Share
+    semantic_entropy: Nats
+    semantic_entropy_error: Nats | None
+    distribution_error: Share | None
+    correct: Share | None
+    brier: Brier | None
     run_file: str | None
 
     @property
@@ -89,20 +94,6 @@ class Cell:
 COLUMNS: Final = tuple(
     name for each in fields(Cell) for name in (SETTINGS if each.name == "config" else (each.name,))
 )
-_COUNT, _SHARE = Whole(0, 2**50), Real(0.0, 1.001)  # rounding may lift a sum slightly above 1
-_NATS: Final = Real(-1e-3, 100.0)  # ... or an entropy slightly below 0
-_VALUES: Final[dict[str, Values]] = {
-    **dict.fromkeys(("prompt_id", "group", "prompt"), Text()),
-    "made": Choice(get_args(Made)),
-    "seconds": Real(0.0, 1e9),
-    **dict.fromkeys(
-        ("tokens", "forks", "paths", "kv_bytes", "distinct_texts", "distinct_answers"), _COUNT
-    ),
-    **dict.fromkeys(("probability_seen", "distribution_error", "correct"), _SHARE),
-    **dict.fromkeys(("semantic_entropy", "semantic_entropy_error"), _NATS),
-    "brier": Real(0.0, 2.001),
-}
-_MAY_LACK: Final = ("seconds", "semantic_entropy_error", "distribution_error", "correct", "brier")
 # Columns that older sweeps do not have
 _LATER: Final = {"brier": None, "chat_template_kwargs": "", "stop": ()}
 
@@ -122,23 +113,15 @@ def cell_from_row(row: Mapping[str, Any]) -> Cell:
     missing = [name for name in COLUMNS if name not in row]
     if missing:
         raise RecordError(f"the cell has no column {missing[0]!r}; it has {quoted([*row])}")
-    # The name of its run file is taken for a file in the folder, and for nothing else.
-    key, run_file = row["key"], row["run_file"]
-    if not (
-        isinstance(key, str) and _KEY.fullmatch(key) and run_file in (None, run_file_name(key))
-    ):
-        raise RecordError(
-            f"the cell has key {quoted(key)} and run_file {quoted(run_file)}; that is not allowed"
-        )
+    settings = {name: row.pop(name) for name in SETTINGS}
     try:
-        for name, values in _VALUES.items():
-            if row[name] is not None or name not in _MAY_LACK:
-                values.check(name, row[name])
-        config = BranchingConfig.from_settings({name: row[name] for name in SETTINGS})
-    except ConfigError as error:
+        cell = read(row | {"config": settings}, Cell)
+    except NotDeclaredError as error:
         raise RecordError(f"the cell has a value that is not allowed: {error}") from error
-    own = {one.name: row[one.name] for one in fields(Cell) if one.name != "config"}
-    return Cell(config=config, **own)
+    if cell.run_file not in (None, run_file_name(cell.key)):
+        # It is taken for a file in the folder, and for nothing else.
+        raise RecordError(f"the cell has run_file {quoted(cell.run_file)}; that is not allowed")
+    return cell
 
 
 def cells_table(cells: Iterable[Cell]) -> "pd.DataFrame":

@@ -25,7 +25,6 @@ from eab.record.prompt_lines import (
     lines_of,
     read_text,
 )
-from eab.settings import Text
 
 STORIES: Final = ASSETS / "questions" / "stories.jsonl"
 # The groups of the bundled questions in each set
@@ -133,6 +132,4 @@ def _prompt(number: int, given: dict[str, Any]) -> TuningPrompt:
     question = question_of(given, "it")
     if question.answers and question.distribution:
         raise ConfigError("it has answers and a distribution; give only one of them")
-    for text in (question.prompt, question.group, *question.answers, *question.distribution):
-        Text().check("a text of it", text)
     return TuningPrompt(checked_id(given.get("id", default_id(number))), question)

@@ -2,15 +2,20 @@
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from eab.assets import ASSETS
 from eab.errors import QuestionsError
+from eab.events.fields import PromptText
+from eab.typed_json import NotDeclaredError, read
 
 BUNDLED: Final = ASSETS / "questions" / "embedded.jsonl"
+
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +30,10 @@ class Question:
         group: The kind of question.
     """
 
-    prompt: str
-    answers: tuple[str, ...]
-    distribution: Mapping[str, float]
-    group: str
+    prompt: PromptText
+    answers: tuple[PromptText, ...] = ()
+    distribution: dict[PromptText, Probability] = field(default_factory=dict)
+    group: PromptText = ""
 
     @property
     def entropy(self) -> float:
@@ -76,29 +81,19 @@ def question_of(given: Any, where: str) -> Question:
     Raises:
         QuestionsError: They describe none.
     """
-    if not isinstance(given, dict) or not _is_text(given.get("prompt")):
-        raise QuestionsError(f"{where} must be a JSON object with a non-empty prompt")
-    answers, distribution = given.get("answers", []), given.get("distribution", {})
-    if not (_are_texts(answers) and _is_distribution(distribution)):
-        raise QuestionsError(
-            f"{where}: answers must be a list of texts, and distribution an object from texts to "
-            "probabilities that sum to 1"
-        )
-    return Question(given["prompt"], tuple(answers), distribution, str(given.get("group", "")))
+    try:
+        question = read(_of_question(given), Question)
+    except NotDeclaredError as error:
+        raise QuestionsError(f"{where} is not a question: {error}") from error
+    if not all(text.strip() for text in (question.prompt, *question.answers)):
+        raise QuestionsError(f"{where} has an empty prompt or answer; write some words")
+    total = math.fsum(question.distribution.values())
+    if question.distribution and not math.isclose(total, 1.0, abs_tol=1e-6):
+        raise QuestionsError(f"{where}: the probabilities sum to {total:g}; they must sum to 1")
+    return question
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_distribution(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    masses = list(value.values())
-    if not all(isinstance(mass, int | float) and 0 <= mass <= 1 for mass in masses):
-        return False
-    return not masses or math.isclose(math.fsum(masses), 1.0, abs_tol=1e-6)
+def _of_question(given: Any) -> Any:
+    """Without what else a line may hold, such as an id."""
+    names = [each.name for each in fields(Question)]
+    return {key: given[key] for key in names if key in given} if type(given) is dict else given

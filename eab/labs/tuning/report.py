@@ -9,15 +9,15 @@ from typing import Any, Final, TypeAlias
 
 from eab.errors import EabError, RecordError
 from eab.events import Progressed, RunEnded
+from eab.events.fields import Count
 from eab.formatting import reason_of
 from eab.labs.tuning.cell import COLUMNS, Cell, cell_from_row
 from eab.record import report as reports
-from eab.settings import Text, Whole
+from eab.typed_json import read
 
 MAX_BYTES: Final = 64 * 2**20  # of the JSON in a file
 MAX_VALUES: Final = 2_000_000
 MAX_CELLS: Final = 20_000
-_WORDS, _MANY = Text(5000), Whole(0, 2**50)  # a model may be the path of a folder
 _HEAD: Final = {"format": "eab-tuning", "version": 1}
 
 
@@ -29,7 +29,7 @@ class Began(reports.Began):
         cells: How many cells are to be made.
     """
 
-    cells: int
+    cells: Count
 
 
 ReportEvent: TypeAlias = Began | Progressed | Cell | RunEnded
@@ -86,7 +86,7 @@ def loads(data: bytes, name: str) -> TuningReport:
         content = json.loads(text)
         if not isinstance(content, dict) or {key: content.get(key) for key in _HEAD} != _HEAD:
             raise RecordError(f"{name} is not a sweep file of this version")
-        began, columns = _began(content["began"]), content["columns"]
+        began, columns = read(content["began"], Began), content["columns"]
         if len(content["cells"]) > MAX_CELLS:
             raise RecordError(f"the sweep {name} has more than {MAX_CELLS:,} cells")
         cells = [_cell(row, columns) for row in content["cells"]]
@@ -125,10 +125,3 @@ def _unpacked(data: bytes, name: str) -> bytes:
 
 def _cell(row: Any, columns: Any) -> Cell:
     return cell_from_row(dict(zip(columns, row, strict=True)))
-
-
-def _began(value: Any) -> Began:
-    for name in ("model", "dtype", "machine"):
-        _WORDS.check(name, value[name])
-    _MANY.check("cells", value["cells"])
-    return Began(**value)

@@ -136,10 +136,10 @@ def test_another_model_or_rule_is_refused_in_words(tmp_path: Path) -> None:
     ("name", "value", "words"),
     [
         ("run_file", "../../etc/passwd", "run_file '../../etc/passwd'; that is not allowed"),
-        ("key", "../a", "the cell has key '../a'"),
-        ("tokens", "many", "tokens is 'many'; it must be a whole number"),
-        ("seconds", True, "seconds is True; it must be a number"),
-        ("made", "guessed", "made is 'guessed'; it must be one of: run, resim"),
+        ("key", "../a", "key: expected str matching regex '^[0-9a-f]{24}$', got '../a'"),
+        ("tokens", "many", "tokens: expected int, got 'many'"),
+        ("seconds", True, "seconds: expected float | null, got True"),
+        ("made", "guessed", 'made: expected one of: "run", "resimulated", got'),
         ("max_paths", 0, "a value that is not allowed: the setting max_paths is 0"),
     ],
 )

@@ -31,14 +31,15 @@ def test_the_bundled_questions_have_known_answers() -> None:
     [
         ("", "has no question"),
         ("{", "line 1 is not JSON"),
-        ("[1]", "must be a JSON object with a non-empty prompt"),
-        ('{"prompt": " "}', "must be a JSON object with a non-empty prompt"),
+        ("[1]", "line 1 is not a question: expected object, got"),
+        ('{"group": "a"}', "missing required field prompt"),
+        ('{"prompt": " "}', "has an empty prompt"),
         ('{"prompt": "a"}', "needs either answers or a distribution"),
         ('{"prompt": "a", "answers": ["b"], "distribution": {"b": 1}}', "needs either"),
-        ('{"prompt": "a", "answers": "b"}', "answers must be a list of texts"),
-        ('{"prompt": "a", "answers": [1]}', "answers must be a list of texts"),
+        ('{"prompt": "a", "answers": "b"}', "answers: expected array, got 'b'"),
+        ('{"prompt": "a", "answers": [1]}', r"answers\[0\]: expected str, got 1"),
         ('{"prompt": "a", "distribution": {"b": 0.5}}', "sum to 1"),
-        ('{"prompt": "a", "distribution": {"b": "x"}}', "sum to 1"),
+        ('{"prompt": "a", "distribution": {"b": "x"}}', "expected float, got"),
     ],
 )
 def test_bad_files_are_refused_in_words(tmp_path: Path, line: str, words: str) -> None:

@@ -1,0 +1,113 @@
+"""Values from JSON or TOML, as the dataclass that declares them.
+
+Nothing is converted: "3" is not 3, and True is not 1. The limits of numbers, texts and lists stand
+with the fields (msgspec.Meta); the length of a list is checked before its elements, and reading
+stops at the first bad one, so that a hostile file costs little.
+"""
+
+import json
+import re
+from dataclasses import fields, is_dataclass
+from functools import cache, reduce
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from eab.errors import EabError
+from eab.formatting import quoted
+
+Surrogates = Literal["strict", "surrogateescape"]
+
+_T = TypeVar("_T")
+_STEP_OF_PLACE: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+class NotDeclaredError(ValueError):
+    """A value is not what its field declares; the message says where, what is expected, and what is
+    there.
+    """
+
+
+def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T:
+    """The values as this dataclass.
+
+    Args:
+        value: An object of JSON, or a table of TOML.
+        kind: A dataclass of plain values; fields may be dataclasses, too.
+        surrogates: Whether texts may hold lone surrogates that stand for bytes (see
+            `eab.token_text`).
+
+    Raises:
+        NotDeclaredError: They are not what it declares.
+    """
+    try:
+        made = msgspec.convert(value, kind)
+        _check_names(value, made)
+        _check_texts(value, surrogates)
+        return made
+    except msgspec.ValidationError as error:
+        raise NotDeclaredError(_explained(error, value, kind)) from error
+    except UnicodeEncodeError as error:
+        raise NotDeclaredError(f"{quoted(error.object)} is not valid text") from error
+
+
+def _explained(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
+    if isinstance(error.__cause__, EabError):  # of a dataclass that checks itself
+        return str(error.__cause__)
+    words, _, place = str(error).replace("`", "").partition(" - at $")
+    steps = _STEP_OF_PLACE.findall(place)
+    for name, index in steps:
+        value = value[name or int(index)]
+    expected = words[0].lower() + words[1:].partition(", got ")[0]
+    if expected.startswith("invalid enum value"):
+        declared = reduce(_inner, [name for name, _ in steps], kind)
+        expected = f"expected one of: {', '.join(_choices(declared))}"
+    got = f"a length of {len(value):,}" if "of length" in expected else quoted(value)
+    return f"{place.lstrip('.')}: {expected}, got {got}".lstrip(": ")
+
+
+def _inner(kind: Any, name: str) -> Any:
+    """The declared type of a field, or of the elements if there is no name."""
+    if name:
+        owner = next(part for part in (kind, *get_args(kind)) if is_dataclass(part))
+        return get_type_hints(owner)[name]
+    return next(part for part in (kind, *get_args(kind)) if get_origin(part) is tuple).__args__[0]
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words that a type allows, as TOML and JSON write them."""
+    if get_origin(kind) is Literal:
+        return [json.dumps(word) for word in get_args(kind)]
+    return [word for part in get_args(kind) for word in _choices(part)]
+
+
+def _check_names(given: Any, made: Any) -> None:
+    """Refuse a key that is no field, which msgspec skips."""
+    if not is_dataclass(made):
+        return
+    if unknown := given.keys() - _names(made.__class__):
+        raise NotDeclaredError(f"{quoted(min(unknown))} is unknown here; remove it, or correct it")
+    for name, value in given.items():
+        if isinstance(value, dict):
+            _check_names(value, getattr(made, name))
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for inner, part in zip(value, getattr(made, name), strict=True):
+                _check_names(inner, part)
+
+
+def _check_texts(value: Any, surrogates: Surrogates) -> None:
+    """Raise UnicodeEncodeError for a text that cannot be written as UTF-8."""
+    if isinstance(value, str):
+        if not value.isascii():
+            value.encode("utf-8", surrogates)
+    elif isinstance(value, list):
+        for element in value:
+            _check_texts(element, surrogates)
+    elif isinstance(value, dict):
+        for element in value.values():
+            _check_texts(element, surrogates)
+
+
+@cache
+def _names(kind: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
