@@ -48,11 +48,8 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 @torch.inference_mode()
 def case(paths: int, prompt: int, private: int) -> tuple[float, float, float, bool]:
-    """Time one case.
-
-    Returns:
-        Milliseconds of masked attention, of shared-prefix attention, and of masked attention over
-        half the bytes; and whether the cache would use the suffix block.
+    """Time one case. Returns the milliseconds of masked attention, of shared-prefix attention, and
+    of masked attention over half the bytes; and whether the cache would use the suffix block.
     """
     block = SuffixBlock(prompt, tuple(range(paths)), private)
     query = torch.randn(GROUPS, HEADS // GROUPS * paths, SIZE)

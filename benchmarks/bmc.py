@@ -54,35 +54,23 @@ Steps = Mapping[str, Timing]  # by competitor
 
 @dataclass(frozen=True)
 class Case:
-    """One measured situation.
-
-    Attributes:
-        paths: Number of paths.
-        context: Rows that each path sees.
-        whole: Whether the model's whole step is timed, not the KV part alone.
-    """
+    """One measured situation."""
 
     paths: int
-    context: int
-    whole: bool
+    context: int  # rows that each path sees
+    whole: bool  # time the model's whole step, not the KV part alone
 
 
 @dataclass
 class Competitor:
-    """One way to store K and V.
-
-    Attributes:
-        name: As the table shows it.
-        prepare: Makes a full cache, and returns a function that times one step.
-        period: Steps that are run and counted; one of them grows the tensors if there are spare
-            rows.
-        growth_every: Where spare rows cost nothing and the period is long: the number of steps over
-            which the growth of the first step is spread instead.
-    """
+    """One way to store K and V."""
 
     name: str
-    prepare: Callable[[], Step]
+    prepare: Callable[[], Step]  # makes a full cache, and returns a function that times one step
+    # steps that are run and counted; one of them grows the tensors if there are spare rows
     period: int = SAMPLED
+    # where spare rows cost nothing and the period is long: the number of steps over which the
+    # growth of the first step is spread instead
     growth_every: int | None = None
 
     def seconds_per_step(self) -> float:
@@ -274,11 +262,11 @@ def load(layers: int, placement: Placement) -> tuple[PreTrainedModel, HuggingFac
 def ratios_of(report: Report, found: Mapping[Case, Steps]) -> dict[str, float]:
     """The ratios that the targets refer to.
 
-    copying: our own tree at r = 1. concat: the DynamicCache of transformers, which calls torch.cat at
-    every step and holds the context once per path; the headline is the ratio at HEADLINE paths.
-    predicted_over_measured_worst: milliseconds of growths and spare rows at the r where the cost model
-    is furthest off; the target is 0.67 to 1.5. most_to_gain: copying and attention divided by attention alone, by the fitted constants; on one
-    path no r gains more.
+    copying: our own tree at r = 1. concat: the DynamicCache of transformers, which calls torch.cat
+    at every step and holds the context once per path; the headline is the ratio at HEADLINE paths.
+    predicted_over_measured_worst: milliseconds of growths and spare rows at the r where the cost
+    model is furthest off; the target is 0.67 to 1.5. most_to_gain: copying and attention divided by
+    attention alone, by the fitted constants; on one path no r gains more.
     """
     measured, best = overheads(report.of(RTimed)), predicted_r(report)
     assert best is not None

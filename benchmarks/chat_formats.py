@@ -56,20 +56,13 @@ class Way:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the answers with other weights agree with those in float32.
+    """How the answers with other weights agree with those in float32."""
 
-    Attributes:
-        same_token: Share of the places of float32's greedy answers where the most likely token is
-            the same.
-        same_answers: How many of the answers stay the same from the first to the last token.
-        answers: How many there are.
-        divergence: Mean KL of the next token from float32, in nats, at these places.
-    """
-
+    # share of the places of float32's greedy answers where the most likely token is the same
     same_token: float
-    same_answers: int
+    same_answers: int  # that stay the same from the first to the last token
     answers: int
-    divergence: float
+    divergence: float  # mean KL of the next token from float32, in nats, at these places
 
 
 def ways() -> tuple[dict[str, Way], dict[str, str]]:

@@ -181,14 +181,7 @@ def ratios_of(competitors: Sequence[Competitor], job: str) -> dict[str, float]:
 def measure_trees(
     threads: int, rounds: int, new_tokens: int, all_paths: Sequence[int]
 ) -> tuple[str, dict[str, Any]]:
-    """All jobs -> text, and the figures as data.
-
-    Args:
-        threads: Of llama.cpp; this process has its own already.
-        rounds: How often each competitor does each job.
-        new_tokens: Most tokens of a text.
-        all_paths: The numbers of texts.
-    """
+    """All jobs -> text, and the figures as data."""
     torch.manual_seed(0)  # of `generate`
     pair, texts = load_pair(), []
     result: dict[str, Any] = {"seconds": {}, "texts": {}, "new_tokens": {}, "ratios": {}}

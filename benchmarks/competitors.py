@@ -58,33 +58,24 @@ class Measured:
     """What a competitor measured.
 
     Rows and bytes are None where there is no cache, or nothing to measure.
-
-    Attributes:
-        seconds: Of each whole job.
-        step_seconds: For each job, of each step with all paths.
-        tokens: Tokens that went through the model in a job.
-        rows: Distinct KV rows at the end of a job.
-        step_rows: Distinct KV rows at each step with all paths, in the latest job.
-        spare_rows: Allocated rows without a token at the end of a job.
-        kv_bytes: Bytes of K and V at the end of a job.
-        peak_bytes: Their peak.
-        allocated: On CUDA: the peak of what tensors took during a job, less what they took before.
-        reserved: Likewise what PyTorch's allocator took of the device for them.
-        texts: For each job, the lengths of its texts, their last token included.
-        made: For each job, its new tokens, each once, also where texts share it.
     """
 
-    seconds: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # of each whole job
+    # for each job, of each step with all paths
     step_seconds: list[list[float]] = field(default_factory=list)
-    tokens: int = 0
-    rows: int | None = None
+    tokens: int = 0  # that went through the model in a job
+    rows: int | None = None  # distinct KV rows at the end of a job
+    # distinct KV rows at each step with all paths, in the latest job
     step_rows: list[int] = field(default_factory=list)
-    spare_rows: int | None = None
-    kv_bytes: int | None = None
-    peak_bytes: int | None = None
+    spare_rows: int | None = None  # allocated rows without a token at the end of a job
+    kv_bytes: int | None = None  # of K and V at the end of a job
+    peak_bytes: int | None = None  # their peak
+    # on CUDA: the peak of what tensors took during a job, less what they took before
     allocated: int | None = None
-    reserved: int | None = None
+    reserved: int | None = None  # likewise what PyTorch's allocator took of the device for them
+    # for each job, the lengths of its texts, their last token included
     texts: list[list[int]] = field(default_factory=list)
+    # for each job, its new tokens, each once, also where texts share it
     made: list[int] = field(default_factory=list)
 
     def note_samples(self, lengths: list[int]) -> None:
@@ -99,12 +90,7 @@ class Measured:
 
 
 class Competitor(Protocol):
-    """Does the job.
-
-    Attributes:
-        name: As the table shows it.
-        measured: What it measured so far.
-    """
+    """Does the job."""
 
     name: str
     measured: Measured
@@ -145,9 +131,6 @@ class Engine:
     """This project's engine with one cache.
 
     Args:
-        model: The model.
-        job: The job.
-        cache: Its KV cache.
         long_suffixes: Fork only until there are enough paths (see ForkUntilFull). Otherwise every
             path forks at every step, so that the time contains all decisions.
         cuda_graphs: Padded attention, whose passes have fixed shapes and run as CUDA graphs.
@@ -226,8 +209,6 @@ class Generate:
     """`generate` of transformers.
 
     Args:
-        model: The model.
-        job: The job.
         batch: Samples per call: 1, or all.
         shared_prompt: Compute the prompt once and copy its rows for each sample.
         static: A static cache, for which transformers compiles the forward pass on CUDA.

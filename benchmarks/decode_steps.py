@@ -27,14 +27,8 @@ def time_steps(
     clock: Clock,
     peers: Mapping[str, StepOfPeer],
 ) -> Steps:
-    """Time decode steps; for each number of rows, all models and peers take turns.
-
-    Args:
-        models: By name; see `is_as_loaded` for the names.
-        all_rows: The numbers of rows.
-        repeats: How many steps count; one more comes before them.
-        clock: Reads the seconds.
-        peers: Other programs.
+    """Time decode steps; for each number of rows, all models and peers take turns. One more step
+    comes before those that count.
     """
     found: dict[str, dict[int, Timing]] = {name: {} for name in (*models, *peers)}
     for rows in all_rows:
@@ -59,13 +53,7 @@ def _step(model: HuggingFaceModel, paths: int, repeats: int, clock: Clock) -> Me
 
 
 def steps_table(steps: Steps, weighed: str, held: Mapping[str, int]) -> str:
-    """Milliseconds with quartiles, and times as fast as the weights as loaded, as Markdown.
-
-    Args:
-        steps: What was timed.
-        weighed: The heading of the bytes.
-        held: Bytes of each model.
-    """
+    """Milliseconds with quartiles, and times as fast as the weights as loaded, as Markdown."""
     all_rows = [*next(iter(steps.values()))]
     lines = [
         f"One decode step after {PROMPT} tokens: milliseconds (quartiles), and how fast against "

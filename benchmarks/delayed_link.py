@@ -18,14 +18,8 @@ CHUNK: Final = 2**16  # bytes
 
 @contextmanager
 def delayed_link(url: str, round_trip: float) -> Iterator[str]:
-    """Forward connections to a server, late.
-
-    Args:
-        url: The server's address.
-        round_trip: Seconds that a request and its answer wait together.
-
-    Yields:
-        The address that answers late.
+    """Forward connections to a server, late. `round_trip` is how many seconds a request and its
+    answer wait together.
     """
     parts = urlsplit(url)
     loop = asyncio.new_event_loop()

@@ -49,15 +49,9 @@ console = Console(stderr=True)
 
 @dataclass
 class Pair:
-    """One model twice, with the same weights.
+    """One model twice, with the same weights."""
 
-    Attributes:
-        shape: See `shapes.plain_model`.
-        plain: The model as loaded.
-        ours: The same for the engine.
-    """
-
-    shape: str
+    shape: str  # see `shapes.plain_model`
     plain: PreTrainedModel
     ours: HuggingFaceModel
 
@@ -75,12 +69,8 @@ def job_of(prompt: int, paths: int, new_tokens: int) -> Job:
 
 
 def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
-    """All competitors: the tree first, then the bare pass and the parts of a step.
-
-    Args:
-        pair: The model.
-        job: The job.
-        everybody: Include the competitors that take minutes, if the model is small enough.
+    """All competitors: the tree first, then the bare pass and the parts of a step. `everybody`
+    includes the competitors that take minutes, if the model is small enough.
     """
     tree, on_cuda = Engine(pair.ours, job), pair.ours.kv_shape.uses_static_buffers
     competitors: list[Competitor] = [
@@ -107,12 +97,8 @@ def field_of(pair: Pair, job: Job, everybody: bool) -> list[Competitor]:
 
 
 def measure(competitors: Sequence[Competitor], rounds: int, deadline: float = math.inf) -> None:
-    """Let all do the job in turn, `rounds` times; on CUDA once more before, for its memory.
-
-    Args:
-        competitors: All of them.
-        rounds: How often.
-        deadline: No further round begins then (`time.monotonic`).
+    """Let all do the job in turn, `rounds` times; on CUDA once more before, for its memory. No
+    further round begins after the deadline (`time.monotonic`).
     """
     if torch.cuda.is_available():
         for competitor in competitors:

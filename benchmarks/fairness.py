@@ -199,11 +199,8 @@ def publish_newcomer(options: argparse.Namespace, model: LanguageModel, clock: C
 
 
 def answer_times(model: LanguageModel, clock: Clock, visitors: int) -> tuple[float, float]:
-    """Some visitors ask at the same time.
-
-    Returns:
-        Seconds until the last of them has a first token, and tokens per second by which a text of
-        theirs grows, as a median.
+    """Some visitors ask at the same time. Returns the seconds until the last of them has a first
+    token, and the median tokens per second by which their texts grow.
     """
     scheduler = Scheduler(model, newcomers_first=True)
     began, first, ends = clock(), dict[Handle, float](), dict[Handle, float]()

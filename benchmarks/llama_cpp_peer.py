@@ -22,11 +22,8 @@ import numpy as np
 
 
 def write_model(file: Path, shape: dict[str, Any]) -> None:
-    """A GGUF file with random weights.
-
-    Args:
-        file: Where to write it.
-        shape: layers, hidden, inner, heads, kv_heads, vocab, context, weights (Q8_0 or Q4_0).
+    """A GGUF file with random weights. Its shape names layers, hidden, inner, heads, kv_heads,
+    vocab, context and weights (Q8_0 or Q4_0).
     """
     hidden, inner, vocab = shape["hidden"], shape["inner"], shape["vocab"]
     size = hidden // shape["heads"]
@@ -72,13 +69,8 @@ def write_model(file: Path, shape: dict[str, Any]) -> None:
 
 
 class Decoder:
-    """Paths that share a prompt and grow by one token each per step.
-
-    Args:
-        file: The model.
-        shape: See `write_model`; also threads and prompt.
-        paths: How many paths.
-        steps: How many steps there will be at most.
+    """Paths that share a prompt and grow by one token each per step. The shape is that of
+    `write_model`, with threads and prompt.
     """
 
     def __init__(self, model: Any, shape: dict[str, Any], paths: int, steps: int) -> None:

@@ -28,15 +28,8 @@ FLOAT32: Final = "llama.cpp, float32"
 
 @contextmanager
 def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Connection]]:
-    """Run a server for each way to hold the weights and K and V.
-
-    Args:
-        file: The model.
-        slots: Samples that are made at the same time.
-        threads: Of each server.
-
-    Yields:
-        Connections to them by their names; none if xllamacpp is not installed.
+    """Run a server for each way to hold the weights and K and V. Yields connections to them by
+    their names; none if xllamacpp is not installed.
     """
     with ExitStack() as stack:
         found: dict[str, Connection] = {}
@@ -53,14 +46,9 @@ def servers(file: Path, slots: int, threads: int) -> Iterator[Mapping[str, Conne
 
 
 class LlamaCpp:
-    """Samples from a llama.cpp server, which computes the prompt anew in each job.
-
-    Args:
-        name: As the table shows it.
-        server: A connection to it.
-        job: The job; it has a sampling.
-        one_request: Ask once for all samples, which then share the prompt's computation. Otherwise
-            ask for each, all at the same time.
+    """Samples from a llama.cpp server, which computes the prompt anew in each job. `one_request`
+    asks once for all samples, which then share the prompt's computation; otherwise each is asked
+    for, all at the same time.
     """
 
     def __init__(self, name: str, server: Connection, job: Job, one_request: bool = False) -> None:

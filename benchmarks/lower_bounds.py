@@ -43,11 +43,7 @@ class BarePass:
 
 class Kernels:
     """The linear layers alone, which every step needs, with weights stored as the engine has them.
-
-    Args:
-        model: The model.
-        job: The job.
-        tree: The engine; if given, also plain masked attention over as many rows as its tree had.
+    With the engine as `tree`, also plain masked attention over as many rows as its tree had.
     """
 
     def __init__(self, model: PreTrainedModel, job: Job, tree: Engine | None = None) -> None:

@@ -105,15 +105,8 @@ def ratio_table(heads: str, pairs: dict[str, list[tuple[float, float]]]) -> str:
 def publish(
     options: argparse.Namespace, origin: str, text: str, result: dict[str, Any], mark: str = ""
 ) -> None:
-    """Print the tables, and write the files that the options name.
-
-    Args:
-        options: Of the command line.
-        origin: See `where`.
-        text: The tables.
-        result: The same as data.
-        mark: The name of the place in docs/benchmarks.md; with it the text is printed as it goes
-            there, between its marks.
+    """Print the tables, and write the files that the options name. `mark` is the name of the place
+    in docs/benchmarks.md; with it the text is printed as it goes there, between its marks.
     """
     text = f"{origin}\n\n{text}"
     print(f"<!-- benchmark: {mark} -->\n{text}<!-- /benchmark: {mark} -->" if mark else text)

@@ -57,17 +57,11 @@ console = Console(stderr=True)
 
 @dataclass
 class Stored:
-    """One model in one format.
-
-    Attributes:
-        model: The model.
-        linear_bytes: Of its linear layers, the output layer included, biases not.
-        loaded_bytes: Of the same layers as loaded.
-    """
+    """One model in one format."""
 
     model: HuggingFaceModel
-    linear_bytes: int
-    loaded_bytes: int
+    linear_bytes: int  # of its linear layers, the output layer included, biases not
+    loaded_bytes: int  # of the same layers as loaded
 
 
 def stored_models(shape: str, placement: Placement) -> dict[str, Stored]:
@@ -110,12 +104,7 @@ def _linear_bytes(model: nn.Module) -> int:
 
 class Peer:
     """llama.cpp in a process of its own, with a model of the same shape and random weights.
-
-    Args:
-        python: Of the environment that has llama-cpp-python and gguf.
-        model: Whose shape to take.
-        weights: Q8_0 or Q4_0.
-        repeats: How many steps are timed after the warm-up.
+    `python` is that of the environment that has llama-cpp-python and gguf.
     """
 
     def __init__(self, python: Path, model: HuggingFaceModel, weights: str, repeats: int) -> None:

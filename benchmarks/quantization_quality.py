@@ -69,12 +69,9 @@ def unusable_formats(device: str = "cpu") -> dict[str, str]:
 
 
 def quality_table(file: Path, documents: int) -> str:
-    """One row per format, as Markdown.
-
-    Args:
-        file: Held-out texts: the fables that come with the project, or a file in which
-            <|endoftext|> separates them.
-        documents: How many of them to read, each up to the length of the context.
+    """One row per format, as Markdown. The held-out texts are the fables that come with the
+    project, or a file in which <|endoftext|> separates them; each counts up to the length of the
+    context.
     """
     found = held_out.texts() if file == held_out.FABLES else [*read_documents(file)]
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED_FOLDER)

@@ -76,11 +76,7 @@ class Way:
 
 
 def compare(ways: dict[str, Way], repeats: int) -> tuple[dict[str, Timing], dict[str, float]]:
-    """Let the ways take turns.
-
-    Raises:
-        SystemExit: They do not give the same tokens.
-    """
+    """Let the ways take turns. Raises SystemExit if they do not give the same tokens."""
     timings = take_turns({name: timed(way.work) for name, way in ways.items()}, repeats)
     if any(way.tokens() != ways[LOCAL].tokens() for way in ways.values()):
         raise SystemExit("the ways give different tokens")

@@ -142,14 +142,7 @@ def _serve(scheduler: Scheduler, asked: Sequence[Request]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two ways to serve the same requests.
-
-    Attributes:
-        slower: The way whose seconds are divided.
-        faster: The way whose seconds they are divided by.
-        requests: What both serve.
-        model: The model that both serve.
-    """
+    """Two ways to serve the same requests."""
 
     slower: Way
     faster: Way

@@ -64,10 +64,9 @@ def plain_model(shape: str, placement: Placement) -> PreTrainedModel:
 
     Args:
         shape: `embedded`, the model that comes with the project; `135m`, the shape of SmolLM2-135M
-            (30 layers of size 576, 9 query and 3 KV heads, vocabulary 49,152); `0.5b`, the shape
-            of Qwen2.5-0.5B (24 layers of size 896, 14 and 2 heads, vocabulary 151,936); or `8b`,
-            that of Llama 3.1 8B (32 layers of size 4,096, 32 and 8 heads, vocabulary 128,256).
-        placement: Where its weights are, and in which number format.
+            (30 layers of size 576, 9 query and 3 KV heads, vocabulary 49,152); `0.5b`, the shape of
+            Qwen2.5-0.5B (24 layers of size 896, 14 and 2 heads, vocabulary 151,936); or `8b`, that
+            of Llama 3.1 8B (32 layers of size 4,096, 32 and 8 heads, vocabulary 128,256).
     """
     if shape == "embedded":
         model = AutoModelForCausalLM.from_pretrained(EMBEDDED_FOLDER, dtype=placement.dtype)

@@ -75,23 +75,15 @@ class Sample:
 
 @dataclass
 class Soak:
-    """What happened. Visitors add to it from their threads.
+    """What happened. Visitors add to it from their threads."""
 
-    Attributes:
-        began: When the server had settled, on the clock of `time.monotonic`.
-        ends: When the visitors leave.
-        samples: In the order in which they were taken.
-        first_tokens: When each run was begun, and its seconds to the first token.
-        problems: What went wrong for a visitor.
-        log: Lines of the server's log that nobody expects.
-    """
-
-    began: float = inf
-    ends: float = inf
+    began: float = inf  # when the server had settled, on the clock of `time.monotonic`
+    ends: float = inf  # when the visitors leave
     samples: list[Sample] = field(default_factory=list)
+    # when each run was begun, and its seconds to the first token
     first_tokens: list[tuple[float, float]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # what went wrong for a visitor
+    log: list[str] = field(default_factory=list)  # lines of the server's log that nobody expects
 
     def quarter(self, at: float) -> int:
         """Which quarter of the time a moment is in: 0 to 3; others are outside."""

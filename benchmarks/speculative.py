@@ -53,26 +53,16 @@ class Models:
 
 @dataclass
 class Job:
-    """One prompt and its settings, for all competitors.
-
-    Attributes:
-        name: As the table shows it.
-        models: Target and draft model.
-        prompt: The prompt.
-        config: The settings without speculation.
-        repeats: Short jobs need many.
-        repetitive: Whether the text repeats itself.
-        timings: For each competitor.
-        runs: The latest run of each competitor that is this engine.
-    """
+    """One prompt and its settings, for all competitors."""
 
     name: str
-    models: Models
+    models: Models  # target and draft
     prompt: str
-    config: BranchingConfig
-    repeats: int
-    repetitive: bool = False
-    timings: dict[str, Timing] = field(default_factory=dict)
+    config: BranchingConfig  # without speculation
+    repeats: int  # short jobs need many
+    repetitive: bool = False  # the text repeats itself
+    timings: dict[str, Timing] = field(default_factory=dict)  # for each competitor
+    # the latest of each competitor that is this engine
     runs: dict[str, Run] = field(default_factory=dict)
 
     def competitors(self) -> dict[str, Callable[[], None]]:

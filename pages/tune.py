@@ -51,10 +51,8 @@ threshold, without the model. Such cells are resimulated and have no time.
 
 
 def bar(cells: Sequence[Cell]) -> tuple[Quantity, Quantity]:
-    """The prompts, what is weighed, Run and Stop, and what Run will take.
-
-    Returns:
-        The chosen cost and gain.
+    """The prompts, what is weighed, Run and Stop, and what Run will take. Returns the chosen cost
+    and gain.
     """
     with st.container(key="tune_bar"):
         prompts, costs, gains, run, stop = st.columns([5, 5, 6, 3, 3], vertical_alignment="bottom")

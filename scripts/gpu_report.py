@@ -33,39 +33,25 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the report.
-
-    Attributes:
-        question: What it answers.
-        command: After `python`; `{device}`, `{dtype}` and `{seconds}`, two thirds of the limit, are
-            filled in.
-        memory_gib: What the device must have for weights of 16 bits.
-        quick: Whether the command takes --quick.
-    """
+    """One part of the report."""
 
     question: str
+    # after `python`; `{device}`, `{dtype}` and `{seconds}`, two thirds of the limit, are filled
+    # in
     command: tuple[str, ...]
-    memory_gib: float = 0
-    quick: bool = True
+    memory_gib: float = 0  # what the device must have for weights of 16 bits
+    quick: bool = True  # the command takes --quick
 
 
 @dataclass
 class Outcome:
-    """What came of a part.
+    """What came of a part."""
 
-    Attributes:
-        command: As it ran.
-        status: `done`, `failed`, `too long` or `left out`.
-        seconds: How long it took.
-        words: Its tables, or the end of its output.
-        result: Its figures.
-    """
-
-    command: str
-    status: str
+    command: str  # as it ran
+    status: str  # `done`, `failed`, `too long` or `left out`
     seconds: float
-    words: str
-    result: dict[str, Any] = field(default_factory=dict)
+    words: str  # its tables, or the end of its output
+    result: dict[str, Any] = field(default_factory=dict)  # its figures
 
 
 @dataclass(frozen=True)
@@ -165,9 +151,7 @@ def _run(words: Sequence[str], options: argparse.Namespace) -> tuple[str, str]:
 
 
 def without_paths(words: str) -> str:
-    """The same words without the folders of this machine, which a published report should not
-    have.
-    """
+    """The same words without the folders of this machine, which a published report should not have."""
     for folder in (ROOT, sys.prefix, sys.base_prefix, tempfile.gettempdir(), Path.home()):
         words = words.replace(str(folder), "...")
     return words

@@ -27,17 +27,8 @@ START_SECONDS: Final = 60
 def llama_server(
     model: Path, key: str = "", slots: int = SLOTS, threads: int = 1, as_engine: bool = True
 ) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Run the server.
-
-    Args:
-        model: A GGUF file.
-        key: What requests must give as their key; empty if they need none.
-        slots: How many texts are computed at the same time.
-        threads: How many threads compute.
-        as_engine: Whether K and V and attention are in float32; else as llama.cpp chooses.
-
-    Yields:
-        Its address, and its process.
+    """Run the server. `as_engine` computes K, V and attention in float32; else as llama.cpp
+    chooses. Yields its address and its process.
     """
     port = _free_port()
     command = [sys.executable, str(Path(__file__)), str(model), str(port), *([key] if key else [])]

@@ -82,17 +82,11 @@ Watch = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class Measured(NamedTuple):
-    """A measurement that may be recorded.
+    """A measurement that may be recorded."""
 
-    Attributes:
-        sentence: What its page says of it.
-        claims: The comparisons in that sentence.
-        write: Replaces the recording.
-    """
-
-    sentence: str
-    claims: Sequence[Claim]
-    write: Callable[[], None]
+    sentence: str  # what its page says of it
+    claims: Sequence[Claim]  # the comparisons in that sentence
+    write: Callable[[], None]  # replaces the recording
 
 
 Measurement = Callable[[HuggingFaceModel, int, Watch], Measured]
@@ -104,16 +98,8 @@ def measure_variants(
     model: HuggingFaceModel,
     events: Iterable[VariantEvent],
 ) -> Measured:
-    """A run file per variant, and the times of the repeats.
-
-    Args:
-        compared: The empty comparison.
-        folder: Where its recording is.
-        model: The model.
-        events: Of the comparison.
-
-    Raises:
-        RunsError: The variants do not have the same tokens.
+    """A run file per variant, and the times of the repeats. Raises RunsError if the variants do not
+    have the same tokens.
     """
     runs: dict[str, list[Event]] = {name: [] for name in compared.variants}
     times = VariantTimes()
@@ -220,14 +206,8 @@ MEASUREMENTS: Final[Mapping[str, Measurement]] = {
 
 
 def publish(name: str, measured: Measured) -> bool:
-    """Write a recording if its sentence holds.
-
-    Args:
-        name: Of the measurement.
-        measured: The measurement.
-
-    Returns:
-        Whether it was written; if not, the reasons are printed.
+    """Write a recording if its sentence holds. Returns whether it was written; if not, the reasons
+    are printed.
     """
     print(f"{name}: {measured.sentence}")
     found = objections(measured.claims)

@@ -1,5 +1,6 @@
-"""Record the bundled runs: `make runs`. Each is a real run of the embedded model, or of the chat model
-if that is here (`eab models get smollm2`), with a sentence about what it shows; tests/test_bundled_runs.py checks these sentences. What is timed is recorded by
+"""Record the bundled runs: `make runs`. Each is a real run of the embedded model, or of the chat
+model if that is here (`eab models get smollm2`), with a sentence about what it shows;
+tests/test_bundled_runs.py checks these sentences. What is timed is recorded by
 scripts/record_measurements.py.
 """
 
@@ -20,24 +21,14 @@ from eab.run import fold
 
 
 class Example(NamedTuple):
-    """A bundled run.
-
-    Attributes:
-        file: Its file name.
-        title: Its title.
-        teaches: The idea that it shows, in a few words.
-        shows: What a viewer sees in it, in a sentence.
-        prompt: Its prompt.
-        settings: The settings that differ from `COMMON`, or of the chat model from `CHAT`.
-        model: The name of its model.
-    """
+    """A bundled run."""
 
     file: str
     title: str
-    teaches: str
-    shows: str
+    teaches: str  # the idea that it shows, in a few words
+    shows: str  # what a viewer sees in it, in a sentence
     prompt: str
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # those that differ from `COMMON`, or of the chat model from `CHAT`
     model: str = EMBEDDED
 
 

@@ -53,11 +53,7 @@ def main() -> int:
 
 
 def wait_for(command: list[str], url: str) -> int:
-    """Run a command with this server, and end it if this process is to end.
-
-    Raises:
-        KeyboardInterrupt: This process is to end.
-    """
+    """Run a command with this server; KeyboardInterrupt ends it if this process is to end."""
     with subprocess.Popen(command, env=os.environ | {operator.ADDRESS: url}) as child:
         try:
             return child.wait()

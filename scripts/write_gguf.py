@@ -91,11 +91,7 @@ def _interleaved(weights: np.ndarray, heads: int) -> np.ndarray:
 
 
 def in_float32(source: Path, target: Path) -> Path:
-    """Write a copy of a GGUF file with the numbers that its blocks stand for.
-
-    Returns:
-        The copy.
-    """
+    """Write a copy of a GGUF file with the numbers that its blocks stand for."""
     header, reader = read_header(source), gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, header.architecture)
     for field in reader.fields.values():

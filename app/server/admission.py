@@ -25,12 +25,7 @@ class _Spent(NamedTuple):
 
 
 class Admission:
-    """Rejects what the rules do not allow, with an explanation, before anything is loaded.
-
-    Args:
-        rules: The rules.
-        clock: Reads seconds that never go back.
-    """
+    """Rejects what the rules do not allow, with an explanation, before anything is loaded."""
 
     def __init__(self, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules, self._clock = rules, clock
@@ -39,13 +34,8 @@ class Admission:
         self._ended: list[_Spent] = []  # within the last hour
 
     def admit(self, task: LiveTask[Any]) -> None:
-        """Note a job that is about to begin, unless it may not.
-
-        Args:
-            task: The job, with the settings of all runs that it makes.
-
-        Raises:
-            LimitError: What it exceeds, what is allowed, and what to do.
+        """Note a job that is about to begin, unless it may not. Raises LimitError, which says what
+        it exceeds, what is allowed, and what to do.
         """
         self.check_model(task.model_name)
         for config in task.job.sizes:
@@ -59,10 +49,8 @@ class Admission:
             self._active.append((start, task))
 
     def check_model(self, name: str) -> None:
-        """Refuse a model that visitors may not choose.
-
-        Raises:
-            LimitError: It says which they may choose.
+        """Refuse a model that visitors may not choose. Raises LimitError, which says which they may
+        choose.
         """
         allowed, (model, _) = self._rules.models, split_name(name)
         if allowed and model not in (*allowed, "embedded-draft"):
@@ -72,11 +60,7 @@ class Admission:
             )
 
     def check_prompt(self, tokens: int) -> None:
-        """Refuse a prompt that is too long.
-
-        Raises:
-            LimitError: It says how long it may be.
-        """
+        """Refuse a prompt that is too long. Raises LimitError, which says how long it may be."""
         self._check_size("max_prompt_tokens", tokens)
 
     def limited(self, config: BranchingConfig) -> BranchingConfig:

@@ -47,12 +47,7 @@ class _Submitted(NamedTuple):
 
 
 class BatchedRuns:
-    """All runs, by model. Models share nothing, so they take turns.
-
-    Attributes:
-        max_running: How many runs of one model are served at the same time.
-        kv_total_mib: KV memory that all runs of a device may hold; `auto` is a share of its memory.
-    """
+    """All runs, by model. Models share nothing, so they take turns."""
 
     def __init__(self, max_running: int = MAX_RUNNING, kv_total_mib: KvTotal = AUTO) -> None:
         self.max_running, self.kv_total_mib = max_running, kv_total_mib
@@ -129,11 +124,7 @@ class BatchedRuns:
         )
 
     def serving_now(self, taking_turns: int) -> ServingNow:
-        """Who is served right now.
-
-        Args:
-            taking_turns: How many sweeps and measurements wait or take turns.
-        """
+        """Who is served right now."""
         schedulers = self._schedulers.values()
         running = sum(len(scheduler.running) for scheduler in schedulers)
         waiting = sum(len(scheduler.waiting) for scheduler in schedulers)

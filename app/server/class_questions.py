@@ -20,23 +20,16 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A multiple choice.
-
-    Attributes:
-        text: What is asked.
-        options: The answers to choose from, all different.
-        probabilities: What the model gave each of them; None if it has no opinion.
-        right: The number of the option that came true; None if there is none.
-        lesson: Id and feed of the lesson whose question it is; None if it is of no lesson.
-
-    Raises:
-        ClassError: Too few, too many, empty, equal or too long options; the message says which.
+    """A multiple choice. Raises ClassError if the options are too few, too many, empty, equal or
+    too long.
     """
 
     text: str
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # all different
+    # what the model gave each of them; None if it has no opinion
     probabilities: tuple[float, ...] | None = None
-    right: int | None = None
+    right: int | None = None  # the option that came true; None if there is none
+    # id and feed of the lesson whose question it is; None if it is of no lesson
     lesson: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -61,19 +54,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question as the lecturer's screen shows it.
+    """A question as the lecturer's screen shows it."""
 
-    Attributes:
-        number: 1 for the first question of the class.
-        question: What was asked.
-        counts: How many chose each option.
-        revealed: Whether the class sees the counts and what the model says.
-    """
-
-    number: int
+    number: int  # 1 for the first question of the class
     question: Question
-    counts: tuple[int, ...]
-    revealed: bool = False
+    counts: tuple[int, ...]  # how many chose each option
+    revealed: bool = False  # whether the class sees the counts and what the model says
 
     @property
     def answers(self) -> int:

@@ -9,13 +9,7 @@ from eab.formatting import counted, quoted
 
 
 class Classes:
-    """Classes by code and by key. Safe to use from several threads.
-
-    Args:
-        most: How many there can be at a time; 0 for none at all.
-        per_visitor: How many of them a visitor can have started.
-        connected: Whether the tab of this name is connected.
-    """
+    """Classes by code and by key. Safe to use from several threads."""
 
     def __init__(self, most: int, per_visitor: int, connected: Callable[[str], bool]) -> None:
         self._most, self._per_visitor, self._connected = most, per_visitor, connected
@@ -28,14 +22,7 @@ class Classes:
         return self._most > 0
 
     def start(self, owner: str) -> Classroom:
-        """A new class.
-
-        Args:
-            owner: The visitor who starts it.
-
-        Raises:
-            ClassError: There are too many already.
-        """
+        """A new class. Raises ClassError if there are too many already."""
         with self._lock:
             going_on = self._going_on()
             if sum(one.owner == owner for one in going_on) >= self._per_visitor:
@@ -53,10 +40,8 @@ class Classes:
             return room
 
     def by_code(self, code: str) -> Classroom:
-        """The class that students join with this code; case and spaces do not matter.
-
-        Raises:
-            ClassError: There is none, or no longer.
+        """The class that students join with this code; case and spaces do not matter. Raises
+        ClassError if there is none, or no longer.
         """
         given = "".join(code.split()).upper()
         with self._lock:
@@ -66,11 +51,7 @@ class Classes:
         return found
 
     def by_key(self, key: str) -> Classroom:
-        """The class that this key leads.
-
-        Raises:
-            ClassError: There is none, or no longer.
-        """
+        """The class that this key leads. Raises ClassError if there is none, or no longer."""
         with self._lock:
             found = next((one for one in self._going_on() if one.leads(key)), None)
         if found is None:

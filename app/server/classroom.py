@@ -28,33 +28,18 @@ Wake = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class ClassState:
-    """A class at one moment, as its members see it.
+    """A class at one moment, as its members see it."""
 
-    Attributes:
-        version: Grows with every change.
-        shown: What the lecturer shows; None before the first view.
-        question: The question on the screens of the class, if there is one.
-        following: How many follow.
-        lecturer_here: Whether a tab of the lecturer is connected.
-        ended: Whether the class has ended.
-    """
-
-    version: int = 0
-    shown: Any = None
+    version: int = 0  # grows with every change
+    shown: Any = None  # what the lecturer shows; None before the first view
     question: Asked | None = None
-    following: int = 0
-    lecturer_here: bool = True
+    following: int = 0  # how many follow
+    lecturer_here: bool = True  # whether a tab of the lecturer is connected
     ended: bool = False
 
 
 class Classroom:
-    """One class. Safe to use from several threads.
-
-    Attributes:
-        code: What students type or have in their link.
-        key: What only the lecturer has.
-        owner: The visitor who started it.
-    """
+    """One class. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -86,14 +71,8 @@ class Classroom:
             return self._state
 
     def join(self, session: str, wake: Wake) -> ClassState:
-        """Follow, or go on following.
-
-        Args:
-            session: Names the tab.
-            wake: Called after each change, from any thread; it must return at once.
-
-        Raises:
-            ClassError: The class is over, or full.
+        """Follow, or go on following. `wake` is called after each change, from any thread, and must
+        return at once. Raises ClassError if the class is over, or full.
         """
         with self._lock:
             self._must_go_on()
@@ -114,11 +93,8 @@ class Classroom:
             self._count()
 
     def answer(self, session: str, number: int, option: int) -> None:
-        """Answer the question on the screens; until the reveal, another answer replaces it.
-
-        Raises:
-            ClassError: It is no longer asked, it has no such option, or the tab is not in the
-                class.
+        """Answer the question on the screens; until the reveal, another answer replaces it. Raises
+        ClassError if it is no longer asked, it has no such option, or the tab is not in the class.
         """
         with self._lock:
             self._must_go_on()

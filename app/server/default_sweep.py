@@ -30,12 +30,7 @@ NEW_TOKENS: Final = 12
 
 @lru_cache(maxsize=16)
 def some_prompts(name: str, count: int) -> tuple[TuningPrompt, ...]:
-    """Some prompts of a bundled set, evenly spaced; all if it has no more.
-
-    Args:
-        name: A name in `eab.labs.tuning.prompt_sets.SETS`.
-        count: How many, at least 1.
-    """
+    """Some prompts of a bundled set, evenly spaced; all if it has no more."""
     every = bundled_prompts(name)
     number = min(count, len(every))
     return tuple(every[place * len(every) // number] for place in range(number))

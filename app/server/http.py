@@ -117,10 +117,6 @@ class KnownHosts:
 
     Else a website whose name suddenly leads to this machine (DNS rebinding) could use the page, and
     the browser would take both for the same site.
-
-    Args:
-        app: The application.
-        only_this_machine: Whether nobody else reaches the server.
     """
 
     def __init__(self, app: ASGIApp, only_this_machine: bool) -> None:

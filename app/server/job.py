@@ -43,17 +43,11 @@ State = TypeVar("State", bound=Folded)
 
 
 class Ready(NamedTuple):
-    """What a job begins with.
-
-    Attributes:
-        model: The model, loaded.
-        draft: The draft model; None unless the job needs it.
-        requests: Those of the job, with no more KV memory than the server allows.
-    """
+    """What a job begins with."""
 
     model: "LanguageModel"
-    draft: "LanguageModel | None"
-    requests: Sequence[Request]
+    draft: "LanguageModel | None"  # None unless the job needs it
+    requests: Sequence[Request]  # with no more KV memory than the server allows
 
 
 Begin: TypeAlias = Callable[[Ready], Request | Iterator[Any]]
@@ -61,26 +55,18 @@ Begin: TypeAlias = Callable[[Ready], Request | Iterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[State]):
-    """What a visitor asks the worker to make.
+    """What a visitor asks the worker to make."""
 
-    Attributes:
-        kind: What it is, for those who look for jobs of their own kind.
-        model_name: The model, as `app.server.model_cache` names it.
-        state: What its events are folded into; empty at first.
-        begin: Gives the request that a scheduler serves beside others, or the events of what
-            takes turns of its own, each up to a Pause.
-        requests: What it asks of the model as far as that is known; prompts that are empty or too
-            long are refused before it waits.
-        configs: The settings of all its runs, if they are others than those of the requests.
-        max_turns: How many turns it takes at most.
-        needs_draft: Whether it begins with the draft model.
-    """
-
-    kind: str
-    model_name: str
-    state: State
+    kind: str  # what it is, for those who look for jobs of their own kind
+    model_name: str  # as `app.server.model_cache` names it
+    state: State  # what its events are folded into; empty at first
+    # gives the request that a scheduler serves with others, or the events of what takes turns
+    # of its own, each up to a Pause
     begin: Begin
+    # what it asks of the model, as far as that is known; prompts that are empty or too long are
+    # refused before it waits
     requests: tuple[Request, ...] = ()
+    # the settings of all its runs, if they differ from those of the requests
     configs: tuple[BranchingConfig, ...] = ()
     max_turns: int = 1
     needs_draft: bool = False
@@ -103,14 +89,8 @@ def run_job(
     messages: tuple[Message, ...] = (),
     probe_only: bool = False,
 ) -> Job[RunFold]:
-    """A run of a prompt.
-
-    Args:
-        prompt: The prompt, or the title of the messages.
-        config: The settings.
-        model_name: The model, as `app.server.model_cache` names it.
-        messages: The chat in the place of a prompt.
-        probe_only: Whether to end where the run begins, with the probe of a quantile threshold.
+    """A run of a prompt. `probe_only` ends it where it begins, with the probe of a quantile
+    threshold.
     """
     return _run(
         Request(prompt, config, messages=messages),
@@ -123,13 +103,8 @@ def run_job(
 def grown_run_job(
     started: RunStarted, continued: Sequence[int], config: BranchingConfig, model_name: str
 ) -> Job[RunFold]:
-    """A run that continues another one; see `eab.engine.continuing`.
-
-    Args:
-        started: The header of the other run.
-        continued: The tokens to continue from, after the other run's prompt.
-        config: The settings.
-        model_name: The model, as `app.server.model_cache` names it.
+    """A run that continues another one; see `eab.engine.continuing`. `continued` are the tokens
+    after the prompt of that run.
     """
 
     def begin(ready: Ready) -> Request:

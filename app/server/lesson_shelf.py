@@ -22,10 +22,8 @@ _UPLOADED: Final[OrderedDict[str, Lesson]] = OrderedDict()
 
 
 def add(data: bytes) -> Lesson:
-    """Keep an uploaded lesson; the same file has the same id.
-
-    Raises:
-        LessonError: It breaks a rule, or names a run that is not there.
+    """Keep an uploaded lesson; the same file has the same id. Raises LessonError if it breaks a
+    rule, or names a run that is not there.
     """
     lesson = loads(data, f"own-{hashlib.sha256(data).hexdigest()[:16]}")
     bundled_runs.named(lesson.run)
@@ -38,11 +36,7 @@ def add(data: bytes) -> Lesson:
 
 
 def find(lesson_id: str) -> Lesson:
-    """The lesson of a link.
-
-    Raises:
-        LessonError: There is none of this name, or no longer.
-    """
+    """The lesson of a link. Raises LessonError if there is none of this name, or no longer."""
     with _LOCK:
         uploaded = _UPLOADED.get(lesson_id)
     found = uploaded or next((one for one in lessons() if one.id == lesson_id), None)

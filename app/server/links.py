@@ -30,26 +30,16 @@ class Link:
     """What a link names.
 
     Only the first of run, saved and example that is given is looked for.
-
-    Attributes:
-        run: The id of a run that the server remembers.
-        saved: The id of a saved run.
-        example: The file of a bundled run.
-        prompt: The prompt, or the title of the messages; None if the link has none.
-        messages: The chat in the place of a prompt; empty if there is none.
-        model: The model, as `app.server.model_cache` names it.
-        config: The settings; None if the link has none.
-        cursor: The step at which the cursor stands.
     """
 
-    run: str = ""
+    run: str = ""  # the id of a run that the server remembers
     saved: str = ""
-    example: str = ""
-    prompt: str | None = None
-    messages: tuple[Message, ...] = ()
+    example: str = ""  # the file of a bundled run
+    prompt: str | None = None  # or the title of the messages; None if the link has none
+    messages: tuple[Message, ...] = ()  # the chat instead of a prompt
     model: str = ""
     config: BranchingConfig | None = None
-    cursor: int | None = None
+    cursor: int | None = None  # a step
 
     @property
     def complete(self) -> bool:
@@ -85,10 +75,8 @@ def what_it_opens(link: Link) -> str:
 
 
 def from_query(values: Mapping[str, str]) -> Link:
-    """The link in the query of a URL; parameters that no link has are ignored.
-
-    Raises:
-        LinkError: A value is too long or not allowed.
+    """The link in the query of a URL; parameters that no link has are ignored. Raises LinkError if
+    a value is too long or not allowed.
     """
     for name, text in values.items():
         if len(text) > _longest(name):

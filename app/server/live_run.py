@@ -29,28 +29,17 @@ class LiveTask(Generic[State]):
     """A job that the worker makes, turn by turn.
 
     A turn lasts up to the next Pause event: one step of a run.
-
-    Attributes:
-        id: Its name in URLs.
-        job: What was asked for.
-        owner: Which tab started it; the queue is fair between owners.
-        lock: Hold it to read `state` or `events`.
-        events: Its events so far.
-        state: These events, folded.
-        status: Where it is.
-        message: Why it failed; empty if it did not.
-        turns: Turns so far.
-        seconds: Time from its start to the end of the last of these turns, measured. The turns of
-            others in between count.
     """
 
     def __init__(self, job: Job[State], owner: str = "") -> None:
         self.id = secrets.token_urlsafe(12)  # unguessable: who knows it can open the run
-        self.job, self.owner, self.state = job, owner, job.state
-        self.lock = threading.Lock()
+        self.job, self.owner = job, owner
+        self.state = job.state  # the events, folded
+        self.lock = threading.Lock()  # hold it to read `state` or `events`
         self.events: list[Any] = []
         self.status: LiveStatus = "loading"
-        self.message = ""
+        self.message = ""  # why it failed
+        # From the start to the end of the last turn; the turns of others in between count.
         self.turns, self.seconds = 0, 0.0
         self._asked_at, self._started_at = time.perf_counter(), 0.0
         self._has_token = False
@@ -99,10 +88,8 @@ class LiveTask(Generic[State]):
                 self._apply(RunEnded(0, "stopped"))
 
     def advance_to(self, status: Literal["waiting", "running"]) -> bool:
-        """Go from `loading` to `waiting`, or on to `running`.
-
-        Returns:
-            False if it ended meanwhile; then its status stays.
+        """Go from `loading` to `waiting`, or on to `running`; False if it ended meanwhile, and its
+        status stays.
         """
         with self.lock:
             if self.active and self.status != status:
@@ -121,11 +108,7 @@ class LiveTask(Generic[State]):
         self._watched_at = time.monotonic()
 
     def run_turn(self, events: Iterator[Any]) -> bool:
-        """Apply the events of one turn.
-
-        Returns:
-            Whether there is more to come.
-        """
+        """Apply the events of one turn; returns whether there are more."""
         for event in events:
             self.apply(event)
             if isinstance(event, Pause):
@@ -182,10 +165,8 @@ def explain(error: BaseException) -> str:
 
 
 def explain_restart(error: BaseException) -> str:
-    """Note that the worker broke, in the log without prompts and texts.
-
-    Returns:
-        Why the active runs failed, for their users.
+    """Note in the log, without prompts and texts, that the worker broke; returns why the active
+    runs failed, for their users.
     """
     metrics.RESTARTS.inc()
     name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))

@@ -36,10 +36,8 @@ class ModelCache:
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def get(self, name: str) -> "LanguageModel":
-        """The model of this name, loaded if necessary.
-
-        Raises:
-            ModelError: It cannot be loaded; the other models stay.
+        """The model of this name, loaded if necessary. Raises ModelError if it cannot be loaded;
+        the other models stay.
         """
         with self._lock:
             one_at_a_time = self._loading[name]
@@ -59,11 +57,8 @@ class ModelCache:
             return model
 
     def warm_up(self, names: Sequence[str], after: float) -> None:
-        """Load models in the background, so that the first run starts at once.
-
-        Args:
-            names: The models, the first to be loaded first.
-            after: Seconds to wait before loading.
+        """Load models in the background, so that the first run starts at once. `after` is in
+        seconds.
         """
         timer = threading.Timer(after, self._warm_up_now, (names,))
         timer.daemon = True
@@ -81,12 +76,7 @@ class ModelCache:
 
 
 def recommended(name: str, model: "LanguageModel | None") -> dict[str, float]:
-    """The sampling settings that a model recommends, as far as they are known without loading it.
-
-    Args:
-        name: Its name.
-        model: The model, if it is loaded.
-    """
+    """The sampling settings that a model recommends, as far as they are known unloaded."""
     known = PACKAGED.get(split_name(name)[0])
     if known is not None:
         return dict(known.recommended)

@@ -21,29 +21,18 @@ _COLUMNS: Final = "id, CAST(name AS TEXT), CAST(saved_at AS TEXT), CAST(size AS 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Something saved, without what is in it.
-
-    Attributes:
-        id: Its id in the store.
-        name: Its name.
-        saved_at: When it was saved: UTC, ISO 8601.
-        size: Bytes of its file.
-    """
+    """Something saved, without what is in it."""
 
     id: str
     name: str
-    saved_at: str
-    size: int
+    saved_at: str  # UTC, ISO 8601
+    size: int  # bytes of its file
 
 
 class NamedStore(Generic[Kept]):
     """Things of one kind, by id.
 
-    All methods raise StoreError if the file cannot be read or written.
-
-    Args:
-        path: The file; it need not exist.
-        kind: What it keeps.
+    All methods raise StoreError if the file cannot be read or written. The file need not exist.
     """
 
     def __init__(self, path: Path, kind: Kind[Kept]) -> None:
@@ -62,11 +51,8 @@ class NamedStore(Generic[Kept]):
         return [Saved(*row) for row in rows]
 
     def save(self, name: str, content: Kept) -> Saved:
-        """Save it under this name.
-
-        Raises:
-            StoreError: The name is not allowed, it is too large, or the store is full.
-            RecordError: It cannot be written as a file.
+        """Save it under this name. Raises StoreError if the name is not allowed, it is too large,
+        or the store is full, and RecordError if it cannot be written as a file.
         """
         file = self.kind.dumps(content)
         saved = Saved(secrets.token_urlsafe(9), _checked(name), _now(), len(file))
@@ -85,11 +71,8 @@ class NamedStore(Generic[Kept]):
         return saved
 
     def load(self, saved_id: str) -> tuple[Saved, Kept]:
-        """Something saved, with what is in it.
-
-        Raises:
-            StoreError: There is no such thing.
-            RecordError: Its bytes are damaged.
+        """Something saved, with what is in it. Raises StoreError if there is no such thing, and
+        RecordError if its bytes are damaged.
         """
         row = None
         if not self.file.empty:
@@ -127,10 +110,8 @@ class NamedStore(Generic[Kept]):
             )
 
     def restore(self, saved_id: str) -> None:
-        """Undo a deletion.
-
-        Raises:
-            StoreError: It was not deleted lately, or others have taken its room.
+        """Undo a deletion. Raises StoreError if it was not deleted lately, or others have taken its
+        room.
         """
         with self.file.writing() as db:
             found = db.execute(

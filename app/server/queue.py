@@ -10,17 +10,12 @@ from app.server.live_run import LiveTask
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """The position of a waiting run.
+    """The position of a waiting run."""
 
-    Attributes:
-        number: 1 starts next.
-        total: How many runs wait.
-        seconds: Estimated time until it starts, if no run before it ends early; None if nothing
-            was measured yet.
-    """
-
-    number: int
-    total: int
+    number: int  # 1 starts next
+    total: int  # how many runs wait
+    # estimated time until it starts, if no run before it ends early; None if nothing was
+    # measured yet
     seconds: float | None
 
 
@@ -30,14 +25,7 @@ def position_in(
     running: Sequence[LiveTask[Any]],
     max_running: int,
 ) -> QueuePosition:
-    """The position of a run that waits.
-
-    Args:
-        waiting: What waits, the next to start first.
-        run: One of them.
-        running: What takes turns now.
-        max_running: How many may take turns at the same time.
-    """
+    """The position of a run that waits."""
     number = waiting.index(run) + 1
     seconds = seconds_until_start(waiting[:number], running, max_running)
     return QueuePosition(number, len(waiting), seconds)
@@ -46,18 +34,12 @@ def position_in(
 def seconds_until_start(
     waiting: Sequence[LiveTask[Any]], running: Sequence[LiveTask[Any]], max_running: int
 ) -> float | None:
-    """Estimate when the last of the waiting runs has its first turn.
+    """Estimate the seconds until the last of the waiting runs, in the order in which they start,
+    has its first turn.
 
     Every run is assumed to take all its turns, at its mean pace so far, which includes the turns of
-    others; a run without a turn yet counts with the mean pace of all.
-
-    Args:
-        waiting: The runs that start before it, in their order, and the run itself.
-        running: The runs that take turns now.
-        max_running: How many runs may take turns at the same time.
-
-    Returns:
-        Seconds; None if nothing was measured yet.
+    others; a run without a turn yet counts with the mean pace of all. None if nothing was measured
+    yet.
     """
     turns = sum(run.turns for run in running)
     if turns == 0:

@@ -35,15 +35,10 @@ KvTotal = int | Literal["auto"]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A list of names.
-
-    Attributes:
-        example: One of them.
-        empty: What an empty list means.
-    """
+    """A list of names."""
 
     example: str
-    empty: str
+    empty: str  # what an empty list means
 
     def check(self, name: str, value: object) -> None:
         """See eab.settings.Values.check."""
@@ -58,10 +53,8 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a server; docs/server-rules.md lists them.
-
-    Raises:
-        ConfigError: A value is not allowed; the message says what is.
+    """The rules of a server; docs/server-rules.md lists them. Raises ConfigError if a value is not
+    allowed; the message says what is.
     """
 
     public: bool = setting(
@@ -255,10 +248,8 @@ PUBLIC: Final = Rules(
 
 
 def load(environment: Mapping[str, str]) -> Rules:
-    """The rules that these environment variables name.
-
-    Raises:
-        ConfigError: The file cannot be read, or has an unknown rule or a wrong value.
+    """The rules that these environment variables name. Raises ConfigError if the file cannot be
+    read, or has an unknown rule or a wrong value.
     """
     given = _read(environment.get(FILE_VARIABLE, "").strip())
     public = given.get("public", environment.get(PUBLIC_VARIABLE, "").strip() not in ("", "0"))

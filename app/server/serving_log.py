@@ -18,38 +18,23 @@ KEPT_PASSES: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class LoggedPass:
-    """A shared pass.
+    """A shared pass."""
 
-    Attributes:
-        ended_at: When it ended, on the clock of `time.monotonic`.
-        waiting: How many runs waited then.
-        record: What it served.
-        owners: By the number of each run in it, which tab started it.
-    """
-
-    ended_at: float
+    ended_at: float  # when it ended, on the clock of `time.monotonic`
     waiting: int
     record: ScheduledPass
-    owners: Mapping[int, str]
+    owners: Mapping[int, str]  # which tab started each run, by its number
 
 
 @dataclass(frozen=True, slots=True)
 class ServingNow:
-    """The served runs at one moment.
+    """The served runs at one moment."""
 
-    Attributes:
-        passes: The newest passes, the oldest first.
-        running: How many runs are in the batch.
-        waiting: How many runs wait for a slot.
-        taking_turns: How many sweeps and measurements wait or take turns.
-        at: The moment, on the clock of `time.monotonic`.
-    """
-
-    passes: tuple[LoggedPass, ...]
-    running: int
-    waiting: int
-    taking_turns: int
-    at: float
+    passes: tuple[LoggedPass, ...]  # the newest, the oldest of them first
+    running: int  # in the batch
+    waiting: int  # for a slot
+    taking_turns: int  # sweeps and measurements that wait or take turns
+    at: float  # on the clock of `time.monotonic`
 
     @property
     def busy(self) -> bool:
@@ -58,26 +43,16 @@ class ServingNow:
 
 
 class ServingLog:
-    """The newest passes. One thread writes it.
-
-    Attributes:
-        passes: The oldest first. Replaced, never changed in place, so that other threads can read
-            it at any time.
-    """
+    """The newest passes. One thread writes it."""
 
     def __init__(self) -> None:
+        # The oldest first. Replaced, never changed in place: other threads read it at any time.
         self.passes: tuple[LoggedPass, ...] = ()
         self._recorder, self._next = ScheduleRecorder(), count(1)
         self._numbers: dict[str, int] = {}  # by id
 
     def note(self, seconds: float, waiting: int, events: Mapping[LiveRun, Sequence[Event]]) -> None:
-        """Add a pass.
-
-        Args:
-            seconds: What it took.
-            waiting: How many runs wait now.
-            events: What happened to each run in it.
-        """
+        """Add a pass."""
         numbers = {self._number(live): live for live in events}
         record = self._recorder.record(
             seconds, {number: events[live] for number, live in numbers.items()}

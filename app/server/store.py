@@ -32,10 +32,8 @@ RunStore: TypeAlias = NamedStore[Sequence[Event]]
 
 
 def default_store() -> RunStore | None:
-    """The store that EAB_STORE names, or the one in the user's data folder.
-
-    Returns:
-        None if saved runs are switched off, by EAB_STORE=off or by the rules of the server.
+    """The store that EAB_STORE names, or the one in the user's data folder. None if saved runs are
+    switched off, by EAB_STORE=off or by the rules of the server.
     """
     path = store_path()
     return NamedStore(path, RUNS) if path is not None else None

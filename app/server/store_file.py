@@ -28,29 +28,17 @@ _DAMAGED: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Kept]):
-    """What a store keeps.
+    """What a store keeps."""
 
-    Attributes:
-        one: One of it, as messages call it: "run".
-        many: Several; also the name of the table.
-        application_id: Marks the file as one of this program, with things of this kind.
-        most: How many a store holds.
-        most_bytes: The maximum of their total bytes.
-        largest: How many bytes one of them may take.
-        smaller: How to get a smaller one, as a sentence.
-        dumps: Its bytes.
-        loads: What stands in these bytes; the second argument names it in messages.
-    """
-
-    one: str
-    many: str
-    application_id: int
-    most: int
-    most_bytes: int
-    largest: int
-    smaller: str
+    one: str  # what messages call it, such as "run"
+    many: str  # also the name of the table
+    application_id: int  # marks the file as one of this program, with things of this kind
+    most: int  # things in a store
+    most_bytes: int  # of all of them together
+    largest: int  # bytes of one of them
+    smaller: str  # how to get a smaller one, as a sentence
     dumps: Callable[[Kept], bytes]
-    loads: Callable[[bytes, str], Kept]
+    loads: Callable[[bytes, str], Kept]  # the second argument names it in messages
 
     @property
     def elsewhere(self) -> str:
@@ -65,11 +53,7 @@ class StoreFile:
     """The file of a store. Each transaction is closed before the next one, so several sessions, and
     several servers, may use one file.
 
-    All methods raise StoreError if the file cannot be read or written.
-
-    Args:
-        path: The file; it need not exist.
-        kind: What it keeps.
+    All methods raise StoreError if the file cannot be read or written. The file need not exist.
     """
 
     def __init__(self, path: Path, kind: Kind[Any]) -> None:

@@ -18,27 +18,17 @@ _MOST_GROWTH: Final = 50.0  # a power of e beyond any path limit
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A button of the page.
+    """A button of the page."""
 
-    Attributes:
-        why: What it is about, in a sentence.
-        label: Its words.
-        widgets: The settings that it changes: keys of widgets, without `set_`.
-        what_if: A threshold (nats) whose tree is known without the model; None for a new run.
-    """
-
-    why: str
+    why: str  # a sentence
     label: str
-    widgets: dict[str, Any]
+    widgets: dict[str, Any]  # keys of widgets, without `set_`
+    # a threshold (nats) whose tree is known without the model; None for a new run
     what_if: float | None = None
 
 
 def suggestions(events: Sequence[Event]) -> list[Suggestion]:
-    """At most two suggestions for a run that has ended; none if nothing needs to be changed.
-
-    Args:
-        events: Those of the run.
-    """
+    """At most two suggestions for a run that has ended; none if nothing needs to be changed."""
     run = fold(events)
     if run.ended is None:
         return []

@@ -25,14 +25,8 @@ Load = Callable[[str], "LanguageModel"]
 
 
 def names(model_name: str, load: Load) -> list[str]:
-    """The names of its weight matrices, in the order in which a token meets them.
-
-    Args:
-        model_name: The model.
-        load: Gives the loaded model.
-
-    Raises:
-        ModelError: It cannot be loaded.
+    """The names of its weight matrices, in the order in which a token meets them. Raises ModelError
+    if it cannot be loaded.
     """
     if model_name == EMBEDDED:
         return _embedded_names()
@@ -41,14 +35,7 @@ def names(model_name: str, load: Load) -> list[str]:
 
 def matrix(model_name: str, name: str, load: Load) -> tuple[NDArray[np.float32], tuple[int, int]]:
     """A weight matrix, or evenly spaced rows of a large one, and the shape of the whole matrix.
-
-    Args:
-        model_name: The model.
-        name: One of its `names`.
-        load: Gives the loaded model.
-
-    Raises:
-        ModelError: It cannot be loaded.
+    Raises ModelError if it cannot be loaded.
     """
     weight = _embedded(name) if model_name == EMBEDDED else _loaded(load(model_name), name)
     rows, columns = weight.shape

@@ -30,12 +30,8 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """Makes the runs of all sessions. Start one per process.
-
-    Args:
-        models: Where runs get their models from.
-        max_running: How many runs of one model are served at the same time; the others wait.
-        rules: What may be asked for. What they do not allow raises LimitError, at once.
+    """Makes the runs of all sessions. Start one per process. What the rules do not allow raises
+    LimitError, at once.
     """
 
     def __init__(
@@ -53,14 +49,8 @@ class Worker:
         atexit.register(self.close)  # a thread inside torch must not outlive the interpreter
 
     def start(self, job: Job[State], owner: str = "") -> LiveTask[State]:
-        """Start a job, which is `loading` at first.
-
-        Args:
-            job: What to make.
-            owner: Which tab starts it; the queue is fair between owners.
-
-        Raises:
-            LimitError: The rules do not allow it.
+        """Start a job, which is `loading` at first. The queue is fair between owners. Raises
+        LimitError if the rules do not allow it.
         """
         live = LiveTask(job.within(self._admission.limited), owner)
         self._admission.admit(live)
@@ -75,10 +65,8 @@ class Worker:
         return live
 
     def model(self, name: str) -> "LanguageModel":
-        """The model of this name, loaded if necessary; see `ModelCache.get`.
-
-        Raises:
-            LimitError: Visitors may not choose it.
+        """The model of this name, loaded if necessary. Raises LimitError if visitors may not choose
+        it, and ModelError if it cannot be loaded.
         """
         self._admission.check_model(name)
         return self._models.get(name)

@@ -25,12 +25,7 @@ COMPARISON: Final = Slot(
 
 
 def serving_job(workload: Workload, model_name: str) -> Job[BatchingComparison]:
-    """The same requests, served in every way.
-
-    Args:
-        workload: The requests.
-        model_name: The model, as `eab.models.loading` names it.
-    """
+    """The same requests, served in every way."""
 
     def begin(ready: Ready) -> Iterator[BatchingEvent]:
         from eab.labs.batching.measure import compare_ways

@@ -33,41 +33,24 @@ Role = Literal["lecturer", "student"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Where the lecturer's board is.
-
-    Attributes:
-        run: The key of the run on the board.
-        cursor: The step of the cursor; None: it stays at the newest.
-        token: Path and index of the selected token.
-    """
+    """Where the lecturer's board is."""
 
     run: str
-    cursor: int | None
-    token: tuple[int, int] | None
+    cursor: int | None  # None: it stays at the newest step
+    token: tuple[int, int] | None  # path and index
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the lecturer shows.
+    """What the lecturer shows."""
 
-    Attributes:
-        page: The page, as in its address.
-        key: The key of the run of Explore.
-        asked: The what-if on Explore.
-        lesson: Id and stage of the lesson, on Learn.
-        fed: What feeds the lesson.
-        lesson_asked: The what-if on the board of the lesson.
-        run: The run itself; `key` stands for it where views are compared.
-        look: Where the board is.
-    """
-
-    page: str
-    key: str
-    asked: Asked | None
-    lesson: tuple[str, int] | None
+    page: str  # as in its address
+    key: str  # of the run on Explore
+    asked: Asked | None  # the what-if on Explore
+    lesson: tuple[str, int] | None  # id and stage, on Learn
     fed: Fed | None
-    lesson_asked: Asked | None
-    run: OpenRun = field(compare=False)
+    lesson_asked: Asked | None  # the what-if on the board of the lesson
+    run: OpenRun = field(compare=False)  # `key` stands for it where views are compared
     look: Look | None = None
 
     @property
@@ -78,25 +61,15 @@ class View:
 
 @dataclass
 class Membership:
-    """This tab in a class.
-
-    Attributes:
-        room: The class.
-        role: Whether it leads or follows.
-        following: Whether a student's tab goes where the lecturer goes.
-        rounds: How often it began to follow.
-        view: The view that the tab was led to last, without the look.
-        tries: Drawings since then in which it is not there yet.
-        back_at: Where the board of a lecturer begins who came back by the link.
-    """
+    """This tab in a class."""
 
     room: Classroom
     role: Role
-    following: bool = True
-    rounds: int = 1
-    view: View | None = None
-    tries: int = 0
-    back_at: Look | None = None
+    following: bool = True  # a student's tab goes where the lecturer goes
+    rounds: int = 1  # how often it began to follow
+    view: View | None = None  # what the tab was led to last, without the look
+    tries: int = 0  # drawings since then in which it is not there yet
+    back_at: Look | None = None  # where the board of a lecturer who came back by the link begins
 
     def lead(self, look: Look) -> dict[str, Any]:
         """JSON values; see Lead in eab/board/static/types.d.ts."""
@@ -127,20 +100,12 @@ def membership() -> Membership | None:
 
 
 def start() -> None:
-    """Open a class and lead it from this tab.
-
-    Raises:
-        ClassError: There are too many already.
-    """
+    """Open a class and lead it from this tab. Raises ClassError if there are too many already."""
     _enter(Membership(classes().start(owner()), "lecturer", following=False))
 
 
 def join(code: str) -> None:
-    """Follow the class with this code.
-
-    Raises:
-        ClassError: There is none.
-    """
+    """Follow the class with this code. Raises ClassError if there is none."""
     _enter(Membership(classes().by_code(code), "student"))
 
 
@@ -175,10 +140,8 @@ def note_in_link(member: Membership) -> None:
 
 
 def attend(member: Membership) -> ClassState:
-    """The class now; this tab is asked to draw this fragment again when it changes.
-
-    Raises:
-        ClassError: The class is over or full.
+    """The class now; this tab is asked to draw this fragment again when it changes. Raises
+    ClassError if the class is over or full.
     """
     session, wake = push.session_id(), push.of_this_fragment()
     if member.role == "lecturer":
@@ -208,10 +171,8 @@ def publish(page: str) -> None:
 
 def note_guess(member: Membership, asked: AskedInClass) -> bool:
     """Once the question of a lesson is revealed, a student's answer is the guess there, and the
-    lecturer sees the picture. Who did not answer can still guess.
-
-    Returns:
-        Whether the page has to be drawn for that.
+    lecturer sees the picture. Who did not answer can still guess. Returns whether the page has to
+    be drawn for that.
     """
     of, right = asked.question.lesson, asked.question.right
     alone = member.role == "student" and not member.following
@@ -229,15 +190,8 @@ def note_guess(member: Membership, asked: AskedInClass) -> bool:
 
 
 def go_along(member: Membership, view: View | None, page: str) -> str | None:
-    """Lead this tab to what the lecturer shows.
-
-    Args:
-        member: A tab that follows, or one of a lecturer who came back by the link.
-        view: What the lecturer shows.
-        page: The page of this tab.
-
-    Returns:
-        The page that has to be drawn for that; None if all is there already.
+    """Lead this tab to what the lecturer shows. Returns the page that has to be drawn for that;
+    None if all is there already.
     """
     if view is None:
         member.following = member.role == "student"

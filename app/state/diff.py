@@ -58,17 +58,11 @@ CELLS: Final = {
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the diff.
+    """One side of the diff."""
 
-    Attributes:
-        key: Names the run for the board.
-        title: What the page calls the run.
-        run: A run that no longer changes.
-    """
-
-    key: str
+    key: str  # names the run for the board
     title: str
-    run: Run
+    run: Run  # no longer changes
 
 
 def sources(with_independent: bool) -> list[Source]:
@@ -86,12 +80,7 @@ def cell_runs() -> list[LiveRun]:
 
 
 def compare_cells(cells: Sequence[tuple[str, BranchingConfig]], model_name: str) -> None:
-    """Make the runs of two cells again, and choose them as A and B.
-
-    Args:
-        cells: Prompt and settings of each.
-        model_name: The model, as `app.server.model_cache` names it.
-    """
+    """Make the runs of two cells again, and choose them as A and B."""
     for side, (prompt, config) in zip(_SIDES, cells, strict=True):
         CELLS[side].start(run_job(prompt, config, model_name))
         st.session_state[f"diff_{side}"] = CELL
@@ -117,12 +106,8 @@ def title_of(source: Source, side: str) -> str:
 
 
 def side_of(source: Source, side: str, like: Side | None = None) -> Side | None:
-    """The run of a source; None if there is none, or if it has not started or still grows.
-
-    Args:
-        source: What is chosen.
-        side: For which side, "a" or "b": each has a file of its own.
-        like: The other side, whose prompt independent samples must continue.
+    """The run of a source; None if there is none, or if it has not started or still grows. `like`
+    is the other side, whose prompt independent samples must continue.
     """
     if isinstance(source, bundled_runs.Recording):
         return Side(source.file, source.title, fold(bundled_runs.events_of(source)))
@@ -171,11 +156,8 @@ def _explored() -> Side | None:
 
 
 def source_in_url(side: str, default: Source) -> Source:
-    """The source that the URL names for a side, as after a reload.
-
-    Args:
-        side: "a" or "b".
-        default: What to return if the URL names none, or a file, which is not in it.
+    """The source that the URL names for a side, as after a reload; the default if it names none, or
+    a file, which is not in it.
     """
     name = st.query_params.get(side, "")
     return next(
@@ -199,10 +181,8 @@ def _name(source: Source) -> str:
 
 
 def read_file(data: bytes, name: str, side: str) -> None:
-    """Read an uploaded run file for a side.
-
-    Raises:
-        RecordError: It is not a run file; the earlier one stays.
+    """Read an uploaded run file for a side. Raises RecordError if it is not a run file; the earlier
+    one stays.
     """
     run = fold(record.loads(data, name, rules.current().most_tokens))
     files = st.session_state.setdefault(_FILES, {})
@@ -223,12 +203,7 @@ def active(choices: Collection[Source]) -> LiveRun | None:
 
 
 def start_sampling(like: Run, budget: Budget) -> None:
-    """Start independent sampling at the budget of a run; earlier samples are stopped.
-
-    Args:
-        like: The run whose model, prompt and budget to use.
-        budget: What the samples have in common with it.
-    """
+    """Start independent sampling at the budget of a run; earlier samples are stopped."""
     config = independent_config(like, budget)
     started = like.started
     continued = started.continued_tokens

@@ -22,24 +22,15 @@ _PINNED: Final = "pinned_runs"
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run of this tab that has ended.
-
-    Attributes:
-        key: Names it for the board.
-        details: Its title, and where it is found. Of a run of this process without the events, so
-            that the server may forget it.
-        prompt: Its prompt.
-        config: Its settings.
-        picture: Its tree as a small SVG.
-        live_id: The id of a run of this process; empty for a recorded one.
-    """
+    """A run of this tab that has ended."""
 
     key: str
+    # without the events of a run of this process, so that the server may forget it
     details: Details
     prompt: str
     config: BranchingConfig
-    picture: str
-    live_id: str = ""
+    picture: str  # its tree as a small SVG
+    live_id: str = ""  # empty for a recorded run
 
     @property
     def live(self) -> LiveRun | None:
@@ -75,10 +66,8 @@ def note(opened: OpenRun) -> None:
 
 
 def open_again(past: PastRun) -> None:
-    """Show a run of this tab again.
-
-    Raises:
-        LinkError: The server has forgotten it; the page keeps what it shows.
+    """Show a run of this tab again. Raises LinkError if the server has forgotten it; the page keeps
+    what it shows.
     """
     if past.live_id:
         live = past.live

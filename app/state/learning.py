@@ -37,16 +37,10 @@ _SLOTS: Final[dict[str, Slot[Any]]] = {
 
 @dataclass(frozen=True)
 class Fed:
-    """What feeds the lesson.
+    """What feeds the lesson."""
 
-    Attributes:
-        key: Names it, for the guesses and the board, and where two are compared.
-        run: The run on the board.
-        sources: Where its numbers come from.
-    """
-
-    key: str
-    run: OpenRun = field(compare=False)
+    key: str  # for the guesses and the board, and where two are compared
+    run: OpenRun = field(compare=False)  # on the board
     sources: Sources = field(compare=False)
 
 
@@ -142,12 +136,8 @@ def _fed(chosen: Lesson) -> Fed:
 
 
 def enter(chosen: Lesson, run: OpenRun, view: str) -> None:
-    """Show the run with the settings of this stage, once; then the user may change them.
-
-    Args:
-        chosen: The lesson.
-        run: The run on the board.
-        view: Names what the stage shows.
+    """Show the run with the settings of this stage, once; then the user may change them. `view`
+    names what the stage shows.
     """
     note_in_url({"lesson": chosen.id, "stage": str(stage())})
     if st.session_state.get(_ENTERED) == view:

@@ -57,13 +57,7 @@ def active() -> LiveTask[Report] | None:
 
 
 def measurement_job(experiment: Experiment, rows: int, model_name: str) -> Job[Report]:
-    """A measurement.
-
-    Args:
-        experiment: Which one.
-        rows: KV rows that each of its runs writes.
-        model_name: The model, as `app.server.model_cache` names it.
-    """
+    """A measurement, each run of which writes so many KV rows."""
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
         from eab.labs.bmc.measure import measure

@@ -41,14 +41,8 @@ def message() -> str:
 
 
 def problems(live: LiveTask[Any] | None, ended: RunEnded | None) -> list[str]:
-    """What went wrong with the last action, or with what the page shows.
-
-    Args:
-        live: What is being made or was made in this tab, if anything.
-        ended: The last event of the run on the page, if it has ended.
-
-    Returns:
-        Sentences for the user, with control characters made visible.
+    """What went wrong with the last action, or with what the page shows. Control characters are
+    made visible.
     """
     failures = (
         live.message if live is not None else "",

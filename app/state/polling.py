@@ -34,11 +34,8 @@ def fragment(draw: Callable[[], None], every: float | None) -> None:
     (see its AppSession.request_rerun), and the page would stay half drawn. Therefore a polling
     fragment has a new name on each drawing, as polls of old names do nothing, and is drawn after
     everything else (`draw_fragments`), as the browser starts to poll when it receives it. A click
-    in it that was sent before the browser had the new page is lost.
-
-    Args:
-        draw: Draws the part.
-        every: Seconds between redraws; None redraws it only when a widget in it is used.
+    in it that was sent before the browser had the new page is lost. `every` is in seconds; None
+    redraws the part only when a widget in it is used.
     """
     container = st.container()
     if every is None:
@@ -72,10 +69,8 @@ def watch(
     """Show the progress of what `find` returns, and redraw the page when it ends.
 
     Args:
-        find: Returns what is being made, or what was made last.
-        active: Whether the page is drawn as if it were active. A page must ask this once, before
-            it draws anything: what ends while the page is being drawn has to be noticed here.
-        is_outdated: Whether the page has to be redrawn before the end.
+        active: Whether the page is drawn as if it were active. A page must ask this once, before it
+            draws anything: what ends while the page is being drawn has to be noticed here.
     """
 
     def show_progress() -> None:

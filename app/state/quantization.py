@@ -55,12 +55,7 @@ def run_with(run: Run, weights: str) -> None:
 
 
 def formats_job(prompt: str, model_name: str) -> Job[FormatReport]:
-    """A model measured in every weight format.
-
-    Args:
-        prompt: Whose next token is compared.
-        model_name: The model, as `eab.models.loading` names it.
-    """
+    """A model measured in every weight format."""
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
         from eab.labs.quantization.measure import measure_formats

@@ -15,18 +15,12 @@ from app.state.process import owner, worker
 
 @dataclass(frozen=True)
 class Entry(Generic[State]):
-    """A run, a sweep or a report, live or recorded.
+    """A run, a sweep or a report, live or recorded."""
 
-    Attributes:
-        key: Names it for the board and the charts.
-        state: Its events, folded.
-        live: What makes it or made it; None if it was recorded.
-        guest: Whether it belongs to the lecturer whom this tab follows; it cannot be stopped here.
-    """
-
-    key: str
-    state: State
-    live: LiveTask[State] | None = None
+    key: str  # names it for the board and the charts
+    state: State  # its events, folded
+    live: LiveTask[State] | None = None  # what makes or made it; None if it was recorded
+    # it belongs to the lecturer whom this tab follows, and cannot be stopped here
     guest: bool = False
 
     @property
@@ -51,20 +45,13 @@ class Slot(Generic[State]):
 
     The current entry is what was started last. Until it can be drawn, the page displays the entry
     before it.
-
-    Attributes:
-        name: Its name in the session and in the URL.
-        kind: The type of the state.
-        recorded: Makes the state to show before anything is started in this tab.
-        accepts: Whether what the URL names belongs in this slot.
-        drawable: Whether a live entry can be drawn.
     """
 
-    name: str
+    name: str  # in the session and in the URL
     kind: type[State]
-    recorded: Callable[[], State]
-    accepts: Callable[[LiveTask[State]], bool]
-    drawable: Callable[[LiveTask[State]], bool]
+    recorded: Callable[[], State]  # makes the state to show before anything is started here
+    accepts: Callable[[LiveTask[State]], bool]  # whether what the URL names belongs in this slot
+    drawable: Callable[[LiveTask[State]], bool]  # whether a live entry can be drawn
 
     @property
     def filled(self) -> bool:
@@ -101,13 +88,9 @@ class Slot(Generic[State]):
         self._hold(entry, None)
 
     def start(self, job: Job[State]) -> Entry[State]:
-        """Start a job of this tab, make it the current entry, and stop the one before it.
-
-        Returns:
-            The entry before it, which is displayed until the new one can be drawn.
-
-        Raises:
-            LimitError: The rules do not allow it; the current entry goes on.
+        """Start a job of this tab, make it the current entry, and stop the one before it. Returns
+        the entry before it, which is displayed until the new one can be drawn. Raises LimitError if
+        the rules do not allow it; the current entry goes on.
         """
         live, before = worker().start(job, owner()), self.displayed()
         self.stop()
@@ -121,12 +104,8 @@ class Slot(Generic[State]):
             held.live.stop()
 
     def watch(self, active: bool, displayed: Entry[State] | None = None) -> None:
-        """Write the entry into the URL, and show its progress; see `polling.watch`.
-
-        Args:
-            active: See `polling.watch`.
-            displayed: What the page draws, if it has to be redrawn once the current entry can be
-                drawn, before that ends.
+        """Write the entry into the URL, and show its progress; see `polling.watch`. With
+        `displayed`, what the page draws, it is also redrawn once the current entry can be drawn.
         """
         note_in_url(self.in_url())
 

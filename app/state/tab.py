@@ -36,44 +36,28 @@ _SLOT: Final = Slot(
 
 @dataclass(frozen=True, slots=True)
 class TokenAddress:
-    """A token of a run.
+    """A token of a run."""
 
-    Attributes:
-        run: The key of the run.
-        path: The id of the path.
-        token: The number of the token in its path.
-        candidate: Which candidate to take instead of the token; -1 takes none.
-    """
-
-    run: str
-    path: int
-    token: int
-    candidate: int
+    run: str  # the key of the run
+    path: int  # its id
+    token: int  # its index in the path
+    candidate: int  # to take instead of the token; -1 takes none
 
 
 @dataclass(frozen=True)
 class Details:
-    """What only Explore needs to know of a run.
-
-    Attributes:
-        title: Its name.
-        description: What it shows, in a sentence; empty for a live run.
-        events: Its events; those of a live run still grow.
-        link_ids: URL parameters by which a link finds it; empty for an uploaded file.
-        autoplay: Whether the board plays it from the beginning.
-        cursor: The step to begin at.
-        source: The run that it was grown from in this tab, if it is a new branch of it.
-        grown_from: The key of the run that it was grown from in this tab.
-    """
+    """What only Explore needs to know of a run."""
 
     title: str
-    description: str
-    events: Sequence[Event]
+    description: str  # a sentence; empty for a live run
+    events: Sequence[Event]  # those of a live run still grow
+    # URL parameters by which a link finds it; empty for an uploaded file
     link_ids: dict[str, str] = field(default_factory=dict)
-    autoplay: bool = False
-    cursor: int | None = None
+    autoplay: bool = False  # the board plays it from the beginning
+    cursor: int | None = None  # the step to begin at
+    # the run that it was grown from in this tab, if it is a new branch of that
     source: Run | None = None
-    grown_from: str = ""
+    grown_from: str = ""  # the key of the run that it was grown from in this tab
 
 
 @dataclass(frozen=True)
@@ -177,10 +161,8 @@ def start(
 
 
 def grow(address: TokenAddress, config: BranchingConfig, model_name: str) -> None:
-    """Start a run that continues the displayed run from one of its tokens, and show it.
-
-    Raises:
-        PromptError: The displayed run has no such token, or is another one by now.
+    """Start a run that continues the displayed run from one of its tokens, and show it. Raises
+    PromptError if the displayed run has no such token, or is another one by now.
     """
     source = displayed()
     with source.locked:
@@ -212,10 +194,8 @@ def open_recording(recording: bundled_runs.Recording) -> None:
 
 
 def open_file(data: bytes, name: str) -> None:
-    """Show an uploaded run file.
-
-    Raises:
-        RecordError: It is not a run file; the page keeps what it shows.
+    """Show an uploaded run file. Raises RecordError if it is not a run file; the page keeps what it
+    shows.
     """
     key = hashlib.sha256(data).hexdigest()[:16]
     events = record.loads(data, name, rules.current().most_tokens)
@@ -223,11 +203,8 @@ def open_file(data: bytes, name: str) -> None:
 
 
 def open_saved(run_id: str) -> None:
-    """Show a run of the store.
-
-    Raises:
-        StoreError: The store does not have it; the page keeps what it shows.
-        RecordError: Its file is damaged; the page keeps what it shows.
+    """Show a run of the store. Raises StoreError if the store does not have it, and RecordError if
+    its file is damaged; the page keeps what it shows.
     """
     store = default_store()
     if store is None:
@@ -252,12 +229,7 @@ def open_live(live: LiveRun) -> None:
 
 
 def open_recorded(key: str, details: Details) -> None:
-    """Show a recorded run again, from its beginning.
-
-    Args:
-        key: Its key, as `OpenRun.key`.
-        details: What is known of it.
-    """
+    """Show a recorded run again, from its beginning."""
     _open(key.removeprefix("recorded-"), details)
 
 

@@ -58,12 +58,7 @@ _SLOTS: Final[dict[Purpose, Slot[TuningReport]]] = {"sweep": SWEEP, "pilot": PIL
 
 @dataclass(frozen=True)
 class KeptSweep:
-    """A sweep of this tab.
-
-    Attributes:
-        name: Its name.
-        entry: The sweep.
-    """
+    """A sweep of this tab."""
 
     name: str
     entry: Entry[TuningReport]
@@ -72,14 +67,7 @@ class KeptSweep:
 def sweep_job(
     purpose: Purpose, grid: Grid, prompts: Sequence[TuningPrompt], model_name: str
 ) -> Job[TuningReport]:
-    """A sweep of settings.
-
-    Args:
-        purpose: What it is for.
-        grid: The settings.
-        prompts: The prompts, with their answers where these are known.
-        model_name: The model, as `app.server.model_cache` names it.
-    """
+    """A sweep of settings."""
 
     def begin(ready: Ready) -> Iterator[ReportEvent]:
         from eab.labs.tuning.live_sweep import report_sweep
@@ -111,21 +99,16 @@ def keep_ended() -> None:
 
 
 def open_file(data: bytes, name: str) -> None:
-    """Keep and show a sweep that was downloaded.
-
-    Raises:
-        RecordError: It is no file of a sweep; the page keeps what it shows.
+    """Keep and show a sweep that was downloaded. Raises RecordError if it is not a sweep file;
+    the page keeps what it shows.
     """
     report = loads(data, name)
     _open(f"file-{hashlib.sha256(data).hexdigest()[:16]}", name, report)
 
 
 def open_saved(sweep_id: str) -> None:
-    """Keep and show a sweep of the store.
-
-    Raises:
-        StoreError: The store does not have it; the page keeps what it shows.
-        RecordError: Its file is damaged; the page keeps what it shows.
+    """Keep and show a sweep of the store. Raises StoreError if the store does not have it, and
+    RecordError if its file is damaged; the page keeps what it shows.
     """
     store = default_sweep_store()
     if store is None:
@@ -207,10 +190,8 @@ def _saved_key(sweep_id: str) -> str:
 
 
 def rename(old: str, new: str) -> None:
-    """Give a kept sweep another name.
-
-    Raises:
-        ConfigError: The name is empty, too long, or that of another sweep.
+    """Give a kept sweep another name. Raises ConfigError if the name is empty, too long, or that of
+    another sweep.
     """
     new = new.strip()
     if not 1 <= len(new) <= MAX_NAME or not new.isprintable():

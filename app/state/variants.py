@@ -36,14 +36,7 @@ DRAFT_LENGTHS: Final = Slot(
 def comparison_job(
     prompt: str, config: BranchingConfig, model_name: str, empty: VariantRuns
 ) -> Job[VariantRuns]:
-    """A run of each variant, then repeats in turn, for the times.
-
-    Args:
-        prompt: The prompt of all its runs.
-        config: The settings that all its runs share.
-        model_name: The model, as `app.server.model_cache` names it.
-        empty: The comparison to fill: its variants.
-    """
+    """A run of each variant of an empty comparison, then repeats in turn, for the times."""
     variants = empty.variants
     drafters = [settings.get("drafter", config.drafter) for settings in variants.values()]
 

@@ -14,10 +14,8 @@ KEPT = 8  # of each kind, between all tabs
 
 
 def names(model_name: str) -> Sequence[str]:
-    """The weight matrices of a model, which is loaded if necessary.
-
-    Raises:
-        ModelError: It cannot be loaded.
+    """The weight matrices of a model, which is loaded if necessary. Raises ModelError if it cannot
+    be loaded.
     """
     return weight_matrices.names(model_name, worker().model)
 

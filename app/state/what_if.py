@@ -26,30 +26,19 @@ _STEP: Final = 0.01  # nats
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Settings that a run is to be shown with.
+    """Settings that a run is to be shown with."""
 
-    Attributes:
-        run: The key of the run.
-        threshold: In nats; None as recorded.
-        r: The growth step of the tree cache.
-    """
-
-    run: str
-    threshold: float | None
-    r: AllocationStep
+    run: str  # the key of the run
+    threshold: float | None  # nats; None as recorded
+    r: AllocationStep  # the growth step of the tree cache
 
 
 @dataclass(frozen=True)
 class WhatIfView:
-    """What the page shows instead of the recorded run.
-
-    Attributes:
-        run: The recomputed run.
-        message: What the board is sent besides the run.
-    """
+    """What the page shows instead of the recorded run."""
 
     run: OpenRun
-    message: dict[str, Any]
+    message: dict[str, Any]  # what the board is sent besides the run
 
 
 def ask(
@@ -59,14 +48,8 @@ def ask(
     r: str | int | None,
     board: str = EXPLORE,
 ) -> None:
-    """Show the run with other settings; for a callback of the board.
-
-    Args:
-        recorded: The run on the page.
-        key: The key of the run that the board meant. If it is another run, nothing happens.
-        threshold: In nats; None as recorded.
-        r: The growth step; None as recorded.
-        board: Which board asks; each has its own what-if.
+    """Show the run with another threshold (nats) or growth step, for a callback of the board; None
+    is as recorded. Nothing happens if `key` is that of another run. Each board has its own what-if.
     """
     run = recorded.run
     if run is None or key != recorded.key:

@@ -23,28 +23,20 @@ _KEY: Final = "board"
 
 @dataclass(frozen=True)
 class Offers:
-    """What the user can ask the page for on the board; None or empty: it is not offered.
-
-    Attributes:
-        grow: Called with the token to grow from.
-        what_if: Called with the run's key, a threshold in nats and a growth step, while the
-            threshold line is dragged or when another growth step is chosen; None as recorded.
-        run_at: Called with the run's key and the threshold in nats at which to run the model.
-        growth_steps: The growth steps to choose from.
-        link: What a link to the run names, without the cursor.
-        graft: Called when a run that was grown from another is to be shown in the tree of that one,
-            or alone.
-        grafted: Whether it is shown so.
-        tour: Whether the tour begins by itself on the first visit; None: there is none.
-    """
+    """What the user can ask the page for on the board; None or empty: it is not offered."""
 
     grow: Callable[[TokenAddress], None] | None = None
+    # with the run's key, a threshold in nats and a growth step (None as recorded), while the
+    # threshold line is dragged or when another growth step is chosen
     what_if: Callable[[str, float | None, str | int | None], None] | None = None
+    # with the run's key and the threshold in nats at which to run the model
     run_at: Callable[[str, float], None] | None = None
     growth_steps: Sequence[AllocationStep] = ()
-    link: Link | None = None
+    link: Link | None = None  # what a link to the run names, without the cursor
+    # shows a run that was grown from another in the tree of that one, or alone
     graft: Callable[[], None] | None = None
-    grafted: bool = False
+    grafted: bool = False  # whether it is shown in that tree
+    # whether the tour begins by itself on the first visit; None: there is none
     tour: bool | None = None
 
     def as_message(self) -> dict[str, Any]:
@@ -78,13 +70,7 @@ NOTHING: Final = Offers()
 
 
 def mount(message: dict[str, Any], offers: Offers = NOTHING, key: str = _KEY) -> None:
-    """Put a board on the page with this message.
-
-    Args:
-        message: What to show, from `message` or `eab.board.diff.diff_message`.
-        offers: What the user can ask for.
-        key: Names the component on the page.
-    """
+    """Put a board on the page with this message."""
 
     def grow() -> None:
         if offers.grow is not None:

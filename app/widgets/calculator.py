@@ -14,12 +14,7 @@ from eab.lessons.sources import Sources
 
 @dataclass(frozen=True)
 class Numbers:
-    """The values of the sliders, and the results.
-
-    Attributes:
-        calculator: The calculator.
-        values: Each of its names.
-    """
+    """The values of the sliders, and the results."""
 
     calculator: Calculator
     values: Mapping[str, float]
@@ -36,15 +31,7 @@ class Numbers:
 
 
 def draw(name: str, sources: Sources) -> Numbers:
-    """Draw the sliders and the results.
-
-    Args:
-        name: One of `CALCULATORS`.
-        sources: What the lesson is fed by.
-
-    Raises:
-        ConfigError: The run cannot be computed with.
-    """
+    """Draw the sliders and the results. Raises ConfigError if the run cannot be computed with."""
     calculator = CALCULATORS[name]
     values = {
         knob_name: st.select_slider(

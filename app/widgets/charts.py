@@ -28,9 +28,7 @@ def draw(
     """Draw a chart.
 
     Args:
-        title: Its heading; empty for none.
         sentence: What it shows, above it and for screen readers.
-        figure: The Plotly figure.
         name: The file name of its picture.
         key: Names what it shows, so that the browser redraws it for another run.
         white: Black on white, for print; the camera then saves SVG.
@@ -74,13 +72,7 @@ def _clicked(key: str, on_click: Callable[[int], None]) -> None:
 
 
 def origin(began: Began | RunStarted | None, live: bool, more: str = "") -> None:
-    """Draw a caption that says where what is shown was measured.
-
-    Args:
-        began: Its first event; None draws nothing.
-        live: Whether it was made here; otherwise it was recorded.
-        more: Further sentences, in Markdown.
-    """
+    """Draw a caption that says where what is shown was measured."""
     if began is None:
         return
     if isinstance(began, RunStarted):
@@ -104,10 +96,8 @@ def white_background() -> bool:
 
 
 def downloads(files: Sequence[tuple[str, str, Callable[[], str | bytes]]]) -> None:
-    """Draw download buttons in a row.
-
-    Args:
-        files: Label, file name, and a function that makes the file when the button is pressed.
+    """Draw download buttons in a row. Each has a label, a file name, and a function that makes it
+    when the button is pressed.
     """
     for column, (label, name, make) in zip(st.columns(len(files)), files, strict=True):
         column.download_button(

@@ -23,12 +23,7 @@ _TEXT, _OPTIONS = "class_question_text", "class_question_options"
 
 
 def ask(room: Classroom, shown: View | None) -> None:
-    """What a lecturer can ask.
-
-    Args:
-        room: The class.
-        shown: What the lecturer shows: its lesson or its selected token can be asked about.
-    """
+    """What a lecturer can ask, also about the lesson or the selected token that is shown."""
     if shown is not None and shown.lesson is not None:
         title = plain(learning.lesson().question.title)
         st.button(

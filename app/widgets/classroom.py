@@ -43,12 +43,7 @@ def reserve() -> Places:
 
 
 def draw(places: Places, page: str) -> None:
-    """Draw the way into a class, or the bar of the class of this tab; after the page was drawn.
-
-    Args:
-        places: From `reserve`.
-        page: The page of this tab, as in its address.
-    """
+    """Draw the way into a class, or the bar of the class of this tab; after the page was drawn."""
     if not class_of_tab.classes().allowed:
         return
     bar, entry = places
@@ -218,13 +213,8 @@ def goes_along(member: Membership) -> bool:
 
 
 def _board(member: Membership, shown: View | None, asked: bool, covered: bool) -> None:
-    """What reports where the lecturer's board is, or leads the board of a student.
-
-    Args:
-        member: This tab in the class.
-        shown: What the lecturer shows.
-        asked: Whether there is a question on the screens.
-        covered: Whether the pictures are hidden, as they hold the answer to a question.
+    """What reports where the lecturer's board is, or leads the board of a student. `covered` hides
+    the pictures, as they hold the answer to a question.
     """
     look: Look | None = shown.look if member.following and shown is not None else member.back_at
     if look is not None and asked and goes_along(member):

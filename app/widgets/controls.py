@@ -63,15 +63,8 @@ def run_bar(
     here: bool = False,
     on_prompt: Callable[[], None] | None = None,
 ) -> None:
-    """Draw one line with the prompt, and Run, or Stop while a run is going on.
-
-    Args:
-        on_run: Called when Run is pressed. Run is off where the model is missing.
-        on_stop: Called when Stop is pressed.
-        active: Whether a run is going on.
-        before: Draws what stands before the prompt.
-        here: Whether this machine must run the model; see `model_missing`.
-        on_prompt: Called when another prompt was typed.
+    """Draw one line with the prompt, and Run, or Stop while a run is going on. Run is off where the
+    model is missing.
     """
     with st.container(horizontal=True, vertical_alignment="center", key="run_bar"):
         if before is not None:
@@ -106,21 +99,15 @@ def _run_or_stop(
 
 
 def model_missing(here: bool = False) -> str:
-    """Why the chosen model cannot run; empty if nothing is known to be missing.
-
-    Args:
-        here: Whether this machine must run it, because the page measures its caches or weights.
+    """Why the chosen model cannot run; empty if nothing is known to be missing. `here` says that
+    this machine must run it, because the page measures its caches or weights.
     """
     return model_choice.missing(model_choice.name(), here)
 
 
 def sidebar(varied: str = "", here: bool = False, on_screen: OpenRun | None = None) -> None:
-    """Draw all widgets of a run; `model_name` and `settings` read them.
-
-    Args:
-        varied: The setting that this page varies, so that there is nothing to choose.
-        here: Whether this machine must run the model; see `model_missing`.
-        on_screen: The run on the screen, whose entropies stand below the threshold.
+    """Draw all widgets of a run; `model_name` and `settings` read them. `varied` is the setting
+    that this page varies, so that there is nothing to choose.
     """
     choose_model(here)
     defaults = starting_values.defaults()
@@ -192,9 +179,6 @@ def leave_example(started: RunStarted) -> None:
     An example chooses its model and its settings for its own prompt: a few tokens, say, or two
     candidates. They would spoil other texts. What the visitor has changed stays, and so do the
     settings of a link with a prompt.
-
-    Args:
-        started: The header of the example on the screen.
     """
     if st.session_state.get(_FILLED) != started.prompt or prompt() in (started.prompt, ""):
         return
@@ -248,21 +232,12 @@ def settings() -> dict[str, Any]:
 
 
 def choose_model(here: bool = False) -> None:
-    """Draw the widgets of the model.
-
-    Args:
-        here: Whether this machine must run it; see `model_missing`.
-    """
+    """Draw the widgets of the model."""
     model_choice.draw(starting_values.start_anew, here)
 
 
 def choose_drafter(drafters: Sequence[DrafterName], key: str) -> None:
-    """Draw a widget with these drafters, where the choice is no setting of the run.
-
-    Args:
-        drafters: The drafters to choose from.
-        key: Where the choice is kept in the session.
-    """
+    """Draw a widget with these drafters, where the choice is no setting of the run."""
     declared = SETTINGS["drafter"]
     st.selectbox(declared.label, drafters, key=key, help=declared.help, **KEPT)
 

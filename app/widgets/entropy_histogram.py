@@ -15,13 +15,8 @@ _BINS: Final = 40
 
 def html(entropies: Sequence[float], of: str, threshold: float, note: str) -> str:
     """Bars as high as the square roots of their counts, and a sentence; the last bar has all that
-    lie beyond the slider.
-
-    Args:
-        entropies: In nats.
-        of: Whose they are, in words that follow "tokens".
-        threshold: In nats.
-        note: What else the sentence says at this very threshold.
+    lie beyond the slider. All numbers are in nats. `of` follows "tokens" and says whose they are;
+    `note` holds only at this very threshold.
     """
     above = sum(entropy >= threshold for entropy in entropies)
     tokens = (

@@ -19,12 +19,7 @@ COMPARE = "../pages/compare.py"
 
 
 def draw(current: str, on_open: Callable[[PastRun], None]) -> None:
-    """Draw the runs of this tab, once there are two.
-
-    Args:
-        current: The key of the run on the screen.
-        on_open: Called with the run to open again.
-    """
+    """Draw the runs of this tab, once there are two."""
     past = history.runs()
     if len(past) < 2:
         return

@@ -33,13 +33,8 @@ are those of its tensors.
 def kv_allocation_section(
     runs: Sequence[Run], key: str, begins: Sequence[int] | None = None, white: bool = False
 ) -> None:
-    """Draw what these runs reserve under each scheme.
-
-    Args:
-        runs: Finished runs; those of other caches than the tree are left out.
-        key: Names what is shown, so that the browser redraws it for other runs.
-        begins: The step of the common axis at which each run begins; by default 0.
-        white: Charts black on white, for print.
+    """Draw what these runs reserve under each scheme. Those of other caches than the tree are left
+    out. `begins` are the steps of the common axis at which the runs begin; by default 0.
     """
     from eab.figures import kv_allocation as figures
 

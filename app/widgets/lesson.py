@@ -24,13 +24,7 @@ NOT_YET = "Guess first to see the chart."
 
 
 def draw_words(lesson: Lesson, fed: Fed, shown: Run) -> None:
-    """The words of the stage, its question or its exercise.
-
-    Args:
-        lesson: The lesson.
-        fed: What feeds it.
-        shown: The run on the board, which may be a what-if.
-    """
+    """The words of the stage, its question or its exercise."""
     if learning.stage() == 0:
         st.header(lesson.title, anchor=False)
         words(lesson.introduction, fed.sources)

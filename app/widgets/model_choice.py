@@ -90,11 +90,8 @@ def for_own_prompts() -> str:
 
 
 def missing(model: str, here: bool = False) -> str:
-    """Why this model cannot run; empty if nothing is known to be missing.
-
-    Args:
-        model: As `name` gives it.
-        here: Whether this machine must run it, because the page measures its caches or weights.
+    """Why this model cannot run; empty if nothing is known to be missing. `here` says that this
+    machine must run it, because the page measures its caches or weights.
     """
     if not model:
         return "No model is named; give a folder, a GGUF file or a Hub id"
@@ -107,12 +104,7 @@ def missing(model: str, here: bool = False) -> str:
 
 
 def draw(on_change: Callable[[], None], here: bool = False) -> None:
-    """Draw the widgets.
-
-    Args:
-        on_change: Called when another model was chosen.
-        here: See `missing`.
-    """
+    """Draw the widgets."""
     ensure_defaults()
     if offered := rules.current().models:
         if len(offered) > 1:

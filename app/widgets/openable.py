@@ -21,10 +21,8 @@ _UPLOAD: Final = "upload"
 
 
 def draw(active: bool) -> None:
-    """Draw a button that opens the list; the list is drawn only while it is open.
-
-    Args:
-        active: Whether a run is going on; it cannot be saved then.
+    """Draw a button that opens the list; the list is drawn only while it is open. An active run
+    cannot be saved.
     """
     popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)
     if popover.open:
@@ -101,11 +99,8 @@ def _open_upload() -> None:
 
 
 def _open(act: Callable[[], None], keep: str = "") -> None:
-    """Open a run and set the widgets to it, or explain why it cannot be opened.
-
-    Args:
-        act: Opens it.
-        keep: Key of the list whose choice stays.
+    """Open a run and set the widgets to it, or explain why it cannot be opened. `keep` is the key
+    of the list whose choice stays.
     """
     messages.clear()
     try:

@@ -54,12 +54,7 @@ def ensure_defaults() -> None:
 
 
 def show(piloting: bool, checking: bool) -> None:
-    """Draw the recommender; see `polling.watch` for when to ask what is active.
-
-    Args:
-        piloting: Whether its pilot is being made.
-        checking: Whether its check is being made.
-    """
+    """Draw the recommender; see `polling.watch` for when to ask what is active."""
     active = piloting or checking
     _bar(active)
     sweep_editor.own_prompts()

@@ -57,10 +57,8 @@ def choose_slots() -> None:
 
 
 def edited() -> pd.DataFrame:
-    """Draw the table and the other settings.
-
-    Returns:
-        The table as edited: a row per request, with `prompt` and `new_tokens`.
+    """Draw the table and the other settings. Returns a row per request, with `prompt` and
+    `new_tokens`.
     """
     preset = st.session_state[_PRESET]
     table = st.data_editor(
@@ -100,24 +98,13 @@ def edited() -> pd.DataFrame:
 
 
 def workload(table: pd.DataFrame) -> Workload:
-    """What to serve.
-
-    Args:
-        table: As `edited` returned it.
-
-    Raises:
-        ConfigError: A row or a setting is out of its range.
-    """
+    """What to serve. Raises ConfigError if a row or a setting is out of its range."""
     state = st.session_state
     return Workload(requests(table), int(state[_SLOTS]), int(state[_REPEATS]), int(state[_PATHS]))
 
 
 def requests(table: pd.DataFrame) -> tuple[Asked, ...]:
-    """The rows of the table.
-
-    Raises:
-        ConfigError: A row is not complete.
-    """
+    """The rows of the table. Raises ConfigError if a row is not complete."""
     found = []
     rows = table[["prompt", "new_tokens"]].itertuples(index=False)
     for number, (prompt, new_tokens) in enumerate(rows, start=1):

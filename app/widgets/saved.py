@@ -18,19 +18,13 @@ from eab.formatting import as_sentence
 
 @dataclass(frozen=True)
 class Gallery(Generic[Kept]):
-    """The list of what is saved, with all that can be done with it.
-
-    Attributes:
-        kind: What it lists.
-        find_store: The store; None if nothing can be saved on this server.
-        on_open: Called when another one is chosen in the list; its id is the value of `chosen`.
-        on_rename: Called with the id and the new name of one that was renamed.
-    """
+    """The list of what is saved, with all that can be done with it."""
 
     kind: Kind[Kept]
-    find_store: Callable[[], NamedStore[Kept] | None]
+    find_store: Callable[[], NamedStore[Kept] | None]  # None if nothing can be saved on this server
+    # called when another one is chosen in the list; its id is the value of `chosen`
     on_open: Callable[[], None]
-    on_rename: Callable[[str, str], None]
+    on_rename: Callable[[str, str], None]  # called with the id and the new name
 
     @property
     def chosen(self) -> str:
@@ -38,11 +32,8 @@ class Gallery(Generic[Kept]):
         return self._key("saved")
 
     def draw(self, to_save: Kept | None, name: str) -> None:
-        """Draw it.
-
-        Args:
-            to_save: What the page shows; None if it cannot be saved now.
-            name: Its name if the user types none.
+        """Draw it. `to_save` is None if what the page shows cannot be saved now. `name` is taken if
+        the user types none.
         """
         store, one = self.find_store(), self.kind.one
         if store is None:

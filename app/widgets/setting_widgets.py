@@ -49,9 +49,6 @@ def carried_to(page: str) -> Iterator[None]:
 
     A widget has another identity on each page, and Streamlit hands its kept value over only at the
     end of the first drawing: until then it would stand at its lowest value, and be read so.
-
-    Args:
-        page: Names the page.
     """
     if st.session_state.get(_PAGE) != page:
         for key in map(str, st.session_state):
@@ -84,12 +81,7 @@ def read(name: str, held: Any) -> Any:
 
 
 def draw(name: str, defaults: Mapping[str, Any]) -> None:
-    """Draw the widget of one setting.
-
-    Args:
-        name: The setting.
-        defaults: What each widget starts with, by its key in the session.
-    """
+    """Draw the widget of one setting."""
     declared, key = SETTINGS[name], f"set_{name}"
     label = declared.label + mark(name, key, defaults)
     given = {"key": key, "help": help_of(name), **KEPT}

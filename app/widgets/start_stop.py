@@ -16,20 +16,8 @@ def start_and_stop(
     on_start: Callable[[], None] | None = None,
     here: bool = False,
 ) -> bool:
-    """Draw them; the one that starts is off where the chosen model is missing.
-
-    Args:
-        places: Where they stand: two columns.
-        label: Of the button that starts.
-        help: What it does.
-        stem: Their keys are this with `_start` and `_stop` after it.
-        active: Whether it is going on.
-        on_stop: Called when Stop is pressed.
-        on_start: Called when the other one is pressed.
-        here: Whether this machine must run the model; see `controls.model_missing`.
-
-    Returns:
-        Whether the button that starts was pressed.
+    """Draw them; the one that starts is off where the chosen model is missing. Returns whether the
+    button that starts was pressed.
     """
     missing = controls.model_missing(here)
     pressed: bool = places[0].button(

@@ -21,12 +21,7 @@ def draw(
     on_suggestion: Callable[[dict[str, Any]], None],
     on_open: Callable[[history.PastRun], None],
 ) -> None:
-    """Draw the line; while a run is running, the board polls and draws its progress instead.
-
-    Args:
-        on_suggestion: Called with the settings of a suggestion that is taken.
-        on_open: Called with the run to go back to from one that was grown from it.
-    """
+    """Draw the line; while a run is running, the board polls and draws its progress instead."""
     live, drawn = tab.current().live, st.session_state[DRAWN]
     if live is not None and live.active and drawn not in POLL_SECONDS:
         st.rerun()  # a suggestion started this run; the rest of the page shows the one before

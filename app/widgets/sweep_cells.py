@@ -31,13 +31,7 @@ def choose(number: int) -> None:
 
 
 def draw(points: Sequence[SettingPoint], cells: Sequence[Cell], model_name: str) -> None:
-    """Draw the choice of a cell, and its buttons.
-
-    Args:
-        points: The settings, as they are numbered in the charts.
-        cells: All cells of the sweep.
-        model_name: The model of the sweep.
-    """
+    """Draw the choice of a cell, and its buttons."""
     from eab.labs.tuning.sentences import setting_words
 
     names = varying(point.config for point in points)
@@ -146,10 +140,8 @@ def _open_tree(cell: Cell, model_name: str) -> None:
 
 
 def use_button(key: str, prompt: str, config: BranchingConfig, model_name: str) -> bool:
-    """Draw the button that sets Explore's controls to these settings and this prompt.
-
-    Returns:
-        Whether it was pressed; the caller then goes to Explore.
+    """Draw the button that sets Explore's controls to these settings and this prompt. Returns
+    whether it was pressed; the caller then goes to Explore.
     """
     return st.button(
         "Use these settings",

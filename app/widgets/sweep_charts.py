@@ -60,18 +60,8 @@ def draw_charts(
     clickable: bool = True,
     white: bool = False,
 ) -> list[SettingPoint]:
-    """Draw the heat map beside the Pareto front.
-
-    Args:
-        cells: The cells so far.
-        cost: What settings cost.
-        gain: What they gain.
-        key: Names what they show.
-        clickable: Whether a click chooses a setting.
-        white: Black on white, for print.
-
-    Returns:
-        The settings, as they are numbered in the charts.
+    """Draw the heat map beside the Pareto front. Returns the settings as they are numbered in the
+    charts.
     """
     from eab.labs.tuning import pictures as tuning
     from eab.labs.tuning import sentences as tuning_words
@@ -124,11 +114,8 @@ def _heat_map(
 
 
 def _axes(points: Sequence[SettingPoint], menu: bool) -> tuple[str, str, list[SettingPoint]]:
-    """The two settings of the heat map, and the points with the values of the others fixed.
-
-    Args:
-        points: All points.
-        menu: Whether to draw the choice; else the first ones are taken.
+    """The two settings of the heat map, and the points with the values of the others fixed. Without
+    a menu, the first ones are taken.
     """
     names = varying(point.config for point in points) or ["entropy_threshold"]
     ordered = sorted(names, key=_PREFERRED.index) if set(names) <= {*_PREFERRED} else names

@@ -21,9 +21,6 @@ MAX_UPLOAD_MIB: Final = 16
 def draw(displayed: Entry[TuningReport]) -> None:
     """Draw the name of the sweep on the page, and a button that opens the list; the list is drawn
     only while it is open.
-
-    Args:
-        displayed: That sweep, which no longer changes.
     """
     st.caption(f"**{plain(token_text.visible(tuning.displayed_name()))}**", width="content")
     popover = st.popover("Open", icon=":material/folder_open:", on_change="rerun", key=_OPEN)

@@ -91,10 +91,8 @@ def own_prompts() -> None:
 
 
 def prompts() -> list[TuningPrompt]:
-    """The chosen prompts, with their answers where these are known.
-
-    Raises:
-        ConfigError: There is none, or there are too many, or one is too long.
+    """The chosen prompts, with their answers where these are known. Raises ConfigError if there is
+    none, or there are too many, or one is too long.
     """
     if st.session_state[_SETS] != OWN:
         chosen = default_sweep.some_prompts(st.session_state[_SETS], st.session_state[_NUMBER])
@@ -176,10 +174,8 @@ def thresholds() -> tuple[float, ...]:
 def base() -> BranchingConfig:
     """The settings that do not vary: those of Explore.
 
-    Every path may fork, whatever its weight: else no cell follows from another one.
-
-    Raises:
-        ConfigError: Explore's widgets hold a value that is not allowed.
+    Every path may fork, whatever its weight: else no cell follows from another one. Raises
+    ConfigError if Explore's widgets hold a value that is not allowed.
     """
     chosen = controls.settings() | {
         "threshold_unit": "nats",
@@ -193,10 +189,8 @@ def base() -> BranchingConfig:
 
 
 def grid() -> Grid:
-    """What is to be swept.
-
-    Raises:
-        ConfigError: Nothing is chosen for a setting, or there are too many cells.
+    """What is to be swept. Raises ConfigError if nothing is chosen for a setting, or there are too
+    many cells.
     """
     values: dict[str, tuple[Any, ...]] = {"entropy_threshold": thresholds()}
     for key, name in (
@@ -214,9 +208,7 @@ def grid() -> Grid:
 
 def needs_words(chosen: Grid, asked: Sequence[TuningPrompt], model_name: str) -> str:
     """How many cells a sweep has, how many of them the model must run, and about how long it takes.
-
-    Raises:
-        ConfigError: There are too many cells.
+    Raises ConfigError if there are too many cells.
     """
     items = items_of(asked, chosen)
     cells = sum(len(item.configs) for item in items)

@@ -26,12 +26,8 @@ def draw(
     """Draw the slider, and below it where the threshold stands among entropies of this model.
 
     While the threshold is a quantile, the slider shows what that comes to in nats; moving the
-    slider sets the threshold in nats.
-
-    Args:
-        defaults: What each widget starts with, by its key in the session.
-        shown: The run on the screen, if its entropies are those that Run would meet.
-        probe: The entropies (nats) of the greedy probe of what Run would run, if they are known.
+    slider sets the threshold in nats. The entropies are those of the run shown, if Run would meet
+    them, or of a greedy probe (nats).
     """
     unit: ThresholdUnit = st.session_state.set_threshold_unit
     if unit == "normalised":
