@@ -65,11 +65,7 @@ def reader(part: Part) -> Callable[[str], str | None]:
 
 
 def _compiled(pattern: str) -> Any:
-    """The pattern, with one group.
-
-    Raises:
-        ConfigError: It is too long, is none, or has no group or several.
-    """
+    """The pattern, with one group."""
     if len(pattern) > LONGEST_PATTERN:
         raise ConfigError(
             f"the pattern has {len(pattern):,} characters; at most {LONGEST_PATTERN} are allowed. "

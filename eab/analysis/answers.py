@@ -31,23 +31,14 @@ _SENTENCE_END: Final = re.compile(r"(?<=\S)(?:\n|(?<!\d)[.!?。！？]|(?<=\d)[.
 
 @dataclass(frozen=True, slots=True)
 class LeafAnswer:
-    """The answer of one leaf.
-
-    Attributes:
-        leaf: Id of the path.
-        weight: Its weight.
-        tokens: The tokens of its text that decide the answer.
-        log_prob: Sum over these tokens, in nats.
-        text: The answer.
-        matched: Whether there is one; else `text` is NO_ANSWER.
-    """
+    """The answer of one leaf."""
 
     leaf: int
     weight: float
-    tokens: tuple[int, ...]
-    log_prob: float
+    tokens: tuple[int, ...]  # the tokens of its text that decide the answer
+    log_prob: float  # sum over these tokens, in nats
     text: str
-    matched: bool = True
+    matched: bool = True  # whether there is one; else `text` is NO_ANSWER
 
     @property
     def probability(self) -> float:
@@ -57,43 +48,30 @@ class LeafAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Leaves with the same answer.
+    """Leaves with the same answer."""
 
-    Attributes:
-        text: The answer in the words of the leaf with the most weight.
-        weight: Estimated probability. Under the policy `original` it is the share of the leaves,
-            which estimates nothing.
-        low: The probability is at least this, for certain.
-        high: The probability is at most this, for certain.
-        leaves: Ids of the paths.
-        matched: False for the leaves in which a pattern finds no answer: they count as one answer,
-            NO_ANSWER, so that their weight is not lost.
-    """
-
-    text: str
+    text: str  # the answer in the words of the leaf with the most weight
+    # Estimated probability. Under the policy `original` it is the share of the leaves, which
+    # estimates nothing.
     weight: float
-    low: float
-    high: float
-    leaves: tuple[int, ...]
+    low: float  # the probability is at least this, for certain
+    high: float  # the probability is at most this, for certain
+    leaves: tuple[int, ...]  # ids of the paths
+    # False for the leaves in which a pattern finds no answer: they count as one answer, NO_ANSWER,
+    # so that their weight is not lost
     matched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """All answers of a run.
+    """All answers of a run."""
 
-    Attributes:
-        ranked: The answers, the one with the most weight first.
-        undecided: Leaves whose answer is not complete, in a run that was stopped.
-        explored: The probability (0 to 1) of all texts seen. With short answers it comes close to
-            1; with stories it is close to 0.
-        decided: What each of the other leaves says, in order of birth.
-    """
-
-    ranked: tuple[Answer, ...]
-    undecided: tuple[int, ...]
+    ranked: tuple[Answer, ...]  # the answers, the one with the most weight first
+    undecided: tuple[int, ...]  # leaves whose answer is not complete, in a run that was stopped
+    # The probability (0 to 1) of all texts seen. With short answers it comes close to 1; with
+    # stories it is close to 0.
     explored: float
-    decided: tuple[LeafAnswer, ...] = ()
+    decided: tuple[LeafAnswer, ...] = ()  # what each of the other leaves says, in order of birth
 
     @property
     def entropy(self) -> float:
@@ -131,7 +109,6 @@ def group_answers(run: Run, part: Part = TEXT, same: SameAnswer = exact) -> Answ
     """The answers of a run.
 
     Args:
-        run: The run.
         part: What of a text is its answer: all of it (`text`), its first `sentence`, what follows
             the last `</think>` (`after-thinking`; all of it if there is none), or the one group of
             a regular expression where it first matches (`regex:PATTERN`). A sentence ends at a line
@@ -149,11 +126,7 @@ def group_answers(run: Run, part: Part = TEXT, same: SameAnswer = exact) -> Answ
 
 
 def leaf_answers(run: Run, part: Part = TEXT) -> tuple[tuple[LeafAnswer, ...], tuple[int, ...]]:
-    """What each leaf says, and the ids of the leaves whose answer is not complete.
-
-    Raises:
-        ConfigError: See `group_answers`.
-    """
+    """What each leaf says, and the ids of the leaves whose answer is not complete."""
     read = reader(part)
     found = {
         leaf.id: _first_sentence(run, leaf) if part == SENTENCE else _answer_in(run, leaf, read)

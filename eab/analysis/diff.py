@@ -20,34 +20,26 @@ Budget = Literal["tokens", "texts"]
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The texts of two runs as one tree, without pruned paths.
+    """The texts of two runs as one tree, without pruned paths."""
 
-    Attributes:
-        run: The tree. The weight of a path is that of the leaves below it in its run (in the first
-            run, if both have it); its tokens are those of the first run that has them. There are no
-            steps, because nothing was measured for both runs together.
-        sides: Which run has `run.paths[i]`.
-    """
-
+    # The tree. The weight of a path is that of the leaves below it in its run (in the first run, if
+    # both have it); its tokens are those of the first run that has them. There are no steps,
+    # because nothing was measured for both runs together.
     run: Run
-    sides: tuple[Side, ...]
+    sides: tuple[Side, ...]  # which run has `run.paths[i]`
 
 
 @dataclass(slots=True)
 class _Node:
-    """One node of the tree of tokens.
+    """One node of the tree of tokens."""
 
-    Attributes:
-        tokens: One token; several once nodes without a choice are joined; none in the root.
-        children: The nodes that follow, by their first token.
-        mass: Weight of the texts through this node, by run; only of runs that have such texts.
-        ends: The leaves whose text ends here.
-    """
-
+    # one token; several once nodes without a choice are joined; none in the root
     tokens: list[Token] = field(default_factory=list)
+    # the nodes that follow, by their first token
     children: dict[int, "_Node"] = field(default_factory=dict)
+    # weight of the texts through this node, by run; only of runs that have such texts
     mass: dict[str, float] = field(default_factory=dict)
-    ends: list[Path] = field(default_factory=list)
+    ends: list[Path] = field(default_factory=list)  # the leaves whose text ends here
 
     @property
     def side(self) -> Side:
@@ -139,7 +131,6 @@ def independent_config(run: Run, budget: Budget) -> BranchingConfig:
     """The settings of independent sampling at the budget of this run.
 
     Args:
-        run: The run with the budget.
         budget: `texts`: as many texts as the run has. `tokens`: as many texts as can be made with
             the tokens that the run sent through the model, if a text takes
             `mean_tokens_per_text` and the prompt goes through once for all of them.

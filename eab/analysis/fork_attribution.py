@@ -21,19 +21,12 @@ _Masses: TypeAlias = defaultdict[int, float]  # the weight of each answer
 
 @dataclass(frozen=True, slots=True)
 class ForkShare:
-    """What a fork contributes to the semantic entropy.
+    """What a fork contributes to the semantic entropy."""
 
-    Attributes:
-        path: Id of the path that forks.
-        weight: Share (0 to 1) of the weight of all decided texts that lies below it.
-        branch_entropy: Entropy (nats) of the weights of its branches.
-        information: Mutual information (nats) of branch and answer, given that it was reached.
-    """
-
-    path: int
-    weight: float
-    branch_entropy: float
-    information: float
+    path: int  # id of the path that forks
+    weight: float  # share (0 to 1) of the weight of all decided texts that lies below it
+    branch_entropy: float  # entropy (nats) of the weights of its branches
+    information: float  # mutual information (nats) of branch and answer, given that it was reached
 
     @property
     def contribution(self) -> float:
@@ -51,7 +44,6 @@ def attribute_to_forks(run: Run, answers: Answers) -> tuple[ForkShare, ...]:
 
     Args:
         run: The run. Independent texts share no fork but the artificial one at their start.
-        answers: Its answers; leaves that are undecided are left out.
 
     Returns:
         The forks, the one that contributes most first. The contributions add up to

@@ -17,17 +17,11 @@ from eab.run import Path, Run, Token
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the grown run leaves the source.
+    """Where the grown run leaves the source."""
 
-    Attributes:
-        path: The id of the path in the source.
-        kept: How many of its tokens both have.
-        tokens: How many tokens of the source's tree lead there.
-    """
-
-    path: int
-    kept: int
-    tokens: int
+    path: int  # the id of the path in the source
+    kept: int  # how many of its tokens both have
+    tokens: int  # how many tokens of the source's tree lead there
 
 
 def graft(source: Run, grown: Run) -> Merged:

@@ -25,17 +25,11 @@ SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """The contents of the bytes that are reserved in one step.
+    """The contents of the bytes that are reserved in one step."""
 
-    Attributes:
-        used: Tokens, each token of the tree once.
-        copied: The same tokens again, in the memory of other paths.
-        empty: Nothing yet, or no longer.
-    """
-
-    used: int = 0
-    copied: int = 0
-    empty: int = 0
+    used: int = 0  # tokens, each token of the tree once
+    copied: int = 0  # the same tokens again, in the memory of other paths
+    empty: int = 0  # nothing yet, or no longer
 
     def __add__(self, other: "Reserved") -> "Reserved":
         return Reserved(
@@ -55,18 +49,12 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class KvAllocation:
-    """What all runs together reserve in each step of their common axis.
-
-    Attributes:
-        block_size: Rows of a block.
-        rs: The growth steps r of the runs, each once.
-        measured: Whether the tree's bytes were measured; those of a what-if run are computed.
-        steps: For each scheme, the reserved bytes of step 0, 1, 2, ...
-    """
+    """What all runs together reserve in each step of their common axis."""
 
     block_size: int
-    rs: tuple[AllocationStep, ...]
-    measured: bool
+    rs: tuple[AllocationStep, ...]  # the growth steps r of the runs, each once
+    measured: bool  # whether the tree's bytes were measured; those of a what-if run are computed
+    # for each scheme, the reserved bytes of step 0, 1, 2, ...
     steps: Mapping[Scheme, tuple[Reserved, ...]]
 
     def peak(self, scheme: Scheme) -> int:
@@ -90,12 +78,10 @@ def kv_allocation(
 
     Args:
         runs: Runs of the tree cache.
-        block_size: Rows of a block.
         begins: The step of the common axis at which each run begins; by default 0.
 
     Raises:
         ConfigError: A run used another cache, or there is no block of this size.
-        RecordError: What was measured contradicts the tree of the run.
     """
     steps: list[dict[Scheme, Reserved]] = []
     for run, begin in zip(runs, begins or [0] * len(runs), strict=True):
@@ -122,9 +108,6 @@ def block_usages(run: Run, block_size: int) -> Iterator[tuple[int, KVUsage, KVUs
 
     Yields:
         For each measured step its number, what the run's cache held, and what blocks would hold.
-
-    Raises:
-        RecordError: What was measured contradicts the tree of the run.
     """
     ledger = BlockLedger(block_size, run.started.model.row_bytes)
     live = {0}

@@ -16,13 +16,7 @@ from eab.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one step of a run needs.
-
-    Attributes:
-        step: The step.
-        used: Rows in use.
-        paths: Paths that took part.
-    """
+    """What one step of a run needs."""
 
     step: int
     used: int
@@ -31,20 +25,12 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The contents of the tensors in one step, at some r.
-
-    Attributes:
-        step: The step.
-        used: Rows in use.
-        held: Rows that the tensors hold.
-        copied: Rows that were copied by a growth.
-        grew: Whether the tensors grew.
-    """
+    """The contents of the tensors in one step, at some r."""
 
     step: int
     used: int
-    held: int
-    copied: int
+    held: int  # rows that the tensors hold
+    copied: int  # rows that were copied by a growth
     grew: bool
 
     @property
@@ -55,14 +41,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a run demands of the tree cache.
-
-    Attributes:
-        needs: What each step needs.
-        steps_allowed: max_new_tokens of the run.
-        paths_allowed: max_paths of the run.
-        row_bytes: Bytes of a row.
-    """
+    """What a run demands of the tree cache."""
 
     needs: tuple[Need, ...]
     steps_allowed: int
@@ -117,8 +96,6 @@ def predicted_overhead(
     """The overhead of counted steps, predicted by the cost model.
 
     Args:
-        costs: The cost model.
-        steps: The counted steps.
         paths: Paths in each step, which is also the number of tokens in its forward pass.
 
     Returns:

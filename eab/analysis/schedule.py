@@ -26,36 +26,22 @@ Work = Literal["prefill", "decode"]
 
 
 class Served(NamedTuple):
-    """The part of one run in a pass.
-
-    Attributes:
-        run: Number of the run.
-        slot: Its slot, from 0.
-        prefill: Tokens of its prompt that went through the model.
-        decode: Other tokens that did.
-        steps: How many tokens were decided on every live path.
-        new_tokens: Tokens that it wrote, on all paths.
-    """
+    """The part of one run in a pass."""
 
     run: int
     slot: int
-    prefill: int
-    decode: int
-    steps: int
-    new_tokens: int
+    prefill: int  # tokens of its prompt that went through the model
+    decode: int  # other tokens that did
+    steps: int  # how many tokens were decided on every live path
+    new_tokens: int  # tokens that it wrote, on all paths
 
 
 class ScheduledPass(NamedTuple):
-    """One shared forward pass, with the decisions of its runs.
+    """One shared forward pass, with the decisions of its runs."""
 
-    Attributes:
-        seconds: What it took (measured).
-        kv_bytes: Bytes that the KV caches of all begun runs held in it, those of the runs that
-            ended with it included (measured).
-        served: The runs in it.
-    """
-
-    seconds: float
+    seconds: float  # what it took (measured)
+    # bytes that the KV caches of all begun runs held in it, those of the runs that ended with it
+    # included (measured)
     kv_bytes: int
     served: tuple[Served, ...]
 
@@ -129,51 +115,30 @@ def _served(run: int, slot: int, events: Sequence[Event]) -> Served:
 
 
 class Segment(NamedTuple):
-    """Consecutive passes of one run with the same kind of work.
-
-    Attributes:
-        run: Number of the run.
-        slot: Its slot.
-        work: What the passes did for it.
-        first: The first pass.
-        last: The last pass.
-        tokens: Tokens of the run in them.
-    """
+    """Consecutive passes of one run with the same kind of work."""
 
     run: int
     slot: int
     work: Work
     first: int
     last: int
-    tokens: int
+    tokens: int  # tokens of the run in them
 
 
 class Idle(NamedTuple):
-    """Consecutive passes in which a slot served no run.
-
-    Attributes:
-        slot: The slot.
-        first: The first pass.
-        last: The last pass.
-        awaited: Whether a run waited for its first pass meanwhile.
-    """
+    """Consecutive passes in which a slot served no run."""
 
     slot: int
     first: int
     last: int
-    awaited: bool
+    awaited: bool  # whether a run waited for its first pass meanwhile
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The passes that served some runs, all of which arrived before the first pass.
+    """The passes that served some runs, all of which arrived before the first pass."""
 
-    Attributes:
-        slots: How many runs may be in a pass.
-        passes: The passes in their order.
-    """
-
-    slots: int
+    slots: int  # how many runs may be in a pass
     passes: tuple[ScheduledPass, ...]
 
     @cached_property

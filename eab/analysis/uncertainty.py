@@ -26,30 +26,20 @@ from eab.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
-    """The scores of one run; entropies in nats.
-
-    Attributes:
-        semantic: Weighted semantic entropy.
-        standard_error: Of `semantic`, by the jackknife over independent texts; None for a tree,
-            whose texts depend on each other (see `semantic_entropy_of_runs`).
-        semantic_bounds: Semantic entropy lies between these for certain, if all unseen answers
-            count as one.
-        discrete: Discrete semantic entropy.
-        rao_blackwellised: Rao-Blackwellised semantic entropy.
-        predictive: Entropy over texts, the weighted mean of -ln p.
-        length_normalised: The weighted mean of -ln p per token (Malinin and Gales, 2021, arXiv
-            2002.07650).
-        unexplored: The probability (0 to 1) of all texts that were not seen.
-    """
+    """The scores of one run; entropies in nats."""
 
     semantic: float
+    # of `semantic`, by the jackknife over independent texts; None for a tree, whose texts depend on
+    # each other (see `semantic_entropy_of_runs`)
     standard_error: float | None
+    # semantic entropy lies between these for certain, if all unseen answers count as one
     semantic_bounds: tuple[float, float]
     discrete: float
     rao_blackwellised: float
-    predictive: float
+    predictive: float  # entropy over texts, the weighted mean of -ln p
+    # the weighted mean of -ln p per token (Malinin and Gales, 2021, arXiv 2002.07650)
     length_normalised: float
-    unexplored: float
+    unexplored: float  # the probability (0 to 1) of all texts that were not seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,6 @@ def uncertainty(run: Run, answers: Answers) -> Uncertainty:
     """The scores of a run; all are 0 if nothing is decided.
 
     Args:
-        run: The run.
         answers: Its answers; leaves that are undecided are left out.
     """
     independent = run.started.config.policy == "independent"
@@ -91,14 +80,6 @@ def semantic_entropy_of_runs(
 
     Runs that differ in nothing but their seed are independent, so the jackknife over them is
     valid for trees. Runs in which nothing is decided are left out.
-
-    Args:
-        runs: The runs; they must have the prompt in common.
-        part: See `eab.analysis.answers.group_answers`.
-        same: The rule that says which texts are the same answer.
-
-    Raises:
-        ConfigError: There is no such part.
     """
     decided = [
         (number, one) for number, run in enumerate(runs) for one in leaf_answers(run, part)[0]

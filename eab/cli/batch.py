@@ -60,18 +60,12 @@ def batch(
 
 @dataclass(slots=True)
 class _Made:
-    """What became of the runs of a batch.
+    """What became of the runs of a batch."""
 
-    Attributes:
-        there: Runs that had been made before.
-        left: Runs that were not.
-        finished: How many of these are now.
-        failures: The others that came to an end, with the reason.
-    """
-
-    there: int
-    left: int
-    finished: int = 0
+    there: int  # runs that had been made before
+    left: int  # runs that were not
+    finished: int = 0  # how many of these are now
+    # the others that came to an end, with the reason
     failures: list[str] = field(default_factory=list)
 
     @property
@@ -139,7 +133,6 @@ def _report(folder: BatchFolder, made: _Made) -> None:
     """Write the table, and say what was made and what was not.
 
     Raises:
-        RunsError: Runs failed.
         typer.Exit: Ctrl-C ended the batch.
     """
     if made.finished or made.there:

@@ -21,11 +21,7 @@ TABLE: Final = "samples.parquet"
 
 
 class BatchFolder:
-    """The run files and the table of a batch.
-
-    Attributes:
-        path: The folder.
-    """
+    """The run files and the table of a batch."""
 
     def __init__(self, path: Path) -> None:
         """Make the folder, if it is not there.
@@ -41,21 +37,13 @@ class BatchFolder:
         return self.path / f"{line.id}{record.SUFFIX}"
 
     def save(self, line: BatchLine, events: Iterable[Event]) -> None:
-        """Save a finished run.
-
-        Raises:
-            RecordError: It cannot be written.
-        """
+        """Save a finished run."""
         record.save(events, self.run_file(line))
 
     def unfinished(
         self, lines: Iterable[BatchLine], model: ModelCard
     ) -> tuple[list[BatchLine], list[str]]:
         """What is left to do.
-
-        Args:
-            lines: The runs of the batch.
-            model: The model that they ask for.
 
         Returns:
             The lines without a finished run, and what is wrong with the files of others.
@@ -85,9 +73,6 @@ class BatchFolder:
 
     def save_table(self) -> int:
         """Write the table of the samples of all runs in the folder, in the order of their names.
-
-        Returns:
-            How many samples there are.
 
         Raises:
             RecordError: A run file cannot be read, or the table cannot be written.

@@ -18,16 +18,10 @@ from eab.record.prompt_lines import checked_id, default_id, items_of, lines_of
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One run of a batch.
+    """One run of a batch."""
 
-    Attributes:
-        number: The number of its line, from 1.
-        id: Names its run file.
-        request: Prompt and settings.
-    """
-
-    number: int
-    id: str
+    number: int  # the number of its line, from 1
+    id: str  # names its run file
     request: Request
 
     def __str__(self) -> str:

@@ -68,11 +68,7 @@ def report_json(found: Report, answering: Answering) -> dict[str, Any]:
 
 
 def write_readings(questions: Sequence[Question], ways: Sequence[Way], file: Path) -> None:
-    """Write a row per question and way of sampling as Parquet.
-
-    Raises:
-        RecordError: The file cannot be written.
-    """
+    """Write a row per question and way of sampling as Parquet."""
     rows = [
         {
             "sampling": way.name,

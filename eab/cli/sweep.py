@@ -96,18 +96,11 @@ def sweep(
 
 @dataclass(slots=True)
 class _Made:
-    """What has become of a sweep.
-
-    Attributes:
-        cells: Its finished cells, with those from before.
-        before: How many cells were there before.
-        problems: What could not be made, with the reason.
-        last: How far it came.
-    """
+    """What has become of a sweep."""
 
     cells: list[Cell] = field(default_factory=list)
     before: int | None = None
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # what could not be made, with the reason
     last: SweepStep | None = None
 
     def take(self, step: SweepStep) -> None:

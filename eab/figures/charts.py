@@ -55,10 +55,7 @@ def add_line(
     """Add a line with a symbol at each point.
 
     Args:
-        figure: The chart.
-        name: What the legend says.
         points: x and y of each point.
-        style: How the line is drawn.
         hover: What a point says after the name; plotly's %{x} and %{y} stand for its values.
     """
     figure.add_scatter(
@@ -108,7 +105,6 @@ def in_ink(figure: go.Figure, ink: str) -> go.Figure:
     """The same chart with all its words in one colour.
 
     Args:
-        figure: The chart.
         ink: A colour that stands out from the page; plotly's themes have fainter ones.
     """
     inked = go.Figure(figure)

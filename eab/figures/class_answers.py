@@ -16,8 +16,6 @@ def answers_sentence(
     """Which option most chose, and which one the model thinks most likely.
 
     Args:
-        options: The answers to choose from.
-        counts: How many chose each.
         probabilities: What the model gave each; None to leave the model out.
     """
     most, given = max(counts), sum(counts)
@@ -39,13 +37,7 @@ def answers_sentence(
 def answers_figure(
     options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
 ) -> go.Figure:
-    """The share of the answers per option, in percent, beside the model's probability.
-
-    Args:
-        options: The answers to choose from.
-        counts: How many chose each.
-        probabilities: What the model gave each; None to leave the model out.
-    """
+    """The share of the answers per option, in percent, beside the model's probability."""
     labels = [text_label(one, _LONGEST_LABEL) for one in options]
     given = sum(counts)
     shares = [100 * count / given if given else 0.0 for count in counts]

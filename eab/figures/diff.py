@@ -30,32 +30,19 @@ _MUCH: Final = 0.9
 
 
 class RunMeasures(NamedTuple):
-    """One run in numbers.
-
-    Attributes:
-        tokens: Tokens that went through the model.
-        seconds: What all steps took; None for a what-if run, which has no times.
-        held: The most KV bytes held between steps.
-        peak: The most KV bytes alive at once.
-        separate_caches: KV bytes held if each path had a cache of its own, at the step with the
-            most rows in use.
-        texts: Leaves of the tree.
-        distinct: Texts without repetitions.
-        answers: Different first sentences, as `group_answers` counts them.
-        forks: Paths that forked; 0 under the policy independent.
-        explored: Probability of the distinct texts (0 to 1).
-    """
+    """One run in numbers."""
 
     tokens: int
-    seconds: float | None
-    held: int
+    seconds: float | None  # what all steps took; None for a what-if run, which has no times
+    held: int  # the most KV bytes held between steps
     peak: int
+    # KV bytes held if each path had a cache of its own, at the step with the most rows in use
     separate_caches: int
     texts: int
     distinct: int
-    answers: int
-    forks: int
-    explored: float
+    answers: int  # different first sentences, as `group_answers` counts them
+    forks: int  # paths that forked; 0 under the policy independent
+    explored: float  # probability of the distinct texts (0 to 1)
 
 
 class DiffRow(NamedTuple):

@@ -44,8 +44,6 @@ def memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
     """What is held, beside what separate caches would hold; both with their reserved rows.
 
     Args:
-        run: The run.
-        kv: What was measured.
         when: How the sentence begins.
     """
     if kv is None:

@@ -18,25 +18,16 @@ _IDLE: Final = {True: "idle while a request waits", False: "idle, nothing waits"
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One schedule in a figure.
-
-    Attributes:
-        schedule: What is drawn.
-        axis: The figure's y axis: "y", "y2" and so on.
-        across: What the x axis counts.
-        names: What the runs are called, by their number, for those who point at them.
-        labels: What stands in their bars.
-        until: The end of the x axis.
-        offset: Where the schedule begins on the x axis.
-    """
+    """One schedule in a figure."""
 
     schedule: Schedule
-    axis: str
-    across: Across
+    axis: str  # the figure's y axis: "y", "y2" and so on
+    across: Across  # what the x axis counts
+    # what the runs are called, by their number, for those who point at them
     names: Mapping[int, str]
-    labels: Mapping[int, str]
-    until: float
-    offset: float = 0.0
+    labels: Mapping[int, str]  # what stands in their bars
+    until: float  # the end of the x axis
+    offset: float = 0.0  # where the schedule begins on the x axis
 
     def span(self, first: int, last: int) -> tuple[float, float]:
         """Where passes begin on the x axis, and how long they are."""
@@ -155,11 +146,7 @@ def add_steps(
     """Draw a number per pass as a line with a step at every pass.
 
     Args:
-        figure: The figure.
         lane: The schedule; its axis is that of the line.
-        values: The number of each pass.
-        line: Colour and dash.
-        name: What the legend says.
         hover: A value in words.
         legend: Whether the legend names the line.
     """

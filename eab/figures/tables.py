@@ -77,9 +77,6 @@ def samples_table(run: Run) -> pd.DataFrame:
 def samples_of_runs_table(runs: Iterable[tuple[str, Run]]) -> pd.DataFrame:
     """The samples of several runs, run after run.
 
-    Args:
-        runs: The runs, each with its id.
-
     Returns:
         As `samples_table`, with the id and the prompt of the run before its columns, and after
         them the seed and the settings that are not the same in all runs.

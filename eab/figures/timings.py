@@ -61,11 +61,8 @@ def add_timings(
     """Add a line through medians, with error bars from quartile to quartile.
 
     Args:
-        figure: The chart.
         name: What the legend says.
         timings: By the value on the x axis.
-        style: How the line is drawn.
-        hover: See `add_line`.
         scale: Times this for the unit of the y axis.
     """
     points = [(x, scale * timing.median) for x, timing in timings.items()]
@@ -74,12 +71,7 @@ def add_timings(
 
 
 def error_bars(timings: Sequence[Timing], scale: float = MILLI) -> dict[str, Any]:
-    """From the lower to the upper quartile, as plotly's error bars.
-
-    Args:
-        timings: Of each point.
-        scale: Times this for the unit of the axis.
-    """
+    """From the lower to the upper quartile, as plotly's error bars."""
     return {
         "type": "data",
         "symmetric": False,

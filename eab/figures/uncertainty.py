@@ -30,9 +30,6 @@ def forks_sentence(
     """Which fork causes most of the semantic entropy, and how many do not change the answer.
 
     Args:
-        run: The run.
-        answers: Its answers.
-        forks: What each fork decides.
         answer: What is called the answer.
     """
     if run.started.config.policy == "independent":
@@ -58,7 +55,6 @@ def effect_words(fork: ForkShare, answers: Answers) -> str:
     """What a fork decides and how much of the semantic entropy it causes; follows "The fork".
 
     Args:
-        fork: The fork.
         answers: The answers of its run: the first sentences.
     """
     if fork.contribution < _NOTHING:

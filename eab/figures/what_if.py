@@ -48,7 +48,6 @@ def exactness_sentence(
     """Whether a run with the model would give the same tree, and if it may not, why.
 
     Args:
-        what_if: The what-if run.
         unknowns: Where only the model can say what comes.
         how_to_run: What the reader has to do for a run with the model.
     """

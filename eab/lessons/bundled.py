@@ -32,11 +32,7 @@ def lessons() -> tuple[Lesson, ...]:
 
 
 def named(lesson_id: str) -> Lesson:
-    """The lesson of this id.
-
-    Raises:
-        LessonError: There is none.
-    """
+    """The lesson of this id."""
     found = next((one for one in lessons() if one.id == lesson_id), None)
     if found is None:
         raise LessonError(

@@ -43,21 +43,13 @@ SAMPLES: Final = FOLDER.parent / "samples" / COMPARED  # independent samples at 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A bundled run.
-
-    Attributes:
-        file: Its file name.
-        title: Its title.
-        teaches: The idea that it shows, in a few words.
-        shows: What it shows, in a sentence.
-        model: The model that made it and its licence; empty for the embedded model.
-    """
+    """A bundled run."""
 
     file: str
     title: str
-    teaches: str
+    teaches: str  # the idea that it shows, in a few words
     shows: str
-    model: str = ""
+    model: str = ""  # the model that made it and its licence; empty for the embedded model
 
     @property
     def description(self) -> str:

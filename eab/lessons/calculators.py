@@ -15,34 +15,21 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A slider over these values, ascending.
-
-    Attributes:
-        label: Its label.
-        values: What it can be set to.
-        start: What it is set to at first.
-    """
+    """A slider over these values, ascending."""
 
     label: str
     values: tuple[float, ...]
-    start: float
+    start: float  # what it is set to at first
 
 
 @dataclass(frozen=True, slots=True)
 class Calculator:
-    """Sliders and what they give.
-
-    Attributes:
-        knobs: The sliders by name.
-        results: The unit of each result, by name.
-        compute: Values of the sliders -> results.
-        formula: How the results are computed, for the reader; Markdown.
-    """
+    """Sliders and what they give."""
 
     knobs: Mapping[str, Knob]
-    results: Mapping[str, Unit]
-    compute: Callable[[Values, Sources], Mapping[str, float]]
-    formula: str
+    results: Mapping[str, Unit]  # the unit of each result, by name
+    compute: Callable[[Values, Sources], Mapping[str, float]]  # values of the sliders -> results
+    formula: str  # how the results are computed, for the reader; Markdown
 
     @property
     def names(self) -> tuple[str, ...]:

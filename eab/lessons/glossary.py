@@ -23,17 +23,11 @@ _KEPT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A technical word.
-
-    Attributes:
-        name: The word.
-        text: What it means.
-        also: Other forms of it.
-    """
+    """A technical word."""
 
     name: str
     text: str
-    also: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # other forms of it
 
     @property
     def id(self) -> str:
@@ -54,7 +48,6 @@ def linked(text: str, seen: set[str]) -> str:
     """The text with the first occurrence of each term as a link.
 
     Args:
-        text: Markdown.
         seen: Ids of the terms that stand on the page already; those found are added.
     """
     pieces, end = [], 0

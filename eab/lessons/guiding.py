@@ -11,8 +11,6 @@ def guide(script: Script, run: Run, guide_id: str) -> Guide:
     A step or a token that this run does not have becomes the nearest one that it has.
 
     Args:
-        script: The script.
-        run: The run on the board.
         guide_id: Names the guide, so that the board follows it once.
     """
     cursor = None if script.cursor is None else step_of(script.cursor, run)

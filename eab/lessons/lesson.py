@@ -19,22 +19,15 @@ PathAndIndex = Annotated[tuple[StepNumber, ...], Meta(min_length=2, max_length=2
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the board or a chart shows in a section.
+    """What the board or a chart shows in a section."""
 
-    Attributes:
-        picture: The name of a chart instead of the board; empty for the board.
-        cursor: Where the cursor goes.
-        select: The token to select: where, or path and index.
-        show: What to open over the charts of the board.
-        threshold: The threshold of a what-if, nats; None as recorded.
-        r: The growth step of a what-if; None as recorded.
-    """
-
-    picture: str = ""
+    picture: str = ""  # the name of a chart instead of the board; empty for the board
     cursor: Place | None = None
-    select: Place | PathAndIndex | None = None
-    show: Drawer | None = None
+    select: Place | PathAndIndex | None = None  # the token to select: where, or path and index
+    show: Drawer | None = None  # what to open over the charts of the board
+    # the threshold of a what-if, nats; None as recorded
     threshold: Annotated[float, Meta(ge=0, le=20)] | None = None
+    # the growth step of a what-if; None as recorded
     r: Annotated[int, Meta(ge=1, le=MAX_STEP)] | Literal["auto"] | None = None
 
 
@@ -49,22 +42,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A section that asks for a guess before it shows the picture.
-
-    Attributes:
-        title: Its title.
-        text: The question.
-        script: What is shown after the guess.
-        quantity: What is to be guessed.
-        bounds: Between the ranges to choose from, ascending.
-        explanation: Shown after the guess.
-    """
+    """A section that asks for a guess before it shows the picture."""
 
     title: str
     text: str
     script: Script
     quantity: Quantity
-    bounds: tuple[float, ...]
+    bounds: tuple[float, ...]  # between the ranges to choose from, ascending
     explanation: str
 
     def range_of(self, value: float) -> int:
@@ -80,26 +64,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a number has to be.
-
-    Attributes:
-        quantity: A quantity of the run on the board, or the name of a calculator's result.
-        at_least: The least; None for no limit.
-        at_most: The most; None for no limit.
-        relative: Whether the limits are multiples of what the run has as recorded.
-    """
+    """What a number has to be."""
 
     quantity: Quantity | str
-    at_least: float | None
-    at_most: float | None
-    relative: bool = False
+    at_least: float | None  # the least; None for no limit
+    at_most: float | None  # the most; None for no limit
+    relative: bool = False  # whether the limits are multiples of what the run has as recorded
 
     def limits(self, recorded: float) -> tuple[float | None, float | None]:
-        """The least and the most.
-
-        Args:
-            recorded: The value of the run as recorded.
-        """
+        """The least and the most."""
         factor = recorded if self.relative else 1.0
         low, high = self.at_least, self.at_most
         return (
@@ -117,22 +90,13 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """A section with a task that is checked.
-
-    Attributes:
-        title: Its title.
-        text: The task.
-        script: What is shown.
-        calculator: The sliders next to the picture; empty if the user moves the board instead.
-        goals: All of them must be met.
-        explanation: Shown when they are.
-    """
+    """A section with a task that is checked."""
 
     title: str
     text: str
     script: Script
-    calculator: str
-    goals: tuple[Goal, ...]
+    calculator: str  # the sliders next to the picture; empty if the user moves the board instead
+    goals: tuple[Goal, ...]  # all of them must be met
     explanation: str
 
 
@@ -149,23 +113,13 @@ Section: TypeAlias = Step | Question | Exercise | Reading
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One lesson.
-
-    Attributes:
-        id: Names it in links.
-        title: Its title.
-        summary: What is learnt, in a sentence.
-        run: The file of the bundled run that feeds it.
-        page: The page with more of it.
-        introduction: What you will see.
-        sections: The rest, in order.
-    """
+    """One lesson."""
 
     id: str
     title: str
     summary: str
-    run: str
-    page: str
+    run: str  # the file of the bundled run that feeds it
+    page: str  # the page with more of it
     introduction: str
     sections: tuple[Section, ...]
 

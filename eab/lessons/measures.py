@@ -27,32 +27,20 @@ _BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that can be read off a run, a schedule or a weight format.
-
-    Attributes:
-        kind: What it is read off.
-        unit: Its unit; a share is from 0 to 1.
-        compute: Computes it; None where there is none.
-    """
+    """A number that can be read off a run, a schedule or a weight format."""
 
     kind: type
-    unit: Unit
+    unit: Unit  # its unit; a share is from 0 to 1
     compute: Callable[[Any], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A measure of one part, or the ratio of that measure between two parts.
-
-    Attributes:
-        measure: The name of the measure.
-        part: The part that it is read off; see `eab.lessons.sources.PARTS`.
-        over: The part by whose value it is divided; empty for none.
-    """
+    """A measure of one part, or the ratio of that measure between two parts."""
 
     measure: str
-    part: str = "run"
-    over: str = ""
+    part: str = "run"  # the part that it is read off; see `eab.lessons.sources.PARTS`
+    over: str = ""  # the part by whose value it is divided; empty for none
 
     @property
     def unit(self) -> Unit:

@@ -14,14 +14,9 @@ Drawn = tuple[str, "go.Figure"]  # what it shows, in a sentence; the chart
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart.
+    """A chart."""
 
-    Attributes:
-        source: What it is drawn from.
-        draw: Gives the sentence and the chart.
-    """
-
-    source: Source
+    source: Source  # what it is drawn from
     draw: Callable[[Sources], Drawn]
 
 

@@ -112,7 +112,6 @@ def loads(data: bytes, lesson_id: str) -> Lesson:
     """The lesson in these bytes.
 
     Args:
-        data: The file.
         lesson_id: Names it in links.
 
     Raises:

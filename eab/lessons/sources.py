@@ -27,23 +27,15 @@ PARTS: Final[dict[str, tuple[Source, type]]] = {
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the numbers of a lesson come from; all but the run are fetched when they are needed.
-
-    Attributes:
-        run: The run of the lesson.
-        caches: One run with every cache.
-        draft_lengths: One text without drafts, and at several draft lengths.
-        batching: The same requests served in several ways.
-        formats: A model in every weight format.
-        matrix: A weight matrix of a model, (out, in).
-    """
+    """Where the numbers of a lesson come from; all but the run are fetched when they are needed."""
 
     run: Run
-    caches: Callable[[], VariantRuns]
+    caches: Callable[[], VariantRuns]  # one run with every cache
+    # one text without drafts, and at several draft lengths
     draft_lengths: Callable[[], VariantRuns]
-    batching: Callable[[], BatchingComparison]
-    formats: Callable[[], FormatReport]
-    matrix: Callable[[], Floats]
+    batching: Callable[[], BatchingComparison]  # the same requests served in several ways
+    formats: Callable[[], FormatReport]  # a model in every weight format
+    matrix: Callable[[], Floats]  # a weight matrix of a model, (out, in)
 
     def part(self, name: str) -> Part | None:
         """The part of this name; None if it was not recorded or measured.

@@ -66,8 +66,6 @@ def items_of(
     """What is made of the lines of a file.
 
     Args:
-        name: The file.
-        lines: Its lines.
         make: From the number and the fields of a line; raises an EabError if they are wrong.
 
     Raises:
@@ -94,11 +92,7 @@ def _as_prompt(line: str) -> dict[str, Any]:
 
 
 def _parsed_object(text: str) -> dict[str, Any]:
-    """The JSON object of a line.
-
-    Raises:
-        ConfigError: It is none.
-    """
+    """The JSON object of a line."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -137,12 +131,7 @@ def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
     """Note the id of a line.
 
     Args:
-        id: The id.
-        number: The number of its line.
         numbers: The line of each id so far.
-
-    Raises:
-        ConfigError: Another line has it.
     """
     other = numbers.setdefault(id.casefold(), number)  # names of files may not differ by case alone
     if other != number:
@@ -150,11 +139,7 @@ def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
 
 
 def raise_if_wrong(name: str, problems: Sequence[str]) -> None:
-    """Say which lines of a file are wrong, if there are any.
-
-    Raises:
-        ConfigError: There are.
-    """
+    """Say which lines of a file are wrong, if there are any."""
     if problems:
         found = f"{_words_of(name)} has {counted(len(problems), 'problem')}, so nothing was run:"
         raise ConfigError("\n  ".join([found, *problems]))

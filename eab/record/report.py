@@ -20,17 +20,11 @@ from eab.typed_json import read
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The start of a measurement.
+    """The start of a measurement."""
 
-    Attributes:
-        model: Name of the model, with its weight format where it is not as loaded.
-        dtype: Its data type.
-        machine: Processor or GPU, threads, versions.
-    """
-
-    model: fields.ModelName
+    model: fields.ModelName  # name of the model, with its weight format where it is not as loaded
     dtype: fields.Word
-    machine: fields.Message
+    machine: fields.Message  # processor or GPU, threads, versions
 
 
 Beginning = TypeVar("Beginning", bound=Began)
@@ -44,9 +38,6 @@ class Report(Generic[Beginning, Point]):
 
     Attributes:
         began: The start event, if it has started.
-        ended: The end event, if it has ended.
-        progress: The latest progress.
-        points: All points measured so far.
     """
 
     beginning: type[Any]  # a subclass names its start event,
@@ -89,19 +80,12 @@ _R = TypeVar("_R", bound=Report[Any, Any])
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat(Generic[_R]):
-    """The file of a kind of report.
+    """The file of a kind of report."""
 
-    Attributes:
-        report: The kind.
-        name: What the file says it is.
-        version: The version that is read and written.
-        events: The union of its events.
-    """
-
-    report: type[_R]
-    name: str
-    version: int
-    events: Any
+    report: type[_R]  # the kind
+    name: str  # what the file says it is
+    version: int  # the version that is read and written
+    events: Any  # the union of its events
 
     def dumps(self, report: _R) -> str:
         """The report as JSON."""

@@ -86,7 +86,6 @@ def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKEN
     """The events in the bytes of a run file.
 
     Args:
-        data: The bytes.
         name: For the messages.
         most_tokens: A file that holds more than a run of so many tokens can is refused.
 

@@ -15,21 +15,13 @@ MAX_LINE_BYTES: Final = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most so much.
+    """At most so much."""
 
-    Attributes:
-        text_bytes: Bytes of the unpacked file.
-        lines: Its lines.
-        values: Numbers and texts in them.
-        paths: Paths that are born.
-        tree_bytes: Text of all paths and of all leaves together, as written in JSON.
-    """
-
-    text_bytes: int
-    lines: int
-    values: int
-    paths: int
-    tree_bytes: int
+    text_bytes: int  # bytes of the unpacked file
+    lines: int  # its lines
+    values: int  # numbers and texts in them
+    paths: int  # paths that are born
+    tree_bytes: int  # text of all paths and of all leaves together, as written in JSON
 
 
 SMALL: Final = Limits(32 * 2**20, 200_000, 3_000_000, 20_000, 2 * 2**20)  # of every file

@@ -37,7 +37,6 @@ class Connection:
     """Connections to one server.
 
     Args:
-        address: The server.
         seconds: The most that one answer may take.
     """
 
@@ -76,8 +75,6 @@ class Connection:
         """Send a JSON value.
 
         Args:
-            path: Where to, after the address of the server.
-            body: What to send.
             given_up: Whether nobody wants the answer; asked all the time.
 
         Returns:
@@ -90,11 +87,7 @@ class Connection:
         return self._wait(_send(self._client, "POST", path, body), given_up)
 
     def pause(self, seconds: float, given_up: Callable[[], bool]) -> None:
-        """Wait before another try.
-
-        Raises:
-            Stopped: It was given up.
-        """
+        """Wait before another try."""
         self._wait(asyncio.sleep(seconds), given_up)
 
     def _wait(self, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool]) -> Any:

@@ -17,44 +17,29 @@ MAX_LOG_PROB: Final = 1e-3  # rounding may lift ln 1 slightly above 0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a server says about the model that it runs.
+    """What a server says about the model that it runs."""
 
-    Attributes:
-        model: Its name there.
-        context: How many positions it reads.
-        vocab_size: Number of tokens; None if the server does not say.
-        blocks: How it keeps KV rows.
-    """
-
-    model: str
-    context: int
-    vocab_size: int | None
-    blocks: ServerBlocks
+    model: str  # its name there
+    context: int  # how many positions it reads
+    vocab_size: int | None  # number of tokens; None if the server does not say
+    blocks: ServerBlocks  # how it keeps KV rows
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """How a server continues one text.
+    """How a server continues one text."""
 
-    Attributes:
-        tops: Before each of its tokens, the most likely tokens and their ln p.
-        tokens: The tokens; the most likely ones.
-        cached: How many tokens of the text it did not have to compute; None if it does not say.
-    """
-
+    # before each of its tokens, the most likely tokens and their ln p
     tops: Sequence[Mapping[int, float]]
     tokens: Sequence[int]
+    # how many tokens of the text it did not have to compute; None if it does not say
     cached: int | None
 
 
 class Dialect(Protocol):
-    """How one kind of server is spoken to.
+    """How one kind of server is spoken to."""
 
-    Attributes:
-        name: The name before the colon in the name of a model.
-    """
-
-    name: str
+    name: str  # the name before the colon in the name of a model
 
     def served(self) -> Served:
         """Ask what the server runs.
@@ -65,11 +50,7 @@ class Dialect(Protocol):
         ...
 
     def tokenize(self, text: str) -> list[int]:
-        """The server's own token ids of a text.
-
-        Raises:
-            ServerError: There is no good answer.
-        """
+        """The server's own token ids of a text."""
         ...
 
     def continue_texts(
@@ -84,7 +65,6 @@ class Dialect(Protocol):
 
         Args:
             texts: Token ids.
-            top: How many of the most likely tokens to name.
             length: How many tokens to continue each text by.
             given_up: Whether nobody wants the answer.
             temperature: That of the server's own draws; 0 takes the most likely token.

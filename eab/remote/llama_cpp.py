@@ -41,7 +41,6 @@ class LlamaCpp:
         """Speak through this connection.
 
         Args:
-            connection: To the server.
             harmless: A token that is a whole character.
         """
         self._connection, self._harmless = connection, harmless

@@ -64,12 +64,8 @@ def connect(dialect: str, name: str, seconds: float = SECONDS) -> RemoteModel:
     """Connect to the server that the operator has named, and check what it can do.
 
     Args:
-        dialect: The kind of server, one of DIALECTS.
         name: The name after the colon.
         seconds: The most that one answer may take.
-
-    Raises:
-        ModelError: Says what is missing.
     """
     address = configured_address()
     tokenizer, config, generation = loading.load_tokenizer(name)

@@ -50,14 +50,6 @@ class RemoteModel:
     ) -> None:
         """Connect.
 
-        Args:
-            server: The server.
-            connection: The connection that it uses.
-            name: The name of the model.
-            tokenizer: Its tokenizer.
-            config: Its configuration.
-            generation: Its generation config, if it has one.
-
         Raises:
             ModelError: The server cannot serve the engine; see `eab.remote.checks`.
         """

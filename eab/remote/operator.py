@@ -21,14 +21,10 @@ KEY: Final = "EAB_REMOTE_KEY"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server.
+    """A server."""
 
-    Attributes:
-        url: Its address, without a slash at the end.
-        key: What it wants to see in every request; empty if nothing. Never shown.
-    """
-
-    url: str
+    url: str  # its address, without a slash at the end
+    # What it wants to see in every request; empty if nothing. Never shown.
     key: str = field(default="", repr=False)
 
 

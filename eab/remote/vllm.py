@@ -35,7 +35,6 @@ class Vllm:
         """Speak through this connection.
 
         Args:
-            connection: To the server.
             model: The name of the model there.
         """
         self._connection, self._model = connection, model

@@ -65,11 +65,7 @@ def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
 
 
 def to_html(run: Run | Iterable[Event]) -> str:
-    """The HTML file as text.
-
-    Raises:
-        RecordError: The run has not started.
-    """
+    """The HTML file as text."""
     state = run if isinstance(run, Run) else fold(run)
     style, script, policy = _code()
     return _PAGE.format(

@@ -34,8 +34,6 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
     """A lesson, stage by stage.
 
     Attributes:
-        lesson: The lesson.
-        stage: 0 is the introduction, 1 the first section.
         guess: The number of the range that was guessed; None before.
         board: Shows the run; None until a stage has shown it.
     """
@@ -44,7 +42,6 @@ class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
         """Begin at the introduction.
 
         Args:
-            lesson: The lesson.
             events: The finished run that feeds it.
         """
         self.lesson = lesson

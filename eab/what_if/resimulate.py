@@ -50,14 +50,10 @@ MAX_LAYERS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A resimulated run.
-
-    Attributes:
-        events: Its events.
-        unknowns: Where these may differ from those of the engine; none if the result is exact.
-    """
+    """A resimulated run."""
 
     events: tuple[Event, ...]
+    # where these may differ from those of the engine; none if the result is exact
     unknowns: tuple[Unknown, ...]
 
 
@@ -67,7 +63,6 @@ def resimulate(
     """Compute the recorded run at another threshold, another growth step, or both.
 
     Args:
-        events: The recorded run.
         threshold_nats: The entropy threshold (nats); None keeps the recorded one.
         r: The growth step; None keeps the recorded one.
 

@@ -26,27 +26,18 @@ from eab.run import Run, RunFold
 
 @dataclass(slots=True)
 class Decision:
-    """What became of one path at one step.
+    """What became of one path at one step."""
 
-    Attributes:
-        predicted: What the decision saw.
-        weight: The path's weight before the step.
-        tokens: The tokens it continued with, one per child; one if it did not fork, none if the
-            path limit dropped it.
-        paths: The ids of the children, or the path's own id if it did not fork.
-        weights: Their weights.
-        heir: Index of the child that would have come without a fork; None if the trace does not
-            say.
-        dropped: The tokens of children that the path limit dropped at birth.
-    """
-
-    predicted: Predicted
-    weight: float
+    predicted: Predicted  # what the decision saw
+    weight: float  # the path's weight before the step
+    # the tokens it continued with, one per child; one if it did not fork, none if the path limit
+    # dropped it
     tokens: list[TokenAppended] = field(default_factory=list)
-    paths: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()
+    paths: tuple[int, ...] = ()  # the ids of the children, or the path's own id if it did not fork
+    weights: tuple[float, ...] = ()  # their weights
+    # index of the child that would have come without a fork; None if the trace does not say
     heir: int | None = None
-    dropped: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()  # the tokens of children that the path limit dropped at birth
 
 
 Why = Literal["fork", "limit", "heir", "dropped", "ended"]
@@ -54,21 +45,15 @@ Why = Literal["fork", "limit", "heir", "dropped", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A place of the resimulated run where only the model can say what comes.
+    """A place of the resimulated run where only the model can say what comes."""
 
-    Attributes:
-        step: The step of the run.
-        path: The path in the resimulated run.
-        why: `fork`: the path would fork here, and in the recorded run it did not.
-            `limit`: the path forks, but the path limit dropped some of its children.
-            `heir`: the path does not fork, and the trace does not say which child would have come
-            then; the heaviest is shown.
-            `dropped`: the path limit dropped this path in the recorded run; it stays as it was.
-            `ended`: the recorded run ended here.
-    """
-
-    step: int
-    path: int
+    step: int  # the step of the run
+    path: int  # the path in the resimulated run
+    # `fork`: the path would fork here, and in the recorded run it did not. `limit`: the path forks,
+    # but the path limit dropped some of its children. `heir`: the path does not fork, and the trace
+    # does not say which child would have come then; the heaviest is shown. `dropped`: the path
+    # limit dropped this path in the recorded run; it stays as it was. `ended`: the recorded run
+    # ended here.
     why: Why
 
 
@@ -76,9 +61,7 @@ class Trace:
     """A recorded run that can be asked by step and path.
 
     Attributes:
-        run: The recorded run.
         started: Its header.
-        ended: Its last event; None if it is missing.
         stop_tokens: Tokens that ended a path.
         texts: Token id -> text, and whether it is a control token.
 

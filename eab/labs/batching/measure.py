@@ -34,17 +34,6 @@ def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iter
 
     The repeats of the ways alternate, and each round begins with another way, so that a machine
     that slows down slows all of them. To stop, stop iterating.
-
-    Args:
-        model: The model that serves.
-        workload: The requests.
-        machine: What it runs on, for the record.
-
-    Yields:
-        Events, which `eab.labs.batching.results.BatchingComparison` collects.
-
-    Raises:
-        PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
     """
     yield Began(model.card.name, model.card.dtype, machine, workload)
     _warm_up(model, workload)
@@ -78,8 +67,6 @@ class _Serving:
     """All requests, served once.
 
     Attributes:
-        passes: What each forward pass served.
-        tokens: The tokens that each request got, in the order of their events.
         kept: All events, with the numbers of their requests.
     """
 

@@ -40,12 +40,7 @@ class _Band(NamedTuple):
 
 
 def batching_figure(comparison: BatchingComparison, across: Across) -> go.Figure:
-    """Slots, tokens per pass and KV bytes of every way; of each its repeat of median length.
-
-    Args:
-        comparison: What was measured.
-        across: What the x axis counts.
-    """
+    """Slots, tokens per pass and KV bytes of every way; of each its repeat of median length."""
     shown = comparison.shown()
     until = max((_length(one, across) for one in shown.values()), default=1.0)
     figure = go.Figure()

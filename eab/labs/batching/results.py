@@ -33,24 +33,13 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests that arrive at the same moment, and how they are served.
-
-    Attributes:
-        requests: In the order of arrival.
-        slots: How many may be in a batch.
-        repeats: How often each way is measured.
-        max_paths: Paths of each request; with 1 none forks.
-        seed: Of all requests.
-
-    Raises:
-        ConfigError: A value lies outside of its range.
-    """
+    """Requests that arrive at the same moment, and how they are served."""
 
     requests: tuple[Asked, ...]
-    slots: int = 4
-    repeats: int = MIN_REPEATS
-    max_paths: int = 1
-    seed: int = 1
+    slots: int = 4  # how many may be in a batch
+    repeats: int = MIN_REPEATS  # how often each way is measured
+    max_paths: int = 1  # paths of each request; with 1 none forks
+    seed: int = 1  # of all requests
 
     def __post_init__(self) -> None:
         for what, value, most in (
@@ -100,41 +89,27 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Began(reports.Began):
-    """The start of a measurement.
-
-    Attributes:
-        workload: What is served.
-    """
+    """The start of a measurement."""
 
     workload: Workload
 
 
 @dataclass(frozen=True, slots=True)
 class WayServed:
-    """All requests, served once in one way.
-
-    Attributes:
-        way: The way.
-        passes: What each forward pass served.
-        differing: How many requests got other tokens than in the first serving. Logits are rounded
-            differently in another batch, so a draw next to a boundary may take another token.
-    """
+    """All requests, served once in one way."""
 
     way: Way
-    passes: tuple[ScheduledPass, ...]
+    passes: tuple[ScheduledPass, ...]  # what each forward pass served
+    # How many requests got other tokens than in the first serving. Logits are rounded differently
+    # in another batch, so a draw next to a boundary may take another token.
     differing: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestEvent:
-    """An event of one request in the first serving.
+    """An event of one request in the first serving."""
 
-    Attributes:
-        number: Of the request, from 0.
-        event: What happened.
-    """
-
-    number: int
+    number: int  # of the request, from 0
     event: Event
 
 

@@ -15,16 +15,10 @@ from eab.timing import MIN_REPEATS, Claim, Timing, are_too_few, differs
 
 
 class Measure(NamedTuple):
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        name: What it is called, with its unit.
-        of: The number of one serving.
-        written: A number as text.
-    """
-
-    name: str
-    of: Callable[[Schedule], float]
+    name: str  # what it is called, with its unit
+    of: Callable[[Schedule], float]  # the number of one serving
     written: Callable[[float], str]
 
 

@@ -59,13 +59,8 @@ def measure(
     """Run one experiment.
 
     Args:
-        experiment: Which experiment.
         model: The model, or its shape where only the KV part is measured.
-        rows: Length of the measured runs.
         repeats: Of each measured run, after the warm-up.
-
-    Yields:
-        Events, which eab.labs.bmc.results.Report collects.
     """
     card = model.card
     yield Began(card.name, card.dtype, describe_machine(card.device), experiment, card.row_bytes)
@@ -199,8 +194,6 @@ def _time_round(
     """Time the workload once at each setting, in an order of this round.
 
     Args:
-        shape: What a row holds.
-        work: What to write.
         settings: Pairs of r and whether attention is padded.
         number: Of the round; 0 is the warm-up.
         repeats: How many rounds follow the warm-up.
@@ -226,14 +219,8 @@ def _time_setting(
     """Write the rows once.
 
     Args:
-        shape: What a row holds.
-        work: What to write.
-        r: The growth step.
         padded: Whether attention visits the spare rows.
         odd: Whether odd rows are run without the spare rows first.
-
-    Yields:
-        Now and then what it is doing, and at the end the point.
     """
     run, cache = attention_alone(shape), prefilled_tree(shape, work.prompt, r, padded=padded)
     yield f"r = {r}"

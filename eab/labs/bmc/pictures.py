@@ -41,17 +41,11 @@ _ROWS_AXIS: Final = "rows in use (log scale)"
 
 
 class ExperimentFigure(NamedTuple):
-    """How the report of an experiment is shown.
-
-    Attributes:
-        sentence: What it says.
-        figure: What it draws.
-        claims: The comparisons in the sentence.
-    """
+    """How the report of an experiment is shown."""
 
     sentence: Callable[[Report], str]
     figure: Callable[[Report], go.Figure]
-    claims: Callable[[Report], list[Claim]]
+    claims: Callable[[Report], list[Claim]]  # the comparisons in the sentence
 
 
 def growth_figure(report: Report) -> go.Figure:

@@ -72,10 +72,7 @@ def _time_rejection(
     """Time all ways at one rejection rate, until each has written `rows` rows.
 
     Args:
-        model: The model that verifies the draft tokens.
         rejection: The probability that a draft token is rejected.
-        rows: Rows to write.
-        caches: See `_caches_by_way`.
         rng: Draws which draft tokens are rejected.
 
     Yields:

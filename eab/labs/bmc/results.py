@@ -20,55 +20,33 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
 
 @dataclass(frozen=True, slots=True)
 class Began(reports.Began):
-    """The start of an experiment.
-
-    Attributes:
-        experiment: Which experiment.
-        row_bytes: Bytes of a row of the model's KV cache.
-    """
+    """The start of an experiment."""
 
     experiment: Experiment
-    row_bytes: int
+    row_bytes: int  # bytes of a row of the model's KV cache
 
 
 @dataclass(frozen=True, slots=True)
 class LengthTimed:
-    """One step at r = 1, in seconds.
-
-    Attributes:
-        rows: Rows in use.
-        growth: To allocate and copy.
-        attention: Of attention in all layers.
-        step: Of the whole step with the model; None beyond the model's context.
-    """
+    """One step at r = 1, in seconds."""
 
     rows: int
-    growth: float
-    attention: float
-    step: float | None
+    growth: float  # to allocate and copy
+    attention: float  # of attention in all layers
+    step: float | None  # of the whole step with the model; None beyond the model's context
 
 
 @dataclass(frozen=True, slots=True)
 class RTimed:
-    """The KV part of writing `work.rows` rows at one growth step: seconds and exact counts.
-
-    Attributes:
-        work: What was written.
-        r: The growth step.
-        padded: Whether attention visited the spare rows.
-        growth: Seconds of the growths.
-        rest: Seconds of everything else.
-        spare: The part of `rest` that spare rows add, measured by running each forward pass once
-            with and once without them.
-        growths: Number of growths.
-        rows_copied: Rows copied by them.
-    """
+    """The KV part of writing `work.rows` rows at one growth step: seconds and exact counts."""
 
     work: Workload
     r: int
-    padded: bool
-    growth: float
-    rest: float
+    padded: bool  # whether attention visited the spare rows
+    growth: float  # seconds of the growths
+    rest: float  # seconds of everything else
+    # the part of `rest` that spare rows add, measured by running each forward pass once with and
+    # once without them
     spare: float
     growths: int
     rows_copied: int
@@ -89,24 +67,15 @@ class RejectionTimed:
     """Speculative decoding with one way to store K and V.
 
     Which draft tokens are rejected is simulated; the time is measured. Drafting is not part of it.
-
-    Attributes:
-        rejection: The probability that a draft token is rejected.
-        way: How K and V are stored.
-        drafts: Draft tokens per forward pass.
-        passes: Number of forward passes.
-        tokens: Tokens kept by all of them.
-        growth: Seconds to grow the tensors and to trim rejected rows.
-        rest: Seconds of the model's forward passes.
     """
 
-    rejection: float
-    way: str
+    rejection: float  # the probability that a draft token is rejected
+    way: str  # how K and V are stored
     drafts: int
     passes: int
-    tokens: int
-    growth: float
-    rest: float
+    tokens: int  # tokens kept by all of them
+    growth: float  # seconds to grow the tensors and to trim rejected rows
+    rest: float  # seconds of the model's forward passes
 
     @property
     def tokens_per_second(self) -> float:
@@ -116,40 +85,25 @@ class RejectionTimed:
 
 @dataclass(frozen=True, slots=True)
 class SizeTimed:
-    """The overhead by r for the shape of a model.
-
-    Attributes:
-        name: The model.
-        row_bytes: Bytes of a row of its KV cache.
-        rows: Rows written.
-        predicted: The predicted r*.
-        overheads: Pairs of r and the measured seconds of growths and spare rows.
-    """
+    """The overhead by r for the shape of a model."""
 
     name: str
     row_bytes: int
     rows: int
-    predicted: int
+    predicted: int  # the predicted r*
+    # pairs of r and the measured seconds of growths and spare rows
     overheads: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryHeld:
-    """Bytes of the K and V tensors.
-
-    Attributes:
-        r: The growth step.
-        rows: Rows in use.
-        bytes_used: Bytes of these rows.
-        bytes_held: Bytes that the tensors hold.
-        peak_bytes: The most bytes that the tensors have held so far.
-    """
+    """Bytes of the K and V tensors."""
 
     r: int
     rows: int
     bytes_used: int
     bytes_held: int
-    peak_bytes: int
+    peak_bytes: int  # the most bytes that the tensors have held so far
 
 
 _Timed: TypeAlias = LengthTimed | RTimed | RejectionTimed | SizeTimed

@@ -14,17 +14,11 @@ from eab.timing import Claim, Timing, fastest, timings_by
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """All repeats of one model's shape.
-
-    Attributes:
-        name: The model.
-        predicted: The predicted r*.
-        overheads: Seconds of growths and spare rows, by r.
-    """
+    """All repeats of one model's shape."""
 
     name: str
     predicted: int
-    overheads: Mapping[int, Timing]
+    overheads: Mapping[int, Timing]  # seconds of growths and spare rows, by r
 
     @property
     def best(self) -> int:

@@ -15,8 +15,6 @@ def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None
     """A row per r for a recorded run: growths, rows and bytes that the cache would need.
 
     Args:
-        demand: What the run asks of the cache.
-        rs: The values of r.
         costs: The fitted constants; with them, there are columns for predicted seconds.
     """
     paths = [need.paths for need in demand.needs]

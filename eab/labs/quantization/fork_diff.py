@@ -16,35 +16,25 @@ Prefix: TypeAlias = tuple[int, ...]  # token ids from the prompt on
 
 @dataclass(frozen=True, slots=True)
 class ForkChange:
-    """A place where only one of the runs forks.
+    """A place where only one of the runs forks."""
 
-    Attributes:
-        text: Of the tokens before the fork.
-        a, b: The entropy (nats) of the next token there in each run; None where that run has no
-            such text.
-    """
-
-    text: str
+    text: str  # of the tokens before the fork
+    # the entropy (nats) of the next token there in each run; None where that run has no such text
     a: float | None
     b: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How two runs differ.
+    """How two runs differ."""
 
-    Attributes:
-        first: The number of the first token, counted from 1, that only one run has; None if the
-            trees have the same tokens.
-        appeared: Forks of the second run that the first one lacks, the earliest first.
-        vanished: Forks of the first run that the second one lacks.
-        weight: Total variation between the weights of their texts, 0 to 1.
-    """
-
+    # the number of the first token, counted from 1, that only one run has; None if the trees have
+    # the same tokens
     first: int | None
+    # forks of the second run that the first one lacks, the earliest first
     appeared: tuple[ForkChange, ...]
-    vanished: tuple[ForkChange, ...]
-    weight: float
+    vanished: tuple[ForkChange, ...]  # forks of the first run that the second one lacks
+    weight: float  # total variation between the weights of their texts, 0 to 1
 
 
 def same_request(a: Run, b: Run) -> bool:

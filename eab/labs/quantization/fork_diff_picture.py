@@ -12,12 +12,7 @@ _LENGTH: Final = 60  # characters of the text before a fork
 
 
 def moved_sentence(moved: Moved, name: str) -> str:
-    """Where the first token changes, which forks appear or vanish, how much weight moves.
-
-    Args:
-        moved: How the runs differ.
-        name: The weight format of B.
-    """
+    """Where the first token changes, which forks appear or vanish, how much weight moves."""
     if moved.first is None:
         forks = "" if moved.appeared or moved.vanished else " and the same forks"
         return (

@@ -15,17 +15,12 @@ _COLUMNS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is read and multiplied.
+    """What is read and multiplied."""
 
-    Attributes:
-        read_bytes: Of a matrix; more than the caches of the processor or of the GPU hold.
-        side: Of two square matrices, in numbers.
-        times: How often each is done per measurement; a GPU would otherwise be done before its
-            call has returned.
-    """
-
-    read_bytes: int
-    side: int
+    read_bytes: int  # of a matrix; more than the caches of the processor or of the GPU hold
+    side: int  # of two square matrices, in numbers
+    # how often each is done per measurement; a GPU would otherwise be done before its call has
+    # returned
     times: int
 
 
@@ -37,8 +32,6 @@ def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> M
     """Time both in turns.
 
     Args:
-        device: Where.
-        dtype: Of what is read and multiplied.
         repeats: Measurements of each; one more, the warm-up, does not count.
     """
     sizes = SIZES.get(device.type, SIZES["cpu"])

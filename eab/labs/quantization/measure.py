@@ -44,16 +44,11 @@ Load = Callable[[str], HuggingFaceModel]  # by weight format
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """What both models read.
-
-    Attributes:
-        held_out: Token ids of the held-out texts.
-        prompt: Token ids of the prompt.
-        known: Token ids of prompts, and their true entropies in bits.
-    """
+    """What both models read."""
 
     held_out: Sequence[tuple[int, ...]]
     prompt: tuple[int, ...]
+    # token ids of prompts, and their true entropies in bits
     known: Sequence[tuple[tuple[int, ...], float]]
 
 
@@ -61,12 +56,7 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
     """Measure every format.
 
     Args:
-        load: Loads the model in a weight format.
-        prompt: Whose next token is compared.
         repeats: Of every step; one more, the warm-up, does not count.
-
-    Yields:
-        Events, which eab.labs.quantization.results.FormatReport collects.
     """
     loaded = load(AS_LOADED)
     texts, characters = _texts(loaded, prompt)

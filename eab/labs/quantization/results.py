@@ -15,52 +15,33 @@ from eab.weight_formats import AS_LOADED
 
 @dataclass(frozen=True, slots=True)
 class Began(reports.Began):
-    """The start of a measurement.
+    """The start of a measurement."""
 
-    Attributes:
-        layout: Of the weights as loaded.
-        prompt: The prompt whose next token is predicted.
-        characters: Of the held-out text.
-        tokens: Of the held-out text.
-        threshold: The entropy (nats) at which a fork would begin.
-        known: How many prompts have a known entropy.
-    """
-
-    layout: str
+    layout: str  # of the weights as loaded
     prompt: str
-    characters: int
-    tokens: int
-    threshold: float
-    known: int
+    characters: int  # of the held-out text
+    tokens: int  # of the held-out text
+    threshold: float  # the entropy (nats) at which a fork would begin
+    known: int  # how many prompts have a known entropy
 
 
 @dataclass(frozen=True, slots=True)
 class MachineMeasured:
-    """The two limits of a processor.
+    """The two limits of a processor."""
 
-    Attributes:
-        bytes_per_second: Weights read from memory, one repeat each: a matrix that the caches cannot
-            hold times one row.
-        operations_per_second: Multiplications and additions, one repeat each: two large matrices.
-    """
-
+    # weights read from memory, one repeat each: a matrix that the caches cannot hold times one row
     bytes_per_second: tuple[float, ...]
+    # multiplications and additions, one repeat each: two large matrices
     operations_per_second: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimed:
-    """One decode step, in turns with the same step of the model as loaded.
-
-    Attributes:
-        rows: Live paths.
-        seconds: One number per repeat.
-        loaded_seconds: The same of the model as loaded.
-    """
+    """One decode step, in turns with the same step of the model as loaded."""
 
     rows: int
-    seconds: tuple[float, ...]
-    loaded_seconds: tuple[float, ...]
+    seconds: tuple[float, ...]  # one number per repeat
+    loaded_seconds: tuple[float, ...]  # the same of the model as loaded
 
     @property
     def timing(self) -> Timing:
@@ -75,34 +56,23 @@ class StepTimed:
 
 @dataclass(frozen=True, slots=True)
 class FormatMeasured:
-    """A model with its weights in one format.
-
-    Attributes:
-        weights: The format.
-        total_bytes: Of all weights.
-        read_bytes: Of the weights that a decode step reads: all but the input embedding, unless
-            the output layer shares it.
-        parameters: Numbers in the linear layers of the model as loaded, an output layer that is
-            tied to the embedding included.
-        kept: How many linear layers stayed as loaded.
-        steps: Of several numbers of rows.
-        nats_per_character: Loss on the held-out text.
-        divergence: From the model as loaded (KL), nats per token of the held-out text.
-        flipped: Share of these tokens at which a fork appears or vanishes.
-        prompt_divergence: KL (nats) of the token after the prompt.
-        entropy_error: Distance from the known entropies, bits, mean; None without such prompts.
-    """
+    """A model with its weights in one format."""
 
     weights: str
-    total_bytes: int
+    total_bytes: int  # of all weights
+    # of the weights that a decode step reads: all but the input embedding, unless the output layer
+    # shares it
     read_bytes: int
+    # numbers in the linear layers of the model as loaded, an output layer that is tied to the
+    # embedding included
     parameters: int
-    kept: int
-    steps: tuple[StepTimed, ...]
-    nats_per_character: float
-    divergence: float
-    flipped: float
-    prompt_divergence: float
+    kept: int  # how many linear layers stayed as loaded
+    steps: tuple[StepTimed, ...]  # of several numbers of rows
+    nats_per_character: float  # loss on the held-out text
+    divergence: float  # from the model as loaded (KL), nats per token of the held-out text
+    flipped: float  # share of these tokens at which a fork appears or vanishes
+    prompt_divergence: float  # KL (nats) of the token after the prompt
+    # distance from the known entropies, bits, mean; None without such prompts
     entropy_error: float | None
 
     def step(self, rows: int) -> StepTimed | None:

@@ -34,21 +34,15 @@ _TINY: Final = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How weights are rounded.
+    """How weights are rounded."""
 
-    Attributes:
-        method: `absmax` is symmetric around 0, `affine` reaches from the smallest weight to the
-            largest, `nf4` has the quantiles of a normal distribution.
-        bits: Per weight, 2 to 8; 4 for `nf4`.
-        share: Which weights share a scale: all of the matrix, those of a row, or as many
-            neighbours in a row.
-        double: Whether the scales of `nf4` are rounded, too, to 8 bits.
-    """
-
+    # `absmax` is symmetric around 0, `affine` reaches from the smallest weight to the largest,
+    # `nf4` has the quantiles of a normal distribution
     method: Method
-    bits: int = NF4_BITS
+    bits: int = NF4_BITS  # per weight, 2 to 8; 4 for `nf4`
+    # which weights share a scale: all of the matrix, those of a row, or as many neighbours in a row
     share: Share = ROW
-    double: bool = False
+    double: bool = False  # whether the scales of `nf4` are rounded, too, to 8 bits
 
     def __post_init__(self) -> None:
         allowed = [NF4_BITS] if self.method == "nf4" else list(BITS)
@@ -81,21 +75,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Rounding:
-    """A rounded matrix.
-
-    Attributes:
-        grid: How it was rounded.
-        weight: Before, (out, in).
-        rounded: After, (out, in).
-        scale: One per group of weights that share it, (G,).
-        zero: The same; what the integer 0 stands for.
-    """
+    """A rounded matrix."""
 
     grid: Grid
-    weight: Floats
-    rounded: Floats
-    scale: Floats
-    zero: Floats
+    weight: Floats  # before, (out, in)
+    rounded: Floats  # after, (out, in)
+    scale: Floats  # one per group of weights that share it, (G,)
+    zero: Floats  # the same; what the integer 0 stands for
 
     @cached_property
     def error(self) -> float:
@@ -155,7 +141,6 @@ def round_to_grid(weight: Floats, grid: Grid) -> Rounding:
 
     Args:
         weight: (out, in), finite.
-        grid: How.
     """
     groups = _groups(weight, grid.share)
     unit = grid.unit

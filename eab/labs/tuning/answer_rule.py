@@ -12,11 +12,7 @@ NLI: Final = "nli:"
 
 
 def check_rule(name: str) -> None:
-    """Check the name of a rule; nothing is loaded.
-
-    Raises:
-        ConfigError: There is no such rule, or no model after `nli:`.
-    """
+    """Check the name of a rule; nothing is loaded."""
     if name in RULES or (name.startswith(NLI) and _model_of(name)):
         return
     raise ConfigError(
@@ -27,12 +23,7 @@ def check_rule(name: str) -> None:
 
 @lru_cache(maxsize=1)
 def load_rule(name: str) -> SameAnswer:
-    """The rule of this name; one model is remembered.
-
-    Raises:
-        ConfigError: See `check_rule`.
-        ModelError: The NLI model cannot be used.
-    """
+    """The rule of this name; one model is remembered."""
     check_rule(name)
     if name in RULES:
         return RULES[name]

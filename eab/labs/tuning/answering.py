@@ -25,21 +25,14 @@ INDEPENDENT: Final = "independent"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one way of sampling says about one question.
-
-    Attributes:
-        answer: Its most likely answer.
-        right: Whether that is a known answer; None where chance decides.
-        tokens: Generated tokens that went through the model.
-        tokens_per_text: How many of them an independent text is expected to take, by the weights.
-        scores: Each score by its name; higher is more uncertain.
-    """
+    """What one way of sampling says about one question."""
 
     answer: str
-    right: bool | None
-    tokens: int
+    right: bool | None  # whether that is a known answer; None where chance decides
+    tokens: int  # generated tokens that went through the model
+    # how many of them an independent text is expected to take, by the weights
     tokens_per_text: float
-    scores: dict[str, float]
+    scores: dict[str, float]  # each score by its name; higher is more uncertain
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +51,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """How the questions are answered and compared.
-
-    Attributes:
-        model: The model.
-        config: The settings of the tree; its policy must branch.
-        part: What of a text is its answer.
-        same: The rule that says which texts are the same answer, also for right and wrong.
-    """
+    """How the questions are answered and compared."""
 
     model: LanguageModel
-    config: BranchingConfig
-    part: Part
-    same: SameAnswer
+    config: BranchingConfig  # the settings of the tree; its policy must branch
+    part: Part  # what of a text is its answer
+    same: SameAnswer  # the rule that says which texts are the same answer, also for right and wrong
 
     def ways(self, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
         """Answer all questions.

@@ -25,54 +25,33 @@ Brier = Annotated[float, Meta(ge=0.0, le=2.001)]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One prompt under one setting with one seed. In a table, the settings are columns, too.
+    """One prompt under one setting with one seed. In a table, the settings are columns, too."""
 
-    Attributes:
-        key: Identifies it: a hash of model, prompt and settings, with the seed.
-        prompt_id: The prompt's id in its set.
-        group: The kind of prompt; may be empty.
-        prompt: The prompt.
-        config: The settings, with the seed.
-        made: `run` by the model, or `resimulated` from the run of another cell, exactly.
-        seconds: Its part of the time of its passes, which it shares with other cells (measured; by
-            tokens); None if it is resimulated.
-        tokens: Tokens through the model, with the prompt and pruned paths.
-        forks: Forks of the tree.
-        paths: Live and finished paths at the end: the texts.
-        kv_bytes: The most KV bytes alive at once.
-        distinct_texts: Different texts.
-        distinct_answers: Different answers.
-        probability_seen: Probability (0 to 1) of all texts seen that give an answer.
-        semantic_entropy: Weighted semantic entropy of the answers, in nats.
-        semantic_entropy_error: Its standard error; None for a tree, see
-            `eab.analysis.uncertainty.Uncertainty`.
-        distribution_error: Root mean square difference between the estimated and the known
-            probability of the known answers and of all others together; None if no distribution is
-            known.
-        correct: Weight of the right answers; None if none is known.
-        brier: Brier score of the answers' weights, 0 (best) to 2, see
-            `eab.labs.tuning.brier.brier_score`; None if no right answer is known.
-        run_file: Name of the file with its run; None if there is none.
-    """
-
-    key: Key
+    key: Key  # identifies it: a hash of model, prompt and settings, with the seed
     prompt_id: PromptText
     group: PromptText
     prompt: PromptText
-    config: BranchingConfig
-    made: Made
+    config: BranchingConfig  # the settings, with the seed
+    made: Made  # `run` by the model, or `resimulated` from the run of another cell, exactly
+    # its part of the time of its passes, which it shares with other cells (measured; by tokens);
+    # None if it is resimulated
     seconds: Seconds | None
-    tokens: Count
+    tokens: Count  # tokens through the model, with the prompt and pruned paths
     forks: Count
-    paths: Count
+    paths: Count  # live and finished paths at the end: the texts
     kv_bytes: Count
     distinct_texts: Count
     distinct_answers: Count
-    probability_seen: Share
-    semantic_entropy: Nats
+    probability_seen: Share  # probability (0 to 1) of all texts seen that give an answer
+    semantic_entropy: Nats  # weighted semantic entropy of the answers, in nats
+    # its standard error; None for a tree, see `eab.analysis.uncertainty.Uncertainty`
     semantic_entropy_error: Nats | None
+    # root mean square difference between the estimated and the known probability of the known
+    # answers and of all others together; None if no distribution is known
     distribution_error: Share | None
-    correct: Share | None
+    correct: Share | None  # weight of the right answers; None if none is known
+    # Brier score of the answers' weights, 0 (best) to 2, see `eab.labs.tuning.brier.brier_score`;
+    # None if no right answer is known
     brier: Brier | None
     run_file: str | None
 

@@ -32,57 +32,35 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The tree against independent texts, paired by question.
-
-    Attributes:
-        score: The score.
-        auroc: AUROC of the tree minus that of independent texts.
-    """
+    """The tree against independent texts, paired by question."""
 
     score: str
-    auroc: Interval
+    auroc: Interval  # AUROC of the tree minus that of independent texts
 
 
 @dataclass(frozen=True, slots=True)
 class EntropyError:
-    """How far semantic entropy is from the true entropy, over questions that chance decides.
-
-    Attributes:
-        way: The way of sampling.
-        bias: Mean of estimate minus truth, in nats.
-        absolute: Mean absolute error, in nats.
-    """
+    """How far semantic entropy is from the true entropy, over questions that chance decides."""
 
     way: str
-    bias: Interval
-    absolute: Interval
+    bias: Interval  # mean of estimate minus truth, in nats
+    absolute: Interval  # mean absolute error, in nats
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of an evaluation.
-
-    Attributes:
-        facts: Questions with known answers.
-        wrong: How many of them the greedy text answers wrongly.
-        chances: Questions with a known distribution.
-        tokens: Generated tokens through the model, by way.
-        texts: Independent texts per question.
-        rows: A row per way and score.
-        gains: A row per score.
-        errors: A row per way.
-        error_gain: Mean absolute error of the tree minus that of independent texts, paired; below
-            0 the tree is better. None without such questions.
-    """
+    """The results of an evaluation."""
 
     facts: int
-    wrong: int
+    wrong: int  # how many of them the greedy text answers wrongly
     chances: int
-    tokens: dict[str, int]
+    tokens: dict[str, int]  # generated tokens through the model, by way
     texts: int
     rows: tuple[ScoreRow, ...]
     gains: tuple[Gain, ...]
     errors: tuple[EntropyError, ...]
+    # Mean absolute error of the tree minus that of independent texts, paired; below 0 the tree is
+    # better. None without such questions.
     error_gain: Interval | None
 
 

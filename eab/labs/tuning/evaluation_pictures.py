@@ -30,11 +30,7 @@ def _written(interval: Mapping[str, float]) -> str:
 
 
 def evaluation_figure(report: Mapping[str, Any]) -> go.Figure:
-    """The AUROC of each score for each way of sampling, with its bootstrap interval.
-
-    Args:
-        report: What `eab evaluate --json` wrote.
-    """
+    """The AUROC of each score for each way of sampling, with its bootstrap interval."""
     figure = go.Figure()
     for way, look in _LOOKS.items():
         rows = [row for row in report["rows"] if row["way"] == way]

@@ -11,30 +11,20 @@ from eab.labs.tuning.work_items import Item
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an item.
-
-    Attributes:
-        item: The item.
-        cells: Its cells.
-        failures: Why the others have none, and which runs could not be kept.
-        runs: The run files of its cells by their names, if they are kept.
-    """
+    """What became of an item."""
 
     item: Item
     cells: tuple[Cell, ...]
-    failures: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()  # why the others have none, and which runs could not be kept
+    # the run files of its cells by their names, if they are kept
     runs: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
-    """Progress between outcomes.
+    """Progress between outcomes."""
 
-    Attributes:
-        tokens: How much of `Item.most_tokens` is done of the items in work.
-    """
-
-    tokens: float = 0.0
+    tokens: float = 0.0  # how much of `Item.most_tokens` is done of the items in work
 
 
 class Executor(Protocol):

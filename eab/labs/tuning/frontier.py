@@ -21,18 +21,11 @@ BASELINE: Final = "independent"  # the policy of ordinary sampling
 
 @dataclass(frozen=True, slots=True)
 class SettingPoint:
-    """A setting of a sweep with what it costs and gains.
+    """A setting of a sweep with what it costs and gains."""
 
-    Attributes:
-        config: The settings; their seed is 0.
-        costs: Mean cost over the prompts, by seed.
-        gains: Mean gain over the prompts, by seed.
-        cells: How many cells these are.
-    """
-
-    config: BranchingConfig
-    costs: Mapping[int, float]
-    gains: Mapping[int, float]
+    config: BranchingConfig  # the settings; their seed is 0
+    costs: Mapping[int, float]  # mean cost over the prompts, by seed
+    gains: Mapping[int, float]  # mean gain over the prompts, by seed
     cells: int
 
     @property
@@ -85,9 +78,7 @@ def setting_points(
     while a sweep goes on, settings are left out whose cells are still to come.
 
     Args:
-        cells: The cells so far.
         cost: Known for every run; time is not where a cell was resimulated.
-        gain: What is gained.
         partial: Whether a seed counts before each prompt has its cell: for a picture that fills in.
     """
     found = list(cells)
@@ -175,7 +166,6 @@ def beyond_baseline(point: SettingPoint, line: Sequence[SettingPoint]) -> Mean |
     where gains of sampling are straighter than over the cost itself. It is never extrapolated.
 
     Args:
-        point: The setting.
         line: Independent sampling, as `baseline` returns it.
 
     Returns:

@@ -79,11 +79,7 @@ class Grid:
         return sum(_product(axes) for _, axes in self._parts())
 
     def configs(self) -> list[BranchingConfig]:
-        """The combinations to try, with the seed of `base`.
-
-        Raises:
-            ConfigError: The values of one contradict each other.
-        """
+        """The combinations to try, with the seed of `base`."""
         every = range(self.combinations)
         numbers = (
             every

@@ -31,16 +31,10 @@ WARM_UP_TOKENS = 2
 
 @dataclass(slots=True)
 class _Work:
-    """An item in work.
-
-    Attributes:
-        item: The item.
-        left: Its settings without a cell.
-        cells, runs, failures: See `Outcome`.
-    """
+    """An item in work."""
 
     item: Item
-    left: list[BranchingConfig]
+    left: list[BranchingConfig]  # its settings without a cell
     cells: list[Cell] = field(default_factory=list)
     runs: dict[str, bytes] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -59,8 +53,6 @@ class InProcess:
     """Runs items with one model. See `eab.labs.tuning.executor.Executor`.
 
     Args:
-        model: The model.
-        measurement: How the answers are read.
         draft: The draft model, for the drafter `model`.
 
     Raises:

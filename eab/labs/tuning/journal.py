@@ -28,11 +28,6 @@ _FORMAT: Final = {"format": "eab-sweep", "version": 1}
 class Journal:
     """The finished cells of the sweeps of one model in one folder.
 
-    Args:
-        folder: The folder; it is made if it is not there.
-        card: The model.
-        measurement: How the answers are read.
-
     Raises:
         RecordError: The folder cannot be used, the journal is damaged, or its cells are those of
             another model or were read in another way.
@@ -83,11 +78,7 @@ class Journal:
         }
 
     def add(self, outcome: Outcome) -> None:
-        """Note a finished item; an item without cells is not noted, so it is tried again.
-
-        Raises:
-            RecordError: It cannot be written.
-        """
+        """Note a finished item; an item without cells is not noted, so it is tried again."""
         if not outcome.cells:
             return
         for name, data in outcome.runs.items():
@@ -100,11 +91,7 @@ class Journal:
         self._cells |= {cell.key: cell for cell in outcome.cells}
 
     def save_table(self) -> None:
-        """Write the table of all cells, if there are any.
-
-        Raises:
-            RecordError: It cannot be written.
-        """
+        """Write the table of all cells, if there are any."""
         if self._cells:
             write_table(self.folder / TABLE, cells_table(self._cells.values()))
 

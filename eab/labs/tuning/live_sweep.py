@@ -17,17 +17,9 @@ def report_sweep(
 ) -> Iterator[ReportEvent]:
     """Make all cells of a grid; to stop, stop iterating.
 
-    Args:
-        model: The model.
-        prompts: The prompts.
-        grid: The settings and seeds to try.
-
     Yields:
         The beginning, each cell, the progress after each forward pass, and the end; it failed if a
         cell could not be made.
-
-    Raises:
-        ConfigError: See `eab.labs.tuning.sweeping.sweep`.
     """
     failures: list[str] = []
     machine = describe_machine(model.card.device)

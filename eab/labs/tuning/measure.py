@@ -24,17 +24,13 @@ SAME_ANSWER: Final = "content"
 class Measurement:
     """How the answers of a run are read.
 
-    Attributes:
-        part: What of a text is its answer: `text` or `sentence`.
-        same_answer: The name of the rule that says which texts are the same answer, also for right
-            and wrong; see `eab.labs.tuning.answer_rule`.
-        keep_runs: Whether the runs are kept as run files.
-
     Raises:
         ConfigError: There is no such part or rule.
     """
 
-    part: str = PART
+    part: str = PART  # what of a text is its answer: `text` or `sentence`
+    # the name of the rule that says which texts are the same answer, also for right and wrong; see
+    # `eab.labs.tuning.answer_rule`
     same_answer: str = SAME_ANSWER
     keep_runs: bool = False
 
@@ -55,12 +51,8 @@ class Measurement:
         """The cell of a finished run.
 
         Args:
-            key: See `Cell`, as for `seconds` and `run_file`.
-            prompt: Its prompt.
             config: The settings that were asked for; a resimulated run says nats.
-            run: The run.
             seconds: None if the run was resimulated.
-            run_file: The name of its run file, if there is one.
         """
         question, same = prompt.question, load_rule(self.same_answer)
         answers = group_answers(run, self.part, same)

@@ -31,7 +31,6 @@ def heat_figure(
 
     Args:
         points: Settings that differ in these two alone.
-        quantity: The gain of the points.
         across: The setting along the horizontal axis.
         down: The setting along the vertical axis; "" if only one varies.
     """
@@ -108,11 +107,6 @@ def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity
     """Gain over cost, a marker per setting with 95 % intervals over the seeds.
 
     The customdata of a marker is the number of its point.
-
-    Args:
-        points: The settings.
-        cost: What they cost.
-        gain: What they gain.
     """
     figure = go.Figure()
     front, line = pareto_front(points, gain), baseline(points)
@@ -192,14 +186,7 @@ def _error(means: Sequence[Mean], colour: str, scale: float = 1.0) -> dict[str, 
 def parallel_figure(
     points: Sequence[SettingPoint], names: Sequence[str], cost: Quantity, gain: Quantity
 ) -> go.Figure:
-    """A line per setting through all that varies, its cost and its gain; coloured by the gain.
-
-    Args:
-        points: The settings.
-        names: What varies.
-        cost: What they cost.
-        gain: What they gain.
-    """
+    """A line per setting through all that varies, its cost and its gain; coloured by the gain."""
     scale, unit = _cost_scale(points, cost)
     gains = [point.gain.value for point in points]
     figure = go.Figure(

@@ -45,14 +45,9 @@ _FIELDS: Final = ("prompt", "id", "group", "answers", "distribution")
 
 @dataclass(frozen=True, slots=True)
 class TuningPrompt:
-    """One prompt of a set.
+    """One prompt of a set."""
 
-    Attributes:
-        id: Names it in the table of cells.
-        question: The prompt, with what is known of its answers.
-    """
-
-    id: str
+    id: str  # names it in the table of cells
     question: Question
 
     def as_json(self) -> dict[str, Any]:
@@ -67,11 +62,7 @@ class TuningPrompt:
 
 
 def bundled_prompts(name: str) -> list[TuningPrompt]:
-    """The prompts of a bundled set, a name in `SETS`.
-
-    Raises:
-        ConfigError: There is no such set.
-    """
+    """The prompts of a bundled set, a name in `SETS`."""
     if name not in SETS:
         raise ConfigError(
             f"there is no prompt set {quoted(name)}; choose one of: {', '.join(SETS)}"
@@ -93,7 +84,6 @@ def read_prompts(name: str) -> list[TuningPrompt]:
 
     Raises:
         RecordError: The file cannot be read.
-        ConfigError: Lines are wrong, or there are none; the message has the reason for each.
     """
     if name in SETS:
         return bundled_prompts(name)

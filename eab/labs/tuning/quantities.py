@@ -8,20 +8,12 @@ from eab.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A column of the cells.
-
-    Attributes:
-        column: Its name in the table of cells.
-        label: Its name on the page.
-        unit: What is counted; empty for a pure number.
-        more_is_better: Whether a larger value is the better one.
-        help: What it is, in a sentence.
-    """
+    """A column of the cells."""
 
     column: str
     label: str
-    unit: str
-    more_is_better: bool
+    unit: str  # what is counted; empty for a pure number
+    more_is_better: bool  # whether a larger value is the better one
     help: str
 
     @property
@@ -119,11 +111,7 @@ QUANTITIES: Final = (
 
 
 def quantity(column: str) -> Quantity:
-    """The quantity of this column.
-
-    Raises:
-        ConfigError: Cells have no such quantity.
-    """
+    """The quantity of this column."""
     if column not in QUANTITIES:
         raise ConfigError(
             f"cells have no quantity {column[:60]!r}; choose one of: {', '.join(QUANTITIES)}"

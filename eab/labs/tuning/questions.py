@@ -20,20 +20,15 @@ Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt, as a rule one whose answer, or distribution of answers, is known.
+    """A prompt, as a rule one whose answer, or distribution of answers, is known."""
 
-    Attributes:
-        prompt: What the model continues.
-        answers: Texts that are right; empty if there is a distribution, or nothing is known.
-        distribution: Probability of each answer, where chance decides; they sum to 1. Empty if
-            there are answers, or nothing is known.
-        group: The kind of question.
-    """
-
-    prompt: PromptText
+    prompt: PromptText  # what the model continues
+    # texts that are right; empty if there is a distribution, or nothing is known
     answers: tuple[PromptText, ...] = ()
+    # Probability of each answer, where chance decides; they sum to 1. Empty if there are answers,
+    # or nothing is known.
     distribution: dict[PromptText, Probability] = field(default_factory=dict)
-    group: PromptText = ""
+    group: PromptText = ""  # the kind of question
 
     @property
     def entropy(self) -> float:
@@ -77,9 +72,6 @@ def question_of(given: Any, where: str) -> Question:
     Args:
         given: An object with `prompt`, perhaps `answers`, `distribution` and `group`.
         where: Where they come from, for the message.
-
-    Raises:
-        QuestionsError: They describe none.
     """
     try:
         question = read(_of_question(given), Question)

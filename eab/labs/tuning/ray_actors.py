@@ -47,17 +47,11 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Share:
-    """Items that one worker has.
-
-    Attributes:
-        worker: The actor.
-        items: Those that it has not finished, by their keys.
-        results: References to its outcomes, as they come.
-    """
+    """Items that one worker has."""
 
     worker: Any
-    items: dict[str, Item]
-    results: Any
+    items: dict[str, Item]  # those that it has not finished, by their keys
+    results: Any  # references to its outcomes, as they come
 
 
 class RayActors:
@@ -67,8 +61,6 @@ class RayActors:
     started.
 
     Args:
-        load: Loads the model, in each worker.
-        measurement: How the answers are read.
         address: The address of a Ray cluster. `auto`: that of the cluster that runs here; if there
             is none, one is started on this machine.
         workers: How many workers load the model. They divide the CPUs and GPUs of the cluster.

@@ -28,16 +28,11 @@ _LEAST_LIMIT: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a setting will take on average over the prompts and some seeds.
-
-    Attributes:
-        value: The predicted mean.
-        low: The mean of other seeds is at least this ...
-        high: ... and at most this with 95 % confidence; both None after a pilot of one seed.
-    """
+    """What a setting will take on average over the prompts and some seeds."""
 
     value: float
-    low: float | None
+    low: float | None  # the mean of other seeds is at least this
+    # at most this, with 95 % confidence; both None after a pilot of one seed
     high: float | None
 
     def contains(self, measured: float) -> bool | None:
@@ -49,27 +44,17 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A threshold, and what it is predicted to give.
+    """A threshold, and what it is predicted to give."""
 
-    Attributes:
-        config: The settings, with the threshold; their seed is 0.
-        wanted: What was wanted, and how much of it.
-        paths: Paths of a run.
-        tokens: Tokens through the model in a run.
-        prompts: How many prompts the pilot had.
-        seeds: How many seeds the pilot had.
-        reached: Whether the wanted number lies between those of the pilot's thresholds.
-        beyond: The nearest threshold on the other side of the wanted number, and its mean; None if
-            there is none. Where a small change of the threshold changes much, both are far off.
-    """
-
-    config: BranchingConfig
-    wanted: tuple[Wanted, float]
+    config: BranchingConfig  # the settings, with the threshold; their seed is 0
+    wanted: tuple[Wanted, float]  # what was wanted, and how much of it
     paths: Prediction
-    tokens: Prediction
+    tokens: Prediction  # tokens through the model in a run
     prompts: int
     seeds: int
-    reached: bool
+    reached: bool  # whether the wanted number lies between those of the pilot's thresholds
+    # The nearest threshold on the other side of the wanted number, and its mean; None if there is
+    # none. Where a small change of the threshold changes much, both are far off.
     beyond: tuple[float, float] | None
 
     @property
@@ -84,11 +69,6 @@ def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> Bran
     The policy is fair, thresholds are in nats, and every path may fork whatever its weight: then a
     run can be resimulated at higher thresholds. The path limit is a safeguard, far above what is
     wanted.
-
-    Args:
-        config: The user's settings, for everything else.
-        wanted: What is wanted.
-        number: How much of it.
 
     Raises:
         ConfigError: So much cannot be wanted.
@@ -119,8 +99,6 @@ def recommend(
 
     Args:
         pilot: Its cells, which differ in their threshold alone.
-        wanted: What is wanted.
-        number: How much of it.
         check_seeds: How many seeds the prediction is for.
 
     Raises:
@@ -166,11 +144,7 @@ def _prediction(of: Mean, seeds: int) -> Prediction:
 
 
 def measured_means(cells: Iterable[Cell]) -> Mapping[Wanted, Mean]:
-    """What runs at one setting took: the means over their seeds; empty before a seed is complete.
-
-    Args:
-        cells: The cells of one setting.
-    """
+    """Mean paths and tokens of one setting over its seeds; empty before a seed is complete."""
     points = setting_points(cells, quantity("tokens"), quantity("paths"))
     if not points:
         return {}

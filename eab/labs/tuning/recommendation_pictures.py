@@ -17,12 +17,7 @@ CHECK_HEADINGS: Final = ("", "Predicted", "Measured with other seeds", "Inside t
 
 
 def pilot_figure(pilot: Sequence[Cell], found: Recommendation) -> go.Figure:
-    """What is wanted over the thresholds of the pilot, with 95 % intervals over its seeds.
-
-    Args:
-        pilot: Its cells.
-        found: What was recommended.
-    """
+    """What is wanted over the thresholds of the pilot, with 95 % intervals over its seeds."""
     wanted, number = found.wanted
     of = quantity(wanted)
     points = sorted(

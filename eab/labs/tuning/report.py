@@ -23,11 +23,7 @@ _HEAD: Final = {"format": "eab-tuning", "version": 1}
 
 @dataclass(frozen=True, slots=True)
 class Began(reports.Began):
-    """The start of a sweep.
-
-    Attributes:
-        cells: How many cells are to be made.
-    """
+    """The start of a sweep."""
 
     cells: Count
 
@@ -53,11 +49,7 @@ class TuningReport(reports.Report[Began, Cell]):
 
 
 def dumps(report: TuningReport) -> bytes:
-    """A sweep as gzip of JSON; the same cells give the same bytes.
-
-    Raises:
-        RecordError: It has not begun.
-    """
+    """A sweep as gzip of JSON; the same cells give the same bytes."""
     if report.began is None:
         raise RecordError("the sweep has not started, so there is nothing to save")
     rows = [cell.row() for cell in report.cells]
@@ -71,10 +63,6 @@ def dumps(report: TuningReport) -> bytes:
 
 def loads(data: bytes, name: str) -> TuningReport:
     """Read a sweep; it counts as finished.
-
-    Args:
-        data: The bytes of its file.
-        name: What to call it in messages.
 
     Raises:
         RecordError: Says what is wrong with it.

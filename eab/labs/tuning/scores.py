@@ -62,8 +62,6 @@ def bootstrap(
     Args:
         statistic: Computes the value from the indices of the questions, (n,). Where it compares two
             scores on the same questions, the interval is paired. NaN is left out.
-        count: How many questions there are.
-        seed: Of the resampling.
     """
     generator = np.random.default_rng(seed)
     value = statistic(np.arange(count))

@@ -35,16 +35,10 @@ _STUDENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over seeds.
-
-    Attributes:
-        value: The mean.
-        error: Its standard error; None for a single seed, which has no spread.
-        seeds: How many seeds.
-    """
+    """A mean over seeds."""
 
     value: float
-    error: float | None
+    error: float | None  # its standard error; None for a single seed, which has no spread
     seeds: int
 
     @property

@@ -49,7 +49,6 @@ def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> s
     """What shapes the tree at a setting: "entropy threshold 0.65, branch factor 3".
 
     Args:
-        config: The settings.
         names: Which of them to name. What independent sampling ignores is left out.
     """
     named = [name for name in names if has_effect(name, config)]
@@ -80,8 +79,6 @@ def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequenc
     """Which setting gains the most, how much the least, and whether that is a difference.
 
     Args:
-        points: The settings.
-        gain: What they gain.
         fixed: Settings that vary in the sweep, and are the same in these points.
     """
     if not points:

@@ -28,25 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SweepStep:
-    """How far a sweep has come, and what is new.
+    """How far a sweep has come, and what is new."""
 
-    Attributes:
-        cells: The cells since the last step; in the first step, those that the folder had.
-        failures: Why cells since the last step could not be made.
-        done: Cells so far.
-        failed: Cells that could not be made so far.
-        total: Cells of the sweep.
-        resimulated: How many of `done` were made without the model.
-        seconds_left: An estimate, from the tokens that the runs may take; None before anything is
-            done.
-    """
-
+    # the cells since the last step; in the first step, those that the folder had
     cells: tuple[Cell, ...]
-    failures: tuple[str, ...]
+    failures: tuple[str, ...]  # why cells since the last step could not be made
     done: int
-    failed: int
+    failed: int  # cells that could not be made so far
     total: int
-    resimulated: int
+    resimulated: int  # how many of `done` were made without the model
+    # an estimate, from the tokens that the runs may take; None before anything is done
     seconds_left: float | None
 
 
@@ -62,16 +53,9 @@ def sweep(
     """Make all cells of a grid with this model, several in each forward pass.
 
     Args:
-        model: The model.
-        prompts: The prompts, see `eab.labs.tuning.prompt_sets`.
-        grid: The settings and seeds to try.
         folder: Where finished cells are kept, and a table of them (`eab.labs.tuning.journal`).
             Those that are there are not made again.
-        measurement: How the answers are read.
         draft: The draft model, for the drafter `model`.
-
-    Yields:
-        How far it is, at least once per forward pass.
 
     Raises:
         ConfigError: There are no prompts, or the values of a combination contradict each other.

@@ -18,14 +18,10 @@ RESIMULATED = ("entropy_threshold", "r")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Cells with the same prompt, seed and settings, except for the threshold and r.
-
-    Attributes:
-        prompt: The prompt.
-        configs: The settings of its cells, those with the lowest threshold first.
-    """
+    """Cells with the same prompt, seed and settings, except for the threshold and r."""
 
     prompt: TuningPrompt
+    # the settings of its cells, those with the lowest threshold first
     configs: tuple[BranchingConfig, ...]
 
     @property
@@ -40,11 +36,7 @@ class Item:
 
 
 def items_of(prompts: Sequence[TuningPrompt], grid: Grid) -> list[Item]:
-    """All cells of a sweep; those of the first seed come first.
-
-    Raises:
-        ConfigError: The values of a combination contradict each other.
-    """
+    """All cells of a sweep; those of the first seed come first."""
     groups: dict[Any, list[BranchingConfig]] = {}
     for config in grid.configs():
         kept = tuple(getattr(config, name) for name in SETTINGS if name not in RESIMULATED)

@@ -229,10 +229,7 @@ def _side_by_side(
     """One measure of all caches, as a multiple of the first.
 
     Args:
-        compared: The runs.
         when: How the sentence begins.
-        name: The field of RunCost.
-        verb: What a cache does with that much.
         written: How a value is written.
     """
     costs = compared.costs()

@@ -41,21 +41,13 @@ _OUTCOMES: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class DraftLengthResult:
-    """What became of the draft tokens of one variant.
-
-    Attributes:
-        name: The variant.
-        length: Its draft length; None for plain decoding, 0 for adaptive.
-        stats: Counts of its first run.
-        seconds: Of the decode steps, in each repeat.
-        drafting: Of the drafter, in each repeat.
-    """
+    """What became of the draft tokens of one variant."""
 
     name: str
-    length: int | None
+    length: int | None  # its draft length; None for plain decoding, 0 for adaptive
     stats: SpeculationStats
-    seconds: Timing
-    drafting: Timing
+    seconds: Timing  # of the decode steps, in each repeat
+    drafting: Timing  # of the drafter, in each repeat
 
     @property
     def steps_per_pass(self) -> float:

@@ -36,15 +36,10 @@ ONE_PATH_ONLY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Measured times, in forward passes of one token.
+    """Measured times, in forward passes of one token."""
 
-    Attributes:
-        draft_token: Time of drafting one token.
-        further_token: Time that each further token adds to a pass.
-    """
-
-    draft_token: float
-    further_token: float
+    draft_token: float  # time of drafting one token
+    further_token: float  # time that each further token adds to a pass
 
     def of_pass(self, tokens: int) -> float:
         """Time of a pass of `tokens` tokens."""

@@ -27,18 +27,12 @@ def run_variants(
     and the next one begins. To stop, stop iterating.
 
     Args:
-        model: The model that generates.
-        request: Prompt and settings.
         variants: For each variant its name and the settings that it changes.
-        draft: The draft model, if a variant uses the drafter `model`.
         repeats: Of each run, after the first.
 
     Yields:
         The events of all first runs, a RunTimed per repeat, and RunEnded("finished");
         `eab.labs.variants.results.VariantRuns` folds them.
-
-    Raises:
-        PromptError, ConfigError, ModelError: See `generate`.
     """
     requests = {
         name: replace(request, config=replace(request.config, **settings))

@@ -29,31 +29,18 @@ COARSE_ROUNDING: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What a run took under its variant of the settings. All measured.
-
-    Attributes:
-        variant: The name of the variant.
-        seconds: What all steps took, in each repeat.
-        step_seconds: The median of the decode steps, in each repeat.
-        tokens_through_model: Tokens that went through the model.
-        peak_bytes: The most KV bytes alive at once, temporary tensors included.
-        most_held_bytes: The most KV bytes held between steps.
-        held_last_bytes: KV bytes held after the last step.
-        copied_bytes: KV bytes copied in the whole run.
-        allocations: KV tensors allocated in the whole run.
-        ended: How the run ended; empty while it goes on.
-    """
+    """What a run took under its variant of the settings. All measured."""
 
     variant: str
-    seconds: Timing
-    step_seconds: Timing
+    seconds: Timing  # what all steps took, in each repeat
+    step_seconds: Timing  # the median of the decode steps, in each repeat
     tokens_through_model: int
-    peak_bytes: int
-    most_held_bytes: int
+    peak_bytes: int  # the most KV bytes alive at once, temporary tensors included
+    most_held_bytes: int  # the most KV bytes held between steps
     held_last_bytes: int
     copied_bytes: int
     allocations: int
-    ended: str
+    ended: str  # how the run ended; empty while it goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +50,12 @@ class Agreement:
     Another cache, or draft tokens, only change the order in which numbers are added. Logits are
     then rounded differently, so now and then a draw next to a boundary takes another token, and the
     trees diverge.
-
-    Attributes:
-        variant: The name of the variant.
-        first_difference: The step at which the trees diverge; None if they are the same.
-        entropy_gap: The largest difference (nats) between the entropies of both up to there.
-        explained: Whether rounding in the model's dtype and weights explains this gap.
     """
 
     variant: str
-    first_difference: int | None
-    entropy_gap: float
-    explained: bool
+    first_difference: int | None  # the step at which the trees diverge; None if they are the same
+    entropy_gap: float  # the largest difference (nats) between the entropies of both up to there
+    explained: bool  # whether rounding in the model's dtype and weights explains this gap
 
 
 class VariantRuns:
@@ -234,8 +215,6 @@ def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCos
     """What the run took so far.
 
     Args:
-        variant: The name of the variant.
-        run: Its run.
         repeats: The times of its repeats; without any, those of the run itself.
     """
     times = repeats or [run_timed(variant, run)]

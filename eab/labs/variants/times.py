@@ -19,23 +19,15 @@ _DIGITS: Final = 7  # of seconds: 0.1 microseconds
 class RunTimed:
     """The times of one run, and counts of its decode steps: those after the first step, which the
     pass of the prompt decides.
-
-    Attributes:
-        variant: The name of the variant.
-        step_seconds: Of each step, the first included; None where an earlier pass served it.
-        forward_seconds: Of the passes of the decode steps.
-        draft_seconds: What the drafter took in them.
-        forward_passes: Their number.
-        tokens: Tokens that went through the model in them.
-        draft_tokens: How many tokens were drafted.
     """
 
     variant: str
+    # of each step, the first included; None where an earlier pass served it
     step_seconds: tuple[float | None, ...]
-    forward_seconds: float
-    draft_seconds: float
+    forward_seconds: float  # of the passes of the decode steps
+    draft_seconds: float  # what the drafter took in them
     forward_passes: int
-    tokens: int
+    tokens: int  # tokens that went through the model in them
     draft_tokens: int
 
     @property
