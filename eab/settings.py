@@ -39,7 +39,6 @@ class Whole:
     or_word: str = ""
 
     def check(self, name: str, value: object) -> None:
-        """See Values.check."""
         if self.or_word and isinstance(value, str) and value == self.or_word:
             return
         is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -60,7 +59,6 @@ class Real:
     hint: str = ""
 
     def check(self, name: str, value: object) -> None:
-        """See Values.check."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not self.low <= value <= self.high:  # type: ignore[operator]
             kind = f"a number from {self.low:g} to {self.high:g}"
@@ -77,7 +75,6 @@ class Choice:
     names: tuple[str, ...]
 
     def check(self, name: str, value: object) -> None:
-        """See Values.check."""
         if not isinstance(value, str) or value not in self.names:
             raise ConfigError(
                 f"{name} is {quoted(value)}; it must be one of: {', '.join(self.names)}"
@@ -94,7 +91,6 @@ class Switch:
     or_word: str = ""
 
     def check(self, name: str, value: object) -> None:
-        """See Values.check."""
         if self.or_word and isinstance(value, str) and value == self.or_word:
             return
         if not isinstance(value, bool):
@@ -112,7 +108,6 @@ class Text:
     longest: int = MAX_TEXT
 
     def check(self, name: str, value: object) -> None:
-        """See Values.check."""
         if not isinstance(value, str):
             raise ConfigError(f"{name} is {quoted(value)}; it must be text")
         if len(value) > self.longest:
@@ -152,7 +147,6 @@ class Slider:
     step: float = 1
 
     def nearest(self, value: float) -> float:
-        """See Widget.nearest."""
         return type(self.low)(min(max(value, self.low), self.high))
 
 
@@ -164,7 +158,6 @@ class NumberBox:
     high: int
 
     def nearest(self, value: int) -> int:
-        """See Widget.nearest."""
         return min(max(value, self.low), self.high)
 
 
@@ -182,7 +175,6 @@ class Steps:
     number: str = "{}"
 
     def nearest(self, value: Any) -> Any:
-        """See Widget.nearest."""
         if value in self.values:
             return value
         numbers = [choice for choice in self.values if not isinstance(choice, str)]
@@ -200,7 +192,6 @@ class Menu:
     names: tuple[str, ...]
 
     def nearest(self, value: str) -> str:
-        """See Widget.nearest."""
         return value if value in self.names else self.names[0]
 
 
@@ -211,7 +202,6 @@ class Buttons:
     labels: Mapping[Any, str]
 
     def nearest(self, value: Any) -> Any:
-        """See Widget.nearest."""
         return value
 
 
@@ -222,7 +212,6 @@ class TextLine:
     example: str = ""
 
     def nearest(self, value: str) -> str:
-        """See Widget.nearest."""
         return value
 
 
@@ -233,7 +222,6 @@ class TextArea:
     example: str = ""
 
     def nearest(self, value: str) -> str:
-        """See Widget.nearest."""
         return value
 
 
@@ -266,7 +254,6 @@ class Toggle:
     """A switch."""
 
     def nearest(self, value: bool) -> bool:
-        """See Widget.nearest."""
         return value
 
 

@@ -18,7 +18,6 @@ class Texts:
     longest: int
 
     def check(self, name: str, value: object) -> None:
-        """See Values.check."""
         if not isinstance(value, tuple) or len(value) > self.most:
             raise ConfigError(
                 f"{name} is {quoted(value)}; it must be a list of at most {self.most} strings"
@@ -47,7 +46,6 @@ class JsonObject:
     reserved: tuple[str, ...] = ()
 
     def check(self, name: str, value: object) -> None:
-        """See Values.check."""
         Text(self.longest).check(name, value)
         if value == "":
             return

@@ -48,7 +48,6 @@ class ArithmeticPolicy(Seeded):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """See Policy.branch."""
         chosen = self._chosen(leaves, predictions)
         families = children_of(
             leaves,
@@ -88,11 +87,11 @@ class ArithmeticPolicy(Seeded):
                 self._codes[stream_key_of(child, step)] = tuple(inside[child.token])
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: there are never more than max_paths."""
+        """There are never more than max_paths."""
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """See Policy.forced_tokens: those of the paths that draw alone."""
+        """Those of the paths that draw alone."""
         return [
             None if stream_key in self._codes else token
             for token, (stream_key, _) in zip(predictions.drawn, at, strict=True)

@@ -33,7 +33,6 @@ class FairPolicy(Seeded):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """See Policy.branch."""
         heirs = predictions.drawn
         choices: list[list[tuple[int, float]]] = [[(drawn_token(heir), 1.0)] for heir in heirs]
         for index, leaf in enumerate(leaves):
@@ -42,7 +41,7 @@ class FairPolicy(Seeded):
         return children_of(leaves, predictions, choices, heirs)
 
     def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
-        """See Policy.rest_draws: one token besides the head, where the path may fork."""
+        """One token besides the head, where the path may fork."""
         return [
             RestDraw(
                 index,
@@ -80,7 +79,7 @@ class FairPolicy(Seeded):
         return [(token, share / total) for token, share in shares]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: at most max_paths live and finished paths remain."""
+        """At most max_paths live and finished paths remain."""
         weights = [member.weight for member in population]
         return fearnhead_clifford(
             weights, self._config.max_paths, pruning_uniform(self._config.seed, step)

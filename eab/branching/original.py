@@ -38,7 +38,6 @@ class OriginalPolicy(Seeded):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """See Policy.branch."""
         drawn = [[drawn_token(token)] for token in predictions.drawn]
         drawing = list(range(len(leaves)))  # batch indices that get another child
         for number in range(1, self._factor(len(leaves))):
@@ -64,7 +63,7 @@ class OriginalPolicy(Seeded):
         return min(budget, self._config.branch_factor) if budget > 0 else 2
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: the max_paths most likely live paths remain, and all finished ones."""
+        """The max_paths most likely live paths remain, and all finished ones."""
         live = [index for index, member in enumerate(population) if isinstance(member, Child)]
         by_log_prob = sorted(live, key=lambda index: -log_prob_of(population[index]))
         dropped = set(by_log_prob[self._config.max_paths :])
@@ -72,5 +71,4 @@ class OriginalPolicy(Seeded):
         return [None if index in dropped else weight for index in range(len(population))]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """See Policy.forced_tokens."""
         return drawn_below_threshold(predictions, self._threshold)

@@ -120,13 +120,12 @@ class Seeded:
         self._config = config
 
     def uniforms(self, at: At) -> list[float]:
-        """See Policy.uniforms."""
         return [
             uniform(self._config.seed, stream_key, step, Purpose.TOKEN) for stream_key, step in at
         ]
 
     def rest_draws(self, predictions: Predictions, first: int, at: At) -> list[RestDraw]:
-        """See Policy.rest_draws: none."""
+        """None."""
         return []
 
 

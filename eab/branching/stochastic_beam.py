@@ -70,7 +70,7 @@ class StochasticBeamPolicy(Seeded):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """See Policy.branch: the continuations that are kept; of a path without one, its best."""
+        """The continuations that are kept; of a path without one, its best."""
         found = [
             _Continuations(leaf, [drawn_token(token)], [self._perturbed[leaf.stream_key]])
             for leaf, token in zip(leaves, predictions.drawn, strict=True)
@@ -148,7 +148,7 @@ class StochasticBeamPolicy(Seeded):
         ]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: what is above kappa is kept, by its share of all importance weights."""
+        """What is above kappa is kept, by its share of all importance weights."""
         keys = [
             member.stream_key if isinstance(member, Leaf) else stream_key_of(member, step)
             for member in population
@@ -162,7 +162,7 @@ class StochasticBeamPolicy(Seeded):
         return _shares(keys, kept)
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """See Policy.forced_tokens: none, as any path may be dropped or fork."""
+        """None, as any path may be dropped or fork."""
         return [None] * len(at)
 
 

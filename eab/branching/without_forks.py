@@ -14,16 +14,15 @@ class GreedyPolicy(Seeded):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """See Policy.branch."""
         best = [tokens[0] for tokens in predictions.top_tokens]
         return children_of(leaves, predictions, [[(token, 1.0)] for token in best], best)
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: there is one path only."""
+        """There is one path only."""
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """See Policy.forced_tokens: no path forks."""
+        """No path forks."""
         return [tokens[0] for tokens in predictions.top_tokens]
 
 
@@ -35,7 +34,6 @@ class IndependentPolicy(Seeded):
     def branch(
         self, leaves: Sequence[Leaf], predictions: Predictions, step: int
     ) -> list[list[Child]]:
-        """See Policy.branch."""
         if step == 0:
             return [self._first_tokens(leaves[0], predictions)]
         drawn = [drawn_token(token) for token in predictions.drawn]
@@ -59,11 +57,11 @@ class IndependentPolicy(Seeded):
         ]
 
     def prune(self, population: Sequence[Member], step: int) -> list[float | None]:
-        """See Policy.prune: there are never more than max_paths."""
+        """There are never more than max_paths."""
         return [member.weight for member in population]
 
     def forced_tokens(self, predictions: Predictions, at: At) -> list[int | None]:
-        """See Policy.forced_tokens: paths fork at the first step only."""
+        """Paths fork at the first step only."""
         return [
             heir if step else None for heir, (_, step) in zip(predictions.drawn, at, strict=True)
         ]

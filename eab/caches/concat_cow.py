@@ -65,8 +65,6 @@ class _Chain:
 
 
 class ConcatCowCache(PerPathCache):
-    """See KVCache."""
-
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         self._chains = {0: _Chain()}
@@ -88,7 +86,6 @@ class ConcatCowCache(PerPathCache):
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.prepare."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._chains[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
@@ -120,14 +117,13 @@ class ConcatCowCache(PerPathCache):
         return keys, values
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See KVCache.fork: the parent's own segment becomes a shared one."""
+        """The parent's own segment becomes a shared one."""
         parts = self._chains.pop(path).parts
         for segment, _ in parts:
             segment.paths += len(children) - 1
         self._chains |= {child: _Chain(parts) for child in children}
 
     def release(self, path: int) -> None:
-        """See KVCache.release."""
         for segment, _ in self._chains.pop(path).parts:
             self._release_segment(segment)
 
@@ -137,7 +133,7 @@ class ConcatCowCache(PerPathCache):
             self._ledger.freed(*segment.tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim. Rows of a shared segment that no path sees are kept until the
+        """Rows of a shared segment that no path sees are kept until the
         last path with this segment ends.
         """
         chain = self._chains[path]
@@ -164,7 +160,7 @@ class ConcatCowCache(PerPathCache):
                 self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage. Spare are rows of shared segments that all their paths have
+        """Spare are rows of shared segments that all their paths have
         trimmed.
         """
         # For each segment: how many of its rows each of its paths sees, in ascending order.

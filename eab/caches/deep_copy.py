@@ -36,8 +36,6 @@ class _PathTensors:
 
 
 class DeepCopyCache(PerPathCache):
-    """See KVCache."""
-
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         super().__init__(shape, byte_limit)
         empty = torch.empty(
@@ -56,7 +54,6 @@ class DeepCopyCache(PerPathCache):
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.prepare."""
         check_limit(self.bytes_held + sum(map(len, tokens)) * self.shape.row_bytes, self.byte_limit)
         starts = [self._paths[path].length for path in paths]
         for path, new in zip(paths, tokens, strict=True):
@@ -74,7 +71,6 @@ class DeepCopyCache(PerPathCache):
         return own.keys[layer], own.values[layer]
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See KVCache.fork."""
         check_limit(
             self.bytes_held + (len(children) - 1) * self._paths[path].nbytes, self.byte_limit
         )
@@ -92,11 +88,10 @@ class DeepCopyCache(PerPathCache):
         return copies
 
     def release(self, path: int) -> None:
-        """See KVCache.release."""
         self._ledger.freed(*self._paths.pop(path).tensors)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim: the remaining rows are copied, so that the memory of the others is
+        """The remaining rows are copied, so that the memory of the others is
         freed.
         """
         own = self._paths[path]
@@ -109,7 +104,7 @@ class DeepCopyCache(PerPathCache):
                 self._ledger.replaced(old, tensors[layer], copied=tensors[layer].nbytes)
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage: all rows are private."""
+        """All rows are private."""
         return KVUsage(
             bytes_held=self.bytes_held,
             rows_shared=0,

@@ -46,11 +46,10 @@ class PerPathCache(KVCache):
         """
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """See KVCache.reserve: nothing is allocated ahead."""
+        """Nothing is allocated ahead."""
         return None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See KVCache.attend."""
         paths, counts = zip(*self._batch, strict=True)
         parts = zip(
             paths,

@@ -72,7 +72,6 @@ class Recomputation:
         return ForwardBatch(self, ids, at, last, ())
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See KVCache.attend."""
         keys, values = (tensors[layer] for tensors in self._tensors)
         keys.index_copy_(1, self._rows, key[0])
         values.index_copy_(1, self._rows, value[0])

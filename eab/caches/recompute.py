@@ -38,7 +38,7 @@ class Recompute(PerPathCache):
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.prepare: the batch holds the whole text of each path, from position 0."""
+        """The batch holds the whole text of each path, from position 0."""
         texts = [[*self._texts[path], *new] for path, new in zip(paths, tokens, strict=True)]
         needed = sum(map(len, texts)) * self.shape.row_bytes
         check_limit(
@@ -48,7 +48,7 @@ class Recompute(PerPathCache):
         return self._make_batch(paths, texts, [0] * len(texts), logits_to_keep)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See KVCache.attend. K and V belong to the model; their bytes count for the peak."""
+        """K and V belong to the model; their bytes count for the peak."""
         self._ledger.peak_bytes = max(self._ledger.peak_bytes, key.nbytes + value.nbytes)
         return super().attend(layer, query, key, value, scale)
 
@@ -56,20 +56,18 @@ class Recompute(PerPathCache):
         return key, value
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See KVCache.fork: only token ids are kept."""
+        """Only token ids are kept."""
         text = self._texts.pop(path)
         self._texts |= {child: text for child in children}  # never changed in place
 
     def release(self, path: int) -> None:
-        """See KVCache.release."""
         del self._texts[path]
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim."""
         self._texts[path] = self._texts[path][:length]
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage: there are no rows."""
+        """There are no rows."""
         return KVUsage(
             bytes_held=0,
             rows_shared=0,

@@ -106,7 +106,7 @@ class ServerCache:
         self.drafts: list[tuple[int, int]] = []
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """See KVCache.reserve: the server allocates as it likes."""
+        """The server allocates as it likes."""
         return None
 
     def prepare(
@@ -115,7 +115,7 @@ class ServerCache:
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.prepare. New tokens may end in UNKNOWN ones, which the server chooses. The
+        """New tokens may end in UNKNOWN ones, which the server chooses. The
         batch holds the tokens of the paths that the server must be asked about.
         """
         self._check_room(paths, tokens)
@@ -195,7 +195,7 @@ class ServerCache:
         return next(list(one.chosen) for one in self.questions if one.path == path)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See KVCache.fork: nothing is sent."""
+        """Nothing is sent."""
         self._books.fork(path, children)
         text = self._texts.pop(path)
         self._texts |= {child: text for child in children}  # never changed in place
@@ -203,18 +203,17 @@ class ServerCache:
             self._answers |= dict.fromkeys(children, answer)
 
     def release(self, path: int) -> None:
-        """See KVCache.release: the server forgets the text when it needs the room."""
+        """The server forgets the text when it needs the room."""
         self._books.release(path)
         del self._texts[path]
         self._answers.pop(path, None)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim."""
         self._books.trim(path, length)
         self._texts[path] = self._texts[path][:length]
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage. The server computes again what our books would copy."""
+        """The server computes again what our books would copy."""
         return replace(
             self._books.usage(paths),
             bytes_copied=0,

@@ -37,7 +37,6 @@ class TimedTreeCache(TreeCache):
         self.growth_seconds = 0.0
 
     def grow(self, more: int) -> Growth:
-        """See TreeCache.grow."""
         start = now(self.shape.device)
         growth = super().grow(more)
         self.growth_seconds += now(self.shape.device) - start

@@ -113,7 +113,6 @@ class TreeCache:
         return sum(tensor.nbytes for tensor in (*self._keys, *self._values))
 
     def reserve(self, rows: int, steps: int | None) -> Growth | None:
-        """See KVCache.reserve."""
         self._steps_left = steps
         return self.grow(rows - self.rows) if rows > self.rows else None
 
@@ -123,7 +122,7 @@ class TreeCache:
         tokens: Sequence[Sequence[int]],
         logits_to_keep: Sequence[int] | None = None,
     ) -> ForwardBatch:
-        """See KVCache.prepare. Siblings do not see each other's rows, even within a batch."""
+        """Siblings do not see each other's rows, even within a batch."""
         counts = np.array([len(new) for new in tokens])
         total = int(counts.sum())
         if self._suffixes and self._should_compact(total):
@@ -252,7 +251,7 @@ class TreeCache:
         return positions, visible
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See KVCache.attend. Query heads of a group become query rows, so K and V are not expanded
+        """Query heads of a group become query rows, so K and V are not expanded
         per query head.
         """
         keys, values = self._keys[layer], self._values[layer]
@@ -297,7 +296,7 @@ class TreeCache:
         return attention_mask(visible.to(self.shape.device), self.shape.group, self.shape.dtype)
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See KVCache.fork: only bookkeeping, no K or V is touched."""
+        """Only bookkeeping, no K or V is touched."""
         index, length = self._path_index.pop(path), self._lengths.pop(path)
         self._ref_counts += self._visible[index] * (len(children) - 1)
         indices = [index, *(self._new_path_index() for _ in children[1:])]
@@ -306,14 +305,13 @@ class TreeCache:
             self._path_index[child], self._lengths[child] = child_index, length
 
     def release(self, path: int) -> None:
-        """See KVCache.release."""
         index = self._path_index.pop(path)
         del self._lengths[path]
         self._hide(index, self._visible[index].copy())
         self._free_indices.append(index)
 
     def trim(self, path: int, length: int) -> None:
-        """See KVCache.trim: only bookkeeping."""
+        """Only bookkeeping."""
         self._blocks = []  # a path sees a suffix of a block as a whole or not at all
         index = self._path_index[path]
         self._hide(index, self._visible[index] & (self._positions >= length))
@@ -324,7 +322,6 @@ class TreeCache:
         self._ref_counts -= rows
 
     def usage(self, paths: Sequence[int]) -> KVUsage:
-        """See KVCache.usage."""
         shared = self._ref_counts > 1
         visible = self._visible[[self._path_index[path] for path in paths]]
         common = (visible & shared).sum(axis=1)

@@ -129,7 +129,6 @@ class HuggingFaceModel:
         return matrix_modules(self._model)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """See LanguageModel.forward."""
         if self._graph_runner is not None and len(batches) == 1:
             return self._graph_runner.run(batches[0], lambda batch: self._forward([batch]))
         return self._forward(batches)
@@ -164,11 +163,9 @@ class HuggingFaceModel:
         return encode_prompt(self._tokenizer, self.card.name, prompt, config)
 
     def text(self, token: int) -> str:
-        """See LanguageModel.text."""
         return self._texts[token]
 
     def is_special(self, token: int) -> bool:
-        """See LanguageModel.is_special."""
         return self._texts.is_special(token)
 
     def _make_graph_runner(self) -> CudaGraphRunner:

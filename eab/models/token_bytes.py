@@ -28,7 +28,6 @@ class TokenTexts:
         return self._cached[token]
 
     def is_special(self, token: int) -> bool:
-        """See LanguageModel.is_special."""
         return token in self._special
 
     def _text(self, token: int) -> str:

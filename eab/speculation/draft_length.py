@@ -76,11 +76,10 @@ class FixedLength:
         self._length = length
 
     def choose(self) -> int:
-        """See DraftLength.choose."""
         return self._length
 
     def observe(self, outcome: PassOutcome) -> None:
-        """See DraftLength.observe."""
+        pass
 
 
 class AdaptiveLength:
@@ -108,7 +107,6 @@ class AdaptiveLength:
         self._lost_seconds = 0.0  # what the latest draft tokens lost; 0 before the first
 
     def choose(self) -> int:
-        """See DraftLength.choose."""
         if self._settling > 0:
             self._settling -= 1
             return 0
@@ -136,7 +134,6 @@ class AdaptiveLength:
         return length
 
     def observe(self, outcome: PassOutcome) -> None:
-        """See DraftLength.observe."""
         self._paths = outcome.paths
         if outcome.tokens:
             self._pass_seconds.add(outcome.tokens, outcome.seconds)

@@ -45,7 +45,7 @@ class DraftModel:
         self._computed: dict[int, list[int]] = {0: []}  # the tokens of each path in the cache
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """See Drafter.propose. A path's draft ends where this model may fork: there the target may
+        """A path's draft ends where this model may fork: there the target may
         fork too.
         """
         drafts: dict[int, list[int]] = {request.path: [] for request in requests}
@@ -106,21 +106,17 @@ class DraftModel:
             self._computed[request.path] = computed[:same]
 
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
-        """See Drafter.drafted."""
         return proposed
 
     def outcomes(self, verified: Verified) -> tuple[int, Verified]:
-        """See Drafter.outcomes."""
         return sum(drafted for drafted, _ in verified), verified
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See Drafter.fork."""
         self._cache.fork(path, children)
         computed = self._computed.pop(path)
         self._computed |= {child: computed for child in children}  # never changed in place
 
     def release(self, path: int) -> None:
-        """See Drafter.release."""
         self._cache.release(path)
         del self._computed[path]
 

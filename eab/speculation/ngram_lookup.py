@@ -29,7 +29,7 @@ class NgramLookup:
         self._tokens: dict[int, list[int]] = {0: []}
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """See Drafter.propose. All paths are indexed before the first one is searched."""
+        """All paths are indexed before the first one is searched."""
         for request in requests:
             self._index(request)
         return [self._find(request) for request in requests]
@@ -65,20 +65,17 @@ class NgramLookup:
         return draft
 
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
-        """See Drafter.drafted."""
         return proposed
 
     def outcomes(self, verified: Verified) -> tuple[int, Verified]:
-        """See Drafter.outcomes."""
         return sum(drafted for drafted, _ in verified), verified
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See Drafter.fork."""
         ngrams, tokens = self._ngrams.pop(path), self._tokens.pop(path)
         for child in children:
             self._ngrams[child] = ngrams if self._siblings else dict(ngrams)
             self._tokens[child] = list(tokens)
 
     def release(self, path: int) -> None:
-        """See Drafter.release. With siblings its tokens can still be found."""
+        """With siblings its tokens can still be found."""
         del self._ngrams[path], self._tokens[path]

@@ -23,21 +23,21 @@ class RunAhead:
         self._cache = cache
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[list[int]]:
-        """See Drafter.propose: a place for each token."""
+        """A place for each token."""
         return [[UNKNOWN] * request.limit for request in requests]
 
     def drafted(self, path: int, proposed: list[int]) -> list[int]:
-        """See Drafter.drafted: the server may have ended earlier."""
+        """The server may have ended earlier."""
         return self._cache.run_ahead(path)
 
     def outcomes(self, verified: Verified) -> tuple[int, Verified]:
-        """See Drafter.outcomes: where a path may fork, the decision verifies the next token. So
+        """Where a path may fork, the decision verifies the next token. So
         these are the tokens that were verified up to the beginning of the pass.
         """
         return self._cache.ahead, self._cache.drafts
 
     def fork(self, path: int, children: Sequence[int]) -> None:
-        """See Drafter.fork."""
+        pass
 
     def release(self, path: int) -> None:
-        """See Drafter.release."""
+        pass
