@@ -52,7 +52,6 @@ class ServerError(ModelError):
     """The server that runs the model gives no good answer; what was generated so far stays valid.
 
     Args:
-        message: What went wrong.
         retry_after: Seconds after which the same request may succeed; None if it will not.
     """
 

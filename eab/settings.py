@@ -166,7 +166,6 @@ class Steps:
     """A slider over a few values.
 
     Attributes:
-        values: Numbers, perhaps with a word among them.
         labels: What the slider shows for a value; for the others `number` is the format.
     """
 

@@ -33,16 +33,11 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """A JSON object as text in one form (see `as_json_text`), or no text.
+    """A JSON object as text in one form (see `as_json_text`), or no text."""
 
-    Attributes:
-        longest: Characters of the text.
-        deepest: How many lists and objects may stand inside each other, itself included.
-        reserved: Names that it may not have; with a `*` at the end, all that begin so.
-    """
-
-    longest: int
-    deepest: int
+    longest: int  # characters of the text
+    deepest: int  # how many lists and objects may stand inside each other, itself included
+    # Names that it may not have; with a `*` at the end, all that begin so
     reserved: tuple[str, ...] = ()
 
     def check(self, name: str, value: object) -> None:

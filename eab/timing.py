@@ -30,13 +30,10 @@ Clock: TypeAlias = Callable[[], float]  # seconds, when all work is done
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The repeats of one measurement.
+    """The repeats of one measurement."""
 
-    Attributes:
-        seconds: One number per repeat, in the order in which they were measured; of another unit
-            where something else than time was measured.
-    """
-
+    # One number per repeat, in the order in which they were measured; of another unit where
+    # something else than time was measured
     seconds: tuple[float, ...]
 
     @property
@@ -74,7 +71,6 @@ def timed(work: Callable[[], object], clock: Clock = time.perf_counter) -> Measu
     """Make work measurable.
 
     Args:
-        work: What is to be timed.
         clock: Reads the seconds. A GPU needs one that waits for it (see eab.caches.timing.now).
     """
 
@@ -90,7 +86,6 @@ def take_turns(alternatives: Mapping[str, Measure], repeats: int) -> dict[str, T
     """Measure the alternatives in turn.
 
     Args:
-        alternatives: By name.
         repeats: How many rounds count, at least 1; one more comes before them.
     """
     _round(alternatives)
@@ -107,9 +102,7 @@ def take_turns_until_settled(
     up.
 
     Args:
-        alternatives: By name.
         max_seconds: No round begins later. There are always a warm-up and one round.
-        clock: Reads the seconds.
     """
     start = clock()
     _round(alternatives)
@@ -172,13 +165,7 @@ def no_comparison(a: Timing, b: Timing) -> str:
 
 
 class Claim(NamedTuple):
-    """Two timings that a page compares in a sentence.
-
-    Attributes:
-        what: What is compared.
-        a: One of both.
-        b: The other.
-    """
+    """Two timings that a page compares in a sentence."""
 
     what: str
     a: Timing

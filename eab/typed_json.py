@@ -36,9 +36,6 @@ def read(value: Any, kind: type[_T], *, surrogates: Surrogates = "strict") -> _T
         kind: A dataclass of plain values; fields may be dataclasses, too.
         surrogates: Whether texts may hold lone surrogates that stand for bytes (see
             `eab.token_text`).
-
-    Raises:
-        NotDeclaredError: They are not what it declares.
     """
     try:
         made = msgspec.convert(value, kind)

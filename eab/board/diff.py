@@ -13,11 +13,6 @@ from eab.run import Run
 def diff_message(a: Run, b: Run, key: str) -> dict[str, Any]:
     """The message about two runs of one prompt.
 
-    Args:
-        a: Drawn as side A.
-        b: Drawn as side B.
-        key: Names the two runs together, so that the board starts afresh with others.
-
     Returns:
         JSON values, as of `board_message`, and `sides`: "both", "a" or "b" by the path's id.
     """
@@ -27,13 +22,7 @@ def diff_message(a: Run, b: Run, key: str) -> dict[str, Any]:
 
 
 def graft_message(source: Run, grown: Run, key: str) -> dict[str, Any]:
-    """The message about a run, which may still grow, in the tree that it was grown from.
-
-    Args:
-        source: The run that it was grown from.
-        grown: Drawn as side B.
-        key: Names both.
-    """
+    """The message about a run, which may still grow, in the tree that it was grown from."""
     words = f"Grown from the chosen token: {tree_sentence(grown)}"
     live = {"mode": "replay" if grown.ended else "live", "graft": True}
     return _message(graft(source, grown), key, {"tree": words, "entropy": ""}) | live

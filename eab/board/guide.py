@@ -10,19 +10,13 @@ Drawer = Literal["tables", "help"]
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What the board shows next.
+    """What the board shows next."""
 
-    Attributes:
-        id: Names it; the board follows a guide only once.
-        cursor: The step at which the cursor stands; None leaves it.
-        token: The path and the index of the token to select; None selects none.
-        drawer: What to open over the charts, if no token is selected.
-    """
-
-    id: str
-    cursor: int | None = None
+    id: str  # names it; the board follows a guide only once
+    cursor: int | None = None  # the step at which the cursor stands; None leaves it
+    # The path and the index of the token to select; None selects none
     token: tuple[int, int] | None = None
-    drawer: Drawer | None = None
+    drawer: Drawer | None = None  # what to open over the charts, if no token is selected
 
     def as_message(self) -> dict[str, Any]:
         """JSON values; see Guide in eab/board/static/types.d.ts."""

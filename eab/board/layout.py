@@ -31,21 +31,12 @@ _WIDE: Final = frozenset("mwMW@%—…")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The boxes of all paths, by the path's id.
+    """The boxes of all paths, by the path's id."""
 
-    Attributes:
-        x: Left edge of each box.
-        y: Middle line of each box.
-        box_widths: Width of each box.
-        prompt_width: Width of the prompt's box, which begins at 0.
-        width: Width of the whole.
-        height: Height of the whole.
-    """
-
-    x: tuple[float, ...]
-    y: tuple[float, ...]
+    x: tuple[float, ...]  # left edge of each box
+    y: tuple[float, ...]  # middle line of each box
     box_widths: tuple[float, ...]
-    prompt_width: float
+    prompt_width: float  # width of the prompt's box, which begins at 0
     width: float
     height: float
 

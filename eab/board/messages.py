@@ -34,14 +34,10 @@ PROMPT_LONGEST: Final = 200  # characters of its end; the tree has no room for m
 
 @dataclass
 class Feed:
-    """What one board has been sent.
+    """What one board has been sent."""
 
-    Attributes:
-        key: Name of the run.
-        steps: The last step of each message since the last keyframe, the newest last.
-    """
-
-    key: str = ""
+    key: str = ""  # name of the run
+    # The last step of each message since the last keyframe, the newest last
     steps: list[int] = field(default_factory=list)
 
     def message(
@@ -55,14 +51,9 @@ class Feed:
         """The next message: a recorded run whole, a live one from a few messages back.
 
         Args:
-            run: The run to show; None before it starts.
             key: Names the run, so that the board starts afresh with another one.
-            mode: Whether the run still grows.
             autoplay: Play the run from its beginning, if it is new to the board.
             cursor: The step at which a run that is new to the board is shown; None for the last.
-
-        Returns:
-            JSON values.
         """
         if self.key != key:
             self.key = key

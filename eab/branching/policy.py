@@ -14,42 +14,25 @@ from eab.config import BranchingConfig
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A live or finished path.
-
-    Attributes:
-        path: Its id.
-        stream_key: Key of its random stream (see eab.branching.random_streams).
-        weight: Its weight.
-        log_prob: ln of the probability of its tokens.
-        token: Its last token; -1 if it has none.
-        finished: Whether it is complete.
-    """
+    """A live or finished path."""
 
     path: int
-    stream_key: int
+    stream_key: int  # key of its random stream (see eab.branching.random_streams)
     weight: float
-    log_prob: float
-    token: int = -1
+    log_prob: float  # ln of the probability of its tokens
+    token: int = -1  # its last token; -1 if it has none
     finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One continuation of a leaf by one token.
-
-    Attributes:
-        leaf: The leaf.
-        token: The token.
-        token_log_prob: ln of the token's probability.
-        weight: The weight of the child.
-        heir: Whether it is the child that would have come without a fork.
-    """
+    """One continuation of a leaf by one token."""
 
     leaf: Leaf
     token: int
-    token_log_prob: float
+    token_log_prob: float  # ln of the token's probability
     weight: float
-    heir: bool
+    heir: bool  # whether it is the child that would have come without a fork
 
 
 Member = Leaf | Child  # of the population: a finished leaf, or a continuation; in tree order
@@ -69,7 +52,6 @@ class Policy(Protocol):
         """What else `branch` may need to be drawn.
 
         Args:
-            predictions: Of this run and of others.
             first: Batch index of this run's first row.
             at: The path and the step of each of its rows.
         """
@@ -82,8 +64,6 @@ class Policy(Protocol):
 
         Args:
             leaves: The live leaves; leaf i has batch index i in the predictions.
-            predictions: Of this step, with what the policy wanted to be drawn.
-            step: The step.
         """
         ...
 
@@ -92,7 +72,6 @@ class Policy(Protocol):
 
         Args:
             population: Finished leaves and children, in tree order.
-            step: The step.
         """
         ...
 
@@ -103,7 +82,6 @@ class Policy(Protocol):
 
         Args:
             predictions: Of any paths and steps, with drawn tokens.
-            at: The path and the step of each batch index.
 
         Returns:
             For each batch index, the token that the path must take; None where it may fork.

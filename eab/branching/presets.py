@@ -15,15 +15,10 @@ from eab.formatting import quoted
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Settings that belong together.
+    """Settings that belong together."""
 
-    Attributes:
-        help: What they are for.
-        settings: Their values, by their names in `BranchingConfig`.
-    """
-
-    help: str
-    settings: Mapping[str, Any]
+    help: str  # what they are for
+    settings: Mapping[str, Any]  # their values, by their names in `BranchingConfig`
 
 
 def _preset(help: str, quantile: float, branches: int, paths: int, weight: float) -> Preset:

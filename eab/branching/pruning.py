@@ -12,12 +12,7 @@ def fearnhead_clifford(weights: Sequence[float], limit: int, uniform: float) -> 
     weigh c. The sum of the weights does not change.
 
     Args:
-        weights: Not negative.
-        limit: How many to keep.
         uniform: A random number in [0, 1).
-
-    Returns:
-        The new weights; None for those that are dropped.
     """
     if len(weights) <= limit:
         return list(weights)

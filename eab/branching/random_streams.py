@@ -35,10 +35,6 @@ def uniform(seed: int, stream_key: int, step: int, purpose: Purpose, number: int
     """A random number in [0, 1) with 53 bits.
 
     Args:
-        seed: Of the run.
-        stream_key: Of the path.
-        step: The step.
-        purpose: What it is for.
         number: Which of the numbers for this purpose, below 2**32.
     """
     return (_hash(seed, stream_key, step, purpose + number) >> 11) * 2.0**-53

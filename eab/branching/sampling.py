@@ -20,50 +20,31 @@ _LISTS: Final = ("entropies", "top_tokens", "top_probabilities", "_known", "draw
 
 @dataclass(frozen=True, slots=True)
 class RestDraw:
-    """One more token to draw at a row, from what a few tokens leave.
-
-    Attributes:
-        index: Batch index.
-        uniform: A random number in [0, 1).
-        excluded: Tokens that must not be drawn; the rest is renormalised.
-    """
+    """One more token to draw at a row, from what a few tokens leave."""
 
     index: int
     uniform: float
-    excluded: Sequence[int]
+    excluded: Sequence[int]  # tokens that must not be drawn; the rest is renormalised
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A token that was drawn.
-
-    Attributes:
-        token: The token; None if none is left.
-        inside: Where in the interval of the token the random number lies, in [0, 1).
-        mass: The probability of all tokens that could be drawn.
-    """
+    """A token that was drawn."""
 
     token: int | None
-    inside: float
-    mass: float
+    inside: float  # where in the interval of the token the random number lies, in [0, 1)
+    mass: float  # the probability of all tokens that could be drawn
 
 
 class Predictions:
-    """The processed next-token distributions of a batch: after temperature, top-k and top-p.
+    """The processed next-token distributions of a batch: after temperature, top-k and top-p."""
 
-    Attributes:
-        entropies: Entropy at each batch index, in nats.
-        top_tokens: The most likely tokens at each batch index, most likely first.
-        top_probabilities: Their probabilities.
-        drawn: The token drawn at each batch index; None if none can be. See `draw_next`.
-        rests: The token of each `RestDraw`, likewise; None at an index without one.
-    """
-
-    entropies: list[float]
-    top_tokens: list[list[int]]
-    top_probabilities: list[list[float]]
+    entropies: list[float]  # entropy at each batch index, in nats
+    top_tokens: list[list[int]]  # the most likely tokens at each batch index, most likely first
+    top_probabilities: list[list[float]]  # their probabilities
+    # The token drawn at each batch index; None if none can be. See `draw_next`.
     drawn: list[int | None]
-    rests: list[int | None]
+    rests: list[int | None]  # the token of each `RestDraw`, likewise; None at an index without one
 
     def __init__(
         self, logits: Tensor, config: BranchingConfig | Sequence[tuple[BranchingConfig, int]]
@@ -169,7 +150,6 @@ class Predictions:
 
         Args:
             indices: Batch indices to draw at; tokens are excluded at each of them once at most.
-            uniforms: A random number in [0, 1) for each index.
             excluded: For each index, tokens that must not be drawn; the rest is renormalised.
 
         Returns:
@@ -317,10 +297,6 @@ def _block_sums(probs: Tensor) -> Tensor:
 
 def _search(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Find where a running sum passes a target.
-
-    Args:
-        masses: Summed along the last dimension, (P, n).
-        target: (P,).
 
     Returns:
         The index, (P,), and how far the target exceeds the sum before this index, (P,).

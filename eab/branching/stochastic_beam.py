@@ -26,13 +26,7 @@ from eab.config import BranchingConfig
 
 @dataclass(slots=True)
 class _Continuations:
-    """The continuations of one leaf, most perturbed log-probability first; more on demand.
-
-    Attributes:
-        leaf: The leaf.
-        tokens: Their last tokens.
-        perturbed: Their perturbed log-probabilities.
-    """
+    """The continuations of one leaf, most perturbed log-probability first; more on demand."""
 
     leaf: Leaf
     tokens: list[int]
@@ -170,7 +164,6 @@ def importance(log_prob: float, kappa: float) -> float:
     """ln of the importance weight p / q of a text, with q = 1 - exp(-p / exp(kappa)).
 
     Args:
-        log_prob: ln p.
         kappa: The highest perturbed log-probability that was dropped; -inf if none was.
     """
     rate = math.exp(min(log_prob - kappa, 700.0))  # q is 1 far below the limit of exp

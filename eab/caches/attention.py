@@ -31,7 +31,6 @@ class SuffixIndex:
     """A SuffixQueries on the device.
 
     Attributes:
-        block: The suffix block.
         paths: Number of paths in the batch.
         shape: (suffixes, most queries of one suffix).
         queries: Flattened batch indices of the queries; None if path i alone sees suffix i.
@@ -57,7 +56,6 @@ def attention_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
     Args:
         visible: Which rows each token sees, (T, C) bool.
         group: Query heads per KV head (g).
-        dtype: Of the queries.
 
     Returns:
         (g * T, C): 0 where the token sees the row, minus infinity elsewhere.
@@ -89,7 +87,6 @@ def masked_attention(
         keys: (G, C, D).
         values: (G, C, D).
         mask: Added to the scores, (g * T, C); None if every query sees every row.
-        scale: Factor of the scores.
 
     Returns:
         (G, g * T, D).
@@ -117,7 +114,6 @@ def cascade_attention(
         keys: (G, C, D).
         values: (G, C, D).
         mask: For the rows before the first suffix block.
-        scale: Factor of the scores.
         suffixes: The suffix blocks, in the order of their rows.
 
     Returns:

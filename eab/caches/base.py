@@ -30,11 +30,9 @@ class Attends(Protocol):
         """Store K and V of the prepared batch in one layer, and compute its attention.
 
         Args:
-            layer: Index of the layer.
             query: (1, H, T, D).
             key: (1, G, T, D).
             value: (1, G, T, D).
-            scale: Factor of the attention scores.
 
         Returns:
             The attention output, (1, T, H, D).
@@ -44,25 +42,18 @@ class Attends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
-    """The tokens of one run that go through the model in one forward pass.
+    """The tokens of one run that go through the model in one forward pass."""
 
-    Attributes:
-        cache: What prepared the batch, a cache as a rule; its `attend` serves this batch.
-        ids: Token ids, (T,) int64.
-        positions: Position of each token in its path, (T,) int64.
-        logits_indices: Indices of the tokens whose logits are kept, path after path, (K,) int64.
-        growths: Reallocations and compactions that were necessary for this batch.
-        static_buffers: The buffers that hold these tensors if their addresses do not change. The
-            next batch of this size overwrites them.
-        given_up: Whether nobody waits for this batch. A model that takes long may ask.
-    """
-
-    cache: Attends
-    ids: Tensor
-    positions: Tensor
+    cache: Attends  # what prepared the batch, a cache as a rule; its `attend` serves this batch
+    ids: Tensor  # token ids, (T,) int64
+    positions: Tensor  # position of each token in its path, (T,) int64
+    # Indices of the tokens whose logits are kept, path after path, (K,) int64
     logits_indices: Tensor
-    growths: tuple[Growth, ...]
+    growths: tuple[Growth, ...]  # reallocations and compactions that were necessary for this batch
+    # The buffers that hold these tensors if their addresses do not change. The next batch of this
+    # size overwrites them.
     static_buffers: "StaticBuffers | None" = None
+    # Whether nobody waits for this batch. A model that takes long may ask.
     given_up: Callable[[], bool] = _never
 
 
@@ -77,12 +68,8 @@ class KVCache(Attends, Protocol):
         """Hold at least `rows` rows; does nothing in a cache that never allocates ahead.
 
         Args:
-            rows: Rows that the tensors must hold.
             steps: From now on, allocate for at most this many decode steps ahead; None if nobody
                 knows how many will follow.
-
-        Returns:
-            The reallocation, if there was one.
         """
         ...
 
@@ -95,8 +82,6 @@ class KVCache(Attends, Protocol):
         """Allocate rows for new tokens; the forward pass of the returned batch fills them.
 
         Args:
-            paths: The paths that continue.
-            tokens: The new tokens of each path.
             logits_to_keep: For each path, of how many of its last tokens the logits are kept; by
                 default 1.
 

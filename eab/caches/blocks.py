@@ -22,20 +22,12 @@ class BlockLedger:
     """The blocks that the paths of one run use. Paths are named, and end, as in `KVCache`.
 
     Path 0 exists from the start, without rows.
-
-    Attributes:
-        block_size: Rows of a block.
-        row_bytes: Bytes of a row.
     """
 
     def __init__(
         self, block_size: int = BLOCK_SIZE, row_bytes: int = 1, shared: bool = True
     ) -> None:
-        """Open the books; without `shared` each path has blocks of its own.
-
-        Raises:
-            ConfigError: There is no block of this size.
-        """
+        """Open the books; without `shared` each path has blocks of its own."""
         Whole(1, MAX_NEW_TOKENS, hint="rows").check("the block size", block_size)
         self.block_size, self.row_bytes, self._shared = block_size, row_bytes, shared
         self._numbers = count()

@@ -32,7 +32,6 @@ class Calibrator:
     be measured between the rounds. The points of a round are measured closely together.
 
     Args:
-        shape: What a row holds.
         rows: Rows of the largest measured cache; it may become smaller because of `MAX_ROWS` and
             `MAX_BYTES`.
     """
@@ -98,9 +97,6 @@ def calibrate(
 
     Yields:
         The progress after each round.
-
-    Returns:
-        What the calibrator has fitted then.
     """
     for number in range(rounds):
         calibrator.measure()

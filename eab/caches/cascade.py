@@ -29,17 +29,11 @@ MAX_BLOCKS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SuffixBlock:
-    """The rows [start, start + steps * suffixes), interleaved by path.
-
-    Attributes:
-        start: First row.
-        writers: The paths that wrote the rows, one private suffix each.
-        steps: Rows of each suffix.
-    """
+    """The rows [start, start + steps * suffixes), interleaved by path."""
 
     start: int
-    writers: tuple[int, ...]
-    steps: int
+    writers: tuple[int, ...]  # the paths that wrote the rows, one private suffix each
+    steps: int  # rows of each suffix
 
     @property
     def suffixes(self) -> int:
@@ -54,17 +48,12 @@ class SuffixBlock:
 
 @dataclass(frozen=True, slots=True)
 class SuffixQueries:
-    """Which paths of a batch attend to which suffix of a block.
-
-    Attributes:
-        block: The block.
-        queries: Batch indices of the paths that see each suffix, (suffixes, m), padded with 0.
-        positions: Position of each path in the flattened `queries`, (P,).
-    """
+    """Which paths of a batch attend to which suffix of a block."""
 
     block: SuffixBlock
+    # Batch indices of the paths that see each suffix, (suffixes, m), padded with 0
     queries: NDArray[np.int64]
-    positions: NDArray[np.int64]
+    positions: NDArray[np.int64]  # position of each path in the flattened `queries`, (P,)
 
 
 def extend_blocks(
@@ -81,7 +70,6 @@ def compact_blocks(blocks: Sequence[SuffixBlock], kept: NDArray[np.int64]) -> li
     """The blocks after a compaction.
 
     Args:
-        blocks: The blocks before.
         kept: Rows in use, ascending, which move to the front. Suffixes that no path sees are
             removed.
     """
@@ -101,7 +89,6 @@ def choose_blocks(blocks: Sequence[SuffixBlock], visible: NDArray[np.bool_]) -> 
     """Choose how many of the last blocks to read as suffixes, so that the cost is least.
 
     Args:
-        blocks: All blocks, in the order of their rows.
         visible: Which rows each path sees, (P, C).
     """
     best: list[SuffixQueries] = []

@@ -24,19 +24,12 @@ from eab.events import KVUsage, PathRows
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """K and V of consecutive tokens, (G, C, D) per layer.
-
-    Attributes:
-        keys: K of each layer.
-        values: V of each layer.
-        rows: Number of tokens.
-        paths: How many paths have the segment in their chain.
-    """
+    """K and V of consecutive tokens, (G, C, D) per layer."""
 
     keys: list[Tensor]
     values: list[Tensor]
-    rows: int = 0
-    paths: int = 1
+    rows: int = 0  # number of tokens
+    paths: int = 1  # how many paths have the segment in their chain
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -45,13 +38,9 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Chain:
-    """What one path sees.
+    """What one path sees."""
 
-    Attributes:
-        shared: Segments of its ancestors, each with the number of its first rows that are visible.
-        own: Its own segment, if it has added tokens.
-    """
-
+    # Segments of its ancestors, each with the number of its first rows that are visible
     shared: tuple[tuple[_Segment, int], ...] = ()
     own: _Segment | None = None
 

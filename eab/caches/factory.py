@@ -25,9 +25,7 @@ def make_cache(
 
     Args:
         name: Which cache. A server has one of its own, whatever the name.
-        shape: What a row holds, and where.
         r: Growth step of the tree cache; the other caches never allocate ahead.
-        byte_limit: The most bytes that the cache may hold.
         padded: Whether attention visits the spare rows of the tree cache; the other caches have
             none.
         top_k: How many of the most likely tokens a server shall name.

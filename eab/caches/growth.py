@@ -38,19 +38,12 @@ ROW_BLOCK: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Constants in seconds, over all layers, K and V together.
+    """Constants in seconds, over all layers, K and V together."""
 
-    Attributes:
-        copy_row: To copy one row in use into new tensors.
-        allocation: Of one growth, whatever the number of rows.
-        spare_row: What one spare row adds to a forward pass of one token.
-        spare_query: What one spare row adds for each further token of the forward pass.
-    """
-
-    copy_row: float
-    allocation: float
-    spare_row: float
-    spare_query: float = 0.0
+    copy_row: float  # to copy one row in use into new tensors
+    allocation: float  # of one growth, whatever the number of rows
+    spare_row: float  # what one spare row adds to a forward pass of one token
+    spare_query: float = 0.0  # what one spare row adds for each further token of the forward pass
 
     def spare_row_seconds(self, tokens: int) -> float:
         """Seconds that one spare row adds to a forward pass of `tokens` tokens."""
@@ -59,50 +52,32 @@ class CostModel:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A fitted cost model, and the measurements that it was fitted to.
-
-    Attributes:
-        costs: The cost model.
-        copies: Growths: (rows in use, seconds).
-        visits: The KV part of forward passes: (tokens, rows held, seconds).
-    """
+    """A fitted cost model, and the measurements that it was fitted to."""
 
     costs: CostModel
-    copies: tuple[tuple[int, float], ...]
+    copies: tuple[tuple[int, float], ...]  # growths: (rows in use, seconds)
+    # The KV part of forward passes: (tokens, rows held, seconds)
     visits: tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A run whose overhead is to be predicted.
+    """A run whose overhead is to be predicted."""
 
-    Attributes:
-        rows: Rows written after the prompt.
-        prompt: Rows of the prompt.
-        kept: Rows that remain per forward pass: one per path, or the accepted draft tokens and
-            one more.
-        tokens: Tokens that go through the model per forward pass.
-    """
-
-    rows: int
+    rows: int  # rows written after the prompt
     prompt: int = 0
+    # Rows that remain per forward pass: one per path, or the accepted draft tokens and one more
     kept: float = 1.0
-    tokens: int = 1
+    tokens: int = 1  # tokens that go through the model per forward pass
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthCounts:
-    """Exact counts of a run.
-
-    Attributes:
-        growths: Number of growths.
-        rows_copied: Rows copied by them.
-        spare_visits: Spare rows, summed over the steps.
-    """
+    """Exact counts of a run."""
 
     growths: int
-    rows_copied: int
-    spare_visits: int
+    rows_copied: int  # rows copied by them
+    spare_visits: int  # spare rows, summed over the steps
 
     def seconds(self, costs: CostModel, tokens: int = 1) -> float:
         """The overhead of these counts, for forward passes of `tokens` tokens."""

@@ -25,18 +25,11 @@ class Totals(TypedDict):
 
 @dataclass(slots=True)
 class Ledger:
-    """Counters of one cache.
-
-    Attributes:
-        live_bytes: Bytes of all tensors that exist now.
-        peak_bytes: The most bytes that existed at once.
-        bytes_copied: Bytes that were stored before and moved again.
-        allocations: Tensors made.
-    """
+    """Counters of one cache."""
 
     live_bytes: int = 0
     peak_bytes: int = 0
-    bytes_copied: int = 0
+    bytes_copied: int = 0  # bytes that were stored before and moved again
     allocations: int = 0
 
     def allocated(self, new: Tensor, copied: int = 0) -> None:
@@ -68,13 +61,8 @@ def check_limit(
     """Check that a cache stays within its byte limit.
 
     Args:
-        needed: Bytes that the cache would hold.
-        limit: Bytes that it may hold.
         advice: What else helps with this cache, for the error message.
         what: Beginning of the error message.
-
-    Raises:
-        MemoryLimitError: More bytes are needed than allowed.
     """
     if needed > limit:
         other = f", {advice}" if advice else ""

@@ -19,12 +19,7 @@ from eab.events import Growth
 
 
 class PerPathCache(KVCache):
-    """See KVCache.
-
-    Attributes:
-        shape: What a row holds.
-        byte_limit: The most bytes that the cache may hold; MemoryLimitError is raised before.
-    """
+    """See KVCache."""
 
     def __init__(self, shape: KVShape, byte_limit: int) -> None:
         self.shape, self.byte_limit = shape, byte_limit
@@ -93,7 +88,6 @@ def causal_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) 
         query: (1, H, T, D).
         keys: Of all C tokens, (G, C, D).
         values: Of all C tokens, (G, C, D).
-        scale: Factor of the attention scores.
 
     Returns:
         The attention output, (1, T, H, D).

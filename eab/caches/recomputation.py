@@ -22,7 +22,6 @@ class Recomputation:
     """Serves the passes that compute the rows again; until the last one, the cache is not usable.
 
     Args:
-        shape: What a row holds.
         keys: K of each layer of the cache, (G, C, D); replaced in the list when the passes begin.
         values: V, likewise.
         visible: Which rows each path sees, (path indices, C).

@@ -27,19 +27,13 @@ UNKNOWN: Final = -1  # a token that the server will choose
 
 @dataclass(slots=True)
 class Answer:
-    """How the server continues one text.
-
-    Attributes:
-        length: Tokens of the text.
-        chosen: The tokens that the server chose by itself after it.
-        tops: The most likely tokens and their ln p: after the text, and after each of `chosen`.
-        followed: How many of `chosen` some path has taken, too.
-    """
+    """How the server continues one text."""
 
     length: int
-    chosen: Sequence[int]
+    chosen: Sequence[int]  # the tokens that the server chose by itself after it
+    # The most likely tokens and their ln p: after the text, and after each of `chosen`
     tops: Sequence[Mapping[int, float]]
-    followed: int = 0
+    followed: int = 0  # how many of `chosen` some path has taken, too
 
     def follow(self, text: Sequence[int]) -> int | None:
         """Note how far a longer text goes on as the server did.
@@ -56,24 +50,16 @@ class Answer:
 
 @dataclass(slots=True)
 class Question:
-    """What a pass asks about one path.
-
-    Attributes:
-        path: The path.
-        tokens: All of its known tokens.
-        known: After how many of the last of them a prediction is wanted.
-        ahead: How many tokens the server shall choose by itself after them; a prediction is wanted
-            after each.
-        answer: The server's answer, at once if an earlier one reaches as far.
-        at: Which of the answer's `tops` comes after the known tokens.
-    """
+    """What a pass asks about one path."""
 
     path: int
     tokens: list[int]
-    known: int
+    known: int  # after how many of the last of them a prediction is wanted
+    # How many tokens the server shall choose by itself after them; a prediction is wanted after
+    # each
     ahead: int
-    answer: Answer | None = None
-    at: int = 0
+    answer: Answer | None = None  # the server's answer, at once if an earlier one reaches as far
+    at: int = 0  # which of the answer's `tops` comes after the known tokens
 
     @property
     def chosen(self) -> Sequence[int]:
@@ -176,7 +162,6 @@ class ServerCache:
         """Note what the server answered.
 
         Args:
-            answers: To the questions that have none yet.
             sent: How many tokens it got.
             cached: How many of them it did not have to compute.
         """

@@ -7,40 +7,26 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class ServerBlocks:
-    """How a server keeps KV rows.
-
-    Attributes:
-        size: Rows of a block.
-        shared: Whether texts that begin alike share their full blocks.
-    """
+    """How a server keeps KV rows."""
 
     size: int
-    shared: bool
+    shared: bool  # whether texts that begin alike share their full blocks
 
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What one KV row is made of, and where it is stored.
-
-    Attributes:
-        layers: Number of layers.
-        kv_heads: Key/value heads per layer.
-        head_dim: Size of a head.
-        dtype: Data type of K and V.
-        device: Device of K and V.
-        group: Query heads per key/value head (grouped-query attention).
-        simulated_device: For tensors on the `meta` device, which hold no data: the type of the
-            device whose row allocation is reproduced.
-        blocks: The blocks of the server that holds K and V; None if they are on this machine.
-    """
+    """What one KV row is made of, and where it is stored."""
 
     layers: int
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
     device: torch.device
-    group: int = 1
+    group: int = 1  # query heads per key/value head (grouped-query attention)
+    # For tensors on the `meta` device, which hold no data: the type of the device whose row
+    # allocation is reproduced
     simulated_device: str = ""
+    # The blocks of the server that holds K and V; None if they are on this machine
     blocks: ServerBlocks | None = None
 
     @property

@@ -29,7 +29,6 @@ class StaticBuffers:
     """Input buffers for batches of one size over a cache with a fixed number of rows.
 
     Attributes:
-        epoch: The epoch in which the buffers are valid.
         ids: (T,) int64.
         positions: (T,) int64.
         rows: The row of each token, (T,) int64.
@@ -43,11 +42,9 @@ class StaticBuffers:
         """Allocate the buffers.
 
         Args:
-            shape: What a row of the cache holds.
             tokens: Tokens per batch (T).
             logits: Tokens per batch whose logits are kept (K).
             rows: Rows of the cache (C).
-            epoch: The epoch in which the buffers are valid.
         """
         self.epoch = epoch
         self._device = device = shape.device
@@ -78,13 +75,6 @@ class StaticBuffers:
         """Write the next batch, in two transfers to the device.
 
         Must be called in inference mode if the buffers were allocated in it.
-
-        Args:
-            ids: Token ids (T).
-            positions: Positions (T,).
-            rows: The row of each token (T,).
-            logits_indices: Indices of the tokens whose logits are kept (K).
-            visible: Which rows each token sees (T, C).
         """
         if self._copied is not None:
             self._copied.synchronize()

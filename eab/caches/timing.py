@@ -27,9 +27,6 @@ class TimedTreeCache(TreeCache):
     """A tree cache that measures how long its growths take.
 
     It uses no static buffers: the kernels are timed as they are launched.
-
-    Attributes:
-        growth_seconds: Seconds of all growths so far.
     """
 
     def __init__(self, shape: KVShape, r: int | GrowthRule, padded: bool) -> None:
@@ -45,18 +42,11 @@ class TimedTreeCache(TreeCache):
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one decode step.
+    """Seconds of one decode step."""
 
-    Attributes:
-        growth: Seconds of the reallocation.
-        rest: Seconds of everything else.
-        spare: What the spare rows add to `rest`.
-        grew: Whether the tensors had to grow.
-    """
-
-    growth: float
+    growth: float  # seconds of the reallocation
     rest: float
-    spare: float = 0.0
+    spare: float = 0.0  # what the spare rows add to `rest`
     grew: bool = False
 
     @property
@@ -111,10 +101,6 @@ def prefilled_tree(
     The rows hold zeros; no time depends on their content.
 
     Args:
-        shape: What a row holds.
-        rows: Rows of the prompt.
-        r: Growth step or growth rule.
-        padded: Whether attention visits the spare rows.
         paths: How many paths see the prompt; they are named 1 to `paths`.
         steps: How many decode steps will follow; None if the cache should not know.
     """

@@ -44,10 +44,7 @@ class TreeCache:
     """Copy-on-write rows for one run; see KVCache.
 
     Attributes:
-        shape: What a row holds.
         r: Growth step in decode steps, or a growth rule that chooses it at each growth.
-        byte_limit: MemoryLimitError is raised before the tensors exceed it.
-        padded: Whether attention visits the spare rows, too.
     """
 
     def __init__(
@@ -62,9 +59,6 @@ class TreeCache:
         """Make an empty cache.
 
         Args:
-            shape: What a row holds.
-            r: Growth step in decode steps, or a growth rule.
-            byte_limit: The most bytes that the tensors may hold.
             padded: Whether attention visits the spare rows, too.
             static_buffers: Whether padded batches may use static buffers, where the shape does.
         """
@@ -155,11 +149,7 @@ class TreeCache:
         return self.rows + max(steps * paths, tokens)
 
     def free(self, texts: Mapping[int, Sequence[int]]) -> Recomputation:
-        """Free K and V of all rows until they are computed again.
-
-        Args:
-            texts: The tokens of each path.
-        """
+        """Free K and V of all rows until they are computed again."""
         for tensors in (self._keys, self._values):
             tensors[:] = [self._empty(0) for _ in tensors]
         self._buffers, self._buffer_pool = None, StaticBufferPool(self.shape, self.rows)
@@ -209,7 +199,6 @@ class TreeCache:
 
         Args:
             visible: Which rows each token sees, (T, C).
-            rows: The row of each token, (T,).
             writers: The paths of the batch if each has one token; otherwise empty.
         """
         contiguous = int(rows[-1] - rows[0]) == len(rows) - 1

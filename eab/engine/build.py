@@ -28,9 +28,6 @@ def build(
     With r = "auto" this may measure the machine for a few seconds; see `check_and_calibrate`.
 
     Args:
-        model: The model that generates.
-        request: Prompt and settings.
-        threshold_nats: The entropy threshold of the settings, in nats.
         draft: The draft model; used only if the settings choose the drafter `model`.
 
     Raises:
@@ -60,9 +57,6 @@ def check_and_calibrate(model: LanguageModel, request: Request) -> None:
     """Do the parts of `build` that may fail or take seconds, so that `build` is then quick.
 
     The measured costs are kept for the whole process. Call this before a run waits for its turn.
-
-    Raises:
-        PromptError: See `encode`.
     """
     _growth_rule(model, request.config, len(encode(model, request)))
 

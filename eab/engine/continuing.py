@@ -15,10 +15,7 @@ def continue_from(
     """The request for a run that continues another run.
 
     Args:
-        model: The model of the new run.
-        started: The header of the run to continue.
         continued: Token ids that follow the prompt's own ids (see `eab.run.Run.continuation`).
-        config: The settings of the new run.
 
     Raises:
         ModelError: `model` did not make the run. The token ids are used unchanged, so they must

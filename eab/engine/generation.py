@@ -36,10 +36,6 @@ class Generation:
     """The state of one run; see `eab.engine.build` for how its parts are chosen.
 
     Attributes:
-        started: The header of the run.
-        config: Its settings.
-        cache: Its KV cache.
-        policy: Its branching decisions.
         paths: Its live and finished paths.
     """
 
@@ -198,8 +194,6 @@ class Generation:
         Args:
             predictions: After the tokens of the batch that `prepare` gave, with drawn tokens; see
                 `predicted`.
-            tokens: How many tokens of this run went through the model in this pass.
-            forward_seconds: How long the pass took.
         """
         if self._recomputation is not None and not self._recomputation.rows_left:
             self._recomputation = None

@@ -36,8 +36,6 @@ class Handle:
     """A run that a scheduler serves. Iterating gives its events, and serves the others meanwhile.
 
     Attributes:
-        request: Prompt and settings.
-        owner: Who asked for it.
         tokens: Tokens of it that went through the model.
         preemptions: How often its rows were freed, to be computed again later.
         starting: Whether it has no token yet: its prompt or the probe of its threshold is served.
@@ -64,11 +62,7 @@ class Handle:
         self._generation: Generation | None = None  # what the next pass serves; None: waits
 
     def __iter__(self) -> Iterator[Event]:
-        """The events as they happen.
-
-        Raises:
-            PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
-        """
+        """The events as they happen."""
         while not self.ended:
             self._scheduler.begin()
             yield from self.new_events()
@@ -105,11 +99,7 @@ class Handle:
 
     @cached_property
     def demand(self) -> Demand:
-        """What it takes of the KV memory, known from its settings.
-
-        Raises:
-            PromptError: See `eab.engine.build.encode`.
-        """
+        """What it takes of the KV memory, known from its settings."""
         return demand(self._scheduler.model, self.draft, self.request)
 
     @property

@@ -41,9 +41,6 @@ def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
     Args:
         runs: The first of them always goes on; its own `kv_limit_mib` bounds it.
         limit: Bytes that all of them may hold.
-
-    Returns:
-        The runs that go on.
     """
     going = list(runs)
     if len(going) == 1:
@@ -61,23 +58,14 @@ def those_that_fit(runs: Sequence[Run], limit: int) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Bytes that a run takes.
+    """Bytes that a run takes."""
 
-    Attributes:
-        first: When it begins: for its prompt and one step, or for all if its settings say so.
-        fixed: The part of it for caches whose rows are never freed, at their largest.
-    """
-
-    first: int
-    fixed: int
+    first: int  # when it begins: for its prompt and one step, or for all if its settings say so
+    fixed: int  # the part of it for caches whose rows are never freed, at their largest
 
 
 def demand(model: LanguageModel, draft: LanguageModel | None, request: Request) -> Demand:
-    """What a run takes, known from its settings.
-
-    Raises:
-        PromptError: See `eab.engine.build.encode`.
-    """
+    """What a run takes, known from its settings."""
     config, prompt = request.config, len(encode(model, request))
     limit = config.kv_limit_mib * 2**20
     shared = config.cache in ("tree", "concat-cow")

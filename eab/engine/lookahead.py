@@ -18,26 +18,20 @@ MAX_AHEAD = 16  # steps; a path that is this far ahead skips the next passes
 
 @dataclass(slots=True)
 class Lookahead:
-    """One live path.
+    """One live path."""
 
-    Attributes:
-        tokens: The prompt and all tokens that are certain to follow it.
-        num_computed: How many of `tokens` are in the KV cache; the others are pending.
-        predictions: For each step that is not decided yet, the next one first: the predictions of
-            a forward pass, and the index in them.
-        draft_tokens: What the current pass verifies after the pending tokens.
-        searched: How many of `tokens` were searched for stop strings, those of the prompt included.
-        tail: The end of their text (see `eab.run.stop_strings`).
-        stops_at: How many of `tokens` there are with the end of the first stop string, which may
-            lie ahead of the step that is being decided; 0 if it has none.
-    """
-
-    tokens: list[int]
-    num_computed: int = 0
+    tokens: list[int]  # the prompt and all tokens that are certain to follow it
+    num_computed: int = 0  # how many of `tokens` are in the KV cache; the others are pending
+    # For each step that is not decided yet, the next one first: the predictions of a forward pass,
+    # and the index in them
     predictions: deque[tuple[Predictions, int]] = field(default_factory=deque)
+    # What the current pass verifies after the pending tokens
     draft_tokens: list[int] = field(default_factory=list)
+    # How many of `tokens` were searched for stop strings, those of the prompt included
     searched: int = 0
-    tail: bytes = b""
+    tail: bytes = b""  # the end of their text (see `eab.run.stop_strings`)
+    # How many of `tokens` there are with the end of the first stop string, which may lie ahead of
+    # the step that is being decided; 0 if it has none
     stops_at: int = 0
 
     def child(self, token: int) -> "Lookahead":
@@ -49,7 +43,6 @@ class Lookahead:
         """Look for a stop string in the tokens that are new since the last search.
 
         Args:
-            stop: The stop strings.
             text_of: The exact text of a token; empty for a control token.
         """
         while stop and not self.stops_at and self.searched < len(self.tokens):
@@ -67,7 +60,6 @@ class Lookahead:
         """Take over the path's predictions from a pass, and accept or reject its draft tokens.
 
         Args:
-            predictions: Those of the whole pass.
             first: Index of the prediction after the last pending token; the predictions after each
                 draft token follow it.
             forced: For each of these predictions the token that must follow; None where the path

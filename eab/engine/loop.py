@@ -27,17 +27,11 @@ def generate(
     """Continue the prompt, and branch as the settings say.
 
     Args:
-        model: The model that generates.
-        request: Prompt and settings.
-        draft: The draft model, if the drafter is `model`.
         should_stop: Whether to end the run early; see `Scheduler.submit`.
 
     Yields:
         The events of the run as they happen. A run that exceeds its memory limit, or whose server
         fails, ends with RunEnded("failed").
-
-    Raises:
-        PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
     """
     scheduler = Scheduler(model)
     try:
@@ -57,9 +51,7 @@ def serve(
     """Continue many prompts at once, several in each forward pass (continuous batching).
 
     Args:
-        model: The model of all runs.
         requests: What to run, the first to begin first.
-        draft: The draft model, for the runs whose drafter is `model`.
         max_running: How many runs are served at the same time.
         kv_limit_mib: See `eab.engine.scheduler.Scheduler`.
 
@@ -76,10 +68,6 @@ def stop_when(
     events: Iterable[AnyEvent], requested: Callable[[], bool]
 ) -> Iterator[AnyEvent | RunEnded]:
     """The same events, ended early where the caller requests it.
-
-    Args:
-        events: Those of a run, of several runs in turn, or of a measurement.
-        requested: Whether to stop; asked at every Pause.
 
     Yields:
         The events; after the first Pause where `requested()` is true, RunEnded("stopped").

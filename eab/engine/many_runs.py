@@ -17,17 +17,11 @@ Tag = TypeVar("Tag")
 
 @dataclass(slots=True)
 class RunInWork(Generic[Tag]):
-    """An active run.
+    """An active run."""
 
-    Attributes:
-        tag: What the caller knows it by.
-        events: Its events so far.
-        seconds: Its part of the time of its passes: a pass is split by the tokens of its runs.
-        error: What ended it; None if an event says how it ended.
-    """
-
-    tag: Tag
+    tag: Tag  # what the caller knows it by
     events: list[Event] = field(default_factory=list)
+    # Its part of the time of its passes: a pass is split by the tokens of its runs
     seconds: float = 0.0
     error: Exception | None = None
 
@@ -47,12 +41,7 @@ class RunInWork(Generic[Tag]):
 
 
 class ManyRuns(Generic[Tag]):
-    """Runs that wait, and as many in work as the scheduler serves at a time.
-
-    Args:
-        model: The model of all runs.
-        draft: The draft model, for the runs whose drafter is `model`.
-    """
+    """Runs that wait, and as many in work as the scheduler serves at a time."""
 
     def __init__(self, model: LanguageModel, draft: LanguageModel | None = None) -> None:
         self._draft = draft

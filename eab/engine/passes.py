@@ -32,13 +32,7 @@ def passes(
     """All passes of a run. An error in a pass is thrown in, or Stopped to end the run.
 
     Args:
-        model: The model that generates.
-        request: Prompt and settings.
-        draft: The draft model, if the drafter is `model`.
         events: Gets the events of the run, with its RunEnded.
-
-    Raises:
-        PromptError, ConfigError, ModelError: See `eab.engine.build.build`.
     """
     steps = 0
     try:

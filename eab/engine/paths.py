@@ -31,20 +31,12 @@ class Paths:
         leaves: Live and finished paths, in tree order.
         lookahead: The decoding state of each live path.
         step: How many tokens are decided on every live path.
-        prompt_length: Tokens of the prompt.
     """
 
     def __init__(
         self, model: LanguageModel, started: RunStarted, cache: KVCache, drafter: Drafter | None
     ) -> None:
-        """Begin with the prompt.
-
-        Args:
-            model: For the texts of tokens, and for its stop tokens.
-            started: The header of the run.
-            cache: Its KV cache, which forks and releases with the paths.
-            drafter: Its drafter, which does the same.
-        """
+        """Begin with the prompt."""
         self.leaves = [Leaf(path=0, stream_key=ROOT, weight=1.0, log_prob=0.0)]
         self.prompt_length = len(started.prompt_tokens)
         root = Lookahead(list(started.prompt_tokens), searched=self.prompt_length)
@@ -83,7 +75,6 @@ class Paths:
         """End the step.
 
         Args:
-            population: Finished leaves and children, in tree order.
             weights: The new weight of each member; None drops it.
         """
         events: list[Event] = []

@@ -20,15 +20,7 @@ def predicted_events(
     predictions: Predictions,
     step: int,
 ) -> list[Event]:
-    """One event for each live path.
-
-    Args:
-        model: The model that predicted.
-        config: The settings of the run.
-        leaves: The live paths; leaf i has batch index i in the predictions.
-        predictions: Of this step.
-        step: The step.
-    """
+    """One event for each live path."""
     on_server = model.kv_shape.blocks is not None
     bounds = _bounds(model, config, predictions) if on_server else [None] * len(leaves)
     return [

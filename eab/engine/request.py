@@ -14,7 +14,6 @@ class Request:
 
     Attributes:
         prompt: The text to continue. Of a chat it is the title, also if it is given as "".
-        config: The settings.
         continued: Token ids that follow the prompt's own ids, taken from another run (see
             `eab.run.Run.continuation`).
         messages: The chat in the place of the prompt; a last message of the assistant is continued

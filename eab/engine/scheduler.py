@@ -39,8 +39,6 @@ class Scheduler:
     """Serves the runs of one model. `submit` may be called from any thread, `step` from one.
 
     Args:
-        model: The model of all runs.
-        max_running: How many runs are served at the same time; the others wait.
         newcomers_first: Whether an owner without a running run has one beyond that, runs that were
             served long make room for the others, and the prompt with the fewest tokens left goes
             first. A server asks for it.
@@ -118,9 +116,7 @@ class Scheduler:
         """Queue a run. It begins at the next step with room for it.
 
         Args:
-            request: Prompt and settings.
             owner: Who asks; turns are fair between owners.
-            draft: The draft model, if the drafter is `model`.
             should_stop: Whether to end it; asked before each pass, and during one by a model that
                 takes long. May be asked by any thread.
         """
@@ -132,18 +128,11 @@ class Scheduler:
     def begin(self) -> list[Handle]:
         """End the runs that were stopped, and begin those that wait, as far as there is room. A
         step does this first.
-
-        Returns:
-            The runs that ended or began.
         """
         return self._end_stopped() + self._begin_waiting()
 
     def step(self) -> list[Handle]:
-        """One shared forward pass.
-
-        Returns:
-            The runs that were served, that ended or began.
-        """
+        """One shared forward pass."""
         changed = self.begin()
         self._fitting = those_that_fit(self._by_priority(), self._kv_room)
         parts = self._choose()

@@ -24,25 +24,15 @@ from eab.models.base import LanguageModel, Stopped
 
 @dataclass(slots=True)
 class Part:
-    """The part of one run in a shared pass.
-
-    Attributes:
-        generation: The run.
-        prefill_limit: The most tokens of its prompt in this pass.
-        given_up: Whether nobody waits for it.
-        batch: Its tokens in this pass.
-        predictions: What the pass computed for it.
-        events: What happened.
-        error: What ends the run; None if it goes on.
-    """
+    """The part of one run in a shared pass."""
 
     generation: Generation
-    prefill_limit: int = PREFILL_CHUNK
-    given_up: Callable[[], bool] = lambda: False
+    prefill_limit: int = PREFILL_CHUNK  # the most tokens of its prompt in this pass
+    given_up: Callable[[], bool] = lambda: False  # whether nobody waits for it
     batch: ForwardBatch | None = None
     predictions: Predictions | None = None
     events: list[Event] = field(default_factory=list)
-    error: Exception | None = None
+    error: Exception | None = None  # what ends the run; None if it goes on
 
     @property
     def tokens(self) -> int:
@@ -65,7 +55,6 @@ class Part:
 
         Args:
             start: When the pass began.
-            forward_seconds: How long its forward pass took.
         """
         assert self.predictions is not None
         generation = self.generation
@@ -85,12 +74,7 @@ class Part:
 
 @torch.inference_mode()
 def run_pass(model: LanguageModel, parts: Sequence[Part]) -> None:
-    """One forward pass for the pending tokens of these runs, then each run's decisions.
-
-    Args:
-        model: The model of all runs.
-        parts: The runs; each gets its events, or the error that ends it.
-    """
+    """One forward pass for the pending tokens of these runs, then each run's decisions."""
     start, watch = time.perf_counter(), Stopwatch(model.kv_shape.device)
     for part in parts:
         part.prepare()

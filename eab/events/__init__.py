@@ -65,58 +65,39 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Progressed(Pause):
-    """Progress of a measurement.
+    """Progress of a measurement."""
 
-    Attributes:
-        share: How much of it is done, from 0 to 1.
-        words: What it is doing.
-    """
-
-    share: float
+    share: float  # how much of it is done, from 0 to 1
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Probed(Pause):
-    """One step of the greedy probe that comes before RunStarted where the threshold is a quantile.
-
-    Attributes:
-        step: Step of the probe.
-        entropy: In nats.
-    """
+    """A step of the greedy probe that comes before RunStarted if the threshold is a quantile."""
 
     step: fields.StepIndex
-    entropy: fields.Nats
+    entropy: fields.Nats  # in nats
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The header of a run: the first event after the probe.
+    """The header of a run: the first event after the probe."""
 
-    Attributes:
-        prompt: The text that the user gave; of a chat, its title.
-        prompt_tokens: Token ids of the prompt, then those taken over from another run.
-        prompt_texts: Their texts.
-        model: The model.
-        config: The settings.
-        threshold_nats: The entropy threshold in nats, whatever unit the settings use.
-        draft: The draft model, if the drafter is one.
-        what_if: Empty for a run of the model. Else the run was recomputed from the events of
-            another (see eab.what_if): `exact` if it is what the engine would do, `approximate` if
-            it may differ. Such a run has no measured times.
-        continued: How many of the last prompt_tokens were taken over from another run.
-        messages: The chat that was given in the place of a prompt; empty if there is none.
-    """
-
-    prompt: fields.PromptText
+    prompt: fields.PromptText  # the text that the user gave; of a chat, its title
+    # Token ids of the prompt, then those taken over from another run
     prompt_tokens: Annotated[tuple[fields.TokenId, ...], fields.PER_PROMPT]
     prompt_texts: Annotated[tuple[fields.TokenText, ...], fields.PER_PROMPT]
     model: ModelCard
     config: BranchingConfig
-    threshold_nats: fields.Nats
-    draft: ModelCard | None = None
+    threshold_nats: fields.Nats  # the entropy threshold in nats, whatever unit the settings use
+    draft: ModelCard | None = None  # the draft model, if the drafter is one
+    # Empty for a run of the model. Else the run was recomputed from the events of another (see
+    # eab.what_if): `exact` if it is what the engine would do, `approximate` if it may differ. Such
+    # a run has no measured times.
     what_if: WhatIfKind = ""
+    # How many of the last prompt_tokens were taken over from another run
     continued: fields.Count = 0
+    # The chat that was given in the place of a prompt; empty if there is none
     messages: Annotated[tuple[Message, ...], fields.PER_CHAT] = ()
 
     @property
@@ -138,19 +119,15 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a decision saw of a path's next-token distribution.
-
-    Attributes:
-        entropy: Of the processed distribution, in nats.
-        candidates: Its most likely tokens, most likely first.
-        whole: Bounds of the entropy of the model's own distribution, before temperature, top-k and
-            top-p, where a server names only its most likely tokens; else None.
-    """
+    """What a decision saw of a path's next-token distribution."""
 
     step: fields.StepIndex
     path: fields.PathId
-    entropy: fields.Nats
+    entropy: fields.Nats  # of the processed distribution, in nats
+    # Its most likely tokens, most likely first
     candidates: Annotated[tuple[Candidate, ...], fields.PER_PREDICTION]
+    # Bounds of the entropy of the model's own distribution, before temperature, top-k and top-p,
+    # where a server names only its most likely tokens; else None
     whole: EntropyBounds | None = None
 
 
@@ -159,75 +136,53 @@ class Speculated:
     """One forward pass verified draft tokens of a path.
 
     The pass may reach steps that are decided later, when all paths have come so far.
-
-    Attributes:
-        step: The step that the first draft token is for.
-        draft_tokens: The draft tokens.
-        draft_texts: Their texts.
-        accepted: How many were accepted, from the first on.
-        verified: How many were accepted or rejected. Tokens after the first rejection are discarded
-            unverified, and so are those from a possible fork on.
     """
 
-    step: fields.StepIndex
+    step: fields.StepIndex  # the step that the first draft token is for
     path: fields.PathId
     draft_tokens: Annotated[tuple[fields.TokenId, ...], fields.PER_DRAFT]
     draft_texts: Annotated[tuple[fields.TokenText, ...], fields.PER_DRAFT]
-    accepted: fields.Whole
+    accepted: fields.Whole  # how many were accepted, from the first on
+    # How many were accepted or rejected. Tokens after the first rejection are discarded unverified,
+    # and so are those from a possible fork on.
     verified: fields.Whole
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAppended:
-    """A path grew by one token.
-
-    Attributes:
-        token: Id of the token.
-        text: Its exact bytes as UTF-8 with `surrogateescape`, so that half a character stays exact
-            (see eab.token_text).
-        log_prob: In the processed distribution, in nats.
-        special: Whether it is a control token, which is not part of the text.
-    """
+    """A path grew by one token."""
 
     step: fields.StepIndex
     path: fields.PathId
     token: fields.TokenId
+    # Its exact bytes as UTF-8 with `surrogateescape`, so that half a character stays exact (see
+    # eab.token_text)
     text: fields.TokenText
-    log_prob: fields.LogProb
-    special: bool
+    log_prob: fields.LogProb  # in the processed distribution, in nats
+    special: bool  # whether it is a control token, which is not part of the text
 
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A path ended in two or more children; the first token of each follows as an event.
-
-    Attributes:
-        step: The step.
-        path: The path that ended.
-        children: Ids of its children, in tree order.
-        weights: The weight of each child.
-        heir: The child that would have come without the fork; it keeps the path's random stream.
-            -1 if it was pruned at birth.
-    """
+    """A path ended in two or more children; the first token of each follows as an event."""
 
     step: fields.StepIndex
     path: fields.PathId
+    # Ids of its children, in tree order
     children: Annotated[tuple[fields.PathId, ...], fields.PER_STEP]
     weights: Annotated[tuple[fields.Weight, ...], fields.PER_STEP]
+    # The child that would have come without the fork; it keeps the path's random stream. -1 if it
+    # was pruned at birth.
     heir: fields.PathId
 
 
 @dataclass(frozen=True, slots=True)
 class LimitActed:
-    """The path limit pruned children of this path at birth.
-
-    Attributes:
-        dropped: Tokens of the pruned children.
-    """
+    """The path limit pruned children of this path at birth."""
 
     step: fields.StepIndex
     path: fields.PathId
-    dropped: Annotated[tuple[fields.Whole, ...], fields.PER_STEP]
+    dropped: Annotated[tuple[fields.Whole, ...], fields.PER_STEP]  # tokens of the pruned children
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,37 +233,24 @@ class KvMeasured:
 
 @dataclass(frozen=True, slots=True)
 class StepTimed(Pause):
-    """One forward pass with the decisions that followed it. Times are zero in a what-if run.
+    """One forward pass with the decisions that followed it. Times are zero in a what-if run."""
 
-    Attributes:
-        step: The first step that the pass served. With draft tokens a pass may serve several steps,
-            or only a part of one.
-        tokens: Tokens that went through the model.
-        seconds: Wall time of the pass and its decisions.
-        forward_seconds: Wall time of the pass.
-        draft_seconds: Wall time of the drafter.
-    """
-
+    # The first step that the pass served. With draft tokens a pass may serve several steps, or only
+    # a part of one.
     step: fields.StepIndex
     tokens: fields.Count
-    seconds: fields.Seconds
-    forward_seconds: fields.Seconds
-    draft_seconds: fields.Seconds = 0.0
+    seconds: fields.Seconds  # wall time of the pass and its decisions
+    forward_seconds: fields.Seconds  # wall time of the pass
+    draft_seconds: fields.Seconds = 0.0  # wall time of the drafter
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last event.
+    """The last event."""
 
-    Attributes:
-        step: Steps decided so far.
-        reason: `unwatched`: the server stopped the run because no open tab watched it.
-        message: What went wrong, if the reason is `failed`.
-    """
-
-    step: fields.StepIndex
-    reason: EndReason
-    message: fields.Message = ""
+    step: fields.StepIndex  # steps decided so far
+    reason: EndReason  # `unwatched`: the server stopped the run because no open tab watched it
+    message: fields.Message = ""  # what went wrong, if the reason is `failed`
 
     @property
     def stopped(self) -> bool:

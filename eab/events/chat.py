@@ -70,11 +70,7 @@ def _message(name: str, given: object) -> Message:
 
 
 def parse_messages(text: str) -> tuple[Message, ...]:
-    """The messages that a JSON text holds.
-
-    Raises:
-        PromptError: See `read_messages`.
-    """
+    """The messages that a JSON text holds."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -100,9 +96,6 @@ def prompt_or_messages(prompt: Any, messages: Any) -> tuple[str, tuple[Message, 
 
     Returns:
         The prompt, which is not checked yet, or the title of the messages; and the messages.
-
-    Raises:
-        PromptError: Both are given, or none, or the messages are wrong.
     """
     if (prompt is None) == (messages is None):
         both = "a prompt and messages are given" if messages is not None else "there is no prompt"

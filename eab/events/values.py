@@ -13,7 +13,6 @@ class Message:
 
     Attributes:
         role: Who says it, such as `system`, `user` or `assistant`.
-        content: What is said.
     """
 
     role: fields.Role
@@ -21,17 +20,11 @@ class Message:
 
 
 class Candidate(NamedTuple):
-    """One of the most likely tokens of a prediction.
-
-    Attributes:
-        token: Its id.
-        text: Its text (see eab.token_text).
-        probability: In the processed distribution, rounded to six decimals.
-    """
+    """One of the most likely tokens of a prediction."""
 
     token: fields.TokenId
-    text: fields.TokenText
-    probability: fields.Real
+    text: fields.TokenText  # its text (see eab.token_text)
+    probability: fields.Real  # in the processed distribution, rounded to six decimals
 
 
 class EntropyBounds(NamedTuple):
@@ -46,35 +39,23 @@ class EntropyBounds(NamedTuple):
 
 
 class PathRows(NamedTuple):
-    """The KV rows that one live path reads.
-
-    Attributes:
-        path: Id of the path.
-        shared: Rows that another live path reads, too.
-        private: Rows that only this path reads.
-    """
+    """The KV rows that one live path reads."""
 
     path: fields.PathId
-    shared: fields.Whole
-    private: fields.Whole
+    shared: fields.Whole  # rows that another live path reads, too
+    private: fields.Whole  # rows that only this path reads
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One reallocation of a cache's tensors, or a compaction of its rows.
+    """One reallocation of a cache's tensors, or a compaction of its rows."""
 
-    Attributes:
-        rows: Rows that the tensors hold after it.
-        rows_copied: Rows that had to be copied.
-        bytes_copied: Bytes of these rows.
-        peak_bytes: The most bytes that old and new tensors have held together so far (measured).
-        r: For how many decode steps the tensors grew; 0 for the prompt and for a compaction.
-    """
-
-    rows: fields.Count
-    rows_copied: fields.Count
-    bytes_copied: fields.Count
+    rows: fields.Count  # rows that the tensors hold after it
+    rows_copied: fields.Count  # rows that had to be copied
+    bytes_copied: fields.Count  # bytes of these rows
+    # The most bytes that old and new tensors have held together so far (measured)
     peak_bytes: fields.Count
+    # For how many decode steps the tensors grew; 0 for the prompt and for a compaction
     r: fields.Count = 0
 
 
@@ -84,36 +65,23 @@ class KVUsage:
     began.
 
     Shared, private and spare rows add up to all rows held.
-
-    Attributes:
-        bytes_held: Bytes of the tensors (measured; computed in a what-if run, and where a server
-            holds them).
-        rows_shared: Rows that two or more live paths read.
-        rows_private: Rows that one live path reads.
-        rows_spare: Reserved rows: allocated, but without a token.
-        rows_independent: Tokens of all these paths, which is what separate caches would use
-            (computed); see eab.analysis.separate_caches for what they would hold.
-        paths: The share of each live path.
-        bytes_copied: Bytes that were stored before and moved again.
-        allocations: Tensors made.
-        peak_bytes: The most bytes alive at once, temporary tensors included.
-        block_size: Rows of a block, where a server holds the rows in blocks; else 0.
-        tokens_sent: Tokens of all texts that were sent to the server.
-        tokens_cached: How many of them it did not have to compute (measured by the server; 0 where
-            it does not say).
     """
 
+    # Bytes of the tensors (measured; computed in a what-if run, and where a server holds them)
     bytes_held: fields.Count
-    rows_shared: fields.Count
-    rows_private: fields.Count
-    rows_spare: fields.Count
+    rows_shared: fields.Count  # rows that two or more live paths read
+    rows_private: fields.Count  # rows that one live path reads
+    rows_spare: fields.Count  # reserved rows: allocated, but without a token
+    # Tokens of all these paths, which is what separate caches would use (computed); see
+    # eab.analysis.separate_caches for what they would hold
     rows_independent: fields.Count
-    paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]
-    bytes_copied: fields.Count = 0
-    allocations: fields.Count = 0
-    peak_bytes: fields.Count = 0
-    block_size: fields.Count = 0
-    tokens_sent: fields.Count = 0
+    paths: Annotated[tuple[PathRows, ...], fields.PER_STEP]  # the share of each live path
+    bytes_copied: fields.Count = 0  # bytes that were stored before and moved again
+    allocations: fields.Count = 0  # tensors made
+    peak_bytes: fields.Count = 0  # the most bytes alive at once, temporary tensors included
+    block_size: fields.Count = 0  # rows of a block, where a server holds the rows in blocks; else 0
+    tokens_sent: fields.Count = 0  # tokens of all texts that were sent to the server
+    # How many of them it did not have to compute (measured by the server; 0 where it does not say)
     tokens_cached: fields.Count = 0
 
 
@@ -124,7 +92,6 @@ class ModelCard:
     Attributes:
         name: As given to `eab.load_model`.
         family: The model type of transformers, such as `llama`.
-        vocab_size: Number of tokens that it can predict.
         layers, kv_heads, head_dim: The shape of one KV row.
         dtype: Of K and V, and of weights that are as loaded.
         device: Where it ran.

@@ -20,25 +20,15 @@ class Stopped(Exception):
 
 
 class LanguageModel(Protocol):
-    """A decoder-only model. It is shared between runs, and they never change it.
-
-    Attributes:
-        card: What a reader of a run needs to know about the model.
-        kv_shape: What a row of its KV cache holds.
-        context: How many positions it can tell apart.
-        stop_ids: Tokens that end a text.
-    """
+    """A decoder-only model. It is shared between runs, and they never change it."""
 
     card: ModelCard
     kv_shape: KVShape
-    context: int
-    stop_ids: frozenset[int]
+    context: int  # how many positions it can tell apart
+    stop_ids: frozenset[int]  # tokens that end a text
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
         """Run one forward pass over the tokens of all batches.
-
-        Args:
-            batches: One prepared batch per run.
 
         Returns:
             The logits of the tokens that `logits_indices` selects, batch after batch, (sum of K,

@@ -27,7 +27,6 @@ class AttentionRecord:
 
     Attributes:
         layers: The layer of each call.
-        rows: The KV heads and head sizes of all keys and values.
         is_causal: Whether each call asked for causal attention of its queries, keys and values.
     """
 
@@ -44,15 +43,7 @@ class AttentionRecord:
         mask: Tensor | None,
         arguments: Mapping[str, Any],
     ) -> None:
-        """Note one call.
-
-        Args:
-            module: The attention layer.
-            key: (1, G, T, D).
-            value: (1, G, T, D).
-            mask: What transformers' SDPA function would get as the mask.
-            arguments: Its other arguments by name.
-        """
+        """Note one call."""
         self.layers.append(int(module.layer_idx))  # type: ignore[arg-type]
         self.rows |= {(one.shape[1], one.shape[3]) for one in (key, value)}
         self.is_causal &= _is_causal(module, key.shape[2], mask, arguments)
@@ -78,14 +69,6 @@ def _is_causal(
 def refuse_other_attention(model: PreTrainedModel, tokens: list[int], shape: KVShape) -> None:
     """Refuse a model whose layers do not each ask once for causal attention of the rows that its
     configuration describes, or whose positions do not begin at 0.
-
-    Args:
-        model: It uses the attention function of this project.
-        tokens: A text.
-        shape: The rows that the caches would hold.
-
-    Raises:
-        ModelError: Says which.
     """
     record = AttentionRecord()
     plain = _plain_logits(model, tokens, eab_record=record)

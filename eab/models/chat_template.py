@@ -42,11 +42,6 @@ def render(
     A last message of the assistant is left open, to be continued; after any other one the
     assistant's turn begins.
 
-    Args:
-        tokenizer: Has the template.
-        messages: The chat, each with `role` and `content`.
-        variables: Further variables for the template.
-
     Raises:
         TemplateTooLarge: It takes more than MOST_SECONDS, or makes more than MOST_CHARACTERS.
         Exception: What the template raises.

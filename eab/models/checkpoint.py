@@ -16,9 +16,6 @@ def refuse_other_shards(folder: str) -> None:
     """Refuse a folder whose index names files that are not safetensors of this folder.
 
     transformers would read any file that the index names.
-
-    Raises:
-        ModelError: It names such a file, or is no index.
     """
     index = Path(folder) / _INDEX
     if not index.is_file():
@@ -43,11 +40,7 @@ def refuse_missing_weights(name: str, found: Mapping[str, Any]) -> None:
     """Refuse a model some of whose weights are not in its checkpoint; they would be random.
 
     Args:
-        name: The name of the model.
         found: What transformers says of the loading (`output_loading_info`).
-
-    Raises:
-        ModelError: Weights are missing.
     """
     missing = sorted(found["missing_keys"])
     if missing:

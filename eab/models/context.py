@@ -13,10 +13,6 @@ def full_context(model: nn.Module, config: Any) -> int:
     factors, and the K that a cache holds would keep the old ones. Llama 4 scales the queries of
     layers without rotary embedding from position `floor_scale` - 1 on, and counts positions from
     the beginning of the pass.
-
-    Args:
-        model: The model.
-        config: Its configuration, of the part that reads text.
     """
     lengths = [int(getattr(config, "max_position_embeddings", None) or 2**20)]
     lengths += [int(window) for window in _windows(model, config) if window]

@@ -46,7 +46,6 @@ class CudaGraphRunner:
         Args:
             new_capture: Makes a capture function for one buffer epoch; None while no stream is
                 free.
-            verify: Whether forward passes through this runner agree with the plain model.
         """
         self._new_capture, self._verify = new_capture, verify
         self._captures: weakref.WeakKeyDictionary[BufferEpoch, Capture | None] = (
@@ -116,11 +115,7 @@ class CudaGraphRunner:
 
 
 def _checked(replay: Replay, logits: Tensor) -> Replay:
-    """The replay, if it gives these logits.
-
-    Raises:
-        RuntimeError: It gives others.
-    """
+    """The replay, if it gives these logits."""
     if not torch.allclose(replay(), logits, rtol=0.0, atol=_tolerance(logits), equal_nan=True):
         raise RuntimeError("a replay disagrees with its forward pass")
     return replay
@@ -156,9 +151,6 @@ class GraphCapture:
 
         torch.cuda.graph is not used, because it empties the allocator's caches before each
         capture.
-
-        Raises:
-            RuntimeError: The forward pass cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
         with self._one_at_a_time, torch.cuda.device(self._device):

@@ -29,11 +29,6 @@ class Entailment:
     def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
         """Use a model that is loaded already.
 
-        Args:
-            model: A transformers model for sequence classification.
-            tokenizer: Its tokenizer.
-            name: For messages.
-
         Raises:
             ModelError: The model has no label "entailment".
         """

@@ -11,11 +11,7 @@ _LAYER_TYPES: Final = {"full_attention", "sliding_attention"}
 
 
 def refuse_by_config(model: PreTrainedModel) -> None:
-    """Refuse model families that a cache of K and V rows under a mask cannot serve.
-
-    Raises:
-        ModelError: The family is not supported.
-    """
+    """Refuse model families that a cache of K and V rows under a mask cannot serve."""
     config = model.config.get_text_config()
     refuse_uneven_layers(config)
     family, reason = config.model_type, None
@@ -35,11 +31,7 @@ def refuse_by_config(model: PreTrainedModel) -> None:
 
 
 def refuse_uneven_layers(config: PreTrainedConfig) -> None:
-    """Refuse a configuration in which single layers have settings of their own, as in Gemma 4.
-
-    Raises:
-        ModelError: It is one.
-    """
+    """Refuse a configuration in which single layers have settings of their own, as in Gemma 4."""
     if config.is_heterogeneous:
         raise ModelError(
             f"the model family {config.model_type!r} has layers that differ, for example in the "

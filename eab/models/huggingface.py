@@ -52,7 +52,6 @@ class HuggingFaceModel:
     """See eab.models.base.LanguageModel.
 
     Attributes:
-        stored: How its weights are stored.
         recommended: Settings of sampling that its makers recommend, by their names.
     """
 
@@ -68,10 +67,6 @@ class HuggingFaceModel:
 
         Args:
             model: A decoder-only model with ordinary causal attention.
-            tokenizer: Its tokenizer.
-            name: The name that its card shows.
-            stored: How its weights are stored.
-            sha256: Of the files of its weights, if they are known.
 
         Raises:
             ModelError: The model cannot be driven through a tree cache. It is left as it was.
@@ -181,11 +176,7 @@ class HuggingFaceModel:
         return self._cache_error(padded=True) < self._max_error
 
     def _check_against_plain_forward(self) -> None:
-        """Compare logits through our cache with those of plain SDPA.
-
-        Raises:
-            ModelError: They differ.
-        """
+        """Compare logits through our cache with those of plain SDPA."""
         if not (error := self._cache_error()) < self._max_error:
             raise ModelError(
                 f"{self.card.name} ({self.card.family}) computes different logits with a tree "
@@ -247,17 +238,14 @@ def cache_attention(
     """Attention function for transformers.
 
     Args:
-        module: The attention layer.
         query: (1, H, T, D).
         key: Of the new tokens, (1, G, T, D).
         value: Of the new tokens, (1, G, T, D).
         attention_mask: Used without `eab_batches` only.
         scaling: Factor of the scores; by default 1 / sqrt(D).
-        dropout: Used without `eab_batches` only.
         eab_batches: The batches of this forward pass; None outside of this project.
         eab_record: Notes what is asked for without `eab_batches`; None except while a model is
             checked.
-        **kwargs: What else transformers gives.
 
     Returns:
         The attention output, (1, T, H, D), and no attention weights.
@@ -291,11 +279,7 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 
 
 def kv_shape(model_config: PreTrainedConfig, dtype: torch.dtype, device: torch.device) -> KVShape:
-    """What a KV row of a model with this configuration holds.
-
-    Raises:
-        ModelError: The rows of its layers differ.
-    """
+    """What a KV row of a model with this configuration holds."""
     config = model_config.get_text_config()
     refuse_uneven_layers(config)
     heads = config.num_attention_heads

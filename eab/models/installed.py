@@ -22,17 +22,11 @@ _MOST: Final = 500  # models of one program
 
 @dataclass(frozen=True, slots=True)
 class InstalledModel:
-    """A model that can be opened.
-
-    Attributes:
-        name: Its name for `--model`.
-        bytes: Size of its weights.
-        keeper: Who keeps it: this project, or another program.
-    """
+    """A model that can be opened."""
 
     name: str
     bytes: int
-    keeper: str
+    keeper: str  # who keeps it: this project, or another program
 
 
 def installed_models() -> list[InstalledModel]:

@@ -95,17 +95,7 @@ def _loaded(
 
 
 def load_tokenizer(name: str) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, Any]:
-    """Load what is known of a model without its weights.
-
-    Args:
-        name: As for `load_model`.
-
-    Returns:
-        Its tokenizer, its configuration, and its generation config; None if it has none.
-
-    Raises:
-        ModelError: Says what is missing.
-    """
+    """Load what is known of a model without its weights."""
     source = find_source(name)
     try:
         describe = gguf.describe if source.kind == "gguf" else pretrained.describe

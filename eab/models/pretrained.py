@@ -32,10 +32,6 @@ def describe(
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, GenerationConfig | None]:
     """Tokenizer, configuration and generation config of a model.
 
-    Args:
-        name: The name of the model, for messages.
-        source: Where it is.
-
     Raises:
         ModelError: It is not there, or its configuration asks for too much.
     """
@@ -51,12 +47,6 @@ def load(
     name: str, source: Source, dtype: torch.dtype, holds_all: torch.device
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """The tokenizer, and the model on the CPU.
-
-    Args:
-        name: The name of the model, for messages.
-        source: Where it is.
-        dtype: The data type of its weights.
-        holds_all: The device that will hold all of it as loaded.
 
     Raises:
         ModelError: It is not there, is incomplete, too large, or no model in safetensors.

@@ -17,12 +17,6 @@ def encode_prompt(
 ) -> tuple[int, ...]:
     """Token ids of the prompt, with the chat template if the config asks for it, or of a chat.
 
-    Args:
-        tokenizer: The tokenizer of the model.
-        name: The name of the model, for the message.
-        prompt: The text, or the messages.
-        config: The settings.
-
     Raises:
         ModelError: A chat template is needed, but the model has none that can be used.
     """
@@ -45,11 +39,7 @@ def encode_prompt(
 
 
 def _needs_template(name: str, config: BranchingConfig) -> bool:
-    """False; asked of a model without a chat template.
-
-    Raises:
-        ModelError: The settings need one.
-    """
+    """False; asked of a model without a chat template."""
     for setting in ("system", "chat_template_kwargs"):
         if getattr(config, setting):
             raise ModelError(

@@ -35,10 +35,6 @@ def refuse_dependent_rows(model: PreTrainedModel, method: str) -> None:
 
     Args:
         model: As its library has loaded it, after a first forward pass.
-        method: What `quantized_by` says.
-
-    Raises:
-        ModelError: Names the kind of layer.
     """
     for layer in _one_of_each(model):
         change = _change_beside_others(layer, model.device, model.dtype)

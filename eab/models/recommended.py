@@ -14,12 +14,7 @@ _SETTINGS: Final = ("temperature", "top_p", "top_k")
 
 
 def recommended_settings(name: str, generation_config: Any) -> Mapping[str, float]:
-    """What a checkpoint recommends, else what is known of its family; only settings of a run.
-
-    Args:
-        name: The name of the model.
-        generation_config: Its generation config, or None.
-    """
+    """What a checkpoint recommends, else what is known of its family; only settings of a run."""
     given = {} if generation_config is None else generation_config.to_diff_dict()
     found = {setting: given[setting] for setting in _SETTINGS if _is_allowed(setting, given)}
     if found:
@@ -28,12 +23,7 @@ def recommended_settings(name: str, generation_config: Any) -> Mapping[str, floa
 
 
 def advice(model: Any, config: BranchingConfig) -> str:
-    """A sentence on what a model recommends, if the settings are still at their defaults.
-
-    Args:
-        model: A language model.
-        config: The settings of a run.
-    """
+    """A sentence on what a model recommends, if the settings are still at their defaults."""
     known: Mapping[str, float] = getattr(model, "recommended", {})
     if not known or any(getattr(config, name) != SETTINGS[name].default for name in known):
         return ""

@@ -37,23 +37,15 @@ _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a model is.
+    """Where a model is."""
 
-    Attributes:
-        kind: `folder`: transformers' own files; `gguf`: a GGUF file; `hub`: neither is here.
-        place: The folder or the file, or the id on the Hub.
-    """
-
+    # `folder`: transformers' own files; `gguf`: a GGUF file; `hub`: neither is here
     kind: Literal["folder", "gguf", "hub"]
-    place: str
+    place: str  # the folder or the file, or the id on the Hub
 
 
 def find_source(name: str) -> Source:
-    """Where the model of this name is.
-
-    Raises:
-        ModelError: It can be nowhere; the message says what a name can be.
-    """
+    """Where the model of this name is."""
     if name in BUNDLED:
         return _bundled(name)
     if name in PACKAGED:

@@ -20,16 +20,11 @@ from eab.weight_formats import AS_LOADED, AUTO, PLAIN
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """How the weights of a model are stored.
-
-    Attributes:
-        weights: Their format, a name in eab.weight_formats.
-        layout: The layout of the linear layers that were not quantized.
-        kept: The linear layers that stayed as loaded although the format is another one.
-    """
+    """How the weights of a model are stored."""
 
     weights: str = AS_LOADED
     layout: str = PLAIN
+    # The linear layers that stayed as loaded although the format is another one
     kept: tuple[str, ...] = ()
 
 
@@ -42,9 +37,6 @@ def store_weights(
     """Store the weights of a loaded model in this format or layout; see eab.weight_formats.
 
     Args:
-        model: A model as loaded.
-        weights: Their format.
-        layout: Their layout, if they stay as loaded.
         device: Where linear layers that are quantized go, one by one; None for where they are.
 
     Raises:

@@ -82,9 +82,6 @@ def apply_fastest_layout(model: nn.Module) -> str:
 
     The first time, the layouts are measured, which takes a second or two. Small models, devices
     other than the CPU and dtypes other than float32 stay as they are.
-
-    Returns:
-        The name of the layout; `plain` if the model was not changed.
     """
     linears = _linears(model)
     weights = sum(linear.weight.numel() for linear in linears.values())
@@ -103,9 +100,6 @@ def apply_fastest_layout(model: nn.Module) -> str:
 
 def apply_layout(model: nn.Module, name: str) -> str:
     """Apply the layout of this name, without measuring.
-
-    Returns:
-        The name.
 
     Raises:
         ModelError: The layout is for float32 weights on the CPU, and these are others; or this

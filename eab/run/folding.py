@@ -42,11 +42,7 @@ class RunFold:
         return counted(len(self.run.steps) if self.run is not None else 0, "step")
 
     def apply(self, event: Event) -> None:
-        """Fold one more event.
-
-        Raises:
-            RecordError: The event cannot follow what came before.
-        """
+        """Fold one more event."""
         if self.run is not None:
             self.run.apply(event)
         elif self._ended is not None:
@@ -63,12 +59,7 @@ class RunFold:
             )
 
     def started_run(self) -> Run:
-        """The run.
-
-        Raises:
-            MemoryLimitError: It failed before it started.
-            RecordError: It has not started.
-        """
+        """The run."""
         if self.run is not None:
             return self.run
         raise_if_failed(self._ended)

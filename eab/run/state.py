@@ -232,8 +232,6 @@ class Run:
         """Token ids that continue the prompt up to a token of the tree, for a run from there on.
 
         Args:
-            path: Id of the token's path.
-            index: Index of the token in its path.
             candidate: Take this one of the token's candidates instead; -1 takes the token.
 
         Returns:

@@ -10,11 +10,7 @@ from eab import token_text
 
 
 class StopStrings:
-    """The stop strings of a run; false if there are none.
-
-    Args:
-        stop: The texts.
-    """
+    """The stop strings of a run; false if there are none."""
 
     def __init__(self, stop: Sequence[str]) -> None:
         self._stop = [text.encode("utf-8") for text in stop]
@@ -28,7 +24,6 @@ class StopStrings:
 
         Args:
             tail: What this gave for the token before; empty at first.
-            text: The exact text of the token.
 
         Returns:
             The tail for the next token, and how many bytes at the end are cut off: a stop string

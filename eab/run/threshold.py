@@ -31,8 +31,6 @@ def threshold_in_nats(
     """The threshold of the settings in nats.
 
     Args:
-        config: The settings.
-        vocab_size: How many tokens the model can predict.
         entropies: Those of the greedy probe (nats), if the threshold is a quantile of them.
     """
     match config.threshold_unit:

@@ -51,33 +51,24 @@ class Token:
 
 @dataclass(slots=True)
 class Path:
-    """A sequence of tokens without a fork.
+    """A sequence of tokens without a fork."""
 
-    Attributes:
-        id: Paths are numbered in order of birth.
-        parent: Id of the path that forked into it; -1 for the first path.
-        weights: (step, weight from that step on), its birth first; pruning other paths changes it.
-        heir: Whether it would have come without the fork.
-        touched: Step of its last change.
-        share: Its part of the weight of all siblings at their birth.
-        limited_steps: Steps at which the path limit pruned children of it.
-        fork_entropy: The entropy (nats) at which it forked.
-        cut: How many bytes at the end of its text, with that of its ancestors, a stop string cut
-            off. Tokens of its ancestors are shown nevertheless: other paths have them, too.
-    """
-
-    id: int
-    parent: int
+    id: int  # paths are numbered in order of birth
+    parent: int  # id of the path that forked into it; -1 for the first path
+    # (step, weight from that step on), its birth first; pruning other paths changes it
     weights: list[tuple[int, float]]
-    heir: bool
-    touched: int
-    share: float = 1.0
+    heir: bool  # whether it would have come without the fork
+    touched: int  # step of its last change
+    share: float = 1.0  # its part of the weight of all siblings at their birth
     tokens: list[Token] = field(default_factory=list)
     children: tuple[int, ...] = ()
     status: PathStatus = "live"
     finish_reason: FinishReason | None = None
+    # Steps at which the path limit pruned children of it
     limited_steps: list[int] = field(default_factory=list)
-    fork_entropy: float | None = None
+    fork_entropy: float | None = None  # the entropy (nats) at which it forked
+    # How many bytes at the end of its text, with that of its ancestors, a stop string cut off.
+    # Tokens of its ancestors are shown nevertheless: other paths have them, too.
     cut: int = 0
 
     @property

@@ -31,30 +31,20 @@ MIN_TOKEN_COST: Final = 0.01  # of a mean pass, so that noise cannot make tokens
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """What a forward pass did.
+    """What a forward pass did."""
 
-    Attributes:
-        tokens: Tokens that went through the model; 0 where the earlier answers of a server were
-            enough.
-        seconds: Time of the pass, and of verifying its draft tokens.
-        draft_seconds: Time of the drafter before the pass.
-        drafted: Draft tokens in the pass.
-        asked: Whether the drafter was asked.
-        drafts: For each path with draft tokens that are verified now, how many there were, and how
-            many were accepted. A draft token at a possible fork cannot be verified, and costs as
-            much as a rejected one (but see eab.speculation.run_ahead).
-        paths: Paths in the pass.
-        steps: Steps that were decided after it.
-    """
-
+    # Tokens that went through the model; 0 where the earlier answers of a server were enough
     tokens: int
-    seconds: float
-    draft_seconds: float
-    drafted: int
-    asked: bool
+    seconds: float  # time of the pass, and of verifying its draft tokens
+    draft_seconds: float  # time of the drafter before the pass
+    drafted: int  # draft tokens in the pass
+    asked: bool  # whether the drafter was asked
+    # For each path with draft tokens that are verified now, how many there were, and how many were
+    # accepted. A draft token at a possible fork cannot be verified, and costs as much as a rejected
+    # one (but see eab.speculation.run_ahead).
     drafts: Sequence[tuple[int, int]]
-    paths: int
-    steps: int
+    paths: int  # paths in the pass
+    steps: int  # steps that were decided after it
 
 
 class DraftLength(Protocol):

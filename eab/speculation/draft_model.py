@@ -33,8 +33,6 @@ class DraftModel:
     """See Drafter.
 
     Args:
-        model: The draft model.
-        config: The settings of the target's run.
         policy: What decides the target's run; it also chooses the draft tokens.
     """
 
@@ -122,11 +120,7 @@ class DraftModel:
 
 
 def check_same_vocabulary(draft: LanguageModel, target: LanguageModel) -> None:
-    """Check that a token id means the same text to both models; done once for each pair.
-
-    Raises:
-        ModelError: It does not.
-    """
+    """Check that a token id means the same text to both models; done once for each pair."""
     if draft in (known := _SAME_VOCABULARY.setdefault(target, WeakSet())):
         return
     size, other = target.card.vocab_size, draft.card.vocab_size

@@ -10,21 +10,13 @@ Verified: TypeAlias = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """A path that asks for draft tokens.
-
-    Attributes:
-        path: Its id.
-        stream_key: The key of its random stream (see `eab.branching.random_streams`).
-        tokens: Its tokens so far, with the prompt; not to be changed.
-        step: The step of the first draft token.
-        limit: The number of draft tokens that are of use.
-    """
+    """A path that asks for draft tokens."""
 
     path: int
-    stream_key: int
-    tokens: Sequence[int]
+    stream_key: int  # the key of its random stream (see `eab.branching.random_streams`)
+    tokens: Sequence[int]  # its tokens so far, with the prompt; not to be changed
     step: int
-    limit: int
+    limit: int  # the number of draft tokens that are of use
 
 
 class Drafter(Protocol):
@@ -40,9 +32,6 @@ class Drafter(Protocol):
 
     def outcomes(self, verified: Verified) -> tuple[int, Verified]:
         """What became of draft tokens, for `PassOutcome`.
-
-        Args:
-            verified: Of the pass.
 
         Returns:
             How many draft tokens were in the pass, and those that are verified now.

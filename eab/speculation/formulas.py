@@ -24,8 +24,6 @@ def speed_up(
     """Time of plain decoding over the time with speculation, for a single path.
 
     Args:
-        alpha: See above.
-        length: See above.
         draft_cost: Time of one draft token, in passes of one token.
         pass_cost: Tokens of a pass -> its time, in passes of one token. Theorem 3.8 of the paper
             takes it to be 1, which is true on no CPU.

@@ -13,11 +13,7 @@ from eab.speculation.drafter import DraftRequest, Verified
 
 
 class RunAhead:
-    """See Drafter. The draft tokens become known by the pass that verifies them.
-
-    Args:
-        cache: The cache of the run, which hears the server's answers.
-    """
+    """See Drafter. The draft tokens become known by the pass that verifies them."""
 
     def __init__(self, cache: ServerCache) -> None:
         self._cache = cache

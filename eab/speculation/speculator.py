@@ -20,12 +20,7 @@ from eab.speculation.run_ahead import RunAhead
 
 
 class Speculator:
-    """Asks the drafter before each pass, and tells the length rule what came of it.
-
-    Attributes:
-        drafter: Where draft tokens come from.
-        draft_seconds: How long the drafter took for the current pass.
-    """
+    """Asks the drafter before each pass, and tells the length rule what came of it."""
 
     def __init__(self, drafter: Drafter, length: DraftLength, stop_ids: frozenset[int]) -> None:
         self.drafter = drafter
@@ -61,7 +56,6 @@ class Speculator:
 
         Args:
             tokens, seconds, paths, steps: See `eab.speculation.draft_length.PassOutcome`.
-            verified: The draft tokens of the pass.
         """
         drafted, drafts = self.drafter.outcomes(verified)
         self._length.observe(
@@ -87,11 +81,7 @@ def make_speculator(
     """The speculation that the settings ask for; None for plain decoding.
 
     Args:
-        config: The settings of the run.
-        target: The model that generates.
-        draft: The draft model; needed only for the drafter `model`.
         policy: What decides the run; a draft model drafts what this policy would choose.
-        cache: The KV cache of the run.
 
     Raises:
         ConfigError: The drafter is `model` and there is no draft model, or it is `run-ahead` and

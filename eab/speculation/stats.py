@@ -11,29 +11,18 @@ from eab.run import Run
 
 @dataclass(frozen=True, slots=True)
 class SpeculationStats:
-    """The decode steps of a run after the first, which the pass of the prompt decides.
-
-    Attributes:
-        steps: Their number.
-        forward_passes: The forward passes that they took.
-        draft_tokens: How many tokens were drafted.
-        accepted: How many of these were accepted.
-        rejected: How often a draft token was rejected. Those after it are discarded unverified, and
-            not counted here.
-        draft_seconds: What the drafter took in these passes.
-        forward_seconds: What the passes took.
-        seconds: What the passes took with everything that belongs to a step.
-        tokens: Tokens that went through the model in these passes.
-    """
+    """The decode steps of a run after the first, which the pass of the prompt decides."""
 
     steps: int
     forward_passes: int
     draft_tokens: int
     accepted: int
+    # How often a draft token was rejected. Those after it are discarded unverified, and not counted
+    # here.
     rejected: int
-    draft_seconds: float
-    forward_seconds: float
-    seconds: float
+    draft_seconds: float  # what the drafter took in these passes
+    forward_seconds: float  # what the passes took
+    seconds: float  # what the passes took with everything that belongs to a step
     tokens: int
 
     @property

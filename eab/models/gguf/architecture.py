@@ -31,16 +31,12 @@ _LLAMA3: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family that can be read.
-
-    Attributes:
-        model_type: Its name in transformers.
-        more: Settings that transformers' own table lacks: their names here by those in the file.
-        always: Settings of transformers that every file of the family has.
-    """
+    """A family that can be read."""
 
     model_type: str
+    # Settings that transformers' own table lacks: their names here by those in the file
     more: Mapping[str, str] = field(default_factory=dict)
+    # Settings of transformers that every file of the family has
     always: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -81,10 +77,6 @@ _WITHOUT_EFFECT: Final = {
 
 def config_of(name: str, header: Header) -> PreTrainedConfig:
     """The configuration of the model in a GGUF file.
-
-    Args:
-        name: The name of the model.
-        header: The header of the file.
 
     Raises:
         ModelError: Its family cannot be read, or a setting is not understood or absurd.

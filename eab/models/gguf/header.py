@@ -35,36 +35,21 @@ _NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where a tensor lies, and how it is stored.
-
-    Attributes:
-        name: Its name in the file.
-        shape: In the order of PyTorch, the last dimension is contiguous.
-        kind: How its numbers are stored.
-        file: The file that holds it.
-        start: Its first byte there.
-        bytes: Its size there.
-    """
+    """Where a tensor lies, and how it is stored."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # in the order of PyTorch, the last dimension is contiguous
     kind: GGMLQuantizationType
     file: Path
-    start: int
+    start: int  # its first byte there
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a model in GGUF says of itself.
+    """What a model in GGUF says of itself."""
 
-    Attributes:
-        files: Its files; more than one if it is split.
-        metadata: The values by their keys; arrays are lists.
-        tensors: Its tensors, by their names.
-    """
-
-    files: tuple[Path, ...]
+    files: tuple[Path, ...]  # its files; more than one if it is split
     metadata: Mapping[str, Any]
     tensors: Mapping[str, TensorInfo]
 
@@ -75,22 +60,14 @@ class Header:
 
     @property
     def tokens(self) -> list[str]:
-        """Its vocabulary.
-
-        Raises:
-            ModelError: It has none.
-        """
+        """Its vocabulary."""
         tokens = self.metadata.get("tokenizer.ggml.tokens")
         if not isinstance(tokens, list) or not tokens or not isinstance(tokens[0], str):
             raise self.refusal("it has no vocabulary")
         return tokens
 
     def token_id(self, role: str) -> int | None:
-        """The token with a role, such as `eos`; None if it has none.
-
-        Raises:
-            ModelError: It is no token of the vocabulary.
-        """
+        """The token with a role, such as `eos`; None if it has none."""
         key = f"tokenizer.ggml.{role}_token_id"
         value, most = self.metadata.get(key), len(self.tokens) - 1
         if value is None or (type(value) is int and 0 <= value <= most):
@@ -226,13 +203,7 @@ def _kind_and_bytes(
 
 
 class _Reader:
-    """Reads the values of a header one after the other.
-
-    Args:
-        path: The file, for messages.
-        file: The same, open.
-        end: Where reading must end.
-    """
+    """Reads the values of a header one after the other."""
 
     def __init__(self, path: Path, file: BinaryIO, end: int) -> None:
         self.path, self.position, self._elements = path, 0, 0
@@ -284,10 +255,6 @@ class _Reader:
 
 def read_tensor(file: BinaryIO, tensor: TensorInfo) -> bytes:
     """The bytes of a tensor.
-
-    Args:
-        file: The open file that holds it.
-        tensor: Which one.
 
     Raises:
         ModelError: The file has become shorter.

@@ -19,13 +19,6 @@ def batch_invariant(rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor
     oneDNN and cuBLAS choose their kernel by the number of rows, and kernels add up in different
     orders. With AVX-512 and without AMX a single row alone has a kernel of its own, so a row of
     zeros stands beside it. Elsewhere all products have exactly 32 rows.
-
-    Args:
-        rows: (R, in).
-        product: (N, in) -> (N, out).
-
-    Returns:
-        (R, out).
     """
     if rows.device.type == "cpu" and _one_kernel_from_two_rows():
         return product(functional.pad(rows, (0, 0, 0, max(0, 2 - len(rows)))))[: len(rows)]

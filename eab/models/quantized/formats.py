@@ -18,20 +18,15 @@ from eab.models.quantized.nf4 import NF4DoubleQuantLinear, NF4Linear
 
 
 class Format(NamedTuple):
-    """The layers of a weight format.
+    """The layers of a weight format."""
 
-    Attributes:
-        layer: For the linear layers.
-        output: For the output layer, whose rounding reaches every logit; None leaves it as loaded.
-        error: Of a product, relative to the float one. A larger one shows that the operators do
-            not work on this machine.
-        anywhere: Whether it runs on any device, and not only on the CPU.
-    """
-
-    layer: type[QuantizedLinear]
+    layer: type[QuantizedLinear]  # for the linear layers
+    # For the output layer, whose rounding reaches every logit; None leaves it as loaded
     output: type[QuantizedLinear] | None
+    # Of a product, relative to the float one. A larger one shows that the operators do not work on
+    # this machine.
     error: float
-    anywhere: bool = False
+    anywhere: bool = False  # whether it runs on any device, and not only on the CPU
 
 
 FORMATS: Final[Mapping[str, Format]] = {
@@ -45,11 +40,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def refuse_if_unusable(name: str, device: torch.device) -> None:
-    """Refuse a weight format that this device or this machine does not have.
-
-    Raises:
-        ModelError: Says what can be chosen instead.
-    """
+    """Refuse a weight format that this device or this machine does not have."""
     form = FORMATS[name]
     if not form.anywhere and device.type != "cpu":
         others = [other for other, one in FORMATS.items() if one.anywhere]
@@ -75,8 +66,6 @@ def quantize(
     itself stays, as do norms and biases.
 
     Args:
-        model: A model as loaded.
-        form: The format.
         device: Where each layer is quantized, and stays; None for where it is.
 
     Returns:
