@@ -20,20 +20,11 @@ def run_of(
         drafts = [(limit, count) for count in accepted] if limit else []
         tokens = paths * (1 + limit)
         seconds = start + per_token * tokens
-        length.observe(
-            PassOutcome(
-                tokens,
-                seconds,
-                draft * limit * paths,
-                limit * paths,
-                limit > 0,
-                drafts,
-                paths,
-                1 + min(accepted),
-            )
-        )
-        taken += seconds + draft * limit * paths
-        plain += (1 + min(accepted)) * (start + per_token * paths)
+        steps, drafting = 1 + min(accepted), draft * limit * paths
+        outcome = (tokens, seconds, drafting, limit * paths, limit > 0, drafts, paths, steps)
+        length.observe(PassOutcome(*outcome))
+        taken += seconds + drafting
+        plain += steps * (start + per_token * paths)
     return chosen, taken / plain
 
 

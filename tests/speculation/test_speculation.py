@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from equality import EXACT, PROMPT, assert_leaves_match, assert_same_decisions
+from made_runs import events_of, run_of
 from table_model import TableModel, random_table
 
 from eab import record
@@ -17,8 +18,6 @@ from eab.branching.sampling import Predictions
 from eab.caches.ledger import check_limit
 from eab.config import BranchingConfig, CacheName, DrafterName
 from eab.engine.lookahead import Lookahead
-from eab.engine.loop import generate
-from eab.engine.request import Request
 from eab.errors import ConfigError, ModelError, RecordError
 from eab.events import Event, KvMeasured, RunStarted, Speculated, StepTimed
 from eab.run import Run, fold
@@ -44,6 +43,9 @@ SETTINGS = {
 }
 
 
+ONE_PATH = BranchingConfig(drafter="model", max_paths=1, entropy_threshold=20.0)
+
+
 def speculated(events: list[Event]) -> list[Speculated]:
     return [event for event in events if isinstance(event, Speculated)]
 
@@ -57,10 +59,9 @@ def test_speculation_changes_no_decision(twins, settings, drafter, length):
     target, draft = twins("llama"), twins("llama", 1).ours
     for seed in (1, 2):
         plain = BranchingConfig(max_new_tokens=24, seed=seed, **settings)
-        config = replace(plain, drafter=drafter, draft_length=length)
-        events = list(generate(target.ours, Request(PROMPT, config), draft))
-        assert_same_decisions(fold(events), fold(generate(target.ours, Request(PROMPT, plain))))
-        assert_leaves_match(fold(events), target.plain, EXACT)
+        run = run_of(target.ours, PROMPT, plain, draft, drafter=drafter, draft_length=length)
+        assert_same_decisions(run, run_of(target.ours, PROMPT, plain))
+        assert_leaves_match(run, target.plain, EXACT)
 
 
 @pytest.mark.parametrize("cache", get_args(CacheName))
@@ -69,25 +70,16 @@ def test_speculation_changes_no_decision_with_any_cache(twins, cache):
     plain = BranchingConfig(
         max_new_tokens=20, entropy_threshold=2.4, max_paths=7, cache=cache, seed=3
     )
-    events = list(
-        generate(model, Request(PROMPT, replace(plain, drafter="model", draft_length=3)), model)
-    )
+    events = events_of(model, PROMPT, plain, model, drafter="model", draft_length=3)
     assert any(one.accepted for one in speculated(events))
-    assert_same_decisions(fold(events), fold(generate(model, Request(PROMPT, plain))))
+    assert_same_decisions(fold(events), run_of(model, PROMPT, plain))
 
 
 @pytest.mark.parametrize("length", [1, 3, 7])
 def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length):
     model = twins("llama").ours
-    config = BranchingConfig(
-        max_new_tokens=33,
-        entropy_threshold=20.0,
-        max_paths=1,
-        drafter="model",
-        draft_length=length,
-        seed=4,
-    )
-    events = list(generate(model, Request(PROMPT, config), model))
+    settings = {"max_new_tokens": 33, "draft_length": length, "seed": 4}
+    events = events_of(model, PROMPT, ONE_PATH, model, **settings)
     run = fold(events)
     assert len(list(run.tokens(0))) == 33
     assert all(one.accepted == len(one.draft_tokens) for one in speculated(events))
@@ -97,21 +89,9 @@ def test_a_draft_model_that_is_the_target_is_always_accepted(twins, length):
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_what_was_accepted_is_the_text_and_what_was_not_is_not(embedded, drafter):
-    config = BranchingConfig(
-        max_new_tokens=60,
-        max_paths=1,
-        entropy_threshold=20.0,
-        temperature=0.3,
-        drafter=drafter,
-        draft_length=4,
-    )
-    events = list(
-        generate(
-            embedded,
-            Request("Anna has a red ball. Ben has a red ball. Anna has a", config),
-            embedded,
-        )
-    )
+    settings = {"max_new_tokens": 60, "temperature": 0.3, "drafter": drafter, "draft_length": 4}
+    prompt = "Anna has a red ball. Ben has a red ball. Anna has a"
+    events = events_of(embedded, prompt, ONE_PATH, embedded, **settings)
     text = [token.token for token in fold(events).tokens(0)]
     assert sum(one.accepted for one in speculated(events)) > 2
     for one in speculated(events):
@@ -124,36 +104,21 @@ def test_what_was_accepted_is_the_text_and_what_was_not_is_not(embedded, drafter
 
 def test_rows_of_rejected_draft_tokens_are_free_again_without_copying(twins):
     model, draft = twins("llama").ours, twins("llama", 1).ours
-    config = BranchingConfig(
-        max_new_tokens=40,
-        entropy_threshold=20.0,
-        max_paths=1,
-        drafter="model",
-        draft_length=4,
-        r=64,
-    )
-    events = list(generate(model, Request(PROMPT, config), draft))
+    events = events_of(model, PROMPT, ONE_PATH, draft, max_new_tokens=40, draft_length=4, r=64)
     assert any(one.accepted < len(one.draft_tokens) for one in speculated(events))
     measured = [event for event in events if isinstance(event, KvMeasured)]
     prompt = len(fold(events).started.prompt_tokens)
     for event in measured:  # rows in use hold the certain tokens, and nothing else
         certain = prompt + event.step
-        assert certain <= event.usage.rows_private <= certain + config.draft_length
+        assert certain <= event.usage.rows_private <= certain + 4
     assert measured[-1].usage.bytes_copied == 0
 
 
 def test_a_draft_token_never_ends_a_text(twins):
     model = twins("llama").ours
     for seed in range(6):
-        config = BranchingConfig(
-            max_new_tokens=60,
-            entropy_threshold=20.0,
-            max_paths=1,
-            drafter="model",
-            draft_length=6,
-            seed=seed,
-        )
-        events = list(generate(model, Request(PROMPT, config), model))
+        settings = {"max_new_tokens": 60, "draft_length": 6, "seed": seed}
+        events = events_of(model, PROMPT, ONE_PATH, model, **settings)
         assert not any(set(one.draft_tokens) & model.stop_ids for one in speculated(events))
 
 
@@ -161,13 +126,11 @@ def test_a_draft_token_never_ends_a_text(twins):
 def test_the_texts_have_the_distribution_of_the_target():
     target, draft = TableModel(random_table(5, 6)), TableModel(random_table(8, 6))
     exact = dict(target.all_texts(first=2, length=3))
-    config = BranchingConfig(
-        max_new_tokens=3, max_paths=1, entropy_threshold=20.0, drafter="model", draft_length=2
-    )
     runs = 4000
     found: Counter[tuple[int, ...]] = Counter()
+    config = replace(ONE_PATH, max_new_tokens=3, draft_length=2)
     for seed in range(runs):
-        run = fold(generate(target, Request("2", replace(config, seed=seed)), draft))
+        run = run_of(target, "2", config, draft, seed=seed)
         found[tuple(token.token for token in run.tokens(0))] += 1
     assert set(found) <= set(exact)
     common = [text for text, mass in exact.items() if mass * runs >= 5]
@@ -207,27 +170,20 @@ def test_sibling_lookup_also_reads_the_other_paths():
 
 def test_a_drafter_that_cannot_serve_is_refused_in_words(twins, embedded):
     model = twins("llama").ours
-    config = BranchingConfig(drafter="model", max_new_tokens=4)
     with pytest.raises(ConfigError, match="no draft model is given"):
-        next(generate(model, Request(PROMPT, config)))
+        events_of(model, PROMPT, drafter="model")
     with pytest.raises(ModelError, match="4096 tokens instead of 72"):
-        next(generate(model, Request(PROMPT, config), embedded))
-    with pytest.raises(
-        ConfigError, match="draft_length is 17; it must be a whole number from 0 to 16"
-    ):
+        events_of(model, PROMPT, draft=embedded, drafter="model")
+    with pytest.raises(ConfigError, match=r"draft_length is 17; .* 0 to 16"):
         BranchingConfig(draft_length=17)
-    with pytest.raises(
-        ConfigError, match="drafter is 'oracle'; it must be one of: none, model, prompt-lookup"
-    ):
+    with pytest.raises(ConfigError, match=r"drafter is 'oracle'; .*: none, model, prompt-lookup"):
         BranchingConfig(drafter="oracle")
 
 
 def test_a_run_with_speculation_is_saved_and_loaded(twins):
     model = twins("llama").ours
-    config = BranchingConfig(
-        max_new_tokens=12, drafter="model", draft_length=2, entropy_threshold=2.5
-    )
-    events = list(generate(model, Request(PROMPT, config), model))
+    settings = {"max_new_tokens": 12, "drafter": "model", "draft_length": 2}
+    events = events_of(model, PROMPT, draft=model, entropy_threshold=2.5, **settings)
     assert record.loads(record.dumps(events)) == events
     assert isinstance(events[0], RunStarted)
     assert events[0].draft == model.card
@@ -249,10 +205,7 @@ def test_a_run_with_speculation_is_saved_and_loaded(twins):
 )
 def test_a_file_with_impossible_draft_tokens_is_refused(twins, wrong):
     model = twins("llama").ours
-    config = BranchingConfig(
-        max_new_tokens=12, drafter="model", draft_length=2, entropy_threshold=20.0, max_paths=1
-    )
-    events = list(generate(model, Request(PROMPT, config), model))
+    events = events_of(model, PROMPT, ONE_PATH, model, max_new_tokens=12, draft_length=2)
     place = next(index for index, event in enumerate(events) if isinstance(event, Speculated))
     events[place] = replace(events[place], **wrong)
     with pytest.raises(RecordError):
@@ -261,11 +214,9 @@ def test_a_file_with_impossible_draft_tokens_is_refused(twins, wrong):
 
 def test_every_prefix_of_a_run_with_speculation_folds(twins):
     model = twins("llama").ours
-    config = BranchingConfig(
-        max_new_tokens=10, drafter="model", draft_length=2, entropy_threshold=2.0, max_paths=6
-    )
-    events = generate(model, Request(PROMPT, config), model)
-    run = Run(next(events))
+    settings = {"max_new_tokens": 10, "drafter": "model", "draft_length": 2, "max_paths": 6}
+    started, *events = events_of(model, PROMPT, draft=model, entropy_threshold=2.0, **settings)
+    run = Run(started)
     for event in events:
         run.apply(event)
         if isinstance(event, StepTimed):
@@ -278,18 +229,14 @@ def test_a_path_that_is_ahead_keeps_its_own_predictions_alone():
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8, 9])
     assert state.verify(predictions, 2, [7, 8, 5, 4], own_copy=True) == (2, 3)
     assert (state.tokens, state.num_computed) == ([1, 2, 7, 8, 5], 4)
-    assert [(len(own.entropies), index) for own, index in state.predictions] == [
-        (3, 0),
-        (3, 1),
-        (3, 2),
-    ]
+    kept = [(len(own.entropies), index) for own, index in state.predictions]
+    assert kept == [(3, 0), (3, 1), (3, 2)]
 
 
 def test_where_the_path_may_fork_a_draft_token_is_neither_accepted_nor_rejected():
     state = Lookahead([1, 2], num_computed=1, draft_tokens=[7, 8])
-    assert state.verify(
-        Predictions(torch.zeros(3, 40), BranchingConfig()), 0, [7, None, 3], own_copy=False
-    ) == (1, 1)
+    predictions = Predictions(torch.zeros(3, 40), BranchingConfig())
+    assert state.verify(predictions, 0, [7, None, 3], own_copy=False) == (1, 1)
     assert state.tokens == [1, 2, 7]
 
 
@@ -304,22 +251,15 @@ def test_where_the_rows_of_draft_tokens_do_not_fit_a_pass_goes_without_them(
             refused.append(needed)
         check_limit(needed, limit, *words)
 
-    plain = BranchingConfig(
-        max_paths=30,
-        entropy_threshold=0.6,
-        branch_factor=4,
-        max_new_tokens=40,
-        temperature=1.3,
-        seed=28,
-        r=1,
-    )
+    tree = {"max_paths": 30, "entropy_threshold": 0.6, "branch_factor": 4, "max_new_tokens": 40}
+    plain = BranchingConfig(**tree, temperature=1.3, seed=28, r=1)
     prompt = "Question: What is the capital of France?"
-    expected = fold(generate(embedded, Request(prompt, plain)))
+    expected = run_of(embedded, prompt, plain)
     peak = max(step.kv.bytes_held for step in expected.steps if step.kv is not None)
     monkeypatch.setattr("eab.caches.tree.check_limit", limited)
     limit = -(-peak // 2**20)
-    config = replace(plain, drafter=drafter, draft_length=16, kv_limit_mib=limit)
-    run = fold(generate(embedded, Request(prompt, config)))
+    drafts = {"drafter": drafter, "draft_length": 16}
+    run = run_of(embedded, prompt, plain, kv_limit_mib=limit, **drafts)
     assert refused, "the draft tokens did not fit"
     assert run.ended is not None
     assert run.ended.reason == "finished"

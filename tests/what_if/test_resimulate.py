@@ -3,7 +3,7 @@ differ, it says so.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_runs import bundled, events_of
 from policies import EVERY
 from table_model import TableModel, random_table
 from typer.testing import CliRunner
@@ -35,19 +36,13 @@ from eab.events import (
     StepTimed,
 )
 from eab.lessons import bundled_runs
-from eab.run import fold
+from eab.run import Run, fold
 from eab.what_if.resimulate import resimulate
 from eab.what_if.trace import Unknown
 
-PROMPT = fold(
-    bundled_runs.events_of(
-        next(one for one in bundled_runs.recordings() if one.file == "market.eab")
-    )
-).started.prompt
-
-
-def engine(model: TableModel, prompt: str = "0 1", **settings: object) -> list[Event]:
-    return list(generate(model, Request(prompt, BranchingConfig(**settings))))  # type: ignore[arg-type]
+MODEL = TableModel(random_table(5, 6))
+CHAIN, SEED, R = st.integers(0, 10**6), st.integers(0, 2**63 - 1), st.integers(1, 12)
+STOPS = st.sets(st.integers(0, 5), max_size=2)
 
 
 def timeless(events: Iterable[Event]) -> list[Event]:
@@ -81,54 +76,53 @@ def near(mine: object, other: object) -> bool:
 
 @settings(max_examples=80)
 @given(
-    chain=st.integers(0, 10**6),
+    chain=CHAIN,
     size=st.integers(2, 6),
     threshold=st.floats(0.0, 1.4),
     higher=st.floats(0.0, 1.0),
-    factor=st.integers(2, 4),
-    length=st.integers(1, 9),
-    r=st.tuples(st.integers(1, 12), st.integers(1, 12)),
-    stops=st.sets(st.integers(0, 5), max_size=2),
-    seed=st.integers(0, 2**63 - 1),
+    r=st.tuples(R, R),
+    stops=STOPS,
+    settings=st.fixed_dictionaries(
+        {
+            "branch_factor": st.integers(2, 4),
+            "max_new_tokens": st.integers(1, 9),
+            "seed": SEED,
+            "max_paths": st.just(256),
+        }
+    ),
 )
 def test_without_limits_a_higher_threshold_and_another_r_are_exact(
-    chain, size, threshold, higher, factor, length, r, stops, seed
+    chain, size, threshold, higher, r, stops, settings
 ):
-    settings = {"branch_factor": factor, "max_new_tokens": length, "seed": seed, "max_paths": 256}
     model = TableModel(random_table(chain, size), sorted(stops))
-    recorded = engine(model, entropy_threshold=threshold, r=r[0], **settings)
+    recorded = events_of(model, "0 1", entropy_threshold=threshold, r=r[0], **settings)
     if any(isinstance(event, LimitActed | Pruned) for event in recorded):
         note("limited")
         return
     what_if = resimulate(recorded, threshold + higher, r[1])
     assert not what_if.unknowns
     assert fold(what_if.events).started.what_if == "exact"
-    assert_alike(
-        what_if.events, engine(model, entropy_threshold=threshold + higher, r=r[1], **settings)
-    )
+    made = events_of(model, "0 1", entropy_threshold=threshold + higher, r=r[1], **settings)
+    assert_alike(what_if.events, made)
 
 
 @settings(max_examples=150)
 @given(
-    chain=st.integers(0, 10**6),
+    chain=CHAIN,
     thresholds=st.tuples(st.floats(0.0, 1.4), st.floats(0.0, 1.8)),
-    max_paths=st.integers(1, 8),
-    lightest=st.sampled_from([0.0, 0.05, 0.2]),
-    stops=st.sets(st.integers(0, 5), max_size=2),
-    length=st.integers(1, 7),
-    seed=st.integers(0, 2**63 - 1),
+    stops=STOPS,
+    settings=st.fixed_dictionaries(
+        {
+            "max_paths": st.integers(1, 8),
+            "min_fork_weight": st.sampled_from([0.0, 0.05, 0.2]),
+            "max_new_tokens": st.integers(1, 7),
+            "seed": SEED,
+        }
+    ),
 )
-def test_whatever_is_called_exact_is_what_the_engine_makes(
-    chain, thresholds, max_paths, lightest, stops, length, seed
-):
+def test_whatever_is_called_exact_is_what_the_engine_makes(chain, thresholds, stops, settings):
     model = TableModel(random_table(chain, 6, concentration=1.0), sorted(stops))
-    settings = {
-        "max_paths": max_paths,
-        "min_fork_weight": lightest,
-        "max_new_tokens": length,
-        "seed": seed,
-    }
-    recorded = engine(model, entropy_threshold=thresholds[0], **settings)
+    recorded = events_of(model, "0 1", entropy_threshold=thresholds[0], **settings)
     what_if = resimulate(recorded, thresholds[1])
     limited = any(isinstance(event, LimitActed | Pruned) for event in recorded)
     note(f"limited {limited}, {'not exact' if what_if.unknowns else 'exact'}")
@@ -136,59 +130,53 @@ def test_whatever_is_called_exact_is_what_the_engine_makes(
     assert math.isclose(sum(leaf.weight for leaf in run.leaves()), 1.0, rel_tol=1e-9)
     assert record.loads(record.dumps(what_if.events)) == list(what_if.events)
     if not what_if.unknowns:
-        assert_alike(what_if.events, engine(model, entropy_threshold=thresholds[1], **settings))
+        made = events_of(model, "0 1", entropy_threshold=thresholds[1], **settings)
+        assert_alike(what_if.events, made)
 
 
 @settings(max_examples=60)
 @given(
-    chain=st.integers(0, 10**6),
-    threshold=st.floats(0.0, 1.4),
-    max_paths=st.integers(1, 9),
-    policy=st.sampled_from(EVERY),
+    chain=CHAIN,
+    r=st.tuples(R, R),
     cache=st.sampled_from(["tree", "deep-copy"]),
-    length=st.integers(1, 10),
-    seed=st.integers(0, 2**63 - 1),
-    r=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    settings=st.fixed_dictionaries(
+        {
+            "entropy_threshold": st.floats(0.0, 1.4),
+            "max_paths": st.integers(1, 9),
+            "policy": st.sampled_from(EVERY),
+            "max_new_tokens": st.integers(1, 10),
+            "seed": SEED,
+        }
+    ),
 )
-def test_another_r_is_exact_under_every_limit_and_policy(
-    chain, threshold, max_paths, policy, cache, length, seed, r
-):
-    settings = {"entropy_threshold": threshold, "max_paths": max_paths, "policy": policy}
-    settings |= {"max_new_tokens": length, "seed": seed}
+def test_another_r_is_exact_under_every_limit_and_policy(chain, r, cache, settings):
     model = TableModel(random_table(chain, 6), stop_ids=[5])
-    what_if = resimulate(engine(model, cache=cache, r=r[0], **settings), r=r[1])
+    what_if = resimulate(events_of(model, "0 1", cache=cache, r=r[0], **settings), r=r[1])
     assert not what_if.unknowns
-    assert_alike(what_if.events, engine(model, r=r[1], **settings))
+    assert_alike(what_if.events, events_of(model, "0 1", r=r[1], **settings))
 
 
-@pytest.mark.parametrize(
-    "recording", bundled_runs.recordings(), ids=lambda recording: recording.file
-)
-def test_a_bundled_run_resimulated_without_changes_is_itself_byte_for_byte(
-    recording: bundled_runs.Recording,
-) -> None:
-    events = bundled_runs.events_of(recording)
+@pytest.mark.parametrize("name", [one.file[:-4] for one in bundled_runs.recordings()])
+def test_a_bundled_run_resimulated_without_changes_is_itself_byte_for_byte(name: str) -> None:
+    events = bundled(name)
     assert timeless(resimulate(events).events) == timeless(events)
 
 
 def test_the_embedded_model_makes_what_was_resimulated(embedded) -> None:
-    prompt, config = (
-        PROMPT,
-        BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4),
-    )
-    recorded = list(generate(embedded, Request(prompt, config)))
+    prompt = fold(bundled("market")).started.prompt
+    config = BranchingConfig(entropy_threshold=0.5, max_new_tokens=11, max_paths=64, r=4)
+    recorded = events_of(embedded, prompt, config)
     assert not any(isinstance(event, LimitActed) for event in recorded)
     what_if = resimulate(recorded, 1.0, r=3)
     assert not what_if.unknowns
-    made = list(generate(embedded, Request(prompt, replace(config, entropy_threshold=1.0, r=3))))
-    ours, theirs = fold(what_if.events), fold(made)
-    assert 1 < len(theirs.leaves()) < len(fold(recorded).leaves())
-    assert [sample.token_ids for sample in ours.samples()] == [
-        sample.token_ids for sample in theirs.samples()
-    ]
-    assert [step.kv for step in ours.steps] == [step.kv for step in theirs.steps]
-    assert [step.growth for step in ours.steps] == [step.growth for step in theirs.steps]
-    assert ours.tokens_through_model() == theirs.tokens_through_model()
+    made = fold(events_of(embedded, prompt, config, entropy_threshold=1.0, r=3))
+    assert 1 < len(made.leaves()) < len(fold(recorded).leaves())
+
+    def computed(run: Run) -> list[object]:
+        steps = [(step.kv, step.growth) for step in run.steps]
+        return [[one.token_ids for one in run.samples()], steps, run.tokens_through_model()]
+
+    assert computed(fold(what_if.events)) == computed(made)
 
 
 def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
@@ -197,7 +185,7 @@ def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
             entropy_threshold=threshold, max_new_tokens=9, max_paths=256, branch_factor=2
         )
         seen: list[Event] = []
-        events = generate(TableModel(random_table(5, 6)), Request("0", config))
+        events = generate(MODEL, Request("0", config))
         for event in stop_when(
             events, lambda: sum(isinstance(event, StepTimed) for event in seen) == 4
         ):
@@ -211,8 +199,7 @@ def test_a_stopped_run_is_as_the_engine_stopped_at_the_same_step() -> None:
 
 
 def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
-    model = TableModel(random_table(5, 6))
-    recorded = engine(model, entropy_threshold=1.2, max_new_tokens=6, max_paths=256)
+    recorded = events_of(MODEL, "0 1", entropy_threshold=1.2, max_new_tokens=6, max_paths=256)
     what_if = resimulate(recorded, 0.8)
     wanted = {
         (event.step, event.path)
@@ -223,11 +210,8 @@ def test_a_lower_threshold_marks_what_would_fork_and_keeps_the_tree() -> None:
     assert {(unknown.step, unknown.path) for unknown in what_if.unknowns} == wanted
     assert {unknown.why for unknown in what_if.unknowns} == {"fork"}
     assert fold(what_if.events).started.what_if == "approximate"
-    texts = [
-        {sample.token_ids for sample in fold(events).samples()}
-        for events in (what_if.events, recorded)
-    ]
-    assert texts[0] == texts[1]
+    texts, expected = (fold(events).samples() for events in (what_if.events, recorded))
+    assert {one.token_ids for one in texts} == {one.token_ids for one in expected}
 
 
 def test_a_path_that_becomes_heavy_enough_to_fork_is_marked() -> None:
@@ -237,32 +221,24 @@ def test_a_path_that_becomes_heavy_enough_to_fork_is_marked() -> None:
     first, later = np.tile([0.5, 0.5, 0.0, 0.0], (4, 1)), np.full((4, 4), 0.25)
     model = TableModel(np.stack([first, later, later]))
     settings = {"max_new_tokens": 3, "branch_factor": 2, "min_fork_weight": 0.6}
-    recorded = engine(model, entropy_threshold=0.5, **settings)
-    what_if = resimulate(recorded, 1.0)
+    what_if = resimulate(events_of(model, "0 1", entropy_threshold=0.5, **settings), 1.0)
     assert what_if.unknowns == (Unknown(1, 0, "fork"), Unknown(2, 0, "fork"))
-    made = engine(model, entropy_threshold=1.0, **settings)
+    made = events_of(model, "0 1", entropy_threshold=1.0, **settings)
     forks = [(event.step, event.path) for event in made if isinstance(event, Forked)]
     assert forks[0] == (1, 0), "where the engine forks, indeed"
 
 
 def test_what_the_path_limit_took_is_marked() -> None:
-    events = list(
-        bundled_runs.events_of(
-            next(one for one in bundled_runs.recordings() if one.file == "long.eab")
-        )
-    )
-    what_if = resimulate(events, 1.56)
+    what_if = resimulate(bundled("long"), 1.56)
     assert {unknown.why for unknown in what_if.unknowns} >= {"limit", "heir", "dropped"}
     run = fold(what_if.events)
     lost = [unknown.path for unknown in what_if.unknowns if unknown.why == "dropped"]
-    assert all(run.paths[path].status == "live" for path in lost), (
-        "it stays where the trace leaves it"
-    )
+    assert {run.paths[path].status for path in lost} == {"live"}, "as the trace leaves it"
 
 
 def test_a_threshold_in_another_unit_becomes_nats_and_the_probe_goes() -> None:
-    model = TableModel(random_table(5, 6))
-    recorded = engine(model, entropy_threshold=0.5, threshold_unit="quantile", max_new_tokens=5)
+    settings = {"entropy_threshold": 0.5, "threshold_unit": "quantile", "max_new_tokens": 5}
+    recorded = events_of(MODEL, "0 1", **settings)
     assert isinstance(recorded[0], Probed)
     assert [event for event in resimulate(recorded).events if isinstance(event, Probed)]
     started = resimulate(recorded, 1.3).events[0]
@@ -271,74 +247,54 @@ def test_a_threshold_in_another_unit_becomes_nats_and_the_probe_goes() -> None:
 
 
 def test_a_run_that_outgrew_its_memory_does_so_again_or_has_an_unknown_end() -> None:
+    settings = {"max_new_tokens": 4000, "max_paths": 64, "kv_limit_mib": 1, "r": 4000}
     model = TableModel(random_table(3, 6))
-    settings = {
-        "entropy_threshold": 0.3,
-        "max_new_tokens": 4000,
-        "max_paths": 64,
-        "kv_limit_mib": 1,
-        "r": 4000,
-    }
-    recorded = engine(model, **settings)
+    recorded = events_of(model, "0 1", entropy_threshold=0.3, **settings)
     assert isinstance(recorded[-1], RunEnded)
     assert recorded[-1].reason == "failed"
     assert resimulate(recorded).events[-1] == recorded[-1]
-    smaller = resimulate(recorded, r=8)
-    assert [unknown.why for unknown in smaller.unknowns] == ["ended"], (
-        "with a smaller r it would have gone on"
-    )
+    smaller = resimulate(recorded, r=8)  # with it, it would have gone on
+    assert [unknown.why for unknown in smaller.unknowns] == ["ended"]
 
 
-def test_the_original_policy_is_refused_at_another_threshold() -> None:
-    events = next(
-        bundled_runs.events_of(one)
-        for one in bundled_runs.recordings()
-        if one.file == "original.eab"
-    )
-    with pytest.raises(ConfigError, match="policy original"):
-        resimulate(events, 2.0)
-    with pytest.raises(ConfigError, match="must be a number"):
-        resimulate(bundled_runs.events_of(bundled_runs.recordings()[0]), math.nan)
-    with pytest.raises(ConfigError, match="r is 0"):
-        resimulate(events, r=0)
+@pytest.mark.parametrize(
+    ("name", "threshold", "r", "words"),
+    [
+        ("original", 2.0, None, "policy original"),
+        ("bridge", math.nan, None, "must be a number"),
+        ("original", None, 0, "r is 0"),
+    ],
+)
+def test_a_threshold_and_an_r_that_cannot_be_are_refused(name, threshold, r, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        resimulate(bundled(name), threshold, r)
 
 
-BROKEN: dict[str, Callable[[list[Event]], list[Event]]] = {
-    "nothing": lambda events: [],
-    "not started": lambda events: [Probed(0, 1.0)],
-    "no predictions": lambda events: [
-        event for event in events if not isinstance(event, Predicted)
-    ],
-    "no forks": lambda events: [event for event in events if not isinstance(event, Forked)],
-    "wrong sizes": lambda events: [
-        replace(event, model=replace(event.model, layers=10**9))
-        if isinstance(event, RunStarted)
-        else event
-        for event in events
-    ],
-    "wrong rows": lambda events: [
-        replace(event, model=replace(event.model, row_bytes=1))
-        if isinstance(event, RunStarted)
-        else event
-        for event in events
-    ],
-    "unknown dtype": lambda events: [
-        replace(event, model=replace(event.model, dtype="<b>"))
-        if isinstance(event, RunStarted)
-        else event
-        for event in events
-    ],
-    "fewer prompt texts": lambda events: [
-        replace(event, prompt_texts=()) if isinstance(event, RunStarted) else event
-        for event in events
-    ],
+EVENTS = bundled("bridge")
+STARTED = fold(EVENTS).started
+
+
+def started_with(**changed: object) -> list[Event]:
+    """The run with another start."""
+    return [replace(STARTED, **changed) if one == STARTED else one for one in EVENTS]
+
+
+BROKEN: dict[str, list[Event]] = {
+    "nothing": [],
+    "not started": [Probed(0, 1.0)],
+    "no predictions": [event for event in EVENTS if not isinstance(event, Predicted)],
+    "no forks": [event for event in EVENTS if not isinstance(event, Forked)],
+    "wrong sizes": started_with(model=replace(STARTED.model, layers=10**9)),
+    "wrong rows": started_with(model=replace(STARTED.model, row_bytes=1)),
+    "unknown dtype": started_with(model=replace(STARTED.model, dtype="<b>")),
+    "fewer prompt texts": started_with(prompt_texts=()),
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_events_that_contradict_themselves_are_refused_in_words(name: str) -> None:
+@pytest.mark.parametrize("events", BROKEN.values(), ids=BROKEN)
+def test_events_that_contradict_themselves_are_refused_in_words(events: list[Event]) -> None:
     with pytest.raises(RecordError):
-        resimulate(BROKEN[name](list(bundled_runs.events_of(bundled_runs.recordings()[0]))), 0.9)
+        resimulate(events, 0.9)
 
 
 @settings(max_examples=150)
@@ -346,32 +302,20 @@ def test_events_that_contradict_themselves_are_refused_in_words(name: str) -> No
 def test_a_run_with_missing_events_is_refused_or_resimulated_but_never_breaks(
     gone: list[int], threshold: float
 ) -> None:
-    events = list(
-        bundled_runs.events_of(
-            next(one for one in bundled_runs.recordings() if one.file == "sum.eab")
-        )
-    )
-    left = [event for index, event in enumerate(events) if index not in gone]
+    left = [event for index, event in enumerate(bundled("sum")) if index not in gone]
     with suppress(EabError):
         assert fold(resimulate(left, threshold).events).leaves()
 
 
 def test_the_what_if_of_a_what_if_that_was_not_exact_is_not_exact() -> None:
-    events = next(
-        bundled_runs.events_of(one) for one in bundled_runs.recordings() if one.file == "ball.eab"
-    )
-    once = resimulate(events, 1.5).events
-    again = resimulate(once, 20.0)
+    again = resimulate(resimulate(bundled("ball"), 1.5).events, 20.0)
     assert fold(again.events).started.what_if == "approximate"
 
 
 def test_the_command_prunes_a_run_file_and_says_whether_it_is_exact(tmp_path: Path) -> None:
-    runner = CliRunner()
-    pruned = tmp_path / "pruned.eab"
-    source = str(bundled_runs.FOLDER / "market.eab")
-    result = runner.invoke(
-        app, ["what-if", source, "--threshold", "1.0", "--r", "4", "--record", str(pruned)]
-    )
+    pruned, source = tmp_path / "pruned.eab", str(bundled_runs.FOLDER / "market.eab")
+    arguments = ["what-if", source, "--threshold", "1.0", "--r", "4", "--record", str(pruned)]
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
     assert "2 forks, 5 paths; recorded at 0.50 nats: 3 forks, 7 paths" in words

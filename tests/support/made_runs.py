@@ -1,0 +1,40 @@
+"""Runs in one call: of a model with some settings, or of a bundled recording by its name."""
+
+from dataclasses import replace
+from typing import Any
+
+from eab.config import BranchingConfig
+from eab.engine.loop import generate
+from eab.engine.request import Request
+from eab.events import Event
+from eab.lessons import bundled_runs
+from eab.run import Run, fold
+
+
+def events_of(
+    model: Any,
+    prompt: str,
+    config: BranchingConfig | None = None,
+    draft: Any = None,
+    **settings: Any,
+) -> list[Event]:
+    """The events of a run with these settings; the others are those of the config."""
+    asked = Request(prompt, replace(config or BranchingConfig(), **settings))
+    return list(generate(model, asked, draft))
+
+
+def run_of(
+    model: Any,
+    prompt: str,
+    config: BranchingConfig | None = None,
+    draft: Any = None,
+    **settings: Any,
+) -> Run:
+    """The same run, folded."""
+    return fold(events_of(model, prompt, config, draft, **settings))
+
+
+def bundled(name: str) -> list[Event]:
+    """The events of the bundled run in the file with this name, which ends in .eab."""
+    [recording] = [one for one in bundled_runs.recordings() if one.file == f"{name}.eab"]
+    return list(bundled_runs.events_of(recording))
