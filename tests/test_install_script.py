@@ -1,6 +1,7 @@
 """Which build of PyTorch `make` installs: scripts/install.py decides, pip is asked but not run."""
 
 import importlib.util
+import re
 from types import ModuleType
 
 import pytest
@@ -14,57 +15,39 @@ CPU = ["filelock", "sympy"]
 
 
 @pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, on a machine where no torch is installed."""
+def install() -> ModuleType:
+    """The script as a module."""
     spec = importlib.util.spec_from_file_location("install", ROOT / "scripts" / "install.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "_installed", lambda _: "")
     return module
 
 
-def offers(
-    monkeypatch: pytest.MonkeyPatch, install: ModuleType, index: dict[str, list[str]]
+@pytest.mark.parametrize(
+    ("index", "installed", "build", "notice"),
+    [
+        ({TORCH: CUDA, f"{TORCH}+cpu": CPU}, "", [f"{TORCH}+cpu"], rf"{TORCH}\+cpu"),
+        ({TORCH: CUDA}, "", [], f"gigabytes(.|\n)*pip install {TORCH} --index-url"),
+        ({TORCH: CPU}, "", [], "^$"),  # a CPU build without a label
+        ({TORCH: CUDA, f"{TORCH}+cpu": CPU}, "2.13.0", [], "^$"),  # it is kept
+    ],
+    ids=["offered", "not offered", "no label", "installed"],
+)
+def test_the_cpu_build_is_taken_where_it_is_offered_and_another_one_is_announced(
+    install: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    index: dict[str, list[str]],
+    installed: str,
+    build: list[str],
+    notice: str,
 ) -> None:
-    """Let the package index have these requirements, each with what it requires in turn."""
     monkeypatch.setattr(install, "_found", index.get)
-
-
-def test_the_cpu_build_is_taken_where_it_is_offered(
-    install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    offers(monkeypatch, install, {TORCH: CUDA, f"{TORCH}+cpu": CPU})
-    assert install._cpu_build(TORCH) == [f"{TORCH}+cpu"]
-    assert f"{TORCH}+cpu" in capsys.readouterr().out
-
-
-def test_the_cuda_build_is_announced_with_the_way_around_it(
-    install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    offers(monkeypatch, install, {TORCH: CUDA})
-    assert install._cpu_build(TORCH) == []
-    notice = capsys.readouterr().out
-    assert "gigabytes" in notice
-    assert f"pip install {TORCH} --index-url" in notice
-
-
-def test_a_cpu_build_without_a_label_needs_no_notice(
-    install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    offers(monkeypatch, install, {TORCH: CPU})
-    assert install._cpu_build(TORCH) == []
-    assert capsys.readouterr().out == ""
-
-
-def test_an_installed_torch_is_kept(
-    install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    offers(monkeypatch, install, {TORCH: CUDA, f"{TORCH}+cpu": CPU})
-    monkeypatch.setattr(install, "_installed", lambda _: "2.13.0")
-    assert install._cpu_build(TORCH) == []
-    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(install, "_installed", lambda _: installed)
+    assert install._cpu_build(TORCH) == build
+    assert re.search(notice, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("platform", "driver"), [("linux", True), ("darwin", False)])
@@ -77,6 +60,7 @@ def test_pip_chooses_alone_with_a_driver_or_on_another_system(
         commands.append(command)
         return install.subprocess.CompletedProcess(command, 0)
 
+    monkeypatch.setattr(install, "_installed", lambda _: "")
     monkeypatch.setattr(install.sys, "platform", platform)
     monkeypatch.setattr(install, "_nvidia_driver", lambda: driver)
     monkeypatch.setattr(install.subprocess, "run", run)

@@ -3,7 +3,9 @@ what they claim to be.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -50,25 +52,39 @@ def speculated(events: list[Event]) -> list[Speculated]:
     return [event for event in events if isinstance(event, Speculated)]
 
 
+@pytest.fixture(scope="module")
+def plain_run(twins) -> Callable[[str, int], Run]:
+    """plain_run(name of the settings, seed) -> the run without speculation, which has the
+    probabilities of the model without a cache.
+    """
+
+    @cache
+    def made(name: str, seed: int) -> Run:
+        run = run_of(twins("llama").ours, PROMPT, max_new_tokens=24, seed=seed, **SETTINGS[name])
+        assert_leaves_match(run, twins("llama").plain, EXACT)
+        return run
+
+    return made
+
+
 @pytest.mark.parametrize(
     "length", [4, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, 1))]
 )
 @pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_speculation_changes_no_decision(twins, settings, drafter, length):
-    target, draft = twins("llama"), twins("llama", 1).ours
+@pytest.mark.parametrize("name", SETTINGS)
+def test_speculation_changes_no_decision(twins, plain_run, name, drafter, length):
+    target, draft = twins("llama").ours, twins("llama", 1).ours
     for seed in (1, 2):
-        plain = BranchingConfig(max_new_tokens=24, seed=seed, **settings)
-        run = run_of(target.ours, PROMPT, plain, draft, drafter=drafter, draft_length=length)
-        assert_same_decisions(run, run_of(target.ours, PROMPT, plain))
-        assert_leaves_match(run, target.plain, EXACT)
+        plain, drafts = plain_run(name, seed), {"drafter": drafter, "draft_length": length}
+        run = run_of(target, PROMPT, plain.started.config, draft, **drafts)
+        assert_same_decisions(run, plain)
 
 
-@pytest.mark.parametrize("cache", get_args(CacheName))
-def test_speculation_changes_no_decision_with_any_cache(twins, cache):
+@pytest.mark.parametrize("name", get_args(CacheName))
+def test_speculation_changes_no_decision_with_any_cache(twins, name):
     model = twins("qwen2").ours
     plain = BranchingConfig(
-        max_new_tokens=20, entropy_threshold=2.4, max_paths=7, cache=cache, seed=3
+        max_new_tokens=20, entropy_threshold=2.4, max_paths=7, cache=name, seed=3
     )
     events = events_of(model, PROMPT, plain, model, drafter="model", draft_length=3)
     assert any(one.accepted for one in speculated(events))
