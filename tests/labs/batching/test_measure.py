@@ -8,7 +8,7 @@ from eab.analysis.schedule import Schedule
 from eab.engine.loop import generate
 from eab.engine.request import Request
 from eab.errors import PromptError
-from eab.events import Progressed, TokenAppended
+from eab.events import Progressed
 from eab.labs.batching.measure import compare_ways
 from eab.labs.batching.results import WAYS, Asked, BatchingComparison, Way, Workload
 from eab.models.huggingface import HuggingFaceModel
@@ -119,10 +119,3 @@ def test_a_prompt_that_is_too_long_ends_the_comparison(model: HuggingFaceModel) 
     long = replace(WORKLOAD, requests=(Asked(STORY, 4), Asked("and on " * 280, 256)))
     with pytest.raises(PromptError):
         compared(model, long)
-
-
-def test_who_stops_iterating_stops_serving(model: HuggingFaceModel) -> None:
-    events = compare_ways(model, replace(WORKLOAD, requests=(Asked(STORY, 200),)), "here")
-    assert any(isinstance(event, Progressed) for event in events)
-    events.close()  # type: ignore[attr-defined]
-    assert not any(isinstance(event, TokenAppended) for event in events)

@@ -1,12 +1,9 @@
-"""The comparison of ways to serve: what may be asked, its groups, its fold and its file."""
-
-import gzip
-from pathlib import Path
+"""The comparison of ways to serve: what may be asked, its groups and its fold."""
 
 import pytest
 
 from eab.analysis.schedule import ScheduledPass, Served
-from eab.errors import ConfigError, RecordError
+from eab.errors import ConfigError
 from eab.events import Progressed, RunEnded
 from eab.labs.batching.results import (
     MAX_NEW_TOKENS,
@@ -20,8 +17,6 @@ from eab.labs.batching.results import (
     Way,
     WayServed,
     Workload,
-    dumps,
-    load,
 )
 from eab.timing import Timing
 
@@ -96,41 +91,6 @@ def test_of_each_way_the_repeat_of_median_length_is_shown() -> None:
     assert found.complete
     assert found.progress.words == "half"
     assert found.runs == []
-
-
-def test_a_stopped_comparison_is_not_complete() -> None:
-    found = BatchingComparison()
-    found.apply(RunEnded(0, "stopped"))
-    assert not found.complete
-
-
-def test_a_file_holds_the_servings_and_equal_servings_give_equal_files(tmp_path: Path) -> None:
-    found = comparison(served("continuous", 1.5), served("one by one", 2.5))
-    file = tmp_path / "servings.json.gz"
-    file.write_bytes(dumps(found))
-    again = load(file)
-    assert again.began == found.began
-    assert again.points == found.points
-    assert again.ended == found.ended
-    assert dumps(again) == dumps(found)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"no gzip",
-        gzip.compress(b"{}"),
-        gzip.compress(b"[]"),
-        gzip.compress(b'{"format": "eab-batching", "version": 1, "events": [{"event": "X"}]}'),
-        dumps(comparison())[:-9],
-    ],
-    ids=["no gzip", "no batch", "a list", "unknown event", "cut off"],
-)
-def test_a_damaged_file_is_explained(tmp_path: Path, data: bytes) -> None:
-    file = tmp_path / "servings.json.gz"
-    file.write_bytes(data)
-    with pytest.raises(RecordError, match="servings"):
-        load(file)
 
 
 def test_request_events_make_the_runs_of_the_requests() -> None:

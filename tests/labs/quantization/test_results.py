@@ -1,13 +1,10 @@
-"""The bundled report, its file, and the roofline by hand."""
-
-import json
+"""The bundled report, and the roofline by hand."""
 
 import pytest
 
-from eab.errors import RecordError
 from eab.events import StepTimed
 from eab.labs.quantization import held_out
-from eab.labs.quantization.results import FormatMeasured, MachineMeasured, dumps, load
+from eab.labs.quantization.results import FormatMeasured, MachineMeasured
 from eab.labs.quantization.roofline import bound, ridge, run_point
 from eab.lessons import bundled_runs
 from eab.run import fold
@@ -18,26 +15,12 @@ MACHINE = MachineMeasured((10e9, 10e9, 30e9), (1e11, 1e11, 9e11))
 ONE = FormatMeasured("int8", 2 * 10**9, 10**9, 10**9, 0, (), 1.0, 0.0, 0.0, 0.0, None)
 
 
-def test_the_bundled_report_has_every_format_and_survives_its_file(tmp_path):
+def test_the_bundled_report_has_every_format():
     report = bundled_runs.formats()
     assert report.complete
     assert [one.weights for one in report.formats] == list(WEIGHT_FORMATS)
     assert report.formats[0].weights == AS_LOADED
     assert report.formats[0].divergence == report.formats[0].flipped == 0
-    file = tmp_path / "report.json"
-    file.write_text(dumps(report), encoding="utf-8")
-    assert load(file).points == report.points
-    assert load(file).began == report.began
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    file = tmp_path / "report.json"
-    file.write_text(json.dumps({"format": "eab-bmc", "version": 1, "events": []}))
-    with pytest.raises(RecordError, match="not a report of this version"):
-        load(file)
-    file.write_text(json.dumps({"format": "eab-quantization", "version": 1, "events": [{}]}))
-    with pytest.raises(RecordError, match="cannot be read"):
-        load(file)
 
 
 def test_the_roofline_by_hand():

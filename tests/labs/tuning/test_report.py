@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from eab.labs.tuning import sentences as tuning_words
 from eab.labs.tuning.cell import COLUMNS, cells_table
 from eab.labs.tuning.frontier import setting_points
 from eab.labs.tuning.quantities import COSTS, GAINS, Quantity
-from eab.labs.tuning.report import MAX_BYTES, Began, TuningReport, dumps, load, loads
+from eab.labs.tuning.report import MAX_BYTES, Began, TuningReport, dumps, loads
 
 
 def report() -> TuningReport:
@@ -32,15 +31,6 @@ def report() -> TuningReport:
 def changed(**parts: object) -> bytes:
     content = json.loads(gzip.decompress(dumps(report())))
     return gzip.compress(json.dumps(content | parts).encode())
-
-
-def test_a_sweep_is_read_as_it_was_written(tmp_path: Path) -> None:
-    file = tmp_path / "sweep.json.gz"
-    file.write_bytes(dumps(report()))
-    found = load(file)
-    assert found.cells == report().cells
-    assert (found.began, found.complete, found.model_name) == (report().began, True, "tiny")
-    assert dumps(found) == dumps(report())
 
 
 def test_a_sweep_from_before_the_brier_score_is_opened_without_it() -> None:
@@ -63,14 +53,7 @@ def test_what_has_not_begun_is_not_written() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"no gzip",
-        dumps(report())[:-20],
-        gzip.compress(b"[]"),
         gzip.compress(b"[" * 100_000),
-        changed(version=2),
-        changed(cells=[[1]]),
-        changed(cells=5),
         changed(columns=None),
         changed(began={"model": 1}),
         changed(began=[]),
@@ -81,7 +64,7 @@ def test_what_has_not_begun_is_not_written() -> None:
         changed(began={"model": 1, "dtype": "a", "machine": "b", "cells": 3}),
         gzip.compress(bytes(MAX_BYTES + 1)),
     ],
-    ids=range(17),
+    ids=range(10),
 )
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(RecordError, match="sweep"):
@@ -174,8 +157,3 @@ def test_a_changed_sweep_is_drawn_or_refused_in_few_words(
     except RecordError as error:
         said = str(error)
     assert len(said.encode()) < 1000
-
-
-def test_a_missing_file_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="cannot be read"):
-        load(tmp_path / "no.json.gz")

@@ -16,9 +16,11 @@ from eab.errors import ConfigError
 from eab.labs.tuning.cell import Cell, cell_from_row, cells_table
 from eab.labs.tuning.frontier import varying
 from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.live_sweep import report_sweep
 from eab.labs.tuning.measure import Measurement
 from eab.labs.tuning.prompt_sets import TuningPrompt
 from eab.labs.tuning.questions import Question
+from eab.labs.tuning.report import TuningReport
 from eab.labs.tuning.sweeping import sweep
 from eab.labs.tuning.work_items import cell_key
 from eab.models.base import LanguageModel
@@ -194,13 +196,6 @@ def test_a_cell_that_cannot_be_made_is_named_and_the_others_are_made(
     assert (steps[-1].done, steps[-1].failed) == (1, 1)
 
 
-def test_to_stop_is_no_longer_to_iterate(embedded: HuggingFaceModel) -> None:
-    steps = sweep(embedded, [COIN], Grid(base=SHORT, seeds=range(8)))
-    assert next(steps).done == 0
-    next(steps)
-    steps.close()
-
-
 def test_a_sweep_needs_prompts(embedded: HuggingFaceModel) -> None:
     with pytest.raises(ConfigError, match="there are no prompts"):
         next(sweep(embedded, [], Grid()))
@@ -214,3 +209,16 @@ def test_cells_come_back_from_their_columns_and_make_a_table(embedded: HuggingFa
     assert table["max_paths"].tolist() == [cell.config.max_paths for cell in cells]
     assert varying(cell.config for cell in cells) == ["max_paths", "r"]
     assert len({cell.key for cell in cells}) == 4
+
+
+def test_a_followed_sweep_tells_cells_that_fail_and_keeps_the_others(
+    embedded: HuggingFaceModel,
+) -> None:
+    report, long = TuningReport(), TuningPrompt("long", Question("word " * 5000, (), {}, ""))
+    for event in report_sweep(embedded, [long, COIN], Grid(base=SHORT, seeds=(1, 2))):
+        report.apply(event)
+    assert (report.began.model, report.began.cells) == (embedded.card.full_name, 4)
+    assert len(report.cells) == 2
+    assert report.ended.reason == "failed"
+    assert "2 cells failed, the first one: long" in report.ended.message
+    assert report.progress.words.startswith("2 of 4 cells")

@@ -11,7 +11,7 @@ from eab.caches.deep_copy import DeepCopyCache
 from eab.config import BranchingConfig
 from eab.engine.loop import generate, stop_when
 from eab.engine.request import Request
-from eab.errors import PromptError, RecordError
+from eab.errors import PromptError
 from eab.events import (
     Event,
     KvMeasured,
@@ -30,7 +30,7 @@ from eab.labs.variants.costs import gain_sentence, step_claims, variant_rows, va
 from eab.labs.variants.measure import run_variants
 from eab.labs.variants.results import CACHES, REPEATS, VariantRuns, cache_variants, fold_variants
 from eab.labs.variants.tables import costs_table, variant_steps_table
-from eab.labs.variants.times import Began, RunTimed, VariantTimes, dumps, load
+from eab.labs.variants.times import RunTimed
 from eab.run import Run, fold
 from eab.timing import NO_DIFFERENCE, TOO_FEW, Timing, objections
 
@@ -114,20 +114,6 @@ def test_stop_keeps_the_repeats_that_were_made(twins):
     assert [len(cost.seconds.seconds) for cost in compared.costs()] == [2] * 4
     assert TOO_FEW in caches.time_sentence(compared)
     assert TOO_FEW in gain_sentence(compared)
-
-
-def test_times_survive_their_file(events, tmp_path):
-    times = VariantTimes()
-    times.apply(Began("tiny", "float32", "a machine"))
-    for event in events:
-        if isinstance(event, RunTimed):
-            times.apply(event)
-    file = tmp_path / "times.json"
-    file.write_text(dumps(times))
-    assert load(file).points == times.points
-    file.write_text(file.read_text().replace("eab-variant-times", "something else"))
-    with pytest.raises(RecordError, match="not a report of this version"):
-        load(file)
 
 
 def invented(seconds: dict[str, float], spread: float = 0.0) -> list[RunTimed]:

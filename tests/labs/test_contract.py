@@ -1,0 +1,243 @@
+"""What every laboratory does alike: it begins, says how far it is, ends, stops where it is told to,
+tells when it breaks, and has a file that is read as it was written or refused in words.
+"""
+
+import gzip
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eab.assets import ASSETS
+from eab.caches.growth import Calibration, CostModel
+from eab.config import BranchingConfig
+from eab.engine.loop import stop_when
+from eab.engine.request import Request
+from eab.errors import ModelError, RecordError
+from eab.events import Pause, Progressed, RunEnded, RunStarted
+from eab.labs.batching import measure as batching
+from eab.labs.batching import results as batching_results
+from eab.labs.bmc import measure as bmc
+from eab.labs.bmc import results as bmc_results
+from eab.labs.quantization import held_out, machine_speed
+from eab.labs.quantization import measure as quantization
+from eab.labs.quantization import results as quantization_results
+from eab.labs.tuning import live_sweep as tuning
+from eab.labs.tuning import report as tuning_results
+from eab.labs.tuning.grid import Grid
+from eab.labs.tuning.prompt_sets import TuningPrompt
+from eab.labs.tuning.questions import Question
+from eab.labs.variants import measure as variants
+from eab.labs.variants import results as variants_results
+from eab.labs.variants import times as variants_times
+from eab.models.huggingface import HuggingFaceModel
+from eab.models.loading import load_model
+
+PROMPT = "The sun was hot, so the children"
+SHORT = BranchingConfig(max_new_tokens=4)
+CACHES = ("tree", "recompute")
+WORKLOAD = batching_results.Workload(
+    tuple(batching_results.Asked(PROMPT, length) for length in (2, 3)), slots=2, repeats=2
+)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A laboratory.
+
+    Attributes:
+        measure: Begins its shortest measurement of a model.
+        report: An empty report of what it measures.
+        begins: Its first event.
+        file: A recorded report.
+        results: The module that reads and writes such files.
+        points: What its file calls its points.
+    """
+
+    measure: Callable[[HuggingFaceModel], Iterator[Any]]
+    report: Callable[[], Any]
+    begins: type
+    file: str
+    results: Any
+    points: str = "events"
+
+
+LABS = {
+    "batching": Lab(
+        lambda model: batching.compare_ways(model, WORKLOAD, "here"),
+        batching_results.BatchingComparison,
+        batching_results.Began,
+        "batching/servings.json.gz",
+        batching_results,
+    ),
+    "bmc": Lab(
+        lambda model: bmc.measure("rejection", model, 2, repeats=1),
+        bmc_results.Report,
+        bmc_results.Began,
+        "bmc/rejection.json",
+        bmc_results,
+    ),
+    "quantization": Lab(
+        lambda model: quantization.measure_formats(
+            lambda weights: load_model("embedded", "cpu", "float32", weights), PROMPT, repeats=1
+        ),
+        quantization_results.FormatReport,
+        quantization_results.Began,
+        "quantization/formats.json",
+        quantization_results,
+    ),
+    "variants": Lab(
+        lambda model: variants.run_variants(
+            model,
+            Request(PROMPT, SHORT),
+            variants_results.cache_variants(CACHES).variants,
+            repeats=1,
+        ),
+        lambda: variants_results.cache_variants(CACHES),
+        RunStarted,
+        "caches/times.json",
+        variants_times,
+    ),
+    "tuning": Lab(
+        lambda model: tuning.report_sweep(
+            model,
+            [TuningPrompt("a", Question(PROMPT, (), {}, ""))],
+            Grid({"policy": ["fair", "greedy"]}, SHORT, (1, 2)),
+        ),
+        tuning_results.TuningReport,
+        tuning_results.Began,
+        "tuning/sweep.json.gz",
+        tuning_results,
+        points="cells",
+    ),
+}
+
+
+def applied(report: Any, events: Iterable[Any]) -> list[Any]:
+    """The events, after the report got them."""
+    found = []
+    for event in events:
+        report.apply(event)
+        found.append(event)
+    return found
+
+
+def no_calibration(calibrator: object) -> Generator[Progressed, None, Calibration]:
+    yield Progressed(0.5, "calibrating")
+    return Calibration(CostModel(1e-6, 1e-6, 1e-6), (), ())
+
+
+@pytest.fixture(params=list(LABS))
+def lab(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Each laboratory, with as little to measure as possible."""
+    fables = held_out.texts()[:1]
+    monkeypatch.setattr(held_out, "texts", lambda: fables)
+    monkeypatch.setattr(held_out, "known_entropies", dict)
+    monkeypatch.setattr(quantization, "ROWS", (1,))
+    monkeypatch.setattr(quantization, "WEIGHT_FORMATS", ("as-loaded", "int8"))
+    monkeypatch.setattr("eab.labs.bmc.rounds.calibrate", no_calibration)
+    monkeypatch.setitem(machine_speed.SIZES, "cpu", machine_speed.Sizes(2**16, 64, 1))
+    return LABS[request.param]
+
+
+def test_it_begins_says_how_far_it_is_and_ends(lab: Lab, embedded: HuggingFaceModel) -> None:
+    report = lab.report()
+    events = applied(report, lab.measure(embedded))
+    assert isinstance(events[0], lab.begins)
+    shares = [event.share for event in events if isinstance(event, Progressed)]
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= shares[-1] <= 1
+    assert events[-1] == report.ended == RunEnded(0, "finished")
+    assert report.complete
+
+
+def test_it_stops_where_it_is_told_to_and_keeps_what_it_has(
+    lab: Lab, embedded: HuggingFaceModel
+) -> None:
+    report, requested = lab.report(), iter([False, True])
+    events = applied(report, stop_when(lab.measure(embedded), lambda: next(requested)))
+    assert sum(isinstance(event, Pause) for event in events) == 2
+    assert report.ended == events[-1]
+    assert report.ended.stopped
+    assert isinstance(events[0], lab.begins)
+
+
+def test_a_forward_pass_that_breaks_is_told(
+    lab: Lab, embedded: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise RuntimeError("a kernel failed")
+
+    monkeypatch.setattr(HuggingFaceModel, "forward", breaks)
+    report, events = lab.report(), lab.measure(embedded)
+    with pytest.raises((RuntimeError, ModelError), match="a kernel failed"):
+        applied(report, events)
+    assert report.ended is None
+    assert not report.complete
+
+
+@pytest.fixture
+def content(lab: Lab) -> dict[str, Any]:
+    """A recorded file with fewer points."""
+    data = (ASSETS / lab.file).read_bytes()
+    whole = json.loads(gzip.decompress(data) if lab.file.endswith("gz") else data)
+    points = whole[lab.points]
+    return dict(whole | {lab.points: [*points[:4], points[-1]]})
+
+
+def test_a_file_is_read_as_it_was_written(
+    lab: Lab, content: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+    found = lab.results.load(file)
+    assert found.complete
+    assert len(found.points) == len(content[lab.points]) - (2 if lab.points == "events" else 0)
+    written = lab.results.dumps(found)
+    file.write_bytes(written if isinstance(written, bytes) else written.encode())
+    again = lab.results.load(file)
+    assert (again.began, again.points, again.ended) == (found.began, found.points, found.ended)
+    assert lab.results.dumps(again) == written, "the same points give the same bytes"
+
+
+DAMAGES: dict[str, Any] = {
+    "another laboratory": {"format": "eab-other"},
+    "another version": {"version": 2},
+    "a number for its points": {"events": 5, "cells": 5},
+    "an unknown point": {"events": [{"event": "X"}], "cells": [[1]]},
+    "a point without a kind": {"events": [{}], "cells": [{}]},
+    "a beginning of other types": {"events": [{"event": "Began", "model": 1}], "began": {}},
+}
+
+
+@pytest.mark.parametrize("changed", DAMAGES.values(), ids=DAMAGES)
+def test_a_changed_file_is_refused_in_words(
+    lab: Lab, content: dict[str, Any], changed: dict[str, Any], tmp_path: Path
+) -> None:
+    refused(lab, tmp_path, gzip.compress(json.dumps(content | changed).encode()))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe", b"{", gzip.compress(b"[]"), gzip.compress(b"{}")], ids=str
+)
+def test_another_file_is_refused_in_words(lab: Lab, data: bytes, tmp_path: Path) -> None:
+    refused(lab, tmp_path, data)
+
+
+def test_half_a_file_is_refused_in_words(lab: Lab, tmp_path: Path) -> None:
+    refused(lab, tmp_path, (ASSETS / lab.file).read_bytes()[:-20])
+
+
+def test_a_file_that_is_not_there_is_explained(lab: Lab, tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="cannot be read"):
+        lab.results.load(tmp_path / "none.json")
+
+
+def refused(lab: Lab, folder: Path, data: bytes) -> None:
+    file = folder / "strange.json"
+    file.write_bytes(data)
+    with pytest.raises(RecordError, match=r"strange\.json"):
+        lab.results.load(file)
