@@ -1,3 +1,1 @@
-"""What finished runs tell, as pure functions of their events: answers, sweeps of one setting, the
-diff of two runs.
-"""
+"""What finished runs tell, as pure functions of their events."""

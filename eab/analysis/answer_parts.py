@@ -1,6 +1,4 @@
-"""What of a text is its answer: all of it, its first sentence, what follows the thinking, or what a
-regular expression finds.
-"""
+"""What of a text is its answer: all of it, its first sentence, or what a pattern finds."""
 
 import time
 from collections.abc import Callable
@@ -22,11 +20,7 @@ _END_OF_THINKING: Final = "</think>"
 
 
 def check_part(part: str) -> Part:
-    """The part of this name.
-
-    Raises:
-        ConfigError: A text has no such part, or its pattern is wrong.
-    """
+    """The part of this name; ConfigError if there is none, or its pattern is wrong."""
     if part.startswith(PATTERN):
         _compiled(part.removeprefix(PATTERN))
     elif part not in PARTS:
@@ -38,7 +32,7 @@ def check_part(part: str) -> Part:
 
 
 def reader(part: Part) -> Callable[[str], str | None]:
-    """What finds the answer in a whole text; it gives None for a text without one.
+    """What finds the answer in a whole text, or None.
 
     It raises ConfigError if a pattern searches longer than MOST_SECONDS, from now on.
     """
@@ -65,7 +59,6 @@ def reader(part: Part) -> Callable[[str], str | None]:
 
 
 def _compiled(pattern: str) -> Any:
-    """The pattern, with one group."""
     if len(pattern) > LONGEST_PATTERN:
         raise ConfigError(
             f"the pattern has {len(pattern):,} characters; at most {LONGEST_PATTERN} are allowed. "

@@ -75,10 +75,7 @@ class Answers:
 
     @property
     def entropy(self) -> float:
-        """Semantic entropy (nats), the entropy of the answers' weights.
-
-        An estimate that is too low on average, because it misses unseen answers.
-        """
+        """Semantic entropy (nats); on average too low, because it misses unseen answers."""
         return entropy([answer.weight for answer in self.ranked])
 
     @property
@@ -87,14 +84,12 @@ class Answers:
         known = [*(answer.low for answer in self.ranked), 0.0]
         unexplored = 1.0 - self.explored
         top = max(range(len(known)), key=known.__getitem__)
-        lowest = [mass + unexplored * (index == top) for index, mass in enumerate(known)]
+        lowest = [low + unexplored * (index == top) for index, low in enumerate(known)]
         return entropy(lowest), entropy(_filled(known, unexplored))
 
     @property
     def winner(self) -> Answer | None:
-        """The answer that is certainly the most likely one, seen or unseen; None if there is none
-        yet.
-        """
+        """The answer that is certainly the most likely one, seen or unseen, if there is one yet."""
         unexplored = 1.0 - self.explored
         by_low = sorted(self.ranked, key=lambda answer: -answer.low)
         second = by_low[1].low if len(by_low) > 1 else 0.0
@@ -137,7 +132,6 @@ def leaf_answers(run: Run, part: Part = TEXT) -> tuple[tuple[LeafAnswer, ...], t
 
 
 def _first_sentence(run: Run, leaf: Path) -> LeafAnswer | None:
-    """The first sentence of a leaf; None while it is undecided."""
     tokens, text = list(run.tokens(leaf.id)), run.text(leaf.id)
     match = _SENTENCE_END.search(text)
     if match is None:
@@ -221,17 +215,15 @@ def answer_numbers(
     return [next(numbers) if one.matched else -1 for one in decided]
 
 
-def entropy(masses: Sequence[float]) -> float:
-    """Entropy (nats) of the masses, scaled to sum to 1."""
-    total = math.fsum(masses)
-    shares = [mass / total for mass in masses if mass > 0] if total > 0 else []
+def entropy(probabilities: Sequence[float]) -> float:
+    """Entropy (nats) of probabilities, scaled to sum to 1."""
+    total = math.fsum(probabilities)
+    shares = [value / total for value in probabilities if value > 0] if total > 0 else []
     return abs(math.fsum(-share * math.log(share) for share in shares))
 
 
 def _filled(known: Sequence[float], unexplored: float) -> list[float]:
-    """The masses after the rest was added to the smallest ones so that all are as equal as
-    possible.
-    """
+    """The probabilities, with the rest added to the smallest to make all as equal as possible."""
     levels = sorted(known)
     level = min(
         (math.fsum(levels[:count]) + unexplored) / count for count in range(1, len(levels) + 1)

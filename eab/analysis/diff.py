@@ -3,7 +3,7 @@
     both = merge(a, b)
     both.run.paths, both.sides
 
-Also the settings that give independent sampling the budget of a tree. Pure Python, like `eab.run`.
+Also the settings that give independent sampling the budget of a tree.
 """
 
 import math
@@ -77,9 +77,7 @@ def _add(root: _Node, run: Run, leaf: Path, side: str) -> None:
 
 
 def _chained(node: _Node) -> _Node:
-    """The node joined with those that follow it without a choice, as long as the same runs have
-    them.
-    """
+    """The node joined with those that follow without a choice and belong to the same runs."""
     tokens = list(node.tokens)
     while len(node.children) == 1 and not node.ends:
         [child] = node.children.values()
@@ -117,10 +115,9 @@ def texts_of(run: Run) -> Iterator[tuple[int, ...]]:
 
 
 def mean_tokens_per_text(run: Run) -> float:
-    """How many tokens of a text go through the model after the prompt: all but its last.
+    """The weighted mean number of tokens of a text, all but its last, after the prompt.
 
-    The mean over the leaves by their weights. Under the policies `fair` and `independent` it is an
-    unbiased estimate for ordinary samples.
+    Under `fair` and `independent` it is an unbiased estimate for ordinary samples.
     """
     return math.fsum(
         leaf.weight * max(0, sum(1 for _ in run.tokens(leaf.id)) - 1) for leaf in run.leaves()
@@ -130,10 +127,8 @@ def mean_tokens_per_text(run: Run) -> float:
 def independent_config(run: Run, budget: Budget) -> BranchingConfig:
     """The settings of independent sampling at the budget of this run.
 
-    Args:
-        budget: `texts`: as many texts as the run has. `tokens`: as many texts as can be made with
-            the tokens that the run sent through the model, if a text takes
-            `mean_tokens_per_text` and the prompt goes through once for all of them.
+    `texts`: as many texts as the run has. `tokens`: as many as its tokens through the model allow,
+    at `mean_tokens_per_text` each, if the prompt goes through once for all of them.
     """
     count = len(run.leaves())
     if budget == "tokens" and (each := mean_tokens_per_text(run)) > 0:

@@ -40,14 +40,10 @@ class ForkShare:
 
 
 def attribute_to_forks(run: Run, answers: Answers) -> tuple[ForkShare, ...]:
-    """The share of every fork with at least two branches that lead to an answer.
+    """The share of every fork with two or more branches that lead to an answer, largest first.
 
-    Args:
-        run: The run. Independent texts share no fork but the artificial one at their start.
-
-    Returns:
-        The forks, the one that contributes most first. The contributions add up to
-        `answers.entropy`.
+    The contributions add up to `answers.entropy`. The artificial fork at the start of independent
+    texts is none.
     """
     below: dict[int, _Masses] = defaultdict(lambda: defaultdict(float))
     for number, answer in enumerate(answers.ranked):

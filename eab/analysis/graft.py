@@ -17,8 +17,6 @@ from eab.run import Path, Run, Token
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the grown run leaves the source."""
-
     path: int  # the id of the path in the source
     kept: int  # how many of its tokens both have
     tokens: int  # how many tokens of the source's tree lead there
@@ -27,16 +25,9 @@ class _Place:
 def graft(source: Run, grown: Run) -> Merged:
     """Both runs as one tree.
 
-    Args:
-        source: A run that no longer changes.
-        grown: A run that continues the source's prompt by `source.continuation(...)`.
-
-    Returns:
-        The tree. Its sides: "both" are the paths that lead to the grown part, "a" the others of the
-        source, "b" the grown ones. Steps are those of the source; nothing was measured for both.
-
-    Raises:
-        ValueError: The grown run does not continue the source.
+    `grown` continues the source's prompt by `source.continuation(...)`, else ValueError. Sides:
+    "both" for paths that lead to the grown part, "a" for others of the source, "b" for grown ones.
+    Steps are those of the source.
     """
     before = source.started.continued_tokens
     continued = grown.started.continued_tokens
@@ -63,10 +54,7 @@ def graft(source: Run, grown: Run) -> Merged:
 
 
 def is_new(source: Run, continued: Sequence[int]) -> bool:
-    """Whether the source has no text that goes on after these tokens.
-
-    If it has one, a graft would show the same words twice.
-    """
+    """Whether no text of the source goes on after these tokens, which a graft would repeat."""
     new = continued[len(source.started.continued_tokens) :]
     place = _leave(source, new)
     path = source.paths[place.path]

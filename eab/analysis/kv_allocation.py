@@ -74,14 +74,13 @@ class KvAllocation:
 def kv_allocation(
     runs: Sequence[Run], block_size: int = BLOCK_SIZE, begins: Sequence[int] | None = None
 ) -> KvAllocation:
-    """What the runs reserve under each scheme, added up.
+    """What runs of the tree cache reserve under each scheme, added up.
 
-    Args:
-        runs: Runs of the tree cache.
-        begins: The step of the common axis at which each run begins; by default 0.
+    Each run begins at its step in `begins`, by default 0.
 
     Raises:
         ConfigError: A run used another cache, or there is no block of this size.
+        RecordError: What was measured contradicts the tree of the run.
     """
     steps: list[dict[Scheme, Reserved]] = []
     for run, begin in zip(runs, begins or [0] * len(runs), strict=True):
@@ -104,11 +103,7 @@ def kv_allocation(
 
 
 def block_usages(run: Run, block_size: int) -> Iterator[tuple[int, KVUsage, KVUsage]]:
-    """Drive a block ledger through a run.
-
-    Yields:
-        For each measured step its number, what the run's cache held, and what blocks would hold.
-    """
+    """Each measured step's number, what the run's cache held, and what blocks would hold."""
     ledger = BlockLedger(block_size, run.started.model.row_bytes)
     live = {0}
     for step in run.steps:

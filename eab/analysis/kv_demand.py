@@ -69,11 +69,9 @@ class Demand:
 
 
 def demand_of(run: Run) -> Demand | None:
-    """What a run demanded of the tree cache.
+    """What a run demanded of the tree cache; None without measurements or with another cache.
 
-    Returns:
-        None if nothing was measured, if the run used another cache, or if it used a drafter: rows
-        of rejected draft tokens are allocated and freed within a forward pass.
+    Also None with a drafter: rows of rejected draft tokens come and go within a forward pass.
     """
     if run.started.config.cache != "tree" or run.started.config.drafter != "none":
         return None
@@ -93,14 +91,7 @@ def demand_of(run: Run) -> Demand | None:
 def predicted_overhead(
     costs: CostModel, steps: Sequence[Held], paths: Sequence[int]
 ) -> tuple[float, float]:
-    """The overhead of counted steps, predicted by the cost model.
-
-    Args:
-        paths: Paths in each step, which is also the number of tokens in its forward pass.
-
-    Returns:
-        Seconds of copies and allocations, and seconds that spare rows add to padded attention.
-    """
+    """Predicted seconds of copies and allocations, and of spare rows in padded attention."""
     growths = [step for step in steps[1:] if step.grew]
     copied = sum(step.copied for step in growths)
     copying = costs.copy_row * copied + costs.allocation * len(growths)

@@ -92,13 +92,10 @@ RULES: Final[dict[str, SameAnswer]] = {"exact": exact, "spelling": spelling, "co
 
 
 def grouped(question: str, texts: Sequence[str], same: SameAnswer = exact) -> list[int]:
-    """Put each text into the first group whose first text is the same answer.
+    """The number of the group of each text, in order of appearance.
 
-    As in Kuhn et al., 2023: a text is compared with one text per group, so put the heaviest first.
-    Texts that are equal after `normalised` always share a group.
-
-    Returns:
-        The number of the group of each text; groups are numbered in order of appearance.
+    A text joins the first group whose first text is the same answer, as in Kuhn et al., 2023; so
+    put the heaviest first. Texts that are equal after `normalised` always share a group.
     """
     firsts: list[str] = []
     known: dict[str, int] = {}

@@ -1,8 +1,7 @@
-"""What a scheduler served in each of its forward passes, and the results: which requests waited,
-how long, and which slots stayed idle.
+"""What a scheduler served in each forward pass: which requests waited, which slots were idle.
 
 A slot is a place in the batch; a run holds one from its first pass to its last. The records are
-made from the events that each pass gave its runs, and never become part of a run.
+made from the events of each pass, and never become part of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,11 +59,8 @@ class ScheduleRecorder:
         self._kv_bytes: dict[int, int] = {}
 
     def record(self, seconds: float, events: Mapping[int, Sequence[Event]]) -> ScheduledPass:
-        """The record of a pass.
-
-        Args:
-            seconds: What it took.
-            events: By the number of the run, what happened to it since the pass before.
+        """The record of a pass, from what happened to each run (by its number) since the pass
+        before.
         """
         served = []
         for run, new in events.items():
@@ -83,7 +79,6 @@ class ScheduleRecorder:
             known.pop(run, None)
 
     def _slot(self, run: int) -> int:
-        """The slot of a run; a new run takes the first free one."""
         if run not in self._slots:
             taken = set(self._slots.values())
             self._slots[run] = next(slot for slot in count() if slot not in taken)
@@ -202,9 +197,7 @@ class Schedule:
         return {run: self.ends[number] for run, number in self.first_token_passes().items()}
 
     def output_token_seconds(self) -> dict[int, float]:
-        """For each run with two or more steps, the mean time between them: the time per output
-        token.
-        """
+        """The mean time between the steps of each run that has two or more."""
         first, found = self.first_token_seconds(), {}
         for run, parts in self.by_run.items():
             steps = sum(part.steps for _, part in parts)

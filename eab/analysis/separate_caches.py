@@ -30,10 +30,7 @@ def separate_bytes(started: RunStarted, kv: KVUsage) -> int:
 
 
 def path_lengths(kv: KVUsage) -> list[int]:
-    """Tokens of each live path in its cache.
-
-    A cache that keeps no rows knows only their sum; its paths are then taken to be equally long.
-    """
+    """Tokens of each live path; a cache that keeps no rows knows their sum, shared out equally."""
     lengths = [path.shared + path.private for path in kv.paths]
     if any(lengths) or not lengths:
         return lengths

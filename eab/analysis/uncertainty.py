@@ -51,11 +51,7 @@ class Estimate:
 
 
 def uncertainty(run: Run, answers: Answers) -> Uncertainty:
-    """The scores of a run; all are 0 if nothing is decided.
-
-    Args:
-        answers: Its answers; leaves that are undecided are left out.
-    """
+    """The scores of a run over its decided leaves; all are 0 if there are none."""
     independent = run.started.config.policy == "independent"
     answer_of = {leaf: number for number, one in enumerate(answers.ranked) for leaf in one.leaves}
     units = [{answer_of[one.leaf]: 1.0} for one in answers.decided]
@@ -94,13 +90,10 @@ def semantic_entropy_of_runs(
 
 
 def jackknife(units: Sequence[Mapping[int, float]]) -> Estimate:
-    """The entropy (nats) of the mean of distributions that were drawn independently.
+    """The entropy (nats) of the mean of distributions, one per independent draw.
 
     The standard error is that of the jackknife (Efron and Stein, 1981). It is 0 where all agree,
     which does not mean that the next one would.
-
-    Args:
-        units: Probability of each answer, once per draw.
     """
     total: defaultdict[int, float] = defaultdict(float)
     for unit in units:

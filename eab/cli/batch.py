@@ -60,8 +60,6 @@ def batch(
 
 @dataclass(slots=True)
 class _Made:
-    """What became of the runs of a batch."""
-
     there: int  # runs that had been made before
     left: int  # runs that were not
     finished: int = 0  # how many of these are now
@@ -130,11 +128,7 @@ def _finish(run: "RunInWork[BatchLine]", made: _Made, folder: BatchFolder) -> No
 
 
 def _report(folder: BatchFolder, made: _Made) -> None:
-    """Write the table, and say what was made and what was not.
-
-    Raises:
-        typer.Exit: Ctrl-C ended the batch.
-    """
+    """Write the table and say what was made; RunsError for failures, Exit after Ctrl-C."""
     if made.finished or made.there:
         samples = folder.save_table()
         before = f" ({made.there:,} of them earlier)" if made.there else ""

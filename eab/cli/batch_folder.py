@@ -24,11 +24,7 @@ class BatchFolder:
     """The run files and the table of a batch."""
 
     def __init__(self, path: Path) -> None:
-        """Make the folder, if it is not there.
-
-        Raises:
-            RecordError: It cannot be made, or nothing can be written into it.
-        """
+        """Make the folder; RecordError if that fails, or nothing can be written into it."""
         self.path = path
         make_folder(path)
 
@@ -43,11 +39,7 @@ class BatchFolder:
     def unfinished(
         self, lines: Iterable[BatchLine], model: ModelCard
     ) -> tuple[list[BatchLine], list[str]]:
-        """What is left to do.
-
-        Returns:
-            The lines without a finished run, and what is wrong with the files of others.
-        """
+        """The lines without a finished run, and what is wrong with the files of others."""
         left: list[BatchLine] = []
         problems: list[str] = []
         for line in lines:
@@ -72,7 +64,7 @@ class BatchFolder:
         return run.ended is not None and run.ended.reason == "finished"
 
     def save_table(self) -> int:
-        """Write the table of the samples of all runs in the folder, in the order of their names.
+        """Write the samples of all runs, in the order of their names; returns how many there are.
 
         Raises:
             RecordError: A run file cannot be read, or the table cannot be written.

@@ -29,11 +29,7 @@ class BatchLine:
 
 
 def read_lines(name: str, defaults: BranchingConfig) -> list[BatchLine]:
-    """The runs that a file asks for.
-
-    Args:
-        name: The file; `-` for JSON lines from standard input.
-        defaults: The settings of lines that do not set them.
+    """The runs that a file asks for; `-` reads JSON lines from standard input.
 
     Raises:
         RecordError: The file cannot be read.

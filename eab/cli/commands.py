@@ -1,6 +1,4 @@
-"""The commands `eab run`, `batch`, `sweep`, `replay`, `what-if`, `compare-caches`, `export`,
-`evaluate`, `models` and `app`.
-"""
+"""The commands of `eab`."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -247,7 +245,6 @@ def _text(prompt: str) -> str:
 
 
 def _request(prompt: str | None, messages: str, config: BranchingConfig) -> Request:
-    """The request of a prompt, or of the file of messages in its place."""
     if messages and prompt is None:
         return Request("", config, messages=parse_messages(read_text(messages)))
     if prompt is None or messages:
@@ -257,7 +254,6 @@ def _request(prompt: str | None, messages: str, config: BranchingConfig) -> Requ
 
 
 def _rule(part: str, same_answer: str) -> SameAnswer:
-    """The rule for grouping answers; nothing is loaded if none are wanted."""
     return load_rule(same_answer) if part and check_part(part) else exact
 
 
@@ -271,7 +267,6 @@ def _print(
     same: SameAnswer,
     unknown: frozenset[terminal.Place] = frozenset(),
 ) -> None:
-    """Print a run; with `unknown` places marked, and with its answers if they are wanted."""
     console = Console()
     if state is None:
         console.print("The run has not started.")

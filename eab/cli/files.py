@@ -15,11 +15,7 @@ from eab.record.whole_file import write_whole
 
 
 def check_writable(json_file: str, record_file: str = "") -> None:
-    """Find out before the work whether its results can be written; empty names are skipped.
-
-    Raises:
-        RecordError: A file cannot be written.
-    """
+    """Check before the work that its results can be written, or raise RecordError."""
     if record_file == STANDARD_STREAM:
         raise RecordError("--record needs a file name; only --json can write to standard output")
     for name in (json_file, record_file):

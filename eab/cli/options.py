@@ -1,8 +1,7 @@
 """The command-line options that several commands have; those of the settings come from eab.config.
 
-A command that is decorated with `with_settings` has a parameter `config`. On the command line it is
-replaced by one option per setting, and the command is called with the config that they make.
-`with_grid` and `with_model` do the same for a `grid` and for the `source` of a model.
+`with_settings` replaces the parameter `config` of a command by one option per setting. `with_grid`
+and `with_model` do the same for `grid` and for the `source` of a model.
 """
 
 from collections.abc import Callable, Sequence
@@ -162,11 +161,7 @@ def with_model(command: Command) -> Command:
 
 
 def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Give a command one option per setting, in the place of its parameter `config`.
-
-    Args:
-        without: Settings that get no option and keep their default.
-    """
+    """Give a command an option per setting in the place of `config`, except for those `without`."""
     offered = {name: each for name, each in SETTINGS.items() if name not in without}
     parameters = [_parameter("preset", PresetName, None)]
     parameters += [_option(name, declared) for name, declared in offered.items()]
@@ -174,9 +169,7 @@ def with_settings(*, without: tuple[str, ...] = ()) -> Callable[[Command], Comma
 
 
 def with_grid(command: Command) -> Command:
-    """Give a command one option per setting, which takes several values, and those of the seeds and
-    of the sample, in the place of its parameter `grid`.
-    """
+    """Replace `grid` by an option for several values of each setting, the seeds and the sample."""
     parameters = [_parameter("preset", PresetName, None)]
     parameters += [_grid_option(name, declared) for name, declared in SETTINGS.items()]
     parameters += [_parameter("seeds", Seeds, 1), _parameter("sample", Sample, 0)]
@@ -214,7 +207,6 @@ def _flag(name: str, declared: Setting) -> str:
 
 
 def _option(name: str, declared: Setting) -> Parameter:
-    """The option of one setting; its value is checked by the config."""
     kind: Any = str
     flag = _flag(name, declared)
     details = _shown_default(name, declared)
@@ -249,11 +241,9 @@ def _shown_default(name: str, declared: Setting) -> dict[str, Any]:
 
 
 def config_of(given: dict[str, Any]) -> BranchingConfig:
-    """The config that the options of `with_settings` describe: an option that is not given and has
-    no value of its own (neither --chat nor --no-chat) leaves what the preset says, or the default.
+    """The config of the options of `with_settings`, or ConfigError.
 
-    Raises:
-        ConfigError: A value is not allowed.
+    An option that is not given leaves what the preset says, or the default.
     """
     return BranchingConfig.from_settings(
         with_preset({name: value for name, value in given.items() if value is not None})
@@ -301,11 +291,7 @@ def grid_of(given: dict[str, Any]) -> Grid:
 
 
 def list_of_values(flag: str, declared: Setting, given: Any) -> list[Any]:
-    """The values in a list such as `0.3,0.65` or a range such as `0.2:1.2:0.2`, with both its ends.
-
-    Raises:
-        ConfigError: It is none, or it has too many values.
-    """
+    """The values in `0.3,0.65` or in `0.2:1.2:0.2`, with both ends, or ConfigError."""
     if not isinstance(given, str) or isinstance(declared.values, Text | JsonObject):
         return [given]
     parts = [part.strip() for part in given.split(",")]

@@ -96,8 +96,6 @@ def sweep(
 
 @dataclass(slots=True)
 class _Made:
-    """What has become of a sweep."""
-
     cells: list[Cell] = field(default_factory=list)
     before: int | None = None
     problems: list[str] = field(default_factory=list)  # what could not be made, with the reason
@@ -137,7 +135,7 @@ def _make(
     measurement: Measurement,
     made: _Made,
 ) -> bool:
-    """Make the cells; whether Ctrl-C ended it."""
+    """Make the cells; returns whether Ctrl-C ended it."""
     steps = sweep_with(executor, prompts, grid, out, measurement)
     with progress.interrupt_flag() as interrupted, progress.progress_bar("cell") as bar:
         task = bar.add_task("starting", total=None)
@@ -157,12 +155,7 @@ def _left(step: SweepStep) -> str:
 
 
 def _report(out: Path, made: _Made, stopped: bool) -> None:
-    """Say what was made and what was not.
-
-    Raises:
-        RunsError: Cells could not be made.
-        typer.Exit: Ctrl-C ended the sweep.
-    """
+    """Say what was made; RunsError if cells failed, Exit after Ctrl-C."""
     last = made.last
     assert last is not None  # a sweep has at least one step
     if made.cells:

@@ -62,9 +62,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def answers_as_json(run: Run, answers: Answers) -> dict[str, Any]:
-    """Answers with estimates and certain bounds, the scores of uncertainty, and the part of each
-    fork, as plain JSON values; entropies in nats.
-    """
+    """Answers with bounds, scores of uncertainty and forks as JSON values; entropies in nats."""
     forks = attribute_to_forks(run, answers)
     return {
         "ranked": [asdict(answer) | {"leaves": list(answer.leaves)} for answer in answers.ranked],
@@ -78,12 +76,11 @@ def answers_as_json(run: Run, answers: Answers) -> dict[str, Any]:
 
 
 def kv_bytes(run: Run) -> dict[str, int]:
-    """Bytes of the KV cache, by the names in KV_NAMES.
+    """Bytes of the KV cache, by the names in KV_NAMES; all 0 if nothing was measured.
 
-    At the step with the most distinct rows, `bytes_held` (measured) is the sum of `bytes_shared`,
-    `bytes_private` and `bytes_spare` (reserved); `bytes_independent` (computed) is what separate
-    caches would hold, reserved rows included. `bytes_copied`, `allocations` and `peak_bytes` are of
-    the whole run, measured. All are 0 for a run that measured nothing.
+    At the step with the most distinct rows, `bytes_held` is the sum of shared, private and spare
+    bytes, and `bytes_independent` is computed for separate caches. `bytes_copied`, `allocations`
+    and `peak_bytes` are of the whole run.
     """
     kv, last = run.peak_kv(), run.last_kv()
     if kv is None or last is None:
@@ -116,9 +113,7 @@ def _sample_json(sample: Sample) -> dict[str, Any]:
 def summary(run: Run, *, narrow: bool = False, unknown: Collection[Place] = ()) -> RenderableType:
     """The tree, the samples and the cost of a run, for a terminal.
 
-    Args:
-        narrow: The terminal has less than WIDE columns: print only weights and texts.
-        unknown: Places of a what-if run that only the model knows; they are marked with UNKNOWN.
+    A `narrow` one has weights and texts only; the `unknown` places are marked with UNKNOWN.
     """
     samples = _sample_list(run, unknown) if narrow else _sample_table(run, unknown)
     stops = "itself or at a stop string" if run.started.config.stop else "itself"
@@ -155,9 +150,7 @@ def variants_summary(compared: VariantRuns) -> RenderableType:
 
 
 def answers_summary(run: Run, answers: Answers, *, narrow: bool = False) -> RenderableType:
-    """The answers of a run and the forks that decide them, for a terminal; `narrow` leaves out the
-    number of texts.
-    """
+    """The answers of a run and the forks that decide them; `narrow` leaves out a column."""
     names = ["weight", "at least", "at most", "texts", "answer"]
     rows = [
         [*_percents(answer), str(len(answer.leaves)), token_text.visible(answer.text)]
@@ -255,7 +248,6 @@ def _end(sample: Sample, marks: Mapping[str, str], unknown: Collection[Place]) -
 
 
 def _table(names: list[str], rows: list[list[str]], leave_out: Collection[str] = ()) -> Table:
-    """A table without the columns of these names."""
     kept = [number for number, name in enumerate(names) if name not in leave_out]
     table = Table(*(names[number] for number in kept))
     for row in rows:

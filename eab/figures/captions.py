@@ -57,7 +57,6 @@ def _records(run: Run) -> list[Token]:
 
 
 def _highest(records: Sequence[Token], step: float) -> Token | None:
-    """The token of the highest entropy up to this step."""
     known = bisect_right(records, step, key=lambda token: token.step)
     return records[known - 1] if known else None
 
@@ -83,10 +82,7 @@ def _limit_words(run: Run, step: int) -> str:
 
 
 def limit_sentence(run: Run) -> str:
-    """Why the weights of the texts are not the products of the shares; empty if they are.
-
-    The path limit passes the weight of the branches that it drops to those that it keeps.
-    """
+    """Why the weights are not the products of the shares, if the path limit dropped branches."""
     if run.started.config.policy == "stochastic-beam":
         return (
             "With the policy stochastic-beam, the weight of a text depends on its probability "
@@ -185,9 +181,7 @@ def _ending(run: Run) -> str:
 
 
 def speculation_sentence(run: Run) -> str:
-    """How many draft tokens were accepted, and what that saved; empty for a run without a
-    drafter.
-    """
+    """How many draft tokens were accepted, and what that saved; empty without a drafter."""
     found = speculation_stats(run)
     if run.started.config.drafter == "none" or found.steps_per_pass is None:
         return ""

@@ -1,6 +1,4 @@
-"""What all plotly charts have in common: colours, line styles, labels, size, and how they look on
-paper.
-"""
+"""What all plotly charts have in common: colours, line styles, labels, size, printing."""
 
 import html
 from collections.abc import Sequence
@@ -52,12 +50,7 @@ def add_line(
     style: LineStyle,
     hover: str,
 ) -> None:
-    """Add a line with a symbol at each point.
-
-    Args:
-        points: x and y of each point.
-        hover: What a point says after the name; plotly's %{x} and %{y} stand for its values.
-    """
+    """Add a line with a symbol at each point; `hover` uses plotly's %{x} and %{y}."""
     figure.add_scatter(
         name=name,
         mode="lines+markers",
@@ -102,11 +95,7 @@ def laid_out(figure: go.Figure, height: int = 380) -> go.Figure:
 
 
 def in_ink(figure: go.Figure, ink: str) -> go.Figure:
-    """The same chart with all its words in one colour.
-
-    Args:
-        ink: A colour that stands out from the page; plotly's themes have fainter ones.
-    """
+    """The same chart with all its words in one colour; plotly's themes have fainter ones."""
     inked = go.Figure(figure)
     inked.update_layout(font_color=ink, legend_font_color=ink)
     words = {"tickfont_color": ink, "title_font_color": ink}

@@ -13,11 +13,7 @@ _LONGEST_LABEL = 40  # characters
 def answers_sentence(
     options: Sequence[str], counts: Sequence[int], probabilities: Sequence[float] | None
 ) -> str:
-    """Which option most chose, and which one the model thinks most likely.
-
-    Args:
-        probabilities: What the model gave each; None to leave the model out.
-    """
+    """Which option most chose, and which the model thinks most likely, if it was asked."""
     most, given = max(counts), sum(counts)
     if not given:
         chosen = "Nobody has answered yet."

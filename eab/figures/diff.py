@@ -109,11 +109,7 @@ def diff_rows(a: Run, b: Run) -> list[DiffRow]:
 
 
 def diff_table(a: Run, b: Run) -> pd.DataFrame:
-    """All measures of both runs, as numbers.
-
-    Returns:
-        A row per measure, columns `measure`, `a`, `b`: bytes, seconds, counts, shares (0 to 1).
-    """
+    """All measures of both runs as numbers, in columns `measure`, `a`, `b`; shares are 0 to 1."""
     of_a, of_b = measures_of(a)._asdict(), measures_of(b)._asdict()
     return pd.DataFrame(
         [{"measure": name, "a": of_a[name], "b": of_b[name]} for _, name, _ in _MEASURES]
@@ -170,10 +166,7 @@ def _seen(run: Run, found: RunMeasures, name: str) -> str:
 
 
 def average_sentence(run: Run, count: int) -> str:
-    """What so many independent texts see on average over all seeds, computed from this run.
-
-    Empty if the run saw too little for that.
-    """
+    """What so many independent texts would see on average, if this run saw enough to tell."""
     texts = {sample.token_ids: math.exp(sample.log_prob) for sample in run.samples()}
     explored = min(1.0, math.fsum(texts.values()))
     if explored < _MUCH:

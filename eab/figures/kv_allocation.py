@@ -29,10 +29,7 @@ _SHORT: Final[dict[Scheme, str]] = {"slab": "slabs", "blocks": "blocks", "tree":
 
 
 def allocation_figure(found: KvAllocation) -> go.Figure:
-    """Reserved bytes over the steps, split by what they hold: one chart per scheme, one scale.
-
-    One below the other, because a phone has no room for them side by side.
-    """
+    """Reserved bytes over the steps, by contents: one chart below the other per scheme."""
     titles = [f"{_name(found, scheme)} ({_source(found, scheme)})" for scheme in SCHEMES]
     figure = make_subplots(
         rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.1, subplot_titles=titles
@@ -124,7 +121,6 @@ def _name(found: KvAllocation, scheme: Scheme) -> str:
 
 
 def _phrase(found: KvAllocation, scheme: Scheme) -> str:
-    """The scheme and its verb."""
     match scheme:
         case "slab":
             return "slabs reserve"

@@ -1,7 +1,4 @@
-"""How the probability is spread over the tree: an icicle whose areas are weights.
-
-For runs that no longer change.
-"""
+"""An icicle of the tree whose areas are weights, for runs that no longer change."""
 
 import math
 
@@ -17,9 +14,7 @@ _DARK = 0.68  # from this share of the scale on, white words stand out better th
 
 
 def mass_figure(run: Run) -> go.Figure:
-    """Icicle of the tree: one tile per path, as high as the weight of the leaves below it, coloured
-    by its mean entropy.
-    """
+    """One tile per path, as high as the weight of its leaves, coloured by its mean entropy."""
     leaf_weight = {leaf.id: leaf.weight for leaf in run.leaves()}
     below = dict(leaf_weight)
     for path in reversed(run.paths):  # children are born after their parent

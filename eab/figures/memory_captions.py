@@ -16,9 +16,7 @@ def memory_sentence(run: Run) -> str:
 
 
 def words_by_step(run: Run, steps: Sequence[int]) -> list[str]:
-    """What the KV bars show once each of these steps is done, and what was saved at the peak before
-    it.
-    """
+    """What the KV bars show after each of these steps, and what was saved at the peak before it."""
     live = [0 if one.kv is None else len(one.kv.paths) for one in run.steps]
     peaks: list[int] = []
     for step, paths in enumerate(live):
@@ -30,7 +28,6 @@ def words_by_step(run: Run, steps: Sequence[int]) -> list[str]:
 
 
 def _peak_words(run: Run, step: int, peak: int) -> str:
-    """What was saved when the most paths were alive, once some of them have ended."""
     kv, most = run.steps[step].kv, run.steps[peak].kv
     if kv is None or most is None or len(kv.paths) == len(most.paths):
         return ""
@@ -41,11 +38,7 @@ def _peak_words(run: Run, step: int, peak: int) -> str:
 
 
 def memory_words(run: Run, kv: KVUsage | None, when: str = "") -> str:
-    """What is held, beside what separate caches would hold; both with their reserved rows.
-
-    Args:
-        when: How the sentence begins.
-    """
+    """What is held, compared with separate caches; both with their reserved rows."""
     if kv is None:
         return "No KV cache yet."
     paths = counted(len(kv.paths), "live path")

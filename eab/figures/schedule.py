@@ -91,7 +91,6 @@ def _add_bars(
     shape: str,
     words: Sequence[str],
 ) -> None:
-    """Add bars of one kind: slot, beginning and length of each; its place in the legend."""
     pattern = bar_pattern(shape)
     if shape in ("x", "."):  # a light ground with a grey pattern, so that it lies behind the work
         pattern |= {"fillmode": "replace", "fgcolor": GREY, "bgcolor": "rgba(140,140,140,0.15)"}
@@ -115,7 +114,6 @@ def _add_bars(
 
 
 def _add_labels(figure: go.Figure, lane: Lane) -> None:
-    """Write the number of each request into its bar, where there is room."""
     notes = []
     for one in lane.schedule.segments():
         start, length = lane.span(one.first, one.last)
@@ -143,13 +141,7 @@ def add_steps(
     hover: Callable[[float], str],
     legend: bool,
 ) -> None:
-    """Draw a number per pass as a line with a step at every pass.
-
-    Args:
-        lane: The schedule; its axis is that of the line.
-        hover: A value in words.
-        legend: Whether the legend names the line.
-    """
+    """Draw a number per pass as a line with a step at every pass; `hover` writes a number."""
     spans = [lane.span(number, number) for number in range(len(values))]
     end = sum(spans[-1]) if spans else 0.0
     figure.add_scatter(

@@ -51,9 +51,7 @@ def now_sentence(passes: Sequence[TimedPass], running: int, waiting: int) -> str
 def now_figure(passes: Sequence[TimedPass], busy: bool) -> go.Figure:
     """Slots over the last seconds, and the tokens of each pass below them.
 
-    Args:
-        passes: The newest passes, the oldest first.
-        busy: Whether the picture ends now; else it ends with the last pass.
+    While `busy`, the picture ends now, else with the last pass.
     """
     figure = go.Figure()
     seen = [one for one in passes if one.ended > -WINDOW]

@@ -75,12 +75,7 @@ def samples_table(run: Run) -> pd.DataFrame:
 
 
 def samples_of_runs_table(runs: Iterable[tuple[str, Run]]) -> pd.DataFrame:
-    """The samples of several runs, run after run.
-
-    Returns:
-        As `samples_table`, with the id and the prompt of the run before its columns, and after
-        them the seed and the settings that are not the same in all runs.
-    """
+    """As `samples_table` for several runs, with ids, prompts, seeds and differing settings."""
     tables: list[pd.DataFrame] = []
     configs: list[dict[str, Any]] = []
     for name, run in runs:
@@ -99,12 +94,7 @@ def samples_of_runs_table(runs: Iterable[tuple[str, Run]]) -> pd.DataFrame:
 
 
 def answers_table(answers: Answers) -> pd.DataFrame:
-    """A row per answer, the most likely first.
-
-    Returns:
-        Columns: the answer, its estimated probability (weight), the bounds between which its
-        probability lies for certain, how many texts give it, and the ids of their paths.
-    """
+    """A row per answer, the most likely first: weight, certain bounds, number of texts, paths."""
     rows = [
         {
             "answer": answer.text,
@@ -144,12 +134,7 @@ def uncertainty_table(scores: Uncertainty) -> pd.DataFrame:
 
 
 def forks_table(run: Run, forks: Sequence[ForkShare]) -> pd.DataFrame:
-    """A row per fork, the one that contributes most first.
-
-    Returns:
-        Columns: the end of the text before the fork; its branches with their shares; its part of
-        the semantic entropy in nats and as a share; what it decides; the path that forks.
-    """
+    """A row per fork, the one that contributes most to the semantic entropy first."""
     total = sum(fork.contribution for fork in forks)
     rows = [
         {
@@ -201,9 +186,8 @@ def tokens_table(run: Run) -> pd.DataFrame:
 def steps_table(run: Run) -> pd.DataFrame:
     """A row per decode step: live paths, KV bytes, rows copied, milliseconds.
 
-    `held_bytes` are measured, and the sum of shared, private and spare (reserved) bytes.
-    `independent_bytes` are what separate caches would hold, reserved rows included (computed). In
-    a what-if run all bytes are computed and there are no times.
+    Bytes are measured, except `independent_bytes`, those of separate caches, and all bytes of a
+    what-if run, which has no times.
     """
     row_bytes = run.started.model.row_bytes
     rows = [

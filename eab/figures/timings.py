@@ -58,13 +58,7 @@ def add_timings(
     hover: str,
     scale: float = MILLI,
 ) -> None:
-    """Add a line through medians, with error bars from quartile to quartile.
-
-    Args:
-        name: What the legend says.
-        timings: By the value on the x axis.
-        scale: Times this for the unit of the y axis.
-    """
+    """Add a line through medians, with error bars from quartile to quartile, times `scale`."""
     points = [(x, scale * timing.median) for x, timing in timings.items()]
     add_line(figure, name, points, style, hover)
     figure.data[-1].update(error_y=error_bars([*timings.values()], scale))

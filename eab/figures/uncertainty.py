@@ -27,11 +27,7 @@ def uncertainty_sentence(scores: Uncertainty) -> str:
 def forks_sentence(
     run: Run, answers: Answers, forks: Sequence[ForkShare], answer: str = "the answer"
 ) -> str:
-    """Which fork causes most of the semantic entropy, and how many do not change the answer.
-
-    Args:
-        answer: What is called the answer.
-    """
+    """Which fork causes most of the semantic entropy, and how many do not change the answer."""
     if run.started.config.policy == "independent":
         return (
             "Independent texts share no fork. Choose the policy fair to see where the answers "
@@ -52,11 +48,7 @@ def forks_sentence(
 
 
 def effect_words(fork: ForkShare, answers: Answers) -> str:
-    """What a fork decides and how much of the semantic entropy it causes; follows "The fork".
-
-    Args:
-        answers: The answers of its run: the first sentences.
-    """
+    """What a fork decides and how much of the semantic entropy it causes; follows "The fork"."""
     if fork.contribution < _NOTHING:
         return "does not decide the first sentence: it changes only its wording, or what follows"
     decides = "decides" if fork.decisiveness >= _CLEARLY else "partly decides"

@@ -1,6 +1,4 @@
-"""What-if results, and where the engine might decide otherwise: sentences, and marks for the
-board.
-"""
+"""What-if results, and where the engine might decide otherwise: sentences, and marks."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -45,11 +43,9 @@ def tree_change_sentence(recorded: Run, what_if: Run) -> str:
 def exactness_sentence(
     what_if: Run, unknowns: Sequence[Unknown], how_to_run: str = "press Run"
 ) -> str:
-    """Whether a run with the model would give the same tree, and if it may not, why.
+    """Whether a run with the model would give the same tree, and if not, why.
 
-    Args:
-        unknowns: Where only the model can say what comes.
-        how_to_run: What the reader has to do for a run with the model.
+    `how_to_run` tells the reader how to make that run.
     """
     if what_if.started.what_if == "exact":
         return (

@@ -1,5 +1,5 @@
-"""The laboratories: each measures one technique on this machine, and draws what it found.
+"""The laboratories: each measures one technique on this machine, and draws the results.
 
-In each folder `measure` runs the model, `results` holds what it found and its file, and the modules
-with `pictures` in their names draw it. Laboratories do not import each other.
+In each folder `measure` runs the model, `results` has the results and their file format, and
+modules with `pictures` in their names draw them.
 """

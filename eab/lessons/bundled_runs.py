@@ -67,11 +67,7 @@ def recordings() -> tuple[Recording, ...]:
 
 
 def named(file: str) -> Recording:
-    """The bundled run of this file name.
-
-    Raises:
-        LessonError: There is none; a lesson named it.
-    """
+    """The bundled run of this file name; LessonError if there is none."""
     found = next((one for one in recordings() if one.file == file), None)
     if found is None:
         files = ", ".join(one.file for one in recordings())

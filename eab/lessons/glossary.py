@@ -1,7 +1,6 @@
 """The technical words and what they mean, and where they first stand in a text.
 
-A word becomes a Markdown link to `#term-...`: it can be reached by Tab, and the page explains it
-on hover, focus and tap.
+A word becomes a Markdown link to `#term-...`, which the page explains on hover, focus and tap.
 """
 
 import re
@@ -45,11 +44,7 @@ def terms() -> tuple[Term, ...]:
 
 
 def linked(text: str, seen: set[str]) -> str:
-    """The text with the first occurrence of each term as a link.
-
-    Args:
-        seen: Ids of the terms that stand on the page already; those found are added.
-    """
+    """The text with the first occurrence of each term as a link; their ids are added to `seen`."""
     pieces, end = [], 0
     for kept in _KEPT.finditer(text):
         pieces += [_linked_words(text[end : kept.start()], seen), kept[0]]

@@ -6,12 +6,9 @@ from eab.run import Run
 
 
 def guide(script: Script, run: Run, guide_id: str) -> Guide:
-    """What the board shows.
+    """What the board shows, with the nearest step or token where the run lacks one.
 
-    A step or a token that this run does not have becomes the nearest one that it has.
-
-    Args:
-        guide_id: Names the guide, so that the board follows it once.
+    The board follows each `guide_id` once.
     """
     cursor = None if script.cursor is None else step_of(script.cursor, run)
     token = None if script.select is None else token_of(script.select, run)

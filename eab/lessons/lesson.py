@@ -134,20 +134,15 @@ class Lesson:
         return next(one for one in self.sections if isinstance(one, Exercise))
 
     def covers(self, stage: int, answered: bool) -> bool:
-        """Whether the picture of a stage is kept back until the question is answered.
-
-        Args:
-            stage: 0 is the introduction, 1 the first section.
-            answered: Whether the question was answered.
+        """Whether a stage keeps its picture back until the question is answered; stage 1 is a
+        section.
         """
         asked_at = self.sections.index(self.question) + 1
         return not answered and (stage == asked_at or (stage == 0 and asked_at == 1))
 
     def script_at(self, stage: int) -> Script:
-        """What a stage shows; the introduction and the last section show the chart beside them.
-
-        Args:
-            stage: 0 is the introduction, 1 the first section.
+        """What a stage shows (0 is the introduction); the first and the last show the chart beside
+        them.
         """
         if stage == 0:
             return Script(picture=_script(self.sections[0]).picture)

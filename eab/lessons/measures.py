@@ -81,11 +81,7 @@ def written(value: float, unit: Unit) -> str:
 
 
 def parse(text: str) -> Quantity:
-    """The quantity of these words.
-
-    Raises:
-        LessonError: There is no such measure or part.
-    """
+    """The quantity of these words; LessonError if there is no such measure or part."""
     found = re.fullmatch(r"(?P<name>.+?)(?: of (?P<part>.+?))?(?: over (?P<over>.+))?", text)
     name = found["name"] if found is not None else text
     if name not in MEASURES or found is None:

@@ -97,11 +97,7 @@ class _Part(NamedTuple):
 
 
 def load(path: Path) -> Lesson:
-    """The lesson in this file; its name without the ending is the lesson's id.
-
-    Raises:
-        LessonError: It cannot be read, or it breaks a rule.
-    """
+    """The lesson in this file, which gives the id; LessonError if it breaks a rule."""
     try:
         return loads(path.read_bytes(), path.stem)
     except OSError as error:
@@ -109,14 +105,7 @@ def load(path: Path) -> Lesson:
 
 
 def loads(data: bytes, lesson_id: str) -> Lesson:
-    """The lesson in these bytes.
-
-    Args:
-        lesson_id: Names it in links.
-
-    Raises:
-        LessonError: It breaks a rule; the message names the section.
-    """
+    """The lesson in these bytes; LessonError names the section that breaks a rule."""
     if not _ID.fullmatch(lesson_id):
         raise LessonError(
             f"a lesson is named {quoted(lesson_id)}; a name has 1 to 60 lowercase letters, "
@@ -156,12 +145,7 @@ def numbers_in(text: str) -> list[str]:
 
 
 def with_numbers(text: str, values: Mapping[str, str]) -> str:
-    """The text with the value of each quantity in its place.
-
-    Args:
-        text: Markdown with quantities in double braces.
-        values: What each of `numbers_in(text)` is, as Markdown.
-    """
+    """The text with a Markdown value for each of `numbers_in(text)`."""
     return _NUMBER.sub(lambda found: values[found[1].strip()], text)
 
 

@@ -38,11 +38,7 @@ class Sources:
     matrix: Callable[[], Floats]  # a weight matrix of a model, (out, in)
 
     def part(self, name: str) -> Part | None:
-        """The part of this name; None if it was not recorded or measured.
-
-        Args:
-            name: One of `PARTS`.
-        """
+        """One of `PARTS`; None if it was not recorded or measured."""
         source, _ = PARTS[name]
         if source == "run":
             return self.run

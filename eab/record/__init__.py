@@ -1,7 +1,7 @@
-"""Runs and reports in files. They are untrusted: every field is checked when they are read.
+"""Runs and reports in files, which are untrusted: every field is checked when they are read.
 
-`run_file` is the format of runs, `event_json` turns events into JSON values and back, `report`
-keeps what a measurement found, and `whole_file` writes files whole or not at all.
+`run_file` is the format of runs, `event_json` converts events, `report` keeps measurements, and
+`whole_file` writes files whole or not at all.
 """
 
 from eab.record.run_file import SUFFIX, VERSION, dumps, load, loads, save

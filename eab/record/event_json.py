@@ -23,11 +23,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(value: Any) -> Event:
-    """The event that JSON values describe.
-
-    Raises:
-        RecordError: They describe none, or its fields contradict each other; the message says why.
-    """
+    """The event that JSON values describe; RecordError says what is wrong."""
     if type(value) is not dict:
         raise RecordError(f"expected an object, got {quoted(value)}")
     name = value.get("event")

@@ -1,6 +1,5 @@
-"""Files of prompts, line by line: their common parts, and their errors.
+"""Files of prompts: JSON lines with one object each, or .txt files with a prompt per line.
 
-JSON lines contain one object each. A file whose name ends in .txt contains one prompt per line.
 Empty lines count, but are no prompts.
 """
 
@@ -34,11 +33,7 @@ Item = TypeVar("Item", bound=Named)
 
 
 def read_text(name: str) -> str:
-    """The text of a file; `-` is standard input.
-
-    Raises:
-        RecordError: It cannot be read.
-    """
+    """The text of a file; `-` is standard input. RecordError if it cannot be read."""
     try:
         return (
             sys.stdin.read()
@@ -63,10 +58,7 @@ def lines_of(name: str) -> Iterator[Line]:
 def items_of(
     name: str, lines: Iterable[Line], make: Callable[[int, dict[str, Any]], Item]
 ) -> list[Item]:
-    """What is made of the lines of a file.
-
-    Args:
-        make: From the number and the fields of a line; raises an EabError if they are wrong.
+    """What `make` gives for the number and fields of each line; it raises EabError for wrong ones.
 
     Raises:
         ConfigError: Lines are wrong, or there are none; the message has the reason for each.
@@ -92,7 +84,6 @@ def _as_prompt(line: str) -> dict[str, Any]:
 
 
 def _parsed_object(text: str) -> dict[str, Any]:
-    """The JSON object of a line."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -108,11 +99,7 @@ def _parsed_object(text: str) -> dict[str, Any]:
 
 
 def checked_id(given: Any) -> str:
-    """The id of a line, as a text.
-
-    Raises:
-        ConfigError: It is none that could name a file.
-    """
+    """The id of a line, as a text; ConfigError if it could not name a file."""
     name = str(given) if isinstance(given, str | int) and not isinstance(given, bool) else ""
     if not _SAFE_ID.fullmatch(name):
         raise ConfigError(
@@ -128,11 +115,6 @@ def default_id(number: int) -> str:
 
 
 def _check_new_id(id: str, number: int, numbers: dict[str, int]) -> None:
-    """Note the id of a line.
-
-    Args:
-        numbers: The line of each id so far.
-    """
     other = numbers.setdefault(id.casefold(), number)  # names of files may not differ by case alone
     if other != number:
         raise ConfigError(f"line {other} has the id {id!r}, too; ids must differ, not only in case")
@@ -146,5 +128,4 @@ def raise_if_wrong(name: str, problems: Sequence[str]) -> None:
 
 
 def _words_of(name: str) -> str:
-    """How messages name the file."""
     return "standard input" if name == STANDARD_STREAM else name

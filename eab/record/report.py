@@ -1,7 +1,6 @@
-"""Reports: what a measurement found, point by point, and their files.
+"""Reports: the results of a measurement, point by point, and their files.
 
-A wing that measures names its events: a beginning, its points, and the two that all have in
-common, Progressed and RunEnded. No PyTorch is needed here.
+A measurement names its events: a beginning, its points, Progressed and RunEnded.
 """
 
 import gzip
@@ -34,11 +33,7 @@ _GZIP: Final = b"\x1f\x8b"  # how its files begin
 
 
 class Report(Generic[Beginning, Point]):
-    """One measurement so far. Only `apply` changes it.
-
-    Attributes:
-        began: The start event, if it has started.
-    """
+    """One measurement so far; only `apply` changes it. `began` is None before its start event."""
 
     beginning: type[Any]  # a subclass names its start event,
     point = "measurement"  # and a point, in words
@@ -98,11 +93,7 @@ class ReportFormat(Generic[_R]):
         return json.dumps(self._head | {"events": lines}, indent=1) + "\n"
 
     def load(self, path: Path) -> _R:
-        """Read a report from a file of this project, which may be packed by gzip.
-
-        Raises:
-            RecordError: Says what is wrong with the file.
-        """
+        """Read a file of this project, perhaps packed by gzip; RecordError says what is wrong."""
         head, report = self._head, self.report()
         kinds = {kind.__name__: kind for kind in get_args(self.events)}
         try:

@@ -28,11 +28,7 @@ _CHUNK: Final = 2**18  # bytes that are read and unpacked at a time
 
 
 def save(events: Iterable[Event], path: Path | str) -> None:
-    """Write a run file; an older file of that name is replaced only once the new one is complete.
-
-    Raises:
-        RecordError: The file cannot be written.
-    """
+    """Write a run file, replacing an older one only at the end; RecordError if that fails."""
     try:
         write_whole(path, dumps(events))
     except OSError as error:
@@ -43,11 +39,7 @@ def save(events: Iterable[Event], path: Path | str) -> None:
 
 
 def load(path: Path | str) -> list[Event]:
-    """Read a run file.
-
-    Raises:
-        RecordError: It cannot be read, or is not a valid run file; the message says why.
-    """
+    """Read a run file; RecordError says why if it is not valid."""
     try:
         with Path(path).open("rb") as file:
             return _read(file, str(path), MOST_TOKENS)
@@ -59,7 +51,7 @@ def dumps(events: Iterable[Event]) -> bytes:
     """A run file as bytes; the same events give the same bytes.
 
     Raises:
-        RecordError: There is more than a run with its settings has, or it holds NaN.
+        RecordError: There is more than a run with its settings has, or it contains NaN.
     """
     amounts, packed = Amounts("the run"), BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
@@ -83,14 +75,9 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def loads(data: bytes, name: str = "the run file", most_tokens: int = MOST_TOKENS) -> list[Event]:
-    """The events in the bytes of a run file.
+    """The events in the bytes of a run file; RecordError says what is wrong with it.
 
-    Args:
-        name: For the messages.
-        most_tokens: A file that holds more than a run of so many tokens can is refused.
-
-    Raises:
-        RecordError: They are no valid run file; the message says why.
+    A file with more than a run of `most_tokens` tokens has is refused.
     """
     return _read(BytesIO(data), name, most_tokens)
 

@@ -1,7 +1,4 @@
-"""The size limits of a run file: enough for every run that its settings allow, and no more.
-
-A file is not trusted, and its contents cost time and memory to read and to show.
-"""
+"""The size limits of a run file: enough for every run that its settings allow, and no more."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -33,9 +30,7 @@ OF_A_TOKEN: Final = Limits(4096, 16, 200, 2, 64)
 class Amounts:
     """Counts the contents of a file, line by line, and refuses files that exceed a limit.
 
-    Args:
-        name: The file, for messages.
-        most_tokens: Room for more tokens than these is never made.
+    However many tokens the settings allow, there is room for `most_tokens` only.
     """
 
     def __init__(self, name: str, most_tokens: int = MOST_TOKENS) -> None:
@@ -55,11 +50,7 @@ class Amounts:
         )
 
     def add(self, line: str) -> None:
-        """Count a line.
-
-        Raises:
-            RecordError: Now it is too much.
-        """
+        """Count a line; RecordError if now it is too much."""
         self._bytes += len(line) + 1
         self._lines += 1
         self._values += line.count(",")
@@ -69,11 +60,7 @@ class Amounts:
         self.check("values", self._values, self.limits.values)
 
     def check(self, what: str, count: int, allowed: int) -> None:
-        """Refuse more than is allowed.
-
-        Raises:
-            RecordError: It is more; the message names both.
-        """
+        """Raise RecordError for more than is allowed."""
         if count > allowed:
             raise RecordError(
                 f"{self._name} has more than {allowed:,} {what}, more than its settings allow"

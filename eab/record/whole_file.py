@@ -12,12 +12,9 @@ if TYPE_CHECKING:
 
 
 def write_whole(path: Path | str, data: bytes) -> None:
-    """Write a file; an older one of that name is replaced only once the new one is complete.
+    """Write a file, replacing an older one only at the end; on OSError it is as it was.
 
     A device or a pipe, such as /dev/stdout, is written to as it is.
-
-    Raises:
-        OSError: It cannot be written; an older file is as it was.
     """
     target = Path(os.path.realpath(path))  # what a link names, not the link, is replaced
     if os.path.exists(target) and not os.path.isfile(target):
@@ -34,11 +31,7 @@ def write_whole(path: Path | str, data: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, if it is not there.
-
-    Raises:
-        RecordError: It cannot be made, or nothing can be written into it.
-    """
+    """Make a folder if needed; RecordError if nothing can be written into it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,11 +43,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_table(path: Path, table: "pd.DataFrame") -> None:
-    """Write a table as Parquet.
-
-    Raises:
-        RecordError: It cannot be written.
-    """
+    """Write a table as Parquet, or raise RecordError."""
     try:
         write_whole(path, table.to_parquet(index=False))
     except OSError as error:

@@ -19,11 +19,7 @@ MAX_DIFFERENCE: Final = 0.1  # nats, between two answers to the same text; serve
 
 
 def harmless_token(tokenizer: PreTrainedTokenizerBase) -> int:
-    """A token that is one letter.
-
-    Raises:
-        ModelError: There is none.
-    """
+    """A token that is one letter; ModelError if there is none."""
     texts = TokenTexts(tokenizer)
     for letter in string.ascii_letters:
         token = tokenizer.convert_tokens_to_ids(letter)
@@ -35,11 +31,7 @@ def harmless_token(tokenizer: PreTrainedTokenizerBase) -> int:
 def check_tokenizer(
     server: Dialect, served: Served, tokenizer: PreTrainedTokenizerBase, vocab_size: int
 ) -> None:
-    """The server's token ids must mean what they mean here.
-
-    Raises:
-        ModelError: They do not.
-    """
+    """Check that the server's token ids mean what they mean here; else ModelError."""
     if served.vocab_size not in (None, vocab_size):
         raise ModelError(
             f"the server's model has {served.vocab_size} tokens, but the model named here has "
@@ -53,11 +45,7 @@ def check_tokenizer(
 
 
 def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
-    """How many of the most likely tokens the server names.
-
-    Raises:
-        ModelError: Too few.
-    """
+    """How many of the most likely tokens the server names; ModelError if too few."""
     refusal = ServerError()
     for top in TOPS:
         top = min(top, vocab_size)
@@ -73,7 +61,7 @@ def granted_tops(server: Dialect, probe: list[int], vocab_size: int) -> int:
 
 
 def check_numbers(server: Dialect, probe: list[int], top: int, vocab_size: int) -> None:
-    """Several texts in a request must be answered in order, with ln p as the model has it.
+    """Check that several texts are answered in order, with ln p as the model has it.
 
     Raises:
         ModelError: They are not.

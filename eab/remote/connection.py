@@ -1,7 +1,7 @@
 """Requests to a server and their answers, as JSON.
 
-Connections are kept open between requests. A request runs in its own thread, so that the caller can
-give up at any moment; then its connection is closed, which makes the server stop.
+A request runs in its own thread, so that the caller can give up at any moment; then its connection
+is closed, which makes the server stop. Other connections are kept open.
 """
 
 import asyncio
@@ -34,11 +34,7 @@ def always_wanted() -> bool:
 
 
 class Connection:
-    """Connections to one server.
-
-    Args:
-        seconds: The most that one answer may take.
-    """
+    """Connections to one server; one answer may take at most `seconds`."""
 
     def __init__(self, address: Address, seconds: float = SECONDS) -> None:
         self.url = address.url
@@ -72,17 +68,11 @@ class Connection:
     def post(
         self, path: str, body: dict[str, Any], given_up: Callable[[], bool] = always_wanted
     ) -> Any:
-        """Send a JSON value.
-
-        Args:
-            given_up: Whether nobody wants the answer; asked all the time.
-
-        Returns:
-            The JSON value of the answer.
+        """Send a JSON value; returns that of the answer.
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: The answer was given up; the connection is closed.
+            Stopped: `given_up`, which is asked all the time, said so; the connection is closed.
         """
         return self._wait(_send(self._client, "POST", path, body), given_up)
 

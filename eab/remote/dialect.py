@@ -1,7 +1,4 @@
-"""What the two kinds of server have in common: what is asked, and how an answer is read.
-
-An answer is not trusted: each value is checked before it is used.
-"""
+"""What the two kinds of server have in common; each value of an answer is checked first."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -42,10 +39,8 @@ class Dialect(Protocol):
     name: str  # the name before the colon in the name of a model
 
     def served(self) -> Served:
-        """Ask what the server runs.
-
-        Raises:
-            ServerError: It cannot be asked, or is another kind of server.
+        """Ask what the server runs; ServerError if it cannot be asked, or is another kind of
+        server.
         """
         ...
 
@@ -61,20 +56,14 @@ class Dialect(Protocol):
         given_up: Callable[[], bool],
         temperature: float = 0.0,
     ) -> list[Continuation]:
-        """Continue several texts, in one request.
+        """Continue several texts of token ids by `length` tokens each, in one request.
 
-        Args:
-            texts: Token ids.
-            length: How many tokens to continue each text by.
-            given_up: Whether nobody wants the answer.
-            temperature: That of the server's own draws; 0 takes the most likely token.
-
-        Returns:
-            For each text its continuation; at least its first prediction, and perhaps not all.
+        Each continuation has at least its first prediction, and perhaps not all. The temperature is
+        that of the server's own draws; 0 takes the most likely token.
 
         Raises:
             ServerError: There is no good answer.
-            Stopped: It was given up.
+            Stopped: `given_up` said so.
         """
         ...
 
@@ -85,11 +74,7 @@ def bad_answer(what: str) -> ServerError:
 
 
 def field_of(value: Any, name: str, kind: type) -> Any:
-    """A field of a JSON object.
-
-    Raises:
-        ServerError: There is none of this type.
-    """
+    """A field of a JSON object; ServerError if there is none of this type."""
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (kind is not bool and isinstance(found, bool)):
         raise bad_answer(f"{name} is {quoted(found)}")
@@ -97,11 +82,7 @@ def field_of(value: Any, name: str, kind: type) -> Any:
 
 
 def answers_in_order(entries: Any, count: int) -> list[Any]:
-    """The answers to `count` texts, each with its `index`, in the order of the texts.
-
-    Raises:
-        ServerError: One is missing, or there are two.
-    """
+    """The answers to `count` texts in order, by their `index`; ServerError if not one for each."""
     if not isinstance(entries, list) or len(entries) != count:
         raise bad_answer(f"it has no list of {count} continuations")
     by_index = {field_of(entry, "index", int): entry for entry in entries}
@@ -111,11 +92,7 @@ def answers_in_order(entries: Any, count: int) -> list[Any]:
 
 
 def checked_tops(pairs: Sequence[tuple[Any, Any]], top: int) -> dict[int, float]:
-    """The most likely tokens and their ln p.
-
-    Args:
-        pairs: As the server names them.
-        top: How many were asked for.
+    """The `top` most likely tokens and their ln p, as the server names them.
 
     Raises:
         ServerError: They are no tokens, no logarithms of probabilities, or too few.

@@ -27,12 +27,11 @@ CERTAIN: Final = 1e6  # added to a logit: the token is chosen whatever the other
 
 
 class LlamaCpp:
-    """See Dialect.
+    """A llama.cpp server.
 
     The log-probabilities are those before sampling. The server withholds them for half a character
-    and for some end tokens. So where one token is wanted, it is told to choose `harmless`, which
-    does not change them; where it runs ahead, the continuation ends before the first token without
-    them.
+    and for some end tokens. So where one token is wanted, it is told to choose `harmless`, a whole
+    character; where it runs ahead, the continuation ends before the first token without them.
     """
 
     name = "llama.cpp"

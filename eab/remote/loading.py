@@ -40,7 +40,7 @@ def load_model(
         device, dtype, weights, layout: See there; a server decides them itself.
 
     Raises:
-        ModelError: Says what is missing; see there, or `eab.remote.checks`.
+        ModelError: Says what is missing.
     """
     is_local = os.path.exists(os.path.expanduser(name)) or name.startswith(OLLAMA)
     found = None if is_local else _PREFIX.fullmatch(name)
@@ -61,12 +61,7 @@ def load_model(
 
 
 def connect(dialect: str, name: str, seconds: float = SECONDS) -> RemoteModel:
-    """Connect to the server that the operator has named, and check what it can do.
-
-    Args:
-        name: The name after the colon.
-        seconds: The most that one answer may take.
-    """
+    """Connect to the server that the operator has named, and check what it can do."""
     address = configured_address()
     tokenizer, config, generation = loading.load_tokenizer(name)
     connection = Connection(address, seconds)

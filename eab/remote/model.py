@@ -33,11 +33,7 @@ _SERVERS_OWN: Final = ("cache", "attention")  # settings that a server decides
 
 
 class RemoteModel:
-    """See eab.models.base.LanguageModel.
-
-    Attributes:
-        top: K, how many of the most likely tokens the server names.
-    """
+    """A LanguageModel on a server, which names the `top` most likely tokens."""
 
     def __init__(
         self,
@@ -84,11 +80,7 @@ class RemoteModel:
         self._connection.close()
 
     def encode(self, prompt: Prompt, config: BranchingConfig) -> tuple[int, ...]:
-        """See LanguageModel.encode.
-
-        Raises:
-            ConfigError: The settings need more than a server gives.
-        """
+        """The tokens of a prompt; ConfigError if the settings need more than a server gives."""
         if not 0 < config.top_k <= self.top:
             raise ConfigError(
                 f"top_k is {config.top_k}, but the server returns only the {self.top} most "
@@ -111,13 +103,12 @@ class RemoteModel:
         return self._texts.is_special(token)
 
     def forward(self, batches: Sequence[ForwardBatch]) -> Tensor:
-        """See LanguageModel.forward: one request for the texts of all batches; none if all answers
-        are known.
+        """One request for the texts of all batches; none if all answers are known.
 
         The logits are ln p of the most likely tokens, and minus infinity for the others.
 
         Raises:
-            ServerError: There was no good answer, also at a second try where that may help.
+            ServerError: There was no good answer, even at a second try.
             ModelError: A batch belongs to a cache on this machine.
         """
         caches = [_server_cache(batch) for batch in batches]

@@ -2,8 +2,7 @@
 
     EAB_REMOTE=http://127.0.0.1:8080  EAB_REMOTE_KEY=...  eab run ... --model llama.cpp:embedded
 
-They come from nowhere else: no page, link or run file can name a server. The key is sent to the
-server and goes nowhere else.
+No page, link or run file can name a server. The key goes to the server and nowhere else.
 """
 
 import os
@@ -39,11 +38,7 @@ def is_allowed() -> bool:
 
 
 def configured_address() -> Address:
-    """The server that the operator has named.
-
-    Raises:
-        ModelError: There is none, or its address cannot be used.
-    """
+    """The server that the operator has named; ModelError if there is none."""
     url = os.environ.get(ADDRESS, "").strip()
     if not url:
         raise ModelError(

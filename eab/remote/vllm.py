@@ -23,11 +23,7 @@ _BLOCK_SIZE: Final = re.compile(r'vllm:cache_config_info\{[^}]*\bblock_size="(\d
 
 
 class Vllm:
-    """See Dialect.
-
-    The log-probabilities are raw as long as the server runs with `--logprobs-mode raw_logprobs`,
-    its default.
-    """
+    """A vLLM server; its log-probabilities are raw, by the default of `--logprobs-mode`."""
 
     name = "vllm"
 

@@ -1,3 +1,1 @@
-"""A run outside the app: an HTML page, a notebook widget, GraphML, a Python program that repeats
-it.
-"""
+"""A run outside the app: HTML page, notebook widget, GraphML, Python program."""

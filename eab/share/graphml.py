@@ -9,10 +9,9 @@ from eab.run import Run
 
 
 def tree_graph(run: Run) -> "nx.DiGraph[int]":
-    """The tree of a run: a node per path, an edge from each parent to each of its children.
+    """The tree of a run: a node per path, an edge to each child with its share of the weight.
 
-    Nodes have text, weight, status, number of tokens and fork entropy (nats); edges have the
-    child's share of the weight.
+    Nodes have text, weight, status, number of tokens and fork entropy (nats).
     """
     graph: nx.DiGraph[int] = nx.DiGraph(name=token_text.visible(run.started.prompt))
     for path in run.paths:

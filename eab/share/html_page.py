@@ -52,11 +52,7 @@ _PAGE: Final = """\
 
 
 def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
-    """Write the run as an HTML file.
-
-    Raises:
-        RecordError: The run has not started, or the file cannot be written.
-    """
+    """Write the run as an HTML file; RecordError if it has not started or that fails."""
     page = to_html(run)
     try:
         write_whole(path, page.encode("utf-8"))
@@ -65,7 +61,7 @@ def save_html(run: Run | Iterable[Event], path: Path | str) -> None:
 
 
 def to_html(run: Run | Iterable[Event]) -> str:
-    """The HTML file as text."""
+    """The run as an HTML page; RecordError if it has not started."""
     state = run if isinstance(run, Run) else fold(run)
     style, script, policy = _code()
     return _PAGE.format(

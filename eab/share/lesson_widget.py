@@ -31,12 +31,7 @@ _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False})
 
 
 class LessonWidget(widgets.VBox):  # type: ignore[misc]  # it has no types
-    """A lesson, stage by stage.
-
-    Attributes:
-        guess: The number of the range that was guessed; None before.
-        board: Shows the run; None until a stage has shown it.
-    """
+    """A lesson, stage by stage; `guess` is the guessed range and `board` shows the run."""
 
     def __init__(self, lesson: Lesson, events: Sequence[Event]) -> None:
         """Begin at the introduction.

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def show(run: Run | Iterable[Event]) -> "BoardWidget":
-    """A widget that replays the run.
-
-    Raises:
-        NotebookError: anywidget is not installed.
-    """
+    """A widget that replays the run; NotebookError if anywidget is not installed."""
     _need_anywidget()
     from eab.share.widget import BoardWidget
 
@@ -34,19 +30,12 @@ def show(run: Run | Iterable[Event]) -> "BoardWidget":
 def explore(model: Any, prompt: str, **settings: Any) -> "LiveWidget":
     """Start a run, and show it while it is made, with a button to stop it.
 
-    Args:
-        model: As in EntropyAdaptiveBranching. A model that is loaded already
-            (`eab.load_model("embedded")`) starts at once.
-        prompt: The text to continue.
-        settings: As in EntropyAdaptiveBranching.
-
-    Returns:
-        The widget; its `.wait()` returns the finished run.
+    Arguments are those of EntropyAdaptiveBranching; a loaded model (`eab.load_model("embedded")`)
+    starts at once. The widget's `.wait()` returns the finished run.
 
     Raises:
         NotebookError: anywidget is not installed.
-        PromptError: The prompt cannot be used.
-        ConfigError: A setting cannot be used.
+        PromptError, ConfigError: The prompt or a setting cannot be used.
     """
     _need_anywidget()
     from eab.api import EntropyAdaptiveBranching
@@ -60,12 +49,9 @@ def explore(model: Any, prompt: str, **settings: Any) -> "LiveWidget":
 
 
 def show_lesson(lesson: Path | str, events: Iterable[Event] | None = None) -> "LessonWidget":
-    """A lesson of the page Learn: its words, its question and what they are about.
+    """A lesson of the page Learn, by its name (`forks`) or the path of a lesson file.
 
-    Args:
-        lesson: The name of a lesson of the project (`forks`), or the path of a lesson file.
-        events: A finished run of yours, as `explore(...).events` or `load(...)`; without it the
-            lesson shows the recorded run that it was written for.
+    With events of your own finished run, the lesson shows them instead of its recorded run.
 
     Raises:
         NotebookError: anywidget is not installed.

@@ -27,10 +27,8 @@ SEND_SECONDS: Final = 0.25  # at least, between two messages of a live run
 class BoardWidget(anywidget.AnyWidget):
     """A finished run, to replay and inspect.
 
-    Attributes:
-        message: What the board in the browser is sent.
-        status: The progress of a live run, as text.
-        running: Whether a live run goes on.
+    `message` is what the board is sent, `status` the progress of a live run, and `running` whether
+    it still runs.
     """
 
     _esm = bundle.javascript("widget")
@@ -58,11 +56,7 @@ class BoardWidget(anywidget.AnyWidget):
 
 
 class LiveWidget(BoardWidget):
-    """A run that is generated in its own thread.
-
-    Attributes:
-        events: The events so far, for `eab.save`.
-    """
+    """A run that is generated in its own thread; `events` has the events so far, for `eab.save`."""
 
     def __init__(self, events: Iterator[Event], stop: threading.Event) -> None:
         self.events: list[Event] = []
@@ -94,11 +88,7 @@ class LiveWidget(BoardWidget):
         self._stop.set()
 
     def wait(self) -> Run:
-        """Wait until the run has ended, and return it; an interrupt of the kernel stops it.
-
-        Raises:
-            Exception: What made the run fail.
-        """
+        """Wait for the run and return it, or raise its error; an interrupt stops it."""
         try:
             self._thread.join()
         except KeyboardInterrupt:

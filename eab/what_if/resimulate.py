@@ -1,16 +1,14 @@
-"""A finished run at another threshold or another growth step r, computed from its events alone.
+"""A finished run at another threshold or growth step r, computed from its events alone.
 
     what_if = resimulate(events, threshold_nats=1.2)
 
-The engine's own bookkeeping (`eab.engine.generation` and a tree cache) makes the run once more. The
-recorded decisions replace the model: they say what comes next. The tensors of the cache are on
-PyTorch's `meta` device, where a tensor has a size and no content. So weights, path ids, the path
-limit, rows and bytes come from the engine's own code. Rows and bytes are always those of the tree
-cache, whatever cache the run had: the tokens do not depend on it.
+The engine's own bookkeeping (`eab.engine.generation` and a tree cache) makes the run once more,
+with the recorded decisions instead of the model and tensors on PyTorch's `meta` device, which have
+a size and no content. Rows and bytes are always those of the tree cache.
 
-While the path limit drops nothing and `min_fork_weight` is 0, the tree at a higher threshold is a
-sub-tree of the recorded one, because a draw depends on (seed, stream key, step) alone; the result
-is then exact. Where the events do not say what the engine would do, the result has an Unknown.
+While the path limit drops nothing and `min_fork_weight` is 0, the result is exact: the tree at a
+higher threshold is a sub-tree of the recorded one, because a draw depends on (seed, stream key,
+step) alone. Elsewhere the result has an Unknown for each decision that the events do not tell.
 """
 
 import math
@@ -60,15 +58,10 @@ class WhatIf:
 def resimulate(
     events: Iterable[Event], threshold_nats: float | None = None, r: AllocationStep | None = None
 ) -> WhatIf:
-    """Compute the recorded run at another threshold, another growth step, or both.
-
-    Args:
-        threshold_nats: The entropy threshold (nats); None keeps the recorded one.
-        r: The growth step; None keeps the recorded one.
+    """Compute the recorded run at another threshold (nats), another growth step, or both.
 
     Raises:
-        ConfigError: A setting is out of range, or the policy of the run allows no other threshold
-            without the model.
+        ConfigError: A setting is out of range, or the policy allows no other threshold.
         RecordError: The recorded run has not started, or its events contradict each other.
     """
     try:
@@ -94,7 +87,6 @@ def resimulate(
 def _started(
     recorded: RunStarted, threshold_nats: float | None, r: AllocationStep | None
 ) -> RunStarted:
-    """The header of the resimulated run."""
     config = replace(
         recorded.config, cache="tree", drafter="none", r=recorded.config.r if r is None else r
     )
@@ -165,8 +157,6 @@ def _kv_shape(card: ModelCard) -> KVShape:
 
 
 class _Resimulator:
-    """One resimulation."""
-
     def __init__(self, trace: Trace, started: RunStarted, probe: Sequence[Event]) -> None:
         self.trace, self.started = trace, started
         self.events: list[Event] = [*probe]
@@ -203,11 +193,7 @@ class _Resimulator:
         return RunEnded(generation.step, "finished")
 
     def _cut_short(self) -> RunEnded:
-        """End where the recorded run ended although its paths had not.
-
-        Raises:
-            MemoryLimitError: The recorded run exceeded its memory limit here, and so does this one.
-        """
+        """End where the recorded run ended although its paths had not."""
         ended = self.trace.ended
         if ended is not None and ended.reason == "failed":
             self.generation.prepare()

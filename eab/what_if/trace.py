@@ -1,7 +1,7 @@
-"""The events of a run as decisions: what each live path saw at a step, and what became of it.
+"""The events of a run as decisions: what each live path saw at a step, and what it became.
 
-Pure Python. `eab.what_if.resimulate` asks a Trace what to do at another threshold, and notes an
-Unknown where the Trace does not say.
+`eab.what_if.resimulate` asks a Trace what to do at another threshold, and notes an Unknown where
+the Trace does not say.
 """
 
 from collections.abc import Iterable
@@ -60,13 +60,8 @@ class Unknown:
 class Trace:
     """A recorded run that can be asked by step and path.
 
-    Attributes:
-        started: Its header.
-        stop_tokens: Tokens that ended a path.
-        texts: Token id -> text, and whether it is a control token.
-
-    Raises:
-        RecordError: The run has not started, or its events contradict each other.
+    `texts` has the text of each token id, and whether it is a control token. RecordError if the run
+    has not started, or its events contradict each other.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:

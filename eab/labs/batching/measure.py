@@ -32,8 +32,8 @@ _Tokens = dict[int, list[int]]  # those of each request
 def compare_ways(model: LanguageModel, workload: Workload, machine: str) -> Iterator[BatchingEvent]:
     """Serve the requests in each way, as often as the workload says.
 
-    The repeats of the ways alternate, and each round begins with another way, so that a machine
-    that slows down slows all of them. To stop, stop iterating.
+    Repeats of the ways alternate, and each round begins with another way, so that a slow moment of
+    the machine affects all of them. To stop, stop iterating.
     """
     yield Began(model.card.name, model.card.dtype, machine, workload)
     _warm_up(model, workload)
@@ -64,11 +64,7 @@ def _warm_up(model: LanguageModel, workload: Workload) -> None:
 
 
 class _Serving:
-    """All requests, served once.
-
-    Attributes:
-        kept: All events, with the numbers of their requests.
-    """
+    """All requests, served once; `kept` has all events, with the numbers of their requests."""
 
     def __init__(self, model: LanguageModel, workload: Workload, way: Way) -> None:
         self._workload, self._way = workload, way
@@ -80,11 +76,7 @@ class _Serving:
         self.kept: list[RequestEvent] = []
 
     def steps(self) -> Iterator[float]:
-        """Serve all groups.
-
-        Yields:
-            Now and then the share of the new tokens asked for that is written.
-        """
+        """Serve all groups; yield now and then the share of the new tokens that is written."""
         asked = sum(one.new_tokens for one in self._workload.requests)
         done, paused = 0, time.perf_counter()
         try:

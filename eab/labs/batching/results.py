@@ -78,9 +78,7 @@ class Workload:
         )
 
     def groups(self, way: Way) -> Iterator[Sequence[int]]:
-        """The numbers of the requests, in groups; the next one is submitted once all runs of the
-        one before have ended.
-        """
+        """The numbers of the requests, in groups; each waits until the group before has ended."""
         numbers = range(len(self.requests))
         size = {"continuous": len(numbers), "static batches": self.slots, "one by one": 1}[way]
         for first in range(0, len(numbers), size):
@@ -178,7 +176,5 @@ load = _FORMAT.load
 
 
 def dumps(comparison: BatchingComparison) -> bytes:
-    """The measurement as gzip of JSON, without the runs of the requests; the same events give the
-    same bytes.
-    """
+    """The measurement as gzip of JSON, without the runs; the same events give the same bytes."""
     return gzip.compress(_FORMAT.dumps(comparison).encode("ascii"), mtime=0)

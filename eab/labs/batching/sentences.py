@@ -95,7 +95,6 @@ def _beside(theirs: Timing, ours: Timing) -> str:
 
 
 def _waiting(comparison: BatchingComparison) -> str:
-    """When the last request had its first token, if the ways differ in that."""
     if "static batches" not in comparison.shown():
         return ""
     ours, theirs = (

@@ -1,12 +1,11 @@
-"""The BMC measurements, run on this machine: generators of points, with progress between them.
+"""The BMC measurements: generators of points, with progress between them.
 
-A point is one repeat. The alternatives of an experiment take turns, round by round, and the first
-round is a warm-up without points; `eab.timing` makes medians and spreads of the others. To stop a
-measurement, stop iterating.
+A point is one repeat. The settings of an experiment alternate, round by round; the first round is a
+warm-up without points. To stop a measurement, stop iterating.
 
 The first three experiments ask what the paper's experiments ask: the cost of copying compared with
 computing, the sensitivity to r, and speculative decoding with rejected draft tokens end to end. The
-last two ask open questions: other model sizes, and memory. No number is taken from the paper.
+last two ask about other model sizes and memory. No number is taken from the paper.
 """
 
 import math
@@ -56,12 +55,7 @@ SIZE_ROWS: Final = 256
 def measure(
     experiment: Experiment, model: LanguageModel, rows: int, repeats: int = REPEATS
 ) -> Iterator[ReportEvent]:
-    """Run one experiment.
-
-    Args:
-        model: The model, or its shape where only the KV part is measured.
-        repeats: Of each measured run, after the warm-up.
-    """
+    """Run one experiment; `repeats` counts each measured run, after the warm-up."""
     card = model.card
     yield Began(card.name, card.dtype, describe_machine(card.device), experiment, card.row_bytes)
     match experiment:
@@ -83,9 +77,7 @@ def measure(
 def copy_against_compute(
     model: LanguageModel, lengths: Sequence[int] = LENGTHS, repeats: int = STEP_REPEATS
 ) -> Iterator[ReportEvent]:
-    """Experiment 1: how long allocating and copying takes at r = 1, compared with attention and the
-    whole step, by length.
-    """
+    """Experiment 1: allocating and copying at r = 1 against attention and the step, by length."""
     shape, rounds = model.kv_shape, repeats + 1
     alone, whole = attention_alone(shape), whole_model(model)
     caches = {rows: prefilled_tree(shape, rows, 1, padded=True) for rows in lengths}
@@ -165,10 +157,7 @@ def _sizes_grid(predicted: int) -> list[int]:
 
 
 def memory(shape: KVShape) -> Iterator[ReportEvent]:
-    """Open question 2: how much memory spare rows and growths take, by r and length.
-
-    The bytes are those of the tensors (measured).
-    """
+    """Open question 2: bytes of the tensors (measured), by r and length."""
     for number, r in enumerate(MEMORY_R):
         cache = prefilled_tree(shape, 0, r, padded=True)
         began = now(shape.device)
@@ -191,15 +180,10 @@ def _time_round(
     number: int,
     repeats: int,
 ) -> Iterator[Progressed | RTimed]:
-    """Time the workload once at each setting, in an order of this round.
+    """Time the workload once at each setting, a pair of r and whether attention is padded.
 
-    Args:
-        settings: Pairs of r and whether attention is padded.
-        number: Of the round; 0 is the warm-up.
-        repeats: How many rounds follow the warm-up.
-
-    Yields:
-        Progress, and at the end a point for each setting, in their order; none of the warm-up.
+    The order is drawn for each round. Round 0 is the warm-up, which gives no points; `repeats`
+    rounds follow. Yields progress, then a point for each setting, in their order.
     """
     found: dict[tuple[int, bool], RTimed] = {}
     shuffled = random.Random(number).sample(settings, len(settings))
@@ -216,11 +200,9 @@ def _time_round(
 def _time_setting(
     shape: KVShape, work: Workload, r: int, padded: bool, odd: bool
 ) -> Iterator[str | RTimed]:
-    """Write the rows once.
+    """Write the rows once; yield progress and at the end the point.
 
-    Args:
-        padded: Whether attention visits the spare rows.
-        odd: Whether odd rows are run without the spare rows first.
+    `odd`: run odd rows first without the spare rows, else even ones.
     """
     run, cache = attention_alone(shape), prefilled_tree(shape, work.prompt, r, padded=padded)
     yield f"r = {r}"

@@ -1,6 +1,4 @@
-"""What the BMC experiments measured, as charts and sentences: medians of interleaved repeats, with
-their quartiles.
-"""
+"""The results of the BMC experiments as charts and sentences: medians and quartiles of repeats."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -83,7 +81,6 @@ def growth_sentence(report: Report) -> str:
 
 
 def _error_words(report: Report) -> str:
-    """How far the cost model is from what was measured."""
     errors = prediction_errors(report).values()
     if not errors:
         return ""
@@ -105,15 +102,12 @@ def growth_claims(report: Report) -> list[Claim]:
 
 
 def _others(measured: Mapping[int, Timing], best: int) -> list[int]:
-    """The r to compare r* with: the best one measured, and the two ends, which copy at every step
-    and allocate all rows at the start.
-    """
+    """The r to compare r* with: the best one measured, and the two ends."""
     chosen = dict.fromkeys((fastest(measured), min(measured), max(measured)))
     return [r for r in chosen if r != best]
 
 
 def _beside(r: int, timing: Timing, ours: Timing) -> str:
-    """How the time at another r stands beside that at r*."""
     if timing.median <= 0:
         return f"at r = {r} the difference is within the noise"
     words = f"at r = {r}, {in_ms(timing)}"
@@ -177,9 +171,7 @@ def length_claims(report: Report) -> list[Claim]:
 
 
 def rejection_figure(report: Report) -> go.Figure:
-    """Experiment 3: kept tokens per second over the share of rejected draft tokens, one line per
-    way of keeping K and V.
-    """
+    """Experiment 3: kept tokens per second over the share of rejected draft tokens, by way."""
     figure = go.Figure()
     for index, (way, rates) in enumerate(_rates_by_way(report).items()):
         percent = {100 * rejection: rate for rejection, rate in rates.items()}
@@ -191,9 +183,7 @@ def rejection_figure(report: Report) -> go.Figure:
 
 
 def _rates_by_way(report: Report) -> dict[str, dict[float, Timing]]:
-    """Tokens per second of each repeat, by way and share of rejected draft tokens. Rates have
-    medians and quartiles as seconds do.
-    """
+    """Tokens per second of each repeat, by way and share of rejected draft tokens."""
     timed = report.of(RejectionTimed)
     return {
         way: timings_by((one.rejection, one.tokens_per_second) for one in timed if one.way == way)

@@ -71,12 +71,7 @@ def _time_rejection(
 ) -> Iterator[Progressed | RejectionTimed]:
     """Time all ways at one rejection rate, until each has written `rows` rows.
 
-    Args:
-        rejection: The probability that a draft token is rejected.
-        rng: Draws which draft tokens are rejected.
-
-    Yields:
-        Progress, and at the end a point for each way.
+    Yields progress, and at the end a point for each way.
     """
     run, device = whole_model(model), model.kv_shape.device
     growth, rest = dict.fromkeys(caches, 0.0), dict.fromkeys(caches, 0.0)
@@ -103,9 +98,7 @@ def _time_rejection(
 def _caches_by_way(
     shape: KVShape, rejection: float, rows: int, calibration: Calibration
 ) -> dict[str, tuple[TimedTreeCache | DeepCopyCache, int]]:
-    """For each way to store K and V, a cache that holds the prompt, and the tokens per forward
-    pass.
-    """
+    """For each way, a cache that holds the prompt, and the tokens per forward pass."""
     prompt, verified, costs = PROMPT_ROWS, DRAFTS + 1, calibration.costs
     # Expected number of tokens per forward pass: Leviathan et al. (arXiv 2211.17192), Eq. 1
     kept = sum((1 - rejection) ** drafts for drafts in range(DRAFTS + 1))
@@ -128,12 +121,7 @@ def _caches_by_way(
 def _verify_and_trim(
     run: RunBatch, cache: TimedTreeCache | DeepCopyCache, tokens: int, length: int
 ) -> tuple[StepTime, float]:
-    """One forward pass over `tokens` tokens, of which those from position `length` on are then
-    trimmed.
-
-    Returns:
-        The time of the forward pass, and the seconds of trimming.
-    """
+    """Time one forward pass, and the seconds to trim its tokens from position `length` on."""
     step = time_step(run, cache, [1], tokens)
     start = now(cache.shape.device)
     cache.trim(1, length)
@@ -142,9 +130,7 @@ def _verify_and_trim(
 
 @torch.inference_mode()
 def _concatenating_cache(shape: KVShape, prompt: int) -> DeepCopyCache:
-    """The usual way: torch.cat at every forward pass, and a copy of the remaining rows if draft
-    tokens are rejected.
-    """
+    """The usual way: torch.cat in every pass, and a copy of the rest after a rejection."""
     cache = DeepCopyCache(shape, NO_LIMIT)
     attention_alone(shape)(cache.prepare([0], [[0] * prompt]))
     cache.fork(0, [1])

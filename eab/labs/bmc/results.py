@@ -1,8 +1,6 @@
 """Results of the BMC measurements: frozen points, a report that collects them, and its file.
 
-All seconds and bytes were measured on the machine that made the report, except those that are
-called predictions. A point with seconds is one repeat; a report has several of each, which were
-measured in turn. No PyTorch is needed here.
+Seconds and bytes are measured, except where called predictions. A point with seconds is one repeat.
 """
 
 from collections.abc import Iterable
@@ -133,9 +131,7 @@ def overheads(points: Iterable[RTimed]) -> dict[int, Timing]:
 
 
 def predicted_r(report: Report) -> int | None:
-    """The measured r next to r*, predicted by the calibration before the runs; None without one of
-    these.
-    """
+    """The measured r nearest to r*, which the calibration before the runs predicts."""
     timed, fitted = report.of(RTimed), report.of(Calibration)
     if not timed or not fitted:
         return None
@@ -144,9 +140,7 @@ def predicted_r(report: Report) -> int | None:
 
 
 def prediction_errors(report: Report) -> dict[int, float]:
-    """Predicted over measured time of growths and spare rows by r; without those r where nothing is
-    left of it in the noise.
-    """
+    """Predicted over measured overhead by r, without those lost in the noise."""
     timed, fitted = report.of(RTimed), report.fitted
     if fitted is None:
         return {}

@@ -1,6 +1,4 @@
-"""The allocations of a run and its overhead over r, computed from its events, as charts and
-sentences.
-"""
+"""The allocations of a run and its overhead over r, as charts and sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -61,11 +59,9 @@ def strip_sentence(steps: Sequence[Held], r: int | str) -> str:
 
 
 def run_curve_figure(curve: Mapping[int, tuple[float, float]], r: int | None) -> go.Figure:
-    """The overhead of the user's run over r.
+    """The overhead of the user's run over r, with a mark at the given r.
 
-    Args:
-        curve: r -> predicted seconds of copies and allocations, and of spare rows.
-        r: The r to mark; None for none.
+    The curve has, by r, the predicted seconds of copies and allocations, and of spare rows.
     """
     figure = go.Figure()
     parts = (
@@ -115,10 +111,7 @@ def run_curve_sentence(curve: Mapping[int, tuple[float, float]]) -> str:
 
 
 def mark_r(figure: go.Figure, r: int, words: str) -> None:
-    """A vertical line at this r of a logarithmic axis.
-
-    Plotly places an annotation on such an axis by its logarithm, but a line by its value.
-    """
+    """A vertical line at this r; plotly places annotations on such an axis by their logarithm."""
     figure.add_vline(x=r, line={"color": PURPLE, "width": 2})
     figure.add_annotation(
         x=math.log10(r), y=1, yref="paper", text=words, showarrow=False, xanchor="left", xshift=6

@@ -12,11 +12,7 @@ from eab.labs.bmc.results import Point, Report, RTimed, SizeTimed
 
 
 def allocations_table(demand: Demand, rs: Sequence[int], costs: CostModel | None) -> pd.DataFrame:
-    """A row per r for a recorded run: growths, rows and bytes that the cache would need.
-
-    Args:
-        costs: The fitted constants; with them, there are columns for predicted seconds.
-    """
+    """A row per r for a recorded run: growths, rows, bytes, and with `costs` predicted seconds."""
     paths = [need.paths for need in demand.needs]
     rows = []
     for r in rs:

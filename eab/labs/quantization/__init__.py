@@ -1,3 +1,1 @@
-"""Weights in fewer bits: how one matrix is rounded, what that does to a whole model, and what
-bounds a decode step.
-"""
+"""Weights in fewer bits: one rounded matrix, a whole model, and what bounds a decode step."""

@@ -83,7 +83,6 @@ def _entropies(run: Run) -> Mapping[Prefix, float]:
 
 
 def _forks(run: Run) -> Mapping[Prefix, str]:
-    """The prefixes at which the run forks, with their texts."""
     found = {}
     for path in run.paths:
         if path.status == "forked":

@@ -28,7 +28,6 @@ def moved_sentence(moved: Moved, name: str) -> str:
 
 
 def _cause(moved: Moved) -> str:
-    """The first of these forks where both entropies are known."""
     changes = (*moved.vanished, *moved.appeared)
     known = [one for one in changes if one.a is not None and one.b is not None]
     if not known:

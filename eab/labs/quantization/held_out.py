@@ -19,9 +19,7 @@ def texts() -> tuple[str, ...]:
 
 @cache
 def known_entropies() -> dict[str, float]:
-    """Prompts of the embedded model's training text whose next word was drawn from a known
-    distribution, and the entropy of its first token in bits.
-    """
+    """Prompts whose next word was drawn from a known distribution, and the entropy (bits) there."""
     found: dict[str, float] = json.loads(
         (FOLDER / "known_entropies.json").read_text(encoding="utf-8")
     )

@@ -29,11 +29,7 @@ SIZES: Final[dict[str, Sizes]] = {"cpu": Sizes(2**28, 1024, 1), "cuda": Sizes(2*
 
 @torch.inference_mode()
 def measure_machine(device: torch.device, dtype: torch.dtype, repeats: int) -> MachineMeasured:
-    """Time both in turns.
-
-    Args:
-        repeats: Measurements of each; one more, the warm-up, does not count.
-    """
+    """Time both in turns, after one warm-up that does not count."""
     sizes = SIZES.get(device.type, SIZES["cpu"])
     rows = sizes.read_bytes // dtype.itemsize // _COLUMNS
     wide = torch.ones(rows, _COLUMNS, dtype=dtype, device=device)

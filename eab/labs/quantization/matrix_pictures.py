@@ -1,6 +1,4 @@
-"""One rounded weight matrix as charts and sentences: its weights with the grid, and the error by
-bits and group size.
-"""
+"""One rounded weight matrix as charts and sentences: its weights and grid, and the error."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -88,9 +86,7 @@ def grid_sentence(rounding: Rounding) -> str:
 
 
 def matrix_figure(rounding: Rounding) -> go.Figure:
-    """The histogram of the weights, and below it the levels of a typical grid and of the coarsest
-    one.
-    """
+    """The histogram of the weights, and below it the levels of a typical and the coarsest grid."""
     figure = make_subplots(
         rows=2, cols=1, shared_xaxes=True, row_heights=[0.74, 0.26], vertical_spacing=0.04
     )
@@ -133,7 +129,6 @@ def matrix_figure(rounding: Rounding) -> go.Figure:
 
 
 def _drawn_grids(rounding: Rounding) -> list[tuple[str, int, str]]:
-    """Name, group and colour of the grids that the picture shows."""
     if len(rounding.scale) == 1:
         return [("levels of the one grid", 0, ORANGE)]
     return [
@@ -180,7 +175,6 @@ def error_sentence(errors: Errors, chosen: Rounding) -> str:
 
 
 def _best_sentence(errors: Errors, chosen: Rounding) -> str:
-    """Whether another grid of this method errs less without taking more bytes."""
     fitting = [one for one in errors if one[1] <= chosen.bytes_per_weight]
     grid, size, error = min(fitting, key=lambda one: one[2])
     if error >= chosen.error:

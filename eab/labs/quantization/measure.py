@@ -53,11 +53,7 @@ class _Texts:
 
 
 def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator[ReportEvent]:
-    """Measure every format.
-
-    Args:
-        repeats: Of every step; one more, the warm-up, does not count.
-    """
+    """Measure every format; `repeats` counts each step, after one warm-up."""
     loaded = load(AS_LOADED)
     texts, characters = _texts(loaded, prompt)
     card = loaded.card
@@ -83,7 +79,6 @@ def measure_formats(load: Load, prompt: str, repeats: int = REPEATS) -> Iterator
 
 
 def _texts(model: LanguageModel, prompt: str) -> tuple[_Texts, int]:
-    """What is read, and the characters of the held-out texts."""
     config = BranchingConfig(chat=False)  # a template would be measured, too
     fables = [model.encode(text, config)[: model.context] for text in held_out.texts()]
     known = held_out.known_entropies() if model.card.name == _KNOWN else {}
@@ -160,9 +155,7 @@ def _step(model: HuggingFaceModel, paths: int, repeats: int) -> Measure:
 
 
 def read_bytes(model: HuggingFaceModel) -> int:
-    """Bytes of the weights that a decode step reads. It looks up a few rows of the input embedding,
-    but reads all of it where the output layer shares its tensor.
-    """
+    """Bytes of the weights that a decode step reads: an input embedding only if it is tied."""
     embeddings, layers = [], set()
     for module in model.weight_matrices.values():
         if isinstance(module, torch.nn.Embedding):

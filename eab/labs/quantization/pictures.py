@@ -85,7 +85,6 @@ def _threshold(report: FormatReport) -> str:
 
 
 def _faster_sentence(report: FormatReport) -> str:
-    """Which formats were measurably faster or slower with one row."""
     others = [one for one in report.formats if one.weights != AS_LOADED]
     faster = [one for one in others if _gain(one) > 1]
     slower = [one.weights for one in others if 0 < _gain(one) < 1]

@@ -1,7 +1,4 @@
-"""What weights in fewer bits do to a whole model: frozen points, and the report that collects them.
-
-Everything is measured on the machine that made the report. No PyTorch is needed here.
-"""
+"""Results with weights in fewer bits: frozen points, and the report that collects them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -101,8 +98,8 @@ class FormatReport(reports.Report[Began, Point]):
     def formats(self) -> list[FormatMeasured]:
         """The formats so far, the model as loaded first.
 
-        Its steps have all of its repeats, those in turns with the other formats, too: the machine
-        may have become faster or slower between one format and the next.
+        That one has the steps of all its repeats: the machine may have become faster or slower
+        between formats.
         """
         found = self.of(FormatMeasured)
         return [_with_all_repeats(one, found) if one.weights == AS_LOADED else one for one in found]

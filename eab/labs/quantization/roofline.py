@@ -1,5 +1,4 @@
-"""The least time that a decode step can take: its weights are read once, and multiplied by every
-row.
+"""The least time of a decode step: its weights are read once, and multiplied by every row.
 
 The roofline model of Williams, Waterman and Patterson, 2009, over the number of rows.
 """

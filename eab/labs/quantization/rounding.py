@@ -129,19 +129,13 @@ class Rounding:
         return found
 
     def group_at(self, quantile: float) -> int:
-        """The group whose grid is as coarse as this quantile; 0.5 is a typical one, 1 the
-        coarsest.
-        """
+        """The group whose grid is as coarse as this quantile: 0.5 is typical, 1 the coarsest."""
         order = np.argsort(self.scale, kind="stable")
         return int(order[round(quantile * (len(order) - 1))])
 
 
 def round_to_grid(weight: Floats, grid: Grid) -> Rounding:
-    """Round a matrix.
-
-    Args:
-        weight: (out, in), finite.
-    """
+    """Round a matrix (out, in) of finite numbers."""
     groups = _groups(weight, grid.share)
     unit = grid.unit
     scale, zero = _constants(groups, grid)
@@ -155,9 +149,7 @@ def round_to_grid(weight: Floats, grid: Grid) -> Rounding:
 
 
 def _groups(weight: Floats, share: Share) -> Floats:
-    """(out, in) -> (G, weights of a group). A last group that is shorter repeats its last weight,
-    which does not change its range.
-    """
+    """(out, in) -> (G, weights of a group); a shorter last group repeats its last weight."""
     if share == MATRIX:
         return weight.reshape(1, -1)
     size = weight.shape[1] if isinstance(share, str) else share
@@ -166,7 +158,6 @@ def _groups(weight: Floats, share: Share) -> Floats:
 
 
 def _constants(groups: Floats, grid: Grid) -> tuple[Floats, Floats]:
-    """Scale and zero of each group."""
     unit = grid.unit
     if grid.method == "affine":
         low, high = groups.min(1), groups.max(1)

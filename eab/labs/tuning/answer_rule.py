@@ -1,6 +1,4 @@
-"""The rule that says which texts are the same answer, by its name; a model is loaded only if the
-name has one.
-"""
+"""The rule that compares answers, by its name; only `nli:` rules load a model."""
 
 from functools import lru_cache
 from typing import Final

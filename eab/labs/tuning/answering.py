@@ -1,6 +1,4 @@
-"""Every question answered three times: greedily, by a tree, and by independent texts for about as
-many tokens.
-"""
+"""Every question answered greedily, by a tree, and by independent texts for about equal tokens."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -59,13 +57,10 @@ class Answering:
     same: SameAnswer  # the rule that says which texts are the same answer, also for right and wrong
 
     def ways(self, questions: Sequence[Question]) -> Iterator[tuple[Way, int]]:
-        """Answer all questions.
+        """Answer all questions; yield after each the current way and how many it has answered.
 
         Each question gets the same number of independent texts, so many that all of them together
         are expected to take about the tokens of all trees.
-
-        Yields:
-            After each question, the way at work and how many questions it has answered.
         """
         greedy = Way(GREEDY, replace(self.config, policy="greedy"), [])
         tree = Way(TREE, self.config, [])

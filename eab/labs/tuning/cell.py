@@ -83,7 +83,7 @@ def run_file_name(key: str) -> str:
 
 
 def cell_from_row(row: Mapping[str, Any]) -> Cell:
-    """The cell with these columns. A value that older sweeps did not measure is None.
+    """The cell with these columns; None for what older sweeps did not measure.
 
     Raises:
         RecordError: A column is missing, or has a value that is not allowed.
@@ -104,8 +104,8 @@ def cell_from_row(row: Mapping[str, Any]) -> Cell:
 
 
 def cells_table(cells: Iterable[Cell]) -> "pd.DataFrame":
-    """A row per cell; the columns are `COLUMNS`. A setting that is a word in some cells (r = auto),
-    or several texts, is text in all.
+    """A row per cell, with `COLUMNS`; a setting that is a word or texts in some cells is text in
+    all.
     """
     import pandas as pd
 

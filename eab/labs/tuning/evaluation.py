@@ -65,11 +65,7 @@ class Report:
 
 
 def report(questions: Sequence[Question], ways: Sequence[Way]) -> Report:
-    """Compare the ways of sampling. Right or wrong is the greedy answer, for all of them.
-
-    Raises:
-        QuestionsError: There is nothing to compare.
-    """
+    """Compare the ways by whether the greedy answer is right; QuestionsError if all or none are."""
     by_name = {way.name: way for way in ways}
     facts = [at for at, question in enumerate(questions) if question.answers]
     chances = [at for at, question in enumerate(questions) if question.distribution]

@@ -36,10 +36,8 @@ class Executor(Protocol):
         ...
 
     def outcomes(self, items: Sequence[Item]) -> Generator[Outcome | SweepProgress]:
-        """Run the items. To stop, stop iterating.
+        """Run the items; to stop, stop iterating.
 
-        Yields:
-            The outcome of each item, in any order; between them, several times a second, a sign of
-            life.
+        Yields each item's outcome, in any order, and several times a second its progress.
         """
         ...

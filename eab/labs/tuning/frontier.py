@@ -1,7 +1,4 @@
-"""Which settings give the most for the least.
-
-A point per setting, the Pareto front, and independent sampling at equal cost as the line to beat.
-"""
+"""Which settings give the most for the least, compared with independent sampling at equal cost."""
 
 import math
 from collections import defaultdict
@@ -50,11 +47,7 @@ def setting_of(cell: Cell) -> BranchingConfig:
 
 
 def varying(configs: Iterable[BranchingConfig]) -> list[str]:
-    """The settings in which these differ, apart from the seed.
-
-    A setting counts only among those that it makes a difference to: the threshold does not under
-    independent sampling.
-    """
+    """The settings in which these differ, apart from the seed and settings without effect."""
     seen = list(configs)
     return [
         name
@@ -134,7 +127,6 @@ def _average(cells: Sequence[Cell], quantity: Quantity) -> float:
 def pareto_front(points: Iterable[SettingPoint], gain: Quantity) -> list[SettingPoint]:
     """The points that none dominates, the cheapest first.
 
-    A point is dominated by one that costs no more and gains no less, and is better in one of both.
     Means are compared, so a point may be on the front by chance; see `beats`.
     """
     sign = 1.0 if gain.more_is_better else -1.0
@@ -160,17 +152,10 @@ def baseline(points: Iterable[SettingPoint]) -> list[SettingPoint]:
 
 
 def beyond_baseline(point: SettingPoint, line: Sequence[SettingPoint]) -> Mean | None:
-    """How much more a setting gains than independent sampling at the same mean cost, by seed.
+    """How much more a setting gains than independent sampling at the same mean cost.
 
-    Independent sampling is interpolated between its own points, over the logarithm of the cost,
-    where gains of sampling are straighter than over the cost itself. It is never extrapolated.
-
-    Args:
-        line: Independent sampling, as `baseline` returns it.
-
-    Returns:
-        The paired difference over the seeds, in the unit of the gain; None outside of the line, or
-        where no seed is shared.
+    The baseline is interpolated over the logarithm of the cost, where it is straighter, and never
+    extrapolated: None outside of it. The difference is paired by seed.
     """
     cost = point.cost.value
     for exact in line:

@@ -31,8 +31,6 @@ WARM_UP_TOKENS = 2
 
 @dataclass(slots=True)
 class _Work:
-    """An item in work."""
-
     item: Item
     left: list[BranchingConfig]  # its settings without a cell
     cells: list[Cell] = field(default_factory=list)
@@ -50,10 +48,7 @@ class _Work:
 
 
 class InProcess:
-    """Runs items with one model. See `eab.labs.tuning.executor.Executor`.
-
-    Args:
-        draft: The draft model, for the drafter `model`.
+    """Runs items with one model; the drafter `model` needs `draft`.
 
     Raises:
         ModelError: The NLI model that compares the answers cannot be used.
@@ -101,7 +96,6 @@ class InProcess:
                 return  # the item itself says why
 
     def _take(self, ended: RunInWork[_Work]) -> None:
-        """Make the cells that a run gives."""
         work = ended.tag
         config = work.left.pop(0)
         if ended.problem:

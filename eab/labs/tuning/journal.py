@@ -1,8 +1,7 @@
-"""The folder of a sweep: a journal of what is finished, a table of all cells, and run files.
+"""The folder of a sweep: a journal of finished items, a table of all cells, and run files.
 
-The journal gets one line per finished item, which is on the disk before the next one. So whatever
-ends a sweep, at most the items in work are lost, and half a line. The journal is what counts; the
-table is made from it.
+Each line of the journal is on the disk before the next one, so at most the current items are lost.
+The table is made from the journal.
 """
 
 import json
@@ -67,9 +66,7 @@ class Journal:
 
     @property
     def known(self) -> dict[str, Cell]:
-        """The cells that need not be made again, by their keys; if runs are kept, those with a
-        run.
-        """
+        """The cells that need not be made again, by key; if runs are kept, those with one."""
         return {
             key: cell
             for key, cell in self._cells.items()
@@ -106,11 +103,7 @@ class Journal:
 
 
 def read_cells(folder: Path) -> list[Cell]:
-    """The finished cells in a folder of sweeps, also of one that goes on.
-
-    Raises:
-        RecordError: There is no journal, or it is damaged.
-    """
+    """The finished cells in a folder, even while its sweep runs; RecordError if it is damaged."""
     path = folder / JOURNAL
     lines = _whole_lines(path)
     if not lines:

@@ -17,9 +17,7 @@ def report_sweep(
 ) -> Iterator[ReportEvent]:
     """Make all cells of a grid; to stop, stop iterating.
 
-    Yields:
-        The beginning, each cell, the progress after each forward pass, and the end; it failed if a
-        cell could not be made.
+    The end is `failed` if a cell could not be made. Raises ConfigError as `sweep` does.
     """
     failures: list[str] = []
     machine = describe_machine(model.card.device)

@@ -22,11 +22,7 @@ SAME_ANSWER: Final = "content"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """How the answers of a run are read.
-
-    Raises:
-        ConfigError: There is no such part or rule.
-    """
+    """How the answers of a run are read; ConfigError if there is no such part or rule."""
 
     part: str = PART  # what of a text is its answer: `text` or `sentence`
     # the name of the rule that says which texts are the same answer, also for right and wrong; see
@@ -48,12 +44,7 @@ class Measurement:
         seconds: float | None,
         run_file: str | None,
     ) -> Cell:
-        """The cell of a finished run.
-
-        Args:
-            config: The settings that were asked for; a resimulated run says nats.
-            seconds: None if the run was resimulated.
-        """
+        """The cell of a finished run; `seconds` is None if the run was resimulated."""
         question, same = prompt.question, load_rule(self.same_answer)
         answers = group_answers(run, self.part, same)
         scores = uncertainty(run, answers)
@@ -88,9 +79,7 @@ class Measurement:
 def _split(
     prompt: str, texts: Sequence[str], answers: Answers, same: SameAnswer
 ) -> tuple[float, list[float]]:
-    """The weight of the answers that are the same as one of these texts, and the weight of each
-    other answer.
-    """
+    """The weight of the answers that equal one of these texts, and of each other answer."""
     among, others = list[float](), list[float]()
     for answer in answers.ranked:
         found = any(same(prompt, answer.text, text) for text in texts)

@@ -1,6 +1,4 @@
-"""A sweep of settings as charts: the heat map of two settings, the Pareto front, and parallel
-coordinates for more settings.
-"""
+"""A sweep of settings as charts: heat map, Pareto front, and parallel coordinates."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -25,14 +23,9 @@ _NO_EFFECT: Final = "no effect"
 def heat_figure(
     points: Sequence[SettingPoint], quantity: Quantity, across: str, down: str
 ) -> go.Figure:
-    """A tile per value of two settings, coloured by the mean gain; what is not made yet is empty.
+    """A tile per value of two settings, coloured by the mean gain; `down` is "" if one varies.
 
     Above each tile lies a marker that can be clicked. Its customdata is the number of the point.
-
-    Args:
-        points: Settings that differ in these two alone.
-        across: The setting along the horizontal axis.
-        down: The setting along the vertical axis; "" if only one varies.
     """
     figure = go.Figure()
     columns, rows = _values(points, across), _values(points, down)
@@ -82,7 +75,6 @@ def _words(config: BranchingConfig, setting: str) -> str:
 
 
 def _values(points: Sequence[SettingPoint], setting: str) -> list[str]:
-    """The values of a setting in words, in their own order."""
     if not setting:
         return [""]
     values = sorted({getattr(point.config, setting) for point in points})
@@ -104,10 +96,7 @@ def spread_words(mean: Mean) -> str:
 
 
 def pareto_figure(points: Sequence[SettingPoint], cost: Quantity, gain: Quantity) -> go.Figure:
-    """Gain over cost, a marker per setting with 95 % intervals over the seeds.
-
-    The customdata of a marker is the number of its point.
-    """
+    """Gain over cost, a marker per setting, with 95 % intervals over the seeds."""
     figure = go.Figure()
     front, line = pareto_front(points, gain), baseline(points)
     scale, unit = _cost_scale(points, cost)

@@ -77,13 +77,11 @@ def bundled_prompts(name: str) -> list[TuningPrompt]:
 
 
 def read_prompts(name: str) -> list[TuningPrompt]:
-    """The prompts of a bundled set or of a file.
-
-    Args:
-        name: A name in `SETS`, or a file; `-` for JSON lines from standard input.
+    """The prompts of a set in `SETS`, or of a file; `-` reads JSON lines from standard input.
 
     Raises:
         RecordError: The file cannot be read.
+        ConfigError: Lines are wrong, or there are none.
     """
     if name in SETS:
         return bundled_prompts(name)

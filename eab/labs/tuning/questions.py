@@ -37,13 +37,10 @@ class Question:
 
 
 def load_questions(file: Path = BUNDLED) -> list[Question]:
-    """Read questions from a file of JSON lines.
+    """Read questions from a file of JSON lines; QuestionsError if a line is wrong.
 
-    Each line is an object with `prompt`; with `answers`, a list of texts, or `distribution`, an
-    object from texts to probabilities; and with `group`, if you like.
-
-    Raises:
-        QuestionsError: The file cannot be read, is empty, or a line is not such an object.
+    Each line has `prompt`; `answers`, a list of texts, or `distribution`, an object from texts to
+    probabilities; and perhaps `group`.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -67,12 +64,7 @@ def _question(line: str, where: str) -> Question:
 
 
 def question_of(given: Any, where: str) -> Question:
-    """The question that JSON values describe; its answers may be unknown.
-
-    Args:
-        given: An object with `prompt`, perhaps `answers`, `distribution` and `group`.
-        where: Where they come from, for the message.
-    """
+    """The question that JSON values describe; messages of QuestionsError name `where`."""
     try:
         question = read(_of_question(given), Question)
     except NotDeclaredError as error:
@@ -86,6 +78,5 @@ def question_of(given: Any, where: str) -> Question:
 
 
 def _of_question(given: Any) -> Any:
-    """Without what else a line may hold, such as an id."""
     names = [each.name for each in fields(Question)]
     return {key: given[key] for key in names if key in given} if type(given) is dict else given

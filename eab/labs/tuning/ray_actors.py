@@ -1,7 +1,7 @@
 """The items of a sweep on a Ray cluster: each worker is an actor that loads the model once.
 
-A worker gets a few items at a time, so that they share forward passes, and sends each outcome as it
-comes. If a worker is lost, another one takes its place and the items that it had not finished.
+A worker gets a few items at a time, so that they share forward passes. If it is lost, another one
+takes its place and the items that it had not finished.
 """
 
 import logging
@@ -55,19 +55,14 @@ class _Share:
 
 
 class RayActors:
-    """Runs items on a Ray cluster. See `eab.labs.tuning.executor.Executor`.
-
-    Use it in a `with` statement; at its end the workers are gone, and so is a cluster that it
-    started.
+    """Runs items on a Ray cluster; the end of the `with` statement releases the workers.
 
     Args:
-        address: The address of a Ray cluster. `auto`: that of the cluster that runs here; if there
-            is none, one is started on this machine.
-        workers: How many workers load the model. They divide the CPUs and GPUs of the cluster.
+        address: Of the cluster. `auto`: the one on this machine, which is started if there is none.
+        workers: How many load the model. They divide the CPUs and GPUs of the cluster.
 
     Raises:
-        RunsError: Ray is not installed, the cluster cannot be reached, or the workers have
-            different models.
+        RunsError: Ray or its cluster is missing, or the workers have different models.
         ModelError: A worker cannot load the model.
     """
 
@@ -170,7 +165,6 @@ class RayActors:
         return options.remote(*self._arguments)
 
     def _replaced(self, worker: Any) -> Any:
-        """A new worker in the place of one that is lost."""
         self._ray.kill(worker)  # it may hang rather than be dead
         new = self._new_worker()
         self._workers[self._workers.index(worker)] = new
@@ -178,7 +172,6 @@ class RayActors:
         return new
 
     def _common_card(self) -> ModelCard:
-        """The model of all workers."""
         try:
             cards: list[ModelCard] = self._ray.get([one.card.remote() for one in self._workers])
         except self._ray.exceptions.RayError as error:

@@ -1,10 +1,8 @@
 """A threshold for a wanted number of paths or tokens, predicted from a pilot.
 
-The pilot is a sweep over thresholds, from a low one upwards, with a few seeds on the user's own
-prompts: the runs at the lowest threshold are resimulated upwards where that is exact, and made by
-the model elsewhere. So it applies the rule that it is to predict: single tokens are compared with
-the threshold, on the paths that the rule itself leads to. What is recommended was in the pilot, and
-nothing is interpolated.
+The pilot is a sweep over thresholds with a few seeds on the user's own prompts. The runs at the
+lowest threshold are resimulated at the others where that is exact, and made by the model elsewhere.
+What is recommended was in the pilot; nothing is interpolated.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,14 +62,10 @@ class Recommendation:
 
 
 def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> BranchingConfig:
-    """The settings that a pilot and the recommended runs have in common.
+    """The settings that a pilot and the recommended runs share; ConfigError for an impossible wish.
 
-    The policy is fair, thresholds are in nats, and every path may fork whatever its weight: then a
-    run can be resimulated at higher thresholds. The path limit is a safeguard, far above what is
-    wanted.
-
-    Raises:
-        ConfigError: So much cannot be wanted.
+    Every path may fork whatever its weight, so that a run can be resimulated at higher thresholds.
+    The path limit is a safeguard, far above what is wanted.
     """
     most = MAX_PATHS // 2 if wanted == "paths" else MAX_PATHS * config.max_new_tokens
     if not 1 <= number <= most:
@@ -92,14 +86,10 @@ def pilot_config(config: BranchingConfig, wanted: Wanted, number: float) -> Bran
 def recommend(
     pilot: Sequence[Cell], wanted: Wanted, number: float, check_seeds: int = CHECK_SEEDS
 ) -> Recommendation:
-    """The threshold of the pilot whose mean comes nearest to what is wanted.
+    """The threshold of the pilot whose mean is nearest to what is wanted; of several, the highest.
 
-    Of equally near ones, the highest. The interval is for the mean over `check_seeds` other seeds
-    and the same prompts; it rests on the pilot's seeds being about normally distributed.
-
-    Args:
-        pilot: Its cells, which differ in their threshold alone.
-        check_seeds: How many seeds the prediction is for.
+    The interval is for the mean over `check_seeds` other seeds and the same prompts, if seeds are
+    about normally distributed.
 
     Raises:
         ConfigError: The pilot has no threshold with all prompts.
@@ -131,7 +121,7 @@ def recommend(
 
 
 def _beyond(means: Mapping[float, float], best: float, number: float) -> tuple[float, float] | None:
-    """The threshold and the mean nearest to a number, on the side of it where the best is not."""
+    """The threshold and mean nearest to a number, on its other side from the best."""
     others = [one for one in means.items() if (one[1] - number) * (best - number) < 0]
     return min(others, key=lambda one: abs(one[1] - number), default=None)
 

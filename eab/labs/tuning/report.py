@@ -62,11 +62,7 @@ def dumps(report: TuningReport) -> bytes:
 
 
 def loads(data: bytes, name: str) -> TuningReport:
-    """Read a sweep; it counts as finished.
-
-    Raises:
-        RecordError: Says what is wrong with it.
-    """
+    """Read a sweep, which counts as finished; RecordError says what is wrong with it."""
     try:
         text = _unpacked(data, name)
         if text.count(b",") > MAX_VALUES:

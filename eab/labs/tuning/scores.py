@@ -59,9 +59,8 @@ def bootstrap(
 ) -> Interval:
     """A statistic with its percentile interval (95 %) over resampled questions.
 
-    Args:
-        statistic: Computes the value from the indices of the questions, (n,). Where it compares two
-            scores on the same questions, the interval is paired. NaN is left out.
+    It is computed from the indices of the questions, (n,), so scores on the same questions are
+    paired. NaN is left out.
     """
     generator = np.random.default_rng(seed)
     value = statistic(np.arange(count))

@@ -1,8 +1,7 @@
-"""Means over seeds, with intervals.
+"""Means over seeds, with Student's intervals.
 
-The prompts of a sweep are given, the seeds are drawn. Values of different prompts under one seed
-share random numbers, so the prompts are averaged first, and the spread between the seeds gives the
-standard error. With few seeds the interval is Student's: wide, and honest about it.
+Values of different prompts under one seed share random numbers, so the prompts are averaged first,
+and the spread between the seeds gives the standard error.
 """
 
 import math
@@ -52,9 +51,7 @@ class Mean:
         return self.margin is not None and abs(self.value) > self.margin
 
     def fresh(self, seeds: int) -> float | None:
-        """Half the width of the interval in which the mean of this many other seeds lies with 95 %
-        confidence, if the values of the seeds are about normally distributed.
-        """
+        """Half the width of the 95 % interval for the mean of this many other, normal seeds."""
         if self.error is None:
             return None
         return student(self.seeds - 1) * self.error * math.sqrt(1 + self.seeds / seeds)
@@ -76,8 +73,7 @@ def mean(by_seed: Mapping[int, float]) -> Mean:
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Mean | None:
     """The mean of ours - theirs over the seeds that both have; None if they share none.
 
-    Runs with one seed draw the same numbers where they can, so the difference spreads less than
-    either of the two.
+    Runs with one seed share random numbers, so the difference spreads less than either.
     """
     shared = {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
     return mean(shared) if shared else None

@@ -1,7 +1,4 @@
-"""The results of a sweep of settings, in sentences and tables.
-
-Within the error of the seeds there is no difference.
-"""
+"""The results of a sweep in sentences and tables; differences within the error are none."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -46,11 +43,7 @@ def value_words(setting: str, value: Any) -> str:
 
 
 def setting_words(config: BranchingConfig, names: Sequence[str] = _SHAPING) -> str:
-    """What shapes the tree at a setting: "entropy threshold 0.65, branch factor 3".
-
-    Args:
-        names: Which of them to name. What independent sampling ignores is left out.
-    """
+    """What shapes the tree at a setting: "entropy threshold 0.65, branch factor 3"."""
     named = [name for name in names if has_effect(name, config)]
     words = [
         f"{SETTINGS[name].label.lower()} {value_words(name, getattr(config, name))}"
@@ -78,8 +71,7 @@ def over_words(points: Sequence[SettingPoint]) -> str:
 def heat_sentence(points: Sequence[SettingPoint], gain: Quantity, fixed: Sequence[str] = ()) -> str:
     """Which setting gains the most, how much the least, and whether that is a difference.
 
-    Args:
-        fixed: Settings that vary in the sweep, and are the same in these points.
+    `fixed` names what varies in the sweep, but not in these points.
     """
     if not points:
         return NOTHING_YET

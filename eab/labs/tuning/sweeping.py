@@ -52,13 +52,10 @@ def sweep(
 ) -> Generator[SweepStep]:
     """Make all cells of a grid with this model, several in each forward pass.
 
-    Args:
-        folder: Where finished cells are kept, and a table of them (`eab.labs.tuning.journal`).
-            Those that are there are not made again.
-        draft: The draft model, for the drafter `model`.
+    With a folder, finished cells and a table of them are kept there, and not made again.
 
     Raises:
-        ConfigError: There are no prompts, or the values of a combination contradict each other.
+        ConfigError: There are no prompts, or values of a combination contradict each other.
         RecordError: The folder cannot be used, or has the cells of another model.
     """
     from eab.labs.tuning.in_process import InProcess

@@ -1,8 +1,4 @@
-"""KV caches side by side: what each held, took and copied, as charts and sentences. All measured.
-
-A comparison that is shown never changes, so plotly draws it; while the runs go on, the page shows a
-progress bar only.
-"""
+"""KV caches compared: what each held, took and copied, as charts and sentences. All measured."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -63,9 +59,7 @@ def held_sentence(compared: VariantRuns) -> str:
 
 
 def time_figure(compared: VariantRuns) -> go.Figure:
-    """Milliseconds of each decode step, on a logarithmic axis: one line per cache for the medians
-    of the repeats, with a band from quartile to quartile.
-    """
+    """Milliseconds of each decode step: a line per cache, with a band between the quartiles."""
     figure = go.Figure()
     for cache, _ in compared.pairs:
         steps = _step_timings(compared, cache)
@@ -89,7 +83,6 @@ def _step_timings(compared: VariantRuns, cache: str) -> dict[int, Timing]:
 
 
 def _add_band(figure: go.Figure, cache: str, steps: Mapping[int, Timing]) -> None:
-    """The spread of each step, as a band behind the line."""
     there = list(steps)
     back = there[::-1]
     figure.add_scatter(
@@ -117,10 +110,7 @@ def time_sentence(compared: VariantRuns) -> str:
 
 
 def totals_figure(compared: VariantRuns) -> go.Figure:
-    """Bars: the peak, the most held between steps, and all bytes copied.
-
-    One below the other, because a phone has no room for them side by side.
-    """
+    """Bars below each other: the peak, the most held between steps, and all bytes copied."""
     costs = compared.costs()
     titles = ("peak", "most held between steps", "copied in all")
     figure = make_subplots(rows=3, cols=1, subplot_titles=titles, vertical_spacing=0.2)
@@ -199,7 +189,6 @@ def paths_sentence(run: Run) -> str:
 def _lines(
     compared: VariantRuns, value: Callable[[Step], float | None], number_format: str
 ) -> go.Figure:
-    """A line per cache over the steps that have such a value."""
     figure = go.Figure()
     for cache, run in compared.pairs:
         points = [(step.step, found) for step in run.steps if (found := value(step)) is not None]
@@ -226,12 +215,7 @@ def _add_line(
 def _side_by_side(
     compared: VariantRuns, when: str, name: str, verb: str, written: Callable[[Any], str]
 ) -> str:
-    """One measure of all caches, as a multiple of the first.
-
-    Args:
-        when: How the sentence begins.
-        written: How a value is written.
-    """
+    """One measure of all caches, as a multiple of the first."""
     costs = compared.costs()
     if not costs:
         return NOTHING_YET

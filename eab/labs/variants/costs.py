@@ -96,11 +96,9 @@ def _ratios(costs: Sequence[RunCost], measure: str) -> list[tuple[str, float]]:
 
 
 def variant_rows(compared: VariantRuns) -> list[VariantRow]:
-    """All measures of all variants, each beside that of the first variant.
+    """All measures of all variants; times also as multiples of the first variant's.
 
-    Returns:
-        One or two rows per measure of time, one per other measure; one more, how each run ended,
-        if not all of them finished.
+    The last row says how each run ended, if not all of them finished.
     """
     costs = compared.costs()
     rows = [row for measure in _TIMES for row in _time_rows(costs, *measure)]
@@ -116,9 +114,7 @@ def variant_rows(compared: VariantRuns) -> list[VariantRow]:
 def _time_rows(
     costs: Sequence[RunCost], measure: str, name: str, written: Callable[[float], str]
 ) -> list[VariantRow]:
-    """The medians with their spreads, and below them how many times as long as the first, unless
-    all have too few repeats.
-    """
+    """The medians with their spreads, and below them the multiples of the first, if comparable."""
     timings: list[Timing] = [getattr(cost, name) for cost in costs]
     rows = [VariantRow(measure, tuple(with_spread(one, written) for one in timings))]
     if not all(are_too_few(one, timings[0]) for one in timings):

@@ -91,9 +91,7 @@ def acceptance_rate(compared: VariantRuns) -> float | None:
 
 
 def outcome_table(compared: VariantRuns) -> pd.DataFrame:
-    """A row per variant. All measured, except for the column that says formula. Seconds are medians
-    of the repeats, with their quartiles.
-    """
+    """A row per variant; all measured but the formula. Seconds are medians and quartiles."""
     alpha = acceptance_rate(compared) if is_one_path(compared) else None
     results = draft_length_results(compared)
     plain, _ = plain_and_drafted(results)
@@ -155,9 +153,7 @@ def _against(result: DraftLengthResult, plain: DraftLengthResult | None) -> str:
 
 
 def tokens_figure(compared: VariantRuns) -> go.Figure:
-    """Steps per forward pass over the draft length: measured points; of one path also the formula
-    at the measured acceptance rate, as a line.
-    """
+    """Steps per forward pass over the draft length; for one path also the formula's line."""
     alpha = acceptance_rate(compared) or 0.0
     fixed = [result for result in draft_length_results(compared) if result.length]
     figure = go.Figure()
@@ -201,12 +197,10 @@ def tokens_sentence(compared: VariantRuns) -> str:
 
 
 def chips(run: Run, leaf: int) -> list[dict[str, str]]:
-    """The text of a leaf, token by token.
+    """The tokens of a leaf's text, each with its `text` and `kind`.
 
-    Returns:
-        The `text` of each token and its `kind`: `own` if the model wrote it without a draft,
-        `accepted` if it was a draft token, `rejected` for the first rejected draft token of a pass,
-        which stands before the token that came instead.
+    The kind is `own` if the model wrote it without a draft, `accepted` for a draft token, and
+    `rejected` for the first rejected draft token of a pass, which stands before its replacement.
     """
     lineage = {path for path in run.lineage(leaf) if run.paths[path].tokens}
     accepted, rejected = set(), {}

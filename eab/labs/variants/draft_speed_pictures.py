@@ -1,6 +1,4 @@
-"""Whether draft tokens save time: the time of each draft length compared with plain decoding, the
-cost of a draft token, and the result of the formula.
-"""
+"""Whether draft tokens save time: measured times, the cost of a draft token, and the formula."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,9 +45,7 @@ class PassCosts:
 
 
 def pass_costs(compared: VariantRuns) -> PassCosts | None:
-    """What draft tokens and longer passes cost in these runs: medians over the repeats. None before
-    there are passes of two sizes.
-    """
+    """Medians over the repeats; None before there are passes of two sizes."""
     found = repeated_costs(compared)
     if not found:
         return None
@@ -66,7 +62,6 @@ def repeated_costs(compared: VariantRuns) -> list[PassCosts]:
 
 
 def _costs_of(runs: Sequence[RunTimed]) -> PassCosts | None:
-    """The costs of one repeat of all variants."""
     passes = [
         (one.tokens / one.forward_passes, one.forward_seconds / one.forward_passes)
         for one in runs
@@ -81,9 +76,7 @@ def _costs_of(runs: Sequence[RunTimed]) -> PassCosts | None:
 
 
 def speed_figure(compared: VariantRuns) -> go.Figure:
-    """Milliseconds of all decode steps by draft length, with the quartiles of the repeats; plain
-    decoding as a line with its spread.
-    """
+    """Milliseconds of all decode steps by draft length, with quartiles, and of plain decoding."""
     plain, drafted = plain_and_drafted(draft_length_results(compared))
     figure = go.Figure()
     if plain is not None:
@@ -148,9 +141,7 @@ def speed_claims(compared: VariantRuns) -> list[Claim]:
 
 
 def surface_figure(compared: VariantRuns) -> go.Figure:
-    """Speed-up over draft length and acceptance rate, computed with the measured costs; the diamond
-    is the best length at this comparison's acceptance rate.
-    """
+    """Speed-up over draft length and acceptance rate, computed with the measured costs."""
     costs, alpha = pass_costs(compared), acceptance_rate(compared)
     figure = go.Figure()
     if costs is None or alpha is None or not is_one_path(compared):
@@ -246,7 +237,6 @@ def _cost_words(compared: VariantRuns) -> str:
 
 
 def _best_words(alpha: float, costs: PassCosts, repeats: Sequence[PassCosts]) -> str:
-    """What the best draft length gains at these costs, unless their spread hides it."""
     best = best_length(alpha, costs.draft_token, costs.of_pass)
     gains = Timing(tuple(speed_up(alpha, best, one.draft_token, one.of_pass) for one in repeats))
     if not best or gains.low <= 1:

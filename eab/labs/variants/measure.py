@@ -21,18 +21,9 @@ def run_variants(
 ) -> Iterator[VariantEvent]:
     """Make one run per variant, then repeat them in turn, to time them.
 
-    The first runs are the warm-up: the first passes of a process, of a draft model and of each
-    shape are slow. The repeats alternate, so that whatever disturbs the machine disturbs all
-    variants. A run that exceeds its memory limit ends with RunEnded("failed"); it is not repeated,
-    and the next one begins. To stop, stop iterating.
-
-    Args:
-        variants: For each variant its name and the settings that it changes.
-        repeats: Of each run, after the first.
-
-    Yields:
-        The events of all first runs, a RunTimed per repeat, and RunEnded("finished");
-        `eab.labs.variants.results.VariantRuns` folds them.
+    The first runs are the warm-up. The repeats alternate, so that a slow moment of the machine
+    affects all variants. A run that exceeds its memory limit ends with RunEnded("failed") and is
+    not repeated. To stop, stop iterating. `VariantRuns` folds the events.
     """
     requests = {
         name: replace(request, config=replace(request.config, **settings))

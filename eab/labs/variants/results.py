@@ -1,8 +1,6 @@
-"""One prompt under several settings: a run of each, then repeats that are only timed; folded from
-their events.
+"""One prompt under several settings: a run of each, then repeats that are only timed.
 
-Only settings that do not change the tokens are varied: the KV cache, or the draft length of
-speculative decoding. Pure Python, like `eab.run`; `eab.labs.variants.measure` makes the events.
+Only settings that do not change the tokens are varied: the KV cache, or the draft length.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,9 +45,8 @@ class RunCost:
 class Agreement:
     """Whether a variant's run has the same tokens as the first run.
 
-    Another cache, or draft tokens, only change the order in which numbers are added. Logits are
-    then rounded differently, so now and then a draw next to a boundary takes another token, and the
-    trees diverge.
+    Caches and draft tokens change the order of additions, and so the rounding of the logits: now
+    and then a draw next to a boundary takes another token.
     """
 
     variant: str
@@ -59,13 +56,10 @@ class Agreement:
 
 
 class VariantRuns:
-    """The runs so far, one per variant, in the order of the variants, and the times of repeats.
+    """The runs so far, one per variant, and the times of repeats; grow it with `apply`.
 
-    Grow it with `apply`; read it as if it were frozen.
-
-    Attributes:
-        variants: The name of each variant, and the settings that it changes.
-        kind: What varies, as a noun: "cache" or "draft length".
+    `variants` has their names and changed settings; `kind` is what varies: "cache" or "draft
+    length".
     """
 
     def __init__(self, variants: Mapping[str, Settings], kind: str) -> None:
@@ -76,8 +70,8 @@ class VariantRuns:
         self._ended: RunEnded | None = None
 
     def apply(self, event: VariantEvent) -> None:
-        """Fold one more event; after a RunEnded the run of the next variant begins, and after the
-        runs of all variants their repeats.
+        """Fold one more event: of the runs of all variants, one after another, then of their
+        repeats.
         """
         if isinstance(event, RunTimed):
             self._repeats[event.variant].append(event)
@@ -131,9 +125,7 @@ class VariantRuns:
 
     @property
     def complete(self) -> bool:
-        """Whether the run of every variant came to its end without being stopped. Repeats may
-        follow.
-        """
+        """Whether every run has ended without being stopped; repeats may follow."""
         ended = self._folds[-1].ended if self._folds else None
         return self.begun == len(self.variants) and ended is not None and not ended.stopped
 
@@ -150,9 +142,7 @@ class VariantRuns:
 
     @property
     def agreed(self) -> bool:
-        """Whether every run so far finished, and differs from the first by no more than
-        rounding.
-        """
+        """Whether every run so far finished and differs from the first by rounding at most."""
         finished = all(run.ended and run.ended.reason == "finished" for run in self._folds)
         return finished and all(agreement.explained for agreement in self.agreements())
 
@@ -172,9 +162,7 @@ class VariantRuns:
         return [run_cost(name, run, self.times(name)) for name, run in self.pairs]
 
     def times(self, variant: str) -> Sequence[RunTimed]:
-        """The times of a variant whose run has started: of its repeats; of its first run, as long
-        as there are none.
-        """
+        """The times of the repeats of a variant; of its first run, as long as there are none."""
         return self._repeats[variant] or [run_timed(variant, dict(self.pairs)[variant])]
 
     def timing(self, variant: str, seconds: Callable[[RunTimed], float]) -> Timing:
@@ -212,11 +200,7 @@ def fold_variants(events: Iterable[VariantEvent], compared: VariantRuns) -> Vari
 
 
 def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCost:
-    """What the run took so far.
-
-    Args:
-        repeats: The times of its repeats; without any, those of the run itself.
-    """
+    """What the run took so far; without repeats, its own times count."""
     times = repeats or [run_timed(variant, run)]
     kv = [step.kv for step in run.steps if step.kv is not None]
     return RunCost(
@@ -234,10 +218,7 @@ def run_cost(variant: str, run: Run, repeats: Sequence[RunTimed] = ()) -> RunCos
 
 
 def cost_values(cost: RunCost) -> dict[str, Any]:
-    """The same as plain values, by the names of the fields.
-
-    Of a timing, the median, and its quartiles with `_low` and `_high` after the name.
-    """
+    """The same as plain values by field; a timing has its median, and quartiles `_low`, `_high`."""
     values: dict[str, Any] = {}
     for field in fields(cost):
         value = getattr(cost, field.name)

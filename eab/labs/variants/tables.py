@@ -7,10 +7,7 @@ from eab.labs.variants.results import VariantRuns, cost_values
 
 
 def costs_table(compared: VariantRuns) -> pd.DataFrame:
-    """A row per variant: seconds, tokens, bytes, allocations of its whole run. All measured.
-
-    Seconds are medians of the repeats; columns `_low` and `_high` are their quartiles.
-    """
+    """A row per variant: measured seconds (median and quartiles), tokens, bytes, allocations."""
     return pd.DataFrame([cost_values(cost) for cost in compared.costs()])
 
 

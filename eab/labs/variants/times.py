@@ -1,8 +1,4 @@
-"""How long each variant of a comparison took, repeat by repeat, and the file of recorded repeats.
-
-The first runs of a comparison are its warm-up: their events are what a page shows, and their times
-only stand in until there are repeats.
-"""
+"""How long each variant took, repeat by repeat, and the file of recorded repeats."""
 
 import statistics
 from dataclasses import dataclass
@@ -17,9 +13,7 @@ _DIGITS: Final = 7  # of seconds: 0.1 microseconds
 
 @dataclass(frozen=True, slots=True)
 class RunTimed:
-    """The times of one run, and counts of its decode steps: those after the first step, which the
-    pass of the prompt decides.
-    """
+    """The times of one run, and counts of its decode steps, those after the first step."""
 
     variant: str
     # of each step, the first included; None where an earlier pass served it
